@@ -1,0 +1,40 @@
+# Every target sets up what it needs; the only things required are Python 3.11+, git and make.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check fix bench clean
+.DEFAULT_GOAL := help
+
+help:  ## Show this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+.venv/run: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+.venv/dev: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch .venv/run $@
+
+demo: .venv/run  ## A scripted model, real retrieval, an injected regression and the alert that catches it (no key needed)
+	$(BIN)/gaugeway demo
+
+test: .venv/dev  ## All tests
+	$(BIN)/python -m pytest
+
+check: .venv/dev  ## Formatting, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+fix: .venv/dev  ## Format and repair what can be repaired
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/dev  ## Benchmarks (loopback only); tables on standard output
+	$(BIN)/python benchmarks/overhead.py
+
+clean:  ## Remove the virtual environment and caches
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache *.egg-info

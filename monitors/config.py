@@ -1,0 +1,168 @@
+"""The configuration of the evaluation plane, and the tables both planes share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from monitors import settings
+
+Rate = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+Positive = Annotated[float, msgspec.Meta(gt=0.0)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of `gaugeway.toml`; a key that is not a field is an error."""
+
+
+class Monitors(Table):
+    """`[monitors]`: the evaluation process and its admin port."""
+
+    host: str = "127.0.0.1"
+    port: Port = 9465
+    token: str | None = None
+    concurrency: Count = 8
+    window_s: Positive = 3600.0
+
+
+class Judge(Table):
+    """`[judge]`: the LLM that judges. Without `base_url` and `model` there is none and only lexical metrics run."""
+
+    base_url: str | None = None
+    api_key: str | None = None
+    model: str | None = None
+    temperature: Annotated[float, msgspec.Meta(ge=0.0, le=2.0)] = 0.0
+    timeout_s: Positive = 60.0
+    concurrency: Count = 4
+    max_retries: Annotated[int, msgspec.Meta(ge=0)] = 3
+    price_in: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
+    price_out: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
+    mode: Literal["fused", "separate"] = "fused"
+
+
+class Embeddings(Table):
+    """`[embeddings]`: an OpenAI-compatible endpoint for the metrics that compare meanings."""
+
+    base_url: str | None = None
+    api_key: str | None = None
+    model: str | None = None
+    timeout_s: Positive = 30.0
+
+
+class Queue(Table):
+    """`[queue]`: where samples wait. Default: a SQLite file in the data directory."""
+
+    url: str | None = None
+    lease_s: Positive = 120.0
+    max_attempts: Count = 5
+
+
+class Store(Table):
+    """`[store]`: where samples and evaluations are kept. Default: a SQLite file in the data directory."""
+
+    url: str | None = None
+
+
+class Metric(msgspec.Struct, frozen=True, kw_only=True):
+    """`[metrics.<name>]`: one metric. Keys other than these are the metric's own options.
+
+    `rate` None stands for 1.0 where no LLM is asked and 0.1 where one is.
+    """
+
+    enabled: bool = True
+    rate: Rate | None = None
+    threshold: Rate = 0.7
+    objective: Rate = 0.95
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Rule(Table):
+    """`[[alerts.rules]]`: one promise to watch: the mean of `metric` stays at or above `slo` (below, if lower is better)."""
+
+    metric: str
+    slo: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
+    apps: tuple[str, ...] = ("*",)
+    severity: str = "page"
+    name: str | None = None
+
+
+class Alerts(Table):
+    """`[alerts]`: `false_alerts_per_30d` is the number of false alarms expected in 30 days over all rules together."""
+
+    false_alerts_per_30d: Positive = 1.0
+    bucket_s: Positive = 60.0
+    watermark_s: Annotated[float, msgspec.Meta(ge=0.0)] = 300.0
+    rules: tuple[Rule, ...] = ()
+
+
+class Notifier(Table):
+    """`[[notifiers]]`: who is told."""
+
+    kind: str
+    url: str | None = None
+    timeout_s: Positive = 10.0
+
+
+class Telemetry(Table):
+    """`[telemetry]`: OpenTelemetry export (extra `otlp`); off without an endpoint, and without content unless asked."""
+
+    otlp_endpoint: str | None = None
+    content: bool = False
+    propagate: bool = True
+
+
+class Shared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The tables the evaluation plane reads."""
+
+    monitors: Monitors = Monitors()
+    judge: Judge = Judge()
+    embeddings: Embeddings = Embeddings()
+    queue: Queue = Queue()
+    store: Store = Store()
+    metrics: dict[str, Metric] = msgspec.field(default_factory=dict)
+    alerts: Alerts = Alerts()
+    notifiers: tuple[Notifier, ...] = ()
+    telemetry: Telemetry = Telemetry()
+
+
+class Config(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file as the evaluation plane sees it: what belongs to the gateway is let through unread."""
+
+    gateway: dict[str, Any] = msgspec.field(default_factory=dict)
+    upstreams: tuple[dict[str, Any], ...] = ()
+    capture: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+def load(path: Path | None) -> Config:
+    """Read the configuration file for the evaluation plane. Raises ConfigError."""
+    return settings.convert(gather_options(settings.read(path)), Config)
+
+
+def gather_options(raw: dict[str, Any]) -> dict[str, Any]:
+    """Move each metric's own options out of `[metrics.<name>]` into its `options`, for the metric itself to check."""
+    metrics = raw.get("metrics")
+    if not isinstance(metrics, dict):
+        return raw
+    known = set(Metric.__struct_fields__) - {"options"}
+
+    def split(table: Any) -> Any:
+        if not isinstance(table, dict):
+            return table
+        own = {key: value for key, value in table.items() if key not in known}
+        return {**{key: value for key, value in table.items() if key in known}, "options": own}
+
+    return {**raw, "metrics": {name: split(table) for name, table in metrics.items()}}
+
+
+def queue_url(shared: Shared, data_dir: Path) -> str:
+    """The queue's URL: the configured one, or the embedded default in `data_dir`."""
+    return shared.queue.url or f"sqlite:///{data_dir.absolute() / 'queue.db'}"
+
+
+def store_url(shared: Shared, data_dir: Path) -> str:
+    """The store's URL: the configured one, or the embedded default in `data_dir`."""
+    return shared.store.url or f"sqlite:///{data_dir.absolute() / 'store.db'}"

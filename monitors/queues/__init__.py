@@ -1,0 +1,58 @@
+"""The queue between the planes: at-least-once delivery of samples, with leases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from monitors.records import Sample
+
+BUILT_IN = {
+    "memory": "monitors.queues.memory:MemoryQueue",
+    "sqlite": "monitors.queues.sqlite:SQLiteQueue",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A sample handed to one worker until the lease runs out. `attempt` counts deliveries, from 1."""
+
+    sample: Sample
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Depth:
+    """What waits: `ready` to be leased, `leased` now, `dead` after too many attempts.
+
+    `oldest_started_at` is the smallest `Sample.started_at` (Unix seconds) among ready and leased ones, or None.
+    """
+
+    ready: int
+    leased: int
+    dead: int
+    oldest_started_at: float | None
+
+
+class Queue(Protocol):
+    """Samples on their way to evaluation. The lease length and the attempts allowed belong to the constructor."""
+
+    async def put(self, samples: Sequence[Sample]) -> None:
+        """Add all of `samples` or none. A sample whose id waits already is left as it is."""
+
+    async def lease(self, limit: int) -> Sequence[Lease]:
+        """Take at most `limit` samples, oldest first, that nobody else holds.
+
+        A sample not acknowledged before its lease ends is handed out again, until its attempts are used up; then it is
+        set aside as a dead letter.
+        """
+
+    async def ack(self, sample_ids: Sequence[str]) -> None:
+        """Remove these samples for good, whoever holds them now."""
+
+    async def depth(self) -> Depth:
+        """Count what waits."""
+
+    async def aclose(self) -> None:
+        """Release the connection; calling it twice is harmless."""

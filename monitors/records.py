@@ -1,0 +1,148 @@
+"""The records every other module speaks in. Frozen; they import nothing of ours."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """One retrieved passage."""
+
+    text: str
+    id: str | None = None
+    score: float | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens the upstream reported for one exchange; `None` where it did not say."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """An exchange chosen for evaluation.
+
+    `started_at` is Unix time in seconds. `rate` is the probability, in (0, 1], with which this exchange was chosen.
+    `context_source` names the extractor that found the contexts; with `"none"` nobody looked like retrieval, with any
+    other name and no contexts the retrieval found nothing. `skip_reason` says why the response is no answer to judge
+    (an error, a cut stream, a tool call ...); `None` means it is one.
+    """
+
+    id: str
+    started_at: float
+    app: str = "default"
+    model: str = "unknown"
+    question: str | None = None
+    contexts: tuple[Context, ...] = ()
+    context_source: str = "none"
+    response: str = ""
+    reference: str | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+    session: str | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+    response_id: str | None = None
+    rate: float = 1.0
+    usage: Usage | None = None
+    duration_s: float | None = None
+    skip_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A metric's number in [0, 1], why, and the pieces it was computed from.
+
+    Raises ValueError for a value that is not a finite number in [0, 1].
+    """
+
+    value: float
+    reason: str = ""
+    evidence: tuple[dict[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.value) and 0.0 <= self.value <= 1.0):
+            raise ValueError(f"a score lies in [0, 1], got {self.value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The metric does not apply. `reason` is a short snake_case word from a closed set: it becomes a label."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The metric could not be computed. `error` is a short snake_case word (a label), `detail` is for people."""
+
+    error: str
+    detail: str = ""
+
+
+Outcome: TypeAlias = Score | Skipped | Failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """One metric's outcome for one sample. Identity: (sample_id, metric, version); storing it twice changes nothing.
+
+    `rate` is the probability with which this metric was computed for this exchange (capture and metric rate combined).
+    """
+
+    sample_id: str
+    metric: str
+    version: str
+    outcome: Outcome
+    judge: str | None = None
+    seconds: float = 0.0
+    cost_usd: float = 0.0
+    rate: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a detector saw when it decided.
+
+    `evidence_log10` is log10 of the e-value over its alarm threshold (0 = alarm). `baseline` is the mean the null
+    hypothesis allows, `onset` the Unix time at which the change most likely began, `n` the scores seen since then.
+    All values are on the "higher is better" scale.
+    """
+
+    evidence_log10: float
+    baseline: float
+    onset: float
+    n: int
+    estimate: float | None = None
+    interval: tuple[float, float] | None = None
+
+
+AlertState: TypeAlias = Literal["pending", "firing", "resolved"]
+Cause: TypeAlias = Literal["retrieval", "generation", "judge", "traffic_mix", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """A quality drop from the first doubt to its end. `fingerprint` is the same through all three states."""
+
+    fingerprint: str
+    rule: str
+    metric: str
+    app: str
+    severity: str
+    state: AlertState
+    since: float
+    finding: Finding
+    ended_at: float | None = None
+    mean_before: float | None = None
+    mean_since: float | None = None
+    ci: tuple[float, float] | None = None
+    likely_cause: Cause = "unknown"
+    worst_exchanges: tuple[str, ...] = ()

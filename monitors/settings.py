@@ -1,0 +1,101 @@
+"""Reading `gaugeway.toml`: `${ENV_VAR}` in strings, unknown keys as errors, every error with its key and a way out."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+T = TypeVar("T", bound=msgspec.Struct)
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; `problems` has one line for each thing to mend."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+def read(path: Path | None) -> dict[str, Any]:
+    """Read a TOML file (none: an empty configuration) and put environment variables in place of `${NAME}`.
+
+    Raises ConfigError when the file cannot be read, is no TOML, or names a variable that is not set.
+    """
+    if path is None:
+        return {}
+    try:
+        raw = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror}"]) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError([f"{path}: not TOML: {error}"]) from error
+    problems: list[str] = []
+    expanded = _expand(raw, "", os.environ, problems)  # noqa: TID251 - the configuration's one look at it
+    if problems:
+        raise ConfigError(problems)
+    return dict(expanded)
+
+
+def _expand(value: Any, key: str, environment: Mapping[str, str], problems: list[str]) -> Any:
+    if isinstance(value, dict):
+        return {name: _expand(item, f"{key}.{name}".lstrip("."), environment, problems) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_expand(item, f"{key}[{index}]", environment, problems) for index, item in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+
+    def variable(match: re.Match[str]) -> str:
+        if match[1] not in environment:
+            problems.append(f"{key}: the environment variable {match[1]} is not set")
+        return environment.get(match[1], "")
+
+    return _VARIABLE.sub(variable, value)
+
+
+def convert(raw: Mapping[str, Any], into: type[T]) -> T:
+    """Turn a raw configuration into `into`. Raises ConfigError naming every unknown key and the first wrong value."""
+    problems = list(_unknown_keys(raw, into, ""))
+    if not problems:
+        try:
+            return msgspec.convert(raw, into)
+        except msgspec.ValidationError as error:
+            message, _, where = str(error).partition(" - at `$")
+            problems.append(f"{where.rstrip('`').lstrip('.') or 'configuration'}: {message}")
+    raise ConfigError(problems)
+
+
+def _unknown_keys(raw: Any, kind: Any, key: str) -> Iterator[str]:
+    """Walk `raw` along the types of `kind` and tell every key that no struct knows."""
+    kind = _without_none(kind)
+    if get_origin(kind) is dict and isinstance(raw, dict):
+        for name, item in raw.items():
+            yield from _unknown_keys(item, get_args(kind)[1], f"{key}.{name}".lstrip("."))
+    elif get_origin(kind) in (tuple, list) and isinstance(raw, list):
+        for index, item in enumerate(raw):
+            yield from _unknown_keys(item, get_args(kind)[0], f"{key}[{index}]")
+    elif isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(raw, dict):
+        hints = get_type_hints(kind)
+        known = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+        for name, item in raw.items():
+            where = f"{key}.{name}".lstrip(".")
+            if name in known:
+                yield from _unknown_keys(item, hints[known[name]], where)
+            elif getattr(kind.__struct_config__, "forbid_unknown_fields", False):
+                near = difflib.get_close_matches(name, known, n=1)
+                yield f"{where}: unknown key" + (f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}")
+
+
+def _without_none(kind: Any) -> Any:
+    if get_origin(kind) in (Union, types.UnionType):
+        kinds = [one for one in get_args(kind) if one is not type(None)]
+        return kinds[0] if len(kinds) == 1 else kind
+    return kind

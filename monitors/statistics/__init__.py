@@ -1,0 +1,1 @@
+"""Estimates, intervals and e-processes: pure numpy, each formula with its source."""

@@ -1,0 +1,70 @@
+"""Where samples, evaluations and the state of detectors and alerts live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from monitors.records import Evaluation, Sample
+
+BUILT_IN = {"sqlite": "monitors.stores.sqlite:SQLiteStore"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One stored evaluation, flat. `value` is None unless `outcome` is "score"; `reason` is the skip or error word."""
+
+    sample_id: str
+    started_at: float
+    app: str
+    model: str
+    metric: str
+    outcome: Literal["score", "skipped", "failed"]
+    value: float | None
+    reason: str
+    rate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """Which points: `since` <= started_at < `until`, one metric or all, one app or all.
+
+    `order` is "oldest" or "newest" by started_at, "lowest" or "highest" by value (scores only).
+    """
+
+    since: float
+    until: float
+    metric: str | None = None
+    app: str | None = None
+    order: Literal["oldest", "newest", "lowest", "highest"] = "oldest"
+    limit: int | None = None
+
+
+class Store(Protocol):
+    """Append-only rows keyed by the evaluation's identity (sample_id, metric, version)."""
+
+    async def add(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
+        """Store the sample and its evaluations in one transaction; return those that were not there before."""
+
+    async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
+        """Return a sample with all its evaluations, or None."""
+
+    async def series(self, query: Query) -> Sequence[Point]:
+        """Return the points that `query` asks for."""
+
+    async def prune(self, before: float) -> int:
+        """Delete samples (and their evaluations) started before `before`, Unix seconds; return how many samples."""
+
+    async def aclose(self) -> None:
+        """Release the connection; calling it twice is harmless."""
+
+
+class Ledger(Protocol):
+    """Small named states (detectors, alerts), saved together or not at all."""
+
+    async def load(self) -> Mapping[str, bytes]:
+        """Return every state saved so far."""
+
+    async def save(self, states: Mapping[str, bytes]) -> None:
+        """Save all of `states` in one transaction, each replacing the one of the same name."""
