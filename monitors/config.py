@@ -19,7 +19,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A table of `gaugeway.toml`; a key that is not a field is an error."""
 
 
-class Monitors(Table):
+class Monitors(Table, frozen=True):
     """`[monitors]`: the evaluation process and its admin port."""
 
     host: str = "127.0.0.1"
@@ -29,7 +29,7 @@ class Monitors(Table):
     window_s: Positive = 3600.0
 
 
-class Judge(Table):
+class Judge(Table, frozen=True):
     """`[judge]`: the LLM that judges. Without `base_url` and `model` there is none and only lexical metrics run."""
 
     base_url: str | None = None
@@ -44,7 +44,7 @@ class Judge(Table):
     mode: Literal["fused", "separate"] = "fused"
 
 
-class Embeddings(Table):
+class Embeddings(Table, frozen=True):
     """`[embeddings]`: an OpenAI-compatible endpoint for the metrics that compare meanings."""
 
     base_url: str | None = None
@@ -53,7 +53,7 @@ class Embeddings(Table):
     timeout_s: Positive = 30.0
 
 
-class Queue(Table):
+class Queue(Table, frozen=True):
     """`[queue]`: where samples wait. Default: a SQLite file in the data directory."""
 
     url: str | None = None
@@ -61,7 +61,7 @@ class Queue(Table):
     max_attempts: Count = 5
 
 
-class Store(Table):
+class Store(Table, frozen=True):
     """`[store]`: where samples and evaluations are kept. Default: a SQLite file in the data directory."""
 
     url: str | None = None
@@ -80,7 +80,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class Rule(Table):
+class Rule(Table, frozen=True):
     """`[[alerts.rules]]`: one promise to watch: the mean of `metric` stays at or above `slo` (below, if lower is better)."""
 
     metric: str
@@ -90,7 +90,7 @@ class Rule(Table):
     name: str | None = None
 
 
-class Alerts(Table):
+class Alerts(Table, frozen=True):
     """`[alerts]`: `false_alerts_per_30d` is the number of false alarms expected in 30 days over all rules together."""
 
     false_alerts_per_30d: Positive = 1.0
@@ -99,7 +99,7 @@ class Alerts(Table):
     rules: tuple[Rule, ...] = ()
 
 
-class Notifier(Table):
+class Notifier(Table, frozen=True):
     """`[[notifiers]]`: who is told."""
 
     kind: str
@@ -107,7 +107,7 @@ class Notifier(Table):
     timeout_s: Positive = 10.0
 
 
-class Telemetry(Table):
+class Telemetry(Table, frozen=True):
     """`[telemetry]`: OpenTelemetry export (extra `otlp`); off without an endpoint, and without content unless asked."""
 
     otlp_endpoint: str | None = None

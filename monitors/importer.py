@@ -15,7 +15,9 @@ def load(name: str, built_in: Mapping[str, str]) -> Any:
     target = built_in.get(name, name)
     module_name, colon, attribute = target.partition(":")
     if not (module_name and colon and attribute):
-        raise ValueError(f"{name!r} is neither one of {', '.join(sorted(built_in))} nor of the form 'package.module:Name'")
+        raise ValueError(
+            f"{name!r} is neither one of {', '.join(sorted(built_in))} nor of the form 'package.module:Name'"
+        )
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:

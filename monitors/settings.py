@@ -91,7 +91,9 @@ def _unknown_keys(raw: Any, kind: Any, key: str) -> Iterator[str]:
                 yield from _unknown_keys(item, hints[known[name]], where)
             elif getattr(kind.__struct_config__, "forbid_unknown_fields", False):
                 near = difflib.get_close_matches(name, known, n=1)
-                yield f"{where}: unknown key" + (f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}")
+                yield f"{where}: unknown key" + (
+                    f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
+                )
 
 
 def _without_none(kind: Any) -> Any:
