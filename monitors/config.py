@@ -81,7 +81,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rule(Table, frozen=True):
-    """`[[alerts.rules]]`: one promise to watch: the mean of `metric` stays at or above `slo` (below, if lower is better)."""
+    """`[[alerts.rules]]`: a promise to watch: the mean of `metric` stays at or above `slo` (or below, if 0 is best)."""
 
     metric: str
     slo: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]

@@ -16,7 +16,7 @@ BUILT_IN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """What the judge is asked. `task` names the question (see monitors/prompts), `version` is the prompt file's hash."""
+    """What the judge is asked: `task` names the question (see monitors/prompts), `version` is its file's hash."""
 
     task: str
     version: str
