@@ -115,6 +115,13 @@ class Telemetry(Table, frozen=True):
     propagate: bool = True
 
 
+class Sampled(msgspec.Struct, frozen=True, kw_only=True):
+    """What the evaluation plane reads of `[capture]`: the sampling salt, and how long samples are kept."""
+
+    salt: str = "gaugeway"
+    retention_days: Positive = 30.0
+
+
 class Shared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The tables the evaluation plane reads."""
 
@@ -134,12 +141,15 @@ class Config(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     gateway: dict[str, Any] = msgspec.field(default_factory=dict)
     upstreams: tuple[dict[str, Any], ...] = ()
-    capture: dict[str, Any] = msgspec.field(default_factory=dict)
+    capture: Sampled = Sampled()
 
 
-def load(path: Path | None) -> Config:
-    """Read the configuration file for the evaluation plane. Raises ConfigError."""
-    return settings.convert(gather_options(settings.read(path)), Config)
+def load(path: Path | None, *, port: int | None = None) -> Config:
+    """Read the configuration file for the evaluation plane; `port` beats `[monitors] port`. Raises ConfigError."""
+    raw = settings.read(path)
+    if port is not None:
+        raw["monitors"] = {**raw.get("monitors", {}), "port": port}
+    return settings.convert(gather_options(raw), Config)
 
 
 def gather_options(raw: dict[str, Any]) -> dict[str, Any]:

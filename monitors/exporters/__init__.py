@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from monitors.records import Evaluation, Sample
 
 
 class Exporter(Protocol):
-    """Shows one evaluation elsewhere. Never blocks: what takes time is buffered behind it."""
+    """Shows evaluations elsewhere. Never blocks: what takes time is buffered behind it."""
 
-    def export(self, sample: Sample, evaluation: Evaluation) -> None:
-        """Show `evaluation` of `sample`; called once for every evaluation that is new in the store."""
+    def export(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
+        """Show the evaluations of `sample` that are new in the store; each is shown once."""

@@ -1,0 +1,235 @@
+"""Reading a recording into an exchange, and an exchange into a sample: pure, off the request path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from gateway import encoding, sse
+from gateway.contexts import Extraction, Extractor, last_user_text, text_of
+from gateway.exchange import Exchange, Explicit, Headers, Recording, Request, Response
+from monitors import sampling
+from monitors.records import Sample, Usage
+
+_decode = msgspec.json.Decoder().decode
+_CUT_SHORT = {"length": "truncated_response", "content_filter": "content_filter"}
+
+
+class Capture:
+    """Reads recordings and chooses samples: `rate` is the probability, decided by a salted hash of the trace's id.
+
+    Without a trace the exchange's own id decides. `limit` bounds what a body may unpack to, in bytes.
+    """
+
+    def __init__(self, extractors: Sequence[Extractor], *, rate: float, salt: str, limit: int) -> None:
+        self._extractors = extractors
+        self._rate = rate
+        self._salt = salt
+        self._limit = limit
+
+    def read(self, recording: Recording) -> Exchange:
+        """Read a recording. Raises ValueError when its bodies make no sense."""
+        return read(recording, self._limit)
+
+    def sample(self, exchange: Exchange) -> Sample | None:
+        """Return the exchange's sample, or None when it was not chosen."""
+        key = exchange.trace.trace_id if exchange.trace else exchange.id
+        if not sampling.keep(key, self._rate, self._salt):
+            return None
+        return to_sample(exchange, extract(exchange, self._extractors), self._rate)
+
+
+def read(recording: Recording, limit: int) -> Exchange:
+    """Read what the proxy recorded. `limit` bounds what an encoded body may unpack to, in bytes.
+
+    Raises ValueError when a body that should be JSON is not, or cannot be unpacked.
+    """
+    headers = _text_headers(recording.request_headers)
+    request_body = _json_object(_plain(recording.request_body or b"", headers, limit), "request")
+    response_headers = _text_headers(recording.response_headers)
+    request = Request(route=recording.route, headers=headers, body=request_body, explicit=recording.explicit)
+    response = _read_response(recording, response_headers, limit)
+    explicit = recording.explicit or Explicit()
+    return Exchange(
+        id=recording.id,
+        started_at=recording.started_at,
+        duration_s=recording.duration_s,
+        first_chunk_s=recording.first_chunk_s,
+        ending=recording.ending,
+        stream=_is_stream(response_headers),
+        app=explicit.app or "default",
+        model=_model(request_body, recording.path, response),
+        request=request,
+        response=response,
+        trace=recording.trace,
+    )
+
+
+def to_sample(exchange: Exchange, extraction: Extraction, rate: float) -> Sample:
+    """Turn an exchange that was chosen with probability `rate` into a sample."""
+    explicit = exchange.request.explicit or Explicit()
+    return Sample(
+        id=exchange.id,
+        started_at=exchange.started_at,
+        app=exchange.app,
+        model=exchange.model,
+        question=extraction.question,
+        contexts=extraction.contexts,
+        context_source=extraction.source,
+        response=exchange.response.text,
+        reference=explicit.reference,
+        tags=explicit.tags,
+        session=explicit.session,
+        trace_id=exchange.trace.trace_id if exchange.trace else None,
+        span_id=exchange.trace.span_id if exchange.trace else None,
+        response_id=exchange.response.id,
+        rate=rate,
+        usage=exchange.response.usage,
+        duration_s=exchange.duration_s,
+        skip_reason=skip_reason(exchange),
+    )
+
+
+def extract(exchange: Exchange, extractors: Sequence[Extractor]) -> Extraction:
+    """Ask the extractors in order; the first to recognise its kind decides. Explicit fields beat what is inferred."""
+    explicit = exchange.request.explicit or Explicit()
+    found = None
+    for extractor in extractors:
+        found = extractor.extract(exchange.request, exchange.response)
+        if found is not None:
+            break
+    question = explicit.question or (found.question if found else None) or last_user_text(exchange.request)
+    if found is None:
+        return Extraction(question=question, contexts=(), source="none")
+    return Extraction(question=question, contexts=found.contexts, source=found.source)
+
+
+def skip_reason(exchange: Exchange) -> str | None:
+    """Say why the response is no answer that could be judged; None when it is one."""
+    response = exchange.response
+    if exchange.ending != "complete":
+        return exchange.ending
+    if response.status >= 400 or response.body.get("error"):  # noqa: PLR2004 - HTTP's border
+        return "error_response"
+    if response.refusal or response.finish_reason in _CUT_SHORT:
+        return "refusal" if response.refusal else _CUT_SHORT[response.finish_reason or ""]
+    if response.finish_reason in ("tool_calls", "function_call") or (response.tool_calls and not response.text.strip()):
+        return "tool_call"
+    if not response.text.strip():
+        return "empty_response"
+    return None
+
+
+def _read_response(recording: Recording, headers: dict[str, str], limit: int) -> Response:
+    raw = _plain(b"".join(recording.chunks), headers, limit)
+    if _is_stream(headers):
+        body = sse.fold(recording.route, raw)
+    elif recording.ending == "complete" and "json" in headers.get("content-type", ""):
+        body = _json_object(raw, "response")
+    else:
+        body = {}
+    reader = _responses_answer if recording.route == "responses" else _choices_answer
+    return reader(body, recording.status)
+
+
+def _choices_answer(body: dict[str, Any], status: int) -> Response:
+    """Read a chat completion or a completion; of several choices the first is the answer."""
+    choices = body.get("choices")
+    choice = _dict(choices[0]) if isinstance(choices, list) and choices else {}
+    message = _dict(choice.get("message"))
+    content = text_of(message.get("content")) if message else choice.get("text")
+    refusal = message.get("refusal")
+    calls = message.get("tool_calls")
+    return Response(
+        status=status,
+        body=body,
+        text=content if isinstance(content, str) and content else refusal if isinstance(refusal, str) else "",
+        finish_reason=_string(choice.get("finish_reason")),
+        tool_calls=len(calls) if isinstance(calls, list) else int(bool(message.get("function_call"))),
+        refusal=bool(refusal),
+        id=_string(body.get("id")),
+        model=_string(body.get("model")),
+        usage=_usage(body.get("usage")),
+    )
+
+
+def _responses_answer(body: dict[str, Any], status: int) -> Response:
+    """Read an object of the Responses API."""
+    output = [item for item in body.get("output") or [] if isinstance(item, dict)]
+    parts = [
+        part
+        for item in output
+        if item.get("type") == "message" and isinstance(item.get("content"), list)
+        for part in item["content"]
+        if isinstance(part, dict)
+    ]
+    details = body.get("incomplete_details")
+    cut = details.get("reason") if isinstance(details, dict) else None
+    return Response(
+        status=status,
+        body=body,
+        text="".join(part["text"] for part in parts if isinstance(part.get("text"), str)),
+        finish_reason="length" if cut == "max_output_tokens" else _string(cut),
+        tool_calls=sum(item.get("type") in ("function_call", "custom_tool_call") for item in output),
+        refusal=any(part.get("type") == "refusal" for part in parts),
+        id=_string(body.get("id")),
+        model=_string(body.get("model")),
+        usage=_usage(body.get("usage")),
+    )
+
+
+def _usage(usage: Any) -> Usage | None:
+    if not isinstance(usage, dict):
+        return None
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+    return Usage(
+        input_tokens=_count(usage.get("prompt_tokens", usage.get("input_tokens"))),
+        output_tokens=_count(usage.get("completion_tokens", usage.get("output_tokens"))),
+        cached_tokens=_count(details.get("cached_tokens")) if isinstance(details, dict) else None,
+    )
+
+
+def _model(request_body: dict[str, Any], path: str, response: Response) -> str:
+    if isinstance(model := request_body.get("model"), str) and model:
+        return model
+    _, deployments, rest = path.partition("/deployments/")
+    return rest.split("/", 1)[0] if deployments else response.model or "unknown"
+
+
+def _plain(body: bytes, headers: dict[str, str], limit: int) -> bytes:
+    coding = headers.get("content-encoding")
+    return encoding.decode(body, coding, limit) if coding and body else body
+
+
+def _json_object(body: bytes, whose: str) -> dict[str, Any]:
+    if not body:
+        return {}
+    try:
+        value = _decode(body)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"the {whose} body is not JSON") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"the {whose} body is not a JSON object")  # noqa: TRY004 - bad content, not a bad call
+    return value
+
+
+def _text_headers(headers: Headers) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+
+
+def _is_stream(response_headers: dict[str, str]) -> bool:
+    return response_headers.get("content-type", "").startswith("text/event-stream")
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _string(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

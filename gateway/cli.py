@@ -1,0 +1,88 @@
+"""The command line: `gaugeway serve | gateway | monitors | demo | check`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gateway import config as configuration
+from monitors.cli import fail, monitors, plane_options
+from monitors.settings import ConfigError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("gaugeway"), prog_name="gaugeway")
+def main() -> None:
+    """Know how good your RAG answers are, and be called when they get worse."""
+
+
+@main.command()
+@plane_options
+def serve(supervised: bool, **options: Any) -> None:  # noqa: ARG001, FBT001 - click passes options by name
+    """Run both planes: the gateway and, beside it, the monitors. Needs no other service."""
+    from gateway.supervisor import supervise  # noqa: PLC0415 - `--help` need not load it
+
+    try:
+        _load(options)
+    except ConfigError as error:
+        fail(error)
+    sys.exit(asyncio.run(supervise(_arguments(options))))
+
+
+@main.command()
+@plane_options
+def gateway(data_dir: Path, supervised: bool, **options: Any) -> None:  # noqa: FBT001 - click passes options by name
+    """Run the data plane alone: the proxy with its capture, and its admin port."""
+    from gateway import app  # noqa: PLC0415 - `--help` need not load the whole plane
+    from monitors import serving  # noqa: PLC0415
+
+    try:
+        serving.run(app.run(_load(options), data_dir, supervised=supervised))
+    except (ConfigError, OSError) as error:
+        fail(error)
+
+
+@main.command()
+@click.option("--seconds", type=click.FloatRange(min=20), default=80.0, show_default=True, help="At the longest.")
+@click.option("--port", type=int, help="Traffic port. [a free one]")
+def demo(seconds: float, port: int | None) -> None:
+    """Show the whole thing with a scripted model: traffic, scores, a regression, the alert. No key, no network."""
+    from rich.console import Console  # noqa: PLC0415 - only here
+
+    from gateway.demo.run import run_demo  # noqa: PLC0415
+
+    sys.exit(asyncio.run(run_demo(seconds, port, Console())))
+
+
+@main.command()
+@click.option("--config", type=click.Path(path_type=Path), envvar="GAUGEWAY_CONFIG", help="gaugeway.toml")
+def check(config: Path | None) -> None:
+    """Check a configuration; every error is named with its key, the reason and the nearest valid key."""
+    try:
+        configuration.load(config)
+    except ConfigError as error:
+        fail(error)
+    click.echo(f"{config or 'the default configuration'}: fine")
+
+
+def _load(options: dict[str, Any]) -> configuration.Config:
+    gateway_options = {name: options[name] for name in ("host", "port", "workers", "admin_port")}
+    overrides = {"gateway": gateway_options, "monitors": {"port": options["monitors_port"]}}
+    return configuration.load(options["config"], overrides, options["upstream"])
+
+
+def _arguments(options: dict[str, Any]) -> list[str]:
+    """Spell the options out again, for the processes that run one plane each."""
+    given = ((name, value) for name, value in options.items() if value is not None)
+    return [word for name, value in given for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+main.add_command(monitors)
+
+if __name__ == "__main__":
+    main(prog_name="gaugeway")

@@ -1,0 +1,149 @@
+"""The explicit channel: the body key `gaugeway` and the `x-gaugeway-*` headers."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from urllib.parse import unquote
+
+import msgspec
+
+from gateway.contexts import Extraction
+from gateway.exchange import Explicit, Headers, Request, Response
+from monitors.records import Context
+
+PREFIX = b"x-gaugeway-"
+_OFF = frozenset({"off", "false", "0", "no"})
+
+
+class _Passage(msgspec.Struct, forbid_unknown_fields=True):
+    text: str
+    id: str | int | None = None
+    score: float | None = None
+    source: str | None = None
+
+
+_Passages = list[str | _Passage]
+
+
+class _BodyKey(msgspec.Struct, forbid_unknown_fields=True):
+    question: str | None = None
+    contexts: _Passages | None = None
+    reference: str | None = None
+    app: str | None = None
+    session: str | None = None
+    tags: dict[str, str] = {}
+    capture: bool = True
+
+
+_body_decoder = msgspec.json.Decoder(_BodyKey)
+_contexts_decoder = msgspec.json.Decoder(_Passages)
+
+
+class ExplicitError(ValueError):
+    """Something said out of band cannot be read; `field` names it as the client wrote it."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+def from_body_key(value: bytes) -> Explicit:
+    """Read the value of the body key `gaugeway`. Raises ExplicitError."""
+    try:
+        key = _body_decoder.decode(value)
+    except msgspec.DecodeError as error:
+        message, _, where = str(error).partition(" - at `$")
+        raise ExplicitError("gaugeway" + where.rstrip("`"), message) from error
+    return Explicit(
+        question=key.question,
+        contexts=None if key.contexts is None else _contexts(key.contexts),
+        reference=key.reference,
+        app=key.app,
+        session=key.session,
+        tags=key.tags,
+        capture=key.capture,
+    )
+
+
+def from_headers(headers: Headers) -> Explicit | None:
+    """Read the `x-gaugeway-*` headers; None when there is none. Raises ExplicitError.
+
+    Text values may be percent-encoded (headers carry only Latin-1).
+    """
+    said = {name[len(PREFIX) :].decode("latin-1"): value for name, value in headers if name.startswith(PREFIX)}
+    if not said:
+        return None
+    text = {name: _text(name, value) for name, value in said.items()}
+    return Explicit(
+        question=text.get("question"),
+        contexts=_header_contexts(said["contexts"]) if "contexts" in said else None,
+        reference=text.get("reference"),
+        app=text.get("app"),
+        session=text.get("session"),
+        tags=_header_tags(text.get("tags", "")),
+        capture=text.get("capture", "on").strip().lower() not in _OFF,
+    )
+
+
+def merge(body: Explicit | None, headers: Explicit | None) -> Explicit | None:
+    """Combine both channels; where both speak, the body key counts. Either may switch capture off."""
+    if body is None or headers is None:
+        return body or headers
+    return Explicit(
+        question=body.question or headers.question,
+        contexts=headers.contexts if body.contexts is None else body.contexts,
+        reference=body.reference or headers.reference,
+        app=body.app or headers.app,
+        session=body.session or headers.session,
+        tags={**headers.tags, **body.tags},
+        capture=body.capture and headers.capture,
+    )
+
+
+class ExplicitExtractor:
+    """Contexts the client named itself."""
+
+    def extract(self, request: Request, response: Response) -> Extraction | None:  # noqa: ARG002 - the port's shape
+        if request.explicit is None or request.explicit.contexts is None:
+            return None
+        return Extraction(question=request.explicit.question, contexts=request.explicit.contexts, source="explicit")
+
+
+def _contexts(passages: _Passages) -> tuple[Context, ...]:
+    return tuple(
+        Context(text=one)
+        if isinstance(one, str)
+        else Context(text=one.text, id=None if one.id is None else str(one.id), score=one.score, source=one.source)
+        for one in passages
+    )
+
+
+def _header_contexts(value: bytes) -> tuple[Context, ...]:
+    raw = value.strip()
+    if not raw.startswith(b"["):
+        try:
+            raw = base64.urlsafe_b64decode(raw + b"=" * (-len(raw) % 4))
+        except (binascii.Error, ValueError) as error:
+            raise ExplicitError("x-gaugeway-contexts", "Expected JSON or base64url of JSON") from error
+    try:
+        return _contexts(_contexts_decoder.decode(raw))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ExplicitError("x-gaugeway-contexts", str(error)) from error
+
+
+def _header_tags(value: str) -> dict[str, str]:
+    tags: dict[str, str] = {}
+    for pair in filter(None, (one.strip() for one in value.split(","))):
+        name, equals, content = pair.partition("=")
+        if not (equals and name.strip()):
+            raise ExplicitError("x-gaugeway-tags", f"Expected `name=value` pairs separated by commas, got `{pair}`")
+        tags[name.strip()] = content.strip()
+    return tags
+
+
+def _text(name: str, value: bytes) -> str:
+    try:
+        return unquote(value.decode("utf-8"), errors="strict")
+    except UnicodeDecodeError as error:
+        raise ExplicitError(f"x-gaugeway-{name}", "Expected UTF-8, or percent-encoded UTF-8") from error

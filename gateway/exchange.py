@@ -1,0 +1,146 @@
+"""One request and its response through the gateway: as the proxy recorded it, and as capture reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from monitors.records import Context, Usage
+
+Headers: TypeAlias = list[tuple[bytes, bytes]]
+Ending: TypeAlias = Literal[
+    "complete", "client_cancelled", "upstream_truncated", "upstream_error", "timeout", "rejected"
+]
+
+GENERATION_ROUTES = frozenset({"chat_completions", "completions", "responses"})
+"""Routes whose exchanges are captured. All else (models, files, embeddings ...) is traffic: counted, not captured."""
+
+_ROUTES = {
+    "chat/completions": "chat_completions",
+    "completions": "completions",
+    "responses": "responses",
+    "embeddings": "embeddings",
+    "models": "models",
+    "files": "files",
+    "audio": "audio",
+    "images": "images",
+    "batches": "batches",
+    "moderations": "moderations",
+    "messages": "messages",
+}
+
+
+def route_of(path: str) -> str:
+    """Name the API route of a path: a closed set, fit for a label.
+
+    >>> route_of("/v1/chat/completions")
+    'chat_completions'
+    >>> route_of("/openai/deployments/prod/embeddings")
+    'embeddings'
+    >>> route_of("/v1/responses/resp_1/cancel")
+    'other'
+    """
+    tail = path.removeprefix("/v1/")
+    if path.startswith("/openai/"):
+        tail = path.removeprefix("/openai/").removeprefix("v1/")
+        if tail.startswith("deployments/"):
+            tail = tail.split("/", 2)[2] if tail.count("/") > 1 else tail
+    tail = tail.rstrip("/")
+    if tail in _ROUTES:
+        return _ROUTES[tail]
+    head = tail.split("/", 1)[0]
+    return head if head in {"models", "files", "audio", "images", "batches"} else "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explicit:
+    """What the client said out of band about its request; None where it said nothing."""
+
+    question: str | None = None
+    contexts: tuple[Context, ...] | None = None
+    reference: str | None = None
+    app: str | None = None
+    session: str | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+    capture: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The W3C trace of an exchange: `span_id` is the span that stands for it, `parent_id` that span's parent."""
+
+    trace_id: str
+    span_id: str
+    parent_id: str | None = None
+    sampled: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class Recording:
+    """What the proxy saw, raw. Filled on the request path, then handed over and never touched again.
+
+    Times are seconds; `started_at` is Unix time, the others are durations from the start of the request.
+    `request_body` is None when the body was passed through without being kept.
+    """
+
+    id: str
+    started_at: float
+    method: str
+    path: str
+    route: str
+    request_headers: Headers
+    request_body: bytes | None = None
+    explicit: Explicit | None = None
+    trace: Trace | None = None
+    status: int = 0
+    response_headers: Headers = field(default_factory=list)
+    chunks: list[bytes] = field(default_factory=list)
+    size: int = 0
+    too_large: bool = False
+    ending: Ending = "complete"
+    error_kind: str | None = None
+    request_overhead_s: float | None = None
+    first_chunk_s: float | None = None
+    duration_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The client's request, read. `headers` has lower-case names; `body` is the JSON object ({} without one)."""
+
+    route: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+    explicit: Explicit | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """The upstream's response, read; a stream is folded into the object it stands for."""
+
+    status: int
+    body: dict[str, Any]
+    text: str = ""
+    finish_reason: str | None = None
+    tool_calls: int = 0
+    refusal: bool = False
+    id: str | None = None
+    model: str | None = None
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One request and its response, read."""
+
+    id: str
+    started_at: float
+    duration_s: float
+    first_chunk_s: float | None
+    ending: Ending
+    stream: bool
+    app: str
+    model: str
+    request: Request
+    response: Response
+    trace: Trace | None = None

@@ -1,0 +1,128 @@
+"""The gateway's Prometheus instruments; all are fed off the request path, from recordings and exchanges."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from gateway.exchange import Exchange, Recording
+from monitors.labels import LabelCap
+from monitors.records import Sample
+
+DURATION_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 163.84, 600)
+FIRST_CHUNK_BUCKETS = DURATION_BUCKETS[:-2]
+OVERHEAD_BUCKETS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05)
+
+
+class Instruments:
+    """Everything `/metrics` of the gateway shows. Not thread-safe by itself: one batch is observed at a time."""
+
+    def __init__(self, registry: CollectorRegistry, *, version: str) -> None:
+        self.registry = registry
+        self._requests = Counter(
+            "gaugeway_requests",
+            "Requests, by how they ended.",
+            ("app", "route", "model", "status_class", "stream", "ending"),
+            registry=registry,
+        )
+        self._duration = Histogram(
+            "gaugeway_request_duration_seconds",
+            "From the request's head to the response's last byte.",
+            ("app", "model", "stream"),
+            buckets=DURATION_BUCKETS,
+            registry=registry,
+        )
+        self._first_chunk = Histogram(
+            "gaugeway_time_to_first_chunk_seconds",
+            "From the request's head to the first byte of a streamed body.",
+            ("app", "model"),
+            buckets=FIRST_CHUNK_BUCKETS,
+            registry=registry,
+        )
+        self._overhead = Histogram(
+            "gaugeway_overhead_seconds",
+            "Time spent in the gateway itself: request = before sending on; capture = off the request path.",
+            ("stage",),
+            buckets=OVERHEAD_BUCKETS,
+            registry=registry,
+        )
+        self._tokens = Counter(
+            "gaugeway_tokens", "Tokens the upstream reported.", ("app", "model", "type"), registry=registry
+        )
+        self._upstream_errors = Counter(
+            "gaugeway_upstream_errors",
+            "Upstream failures: connect, connect_timeout, timeout, protocol, status_5xx.",
+            ("upstream", "kind"),
+            registry=registry,
+        )
+        self._exchanges = Counter(
+            "gaugeway_exchanges",
+            "Exchanges (generation requests), each with exactly one outcome.",
+            ("app", "outcome"),
+            registry=registry,
+        )
+        self._extractions = Counter(
+            "gaugeway_context_extractions",
+            "Captured exchanges by the extractor that found their contexts.",
+            ("app", "extractor"),
+            registry=registry,
+        )
+        self._hand_off_errors = Counter(
+            "gaugeway_handoff_errors",
+            "Failed attempts to put samples into the queue; they are repeated.",
+            registry=registry,
+        )
+        self.waiting = Gauge(
+            "gaugeway_handoff_waiting", "Exchanges in memory on their way to the queue.", registry=registry
+        )
+        overflow = Counter(
+            "gaugeway_label_overflow", "Label values shown as _other, by label.", ("label",), registry=registry
+        )
+        self._cap = LabelCap(overflow)
+        info = Gauge("gaugeway_build_info", "Always 1; the version is the label.", ("version",), registry=registry)
+        info.labels(version).set(1)
+
+    def request(self, recording: Recording, *, app: str, model: str, stream: bool, upstream: str) -> None:
+        """Count one finished request."""
+        app, model = self._cap("app", app), self._cap("model", model)
+        streamed = "true" if stream else "false"
+        status_class = f"{recording.status // 100}xx" if recording.status else "none"
+        self._requests.labels(app, recording.route, model, status_class, streamed, recording.ending).inc()
+        self._duration.labels(app, model, streamed).observe(recording.duration_s)
+        if recording.first_chunk_s is not None and stream:
+            self._first_chunk.labels(app, model).observe(recording.first_chunk_s)
+        if recording.request_overhead_s is not None:
+            self._overhead.labels("request").observe(recording.request_overhead_s)
+        kind = recording.error_kind or ("status_5xx" if recording.status >= 500 else None)  # noqa: PLR2004
+        if kind is not None and recording.ending != "rejected":
+            self._upstream_errors.labels(upstream, kind).inc()
+
+    def usage(self, exchange: Exchange) -> None:
+        """Count the tokens the upstream reported."""
+        usage = exchange.response.usage
+        if usage is None:
+            return
+        app, model = self._cap("app", exchange.app), self._cap("model", exchange.model)
+        for kind, count in (
+            ("input", usage.input_tokens),
+            ("output", usage.output_tokens),
+            ("cached", usage.cached_tokens),
+        ):
+            if count:
+                self._tokens.labels(app, model, kind).inc(count)
+
+    def outcome(self, app: str, outcome: str, count: int = 1) -> None:
+        """Count exchanges that came to their one outcome."""
+        self._exchanges.labels(self._cap("app", app), outcome).inc(count)
+
+    def captured(self, sample: Sample) -> None:
+        """Count a sample that is safely in the queue."""
+        self.outcome(sample.app, "captured")
+        self._extractions.labels(self._cap("app", sample.app), sample.context_source).inc()
+
+    def capture_seconds(self, seconds: float) -> None:
+        """Record what reading one exchange cost."""
+        self._overhead.labels("capture").observe(seconds)
+
+    def hand_off_failed(self) -> None:
+        """Count a failed attempt to put samples into the queue."""
+        self._hand_off_errors.inc()

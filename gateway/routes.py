@@ -1,0 +1,58 @@
+"""Everything the gateway answers itself: health on the traffic port, metrics on the admin port."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Litestar, Request, Response, get
+from litestar.exceptions import HTTPException
+
+from gateway.errors import Rejection, body_of
+from monitors.admin import metrics_handler, token_guard
+
+
+class Readiness:
+    """Whether new requests are welcome. Depends on nothing but this process: no store, queue or judge."""
+
+    def __init__(self) -> None:
+        self.draining = False
+
+    def drain(self) -> None:
+        """From now on say that no new requests are welcome."""
+        self.draining = True
+
+
+def traffic_app(readiness: Readiness) -> Litestar:
+    """The paths of the traffic port beside the proxied ones."""
+
+    @get("/healthz", sync_to_thread=False)
+    def healthz() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @get("/readyz", sync_to_thread=False)
+    def readyz() -> Response[dict[str, str]]:
+        if readiness.draining:
+            return Response({"status": "draining"}, status_code=503)
+        return Response({"status": "ready"})
+
+    return Litestar(
+        [healthz, readyz],
+        openapi_config=None,
+        logging_config=None,
+        exception_handlers={HTTPException: _openai_error},
+    )
+
+
+def admin_app(registry: Any, token: str | None) -> Litestar:
+    """The gateway's admin port."""
+    return Litestar([metrics_handler(registry)], guards=[token_guard(token)], openapi_config=None, logging_config=None)
+
+
+def _openai_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+    hint = " The API is under /v1." if error.status_code == 404 else ""  # noqa: PLR2004 - not found
+    rejection = Rejection(
+        error.status_code,
+        "unknown_url" if hint else "error",
+        f"{request.method} {request.url.path}: {error.detail}.{hint}",
+    )
+    return Response(body_of(rejection), status_code=error.status_code, media_type="application/json")

@@ -1,0 +1,127 @@
+"""Server-sent events: splitting a finished stream, and folding OpenAI's chunks into the object they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+_decode = msgspec.json.Decoder().decode
+
+
+def data_of(stream: bytes) -> Iterator[bytes]:
+    r"""Yield the data of each event, several data lines joined by a newline; comments and other fields are passed over.
+
+    An event that the end of the stream cuts off is not yielded (as the specification asks).
+
+    >>> list(data_of(b": hi\n\ndata: a\ndata: b\n\ndata: cut"))
+    [b'a\nb']
+    """
+    lines: list[bytes] = []
+    for line in stream.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"):
+        if not line:
+            if lines:
+                yield b"\n".join(lines)
+                lines = []
+        elif line.startswith(b"data:"):
+            lines.append(line[6:] if line.startswith(b"data: ") else line[5:])
+
+
+def objects_of(stream: bytes) -> Iterator[dict[str, Any]]:
+    """Yield every event that is a JSON object; `[DONE]` and anything unreadable is passed over."""
+    for data in data_of(stream):
+        try:
+            event = _decode(data)
+        except msgspec.DecodeError:
+            continue
+        if isinstance(event, dict):
+            yield event
+
+
+def fold(route: str, stream: bytes) -> dict[str, Any]:
+    """Fold a stream of `route` into the body that the same request without `stream` would have given."""
+    events = objects_of(stream)
+    if route == "responses":
+        return _fold_responses(events)
+    return _fold_choices(events)
+
+
+def _fold_choices(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Fold chat completion chunks or (legacy) completion chunks."""
+    folded: dict[str, Any] = {}
+    choices: dict[int, dict[str, Any]] = {}
+    for event in events:
+        for key in ("id", "model", "created", "system_fingerprint", "service_tier", "usage", "error"):
+            if event.get(key) is not None:
+                folded[key] = event[key]
+        for piece in _dicts(event.get("choices")):
+            index = piece.get("index")
+            choice = choices.setdefault(index if isinstance(index, int) else 0, {})
+            if piece.get("finish_reason") is not None:
+                choice["finish_reason"] = piece["finish_reason"]
+            if isinstance(piece.get("text"), str):
+                choice["text"] = choice.get("text", "") + piece["text"]
+            if isinstance(piece.get("delta"), dict):
+                _fold_delta(choice.setdefault("message", {}), piece["delta"])
+    folded["choices"] = [{"index": index, **choice} for index, choice in sorted(choices.items())]
+    for choice in folded["choices"]:
+        calls = choice.get("message", {}).get("tool_calls")
+        if isinstance(calls, dict):
+            choice["message"]["tool_calls"] = [call for _, call in sorted(calls.items())]
+    return folded
+
+
+def _fold_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
+    for key in ("content", "refusal", "reasoning_content"):
+        if isinstance(delta.get(key), str):
+            message[key] = (message.get(key) or "") + delta[key]
+    for key in ("role", "context"):
+        if delta.get(key):
+            message[key] = delta[key]
+    if isinstance(legacy := delta.get("function_call"), dict):
+        _fold_function(message.setdefault("function_call", {}), legacy)
+    for piece in _dicts(delta.get("tool_calls")):
+        calls = message.setdefault("tool_calls", {})
+        index = piece.get("index")
+        call = calls.setdefault(index if isinstance(index, int) else len(calls), {})
+        for key in ("id", "type"):
+            if piece.get(key):
+                call[key] = piece[key]
+        if isinstance(piece.get("function"), dict):
+            _fold_function(call.setdefault("function", {}), piece["function"])
+
+
+def _fold_function(function: dict[str, Any], piece: dict[str, Any]) -> None:
+    for key in ("name", "arguments"):
+        if isinstance(piece.get(key), str):
+            function[key] = function.get(key, "") + piece[key]
+
+
+def _fold_responses(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Take the terminal event's response; without one (a cut stream) gather what the deltas brought."""
+    latest: dict[str, Any] = {}
+    texts: dict[tuple[Any, Any], str] = {}
+    items: list[dict[str, Any]] = []
+    for event in events:
+        if isinstance(event.get("response"), dict):
+            latest = event["response"]
+        kind = event.get("type")
+        if kind in ("response.completed", "response.incomplete", "response.failed"):
+            return latest
+        if kind == "error":
+            latest = {**latest, "status": "failed", "error": event}
+        elif kind == "response.output_text.delta" and isinstance(event.get("delta"), str):
+            part = (event.get("output_index"), event.get("content_index"))
+            texts[part] = texts.get(part, "") + event["delta"]
+        elif kind == "response.output_item.done" and isinstance(event.get("item"), dict):
+            items.append(event["item"])
+    if not any(item.get("type") == "message" for item in items) and texts:
+        content = [{"type": "output_text", "text": text} for text in texts.values()]
+        items.append({"type": "message", "content": content})
+    return {**latest, "output": items or latest.get("output", [])}
+
+
+def _dicts(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, list):
+        yield from (one for one in value if isinstance(one, dict))

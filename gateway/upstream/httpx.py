@@ -1,0 +1,96 @@
+"""The upstream over an httpx transport, called directly: no client, so no cookie jar and no merged headers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import cast
+
+import httpx
+
+from gateway.exchange import Headers
+from gateway.upstream import UpstreamError, UpstreamRequest
+
+MAX_CONNECTIONS = 2000
+KEEPALIVE_S = 60.0
+
+
+class _Body(httpx.AsyncByteStream):
+    def __init__(self, body: bytes | AsyncIterator[bytes]) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if isinstance(self._body, bytes):
+            yield self._body
+        else:
+            async for chunk in self._body:
+                yield chunk
+
+
+class HttpxUpstream:
+    """Any `httpx.AsyncBaseTransport` as an upstream; by default HTTP/1.1 with a pool of up to 2,000 connections.
+
+    Times in seconds: `connect_timeout_s` to open a connection, `read_timeout_s` between two reads.
+    """
+
+    def __init__(
+        self,
+        *,
+        connect_timeout_s: float = 5.0,
+        read_timeout_s: float = 600.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        limits = httpx.Limits(
+            max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS, keepalive_expiry=KEEPALIVE_S
+        )
+        self._transport = transport or httpx.AsyncHTTPTransport(limits=limits, trust_env=False)
+        timeout = httpx.Timeout(read_timeout_s, connect=connect_timeout_s, pool=connect_timeout_s)
+        self._timeout = timeout.as_dict()
+
+    async def send(self, request: UpstreamRequest) -> HttpxResponse:
+        scheme, host, port = request.origin
+        outgoing = httpx.Request(
+            request.method,
+            httpx.URL(scheme=scheme, host=host, port=port),
+            headers=request.headers,
+            stream=_Body(request.body),
+            extensions={"timeout": self._timeout, "target": request.target},
+        )
+        with _translated():
+            response = await self._transport.handle_async_request(outgoing)
+        return HttpxResponse(response)
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+
+class HttpxResponse:
+    """A response of the transport, its body undecoded."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+        self.status = response.status_code
+        self.headers: Headers = response.headers.raw
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with _translated():
+            async for chunk in cast("httpx.AsyncByteStream", self._response.stream):
+                yield chunk
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn httpx's errors into the port's. Their texts are built from the error's type: they may not quote content."""
+    try:
+        yield
+    except (httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+        raise UpstreamError("connect_timeout", "no connection to the upstream in time") from error
+    except httpx.TimeoutException as error:
+        raise UpstreamError("timeout", "the upstream did not answer in time") from error
+    except httpx.ConnectError as error:
+        raise UpstreamError("connect", "the upstream cannot be reached") from error
+    except (httpx.TransportError, httpx.InvalidURL) as error:
+        raise UpstreamError("protocol", f"the upstream connection broke ({type(error).__name__})") from error

@@ -1,0 +1,5 @@
+"""`python -m monitors`: the evaluation plane alone."""
+
+from monitors.cli import monitors
+
+monitors(prog_name="python -m monitors")

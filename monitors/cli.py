@@ -1,0 +1,60 @@
+"""`gaugeway monitors` and `python -m monitors`: the evaluation plane alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from monitors.settings import ConfigError
+
+F = TypeVar("F", bound=Callable[..., Any])
+BAD_INPUT = 2
+
+
+def plane_options(function: F) -> F:
+    """Add the options that `serve`, `gateway` and `monitors` share; each may come from the environment."""
+    options = [
+        click.option("--config", type=click.Path(path_type=Path), envvar="GAUGEWAY_CONFIG", help="gaugeway.toml"),
+        click.option("--upstream", envvar="GAUGEWAY_UPSTREAM", help="Base URL of the provider, as a client takes it."),
+        click.option("--host", envvar="GAUGEWAY_HOST", help="Address of the traffic port. [127.0.0.1]"),
+        click.option("--port", type=int, envvar="GAUGEWAY_PORT", help="Traffic port. [8080]"),
+        click.option("--workers", type=int, envvar="GAUGEWAY_WORKERS", help="Gateway processes. [1]"),
+        click.option("--admin-port", type=int, envvar="GAUGEWAY_ADMIN_PORT", help="Gateway metrics. [9464]"),
+        click.option("--monitors-port", type=int, envvar="GAUGEWAY_MONITORS_PORT", help="Monitors' API. [9465]"),
+        click.option(
+            "--data-dir",
+            type=click.Path(path_type=Path, file_okay=False),
+            envvar="GAUGEWAY_DATA_DIR",
+            default=Path("gaugeway-data"),
+            show_default=True,
+            help="Where the embedded queue and store live.",
+        ),
+        click.option("--supervised", is_flag=True, hidden=True, help="Stop when standard input closes."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def fail(error: ConfigError | OSError) -> None:
+    """Say what is wrong, one line each, and exit with 2."""
+    for line in error.problems if isinstance(error, ConfigError) else [str(error)]:
+        click.echo(f"gaugeway: {line}", err=True)
+    sys.exit(BAD_INPUT)
+
+
+@click.command()
+@plane_options
+def monitors(config: Path | None, monitors_port: int | None, data_dir: Path, supervised: bool, **_: Any) -> None:  # noqa: FBT001 - click passes options by name
+    """Run the evaluation plane alone: worker, detectors, alerts, and their admin port."""
+    from monitors import app, serving  # noqa: PLC0415 - `--help` need not load the whole plane
+    from monitors.config import load  # noqa: PLC0415
+
+    try:
+        serving.run(app.run(load(config, port=monitors_port), data_dir, supervised=supervised))
+    except (ConfigError, OSError) as error:
+        fail(error)

@@ -1,0 +1,109 @@
+"""Evaluations as OpenTelemetry: one EVALUATOR span a sample, one `gen_ai.evaluation.result` event a metric."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from opentelemetry import context as otel_context
+from opentelemetry._logs import SeverityNumber
+from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
+
+from monitors.records import Evaluation, Failed, Sample, Score, Skipped
+
+EVENT = "gen_ai.evaluation.result"
+
+
+class OTelExporter:
+    """Emits into the given processors, which buffer.
+
+    The exchange's span ended long ago and ended spans cannot be changed, so the EVALUATOR span is a new root with one
+    link to it, and each event carries the exchange's trace and span ids. Explanations quote the answer, so they go out
+    only with `content`.
+    """
+
+    def __init__(self, spans: SpanProcessor, logs: LogRecordProcessor, *, content: bool = False) -> None:
+        resource = Resource.create({"service.name": "gaugeway-monitors"})
+        self._content = content
+        self._tracers = TracerProvider(resource=resource, sampler=ALWAYS_ON, shutdown_on_exit=False)
+        self._tracers.add_span_processor(spans)
+        self._loggers = LoggerProvider(resource=resource, shutdown_on_exit=False)
+        self._loggers.add_log_record_processor(logs)
+        self._tracer = self._tracers.get_tracer("gaugeway")
+        self._logger = self._loggers.get_logger("gaugeway")
+
+    def export(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
+        """Emit the span and its events."""
+        if not evaluations:
+            return
+        now = time.time_ns()
+        exchange = _span_context(sample)
+        attributes: dict[str, Any] = {
+            "openinference.span.kind": "EVALUATOR",
+            "gaugeway.exchange.id": sample.id,
+            "gaugeway.app": sample.app,
+            "gen_ai.request.model": sample.model,
+        }
+        for index, evaluation in enumerate(evaluations):
+            for key, value in self._result(evaluation).items():
+                attributes[f"evaluations.{index}.evaluation.{key}"] = value
+        span = self._tracer.start_span(
+            f"evaluation {sample.app}",
+            context=otel_context.Context(),
+            kind=SpanKind.INTERNAL,
+            links=[Link(exchange)] if exchange else [],
+            attributes=attributes,
+            start_time=now - int(max(evaluation.seconds for evaluation in evaluations) * 1e9),
+        )
+        span.end(now)
+        for evaluation in evaluations:
+            self._emit_event(sample, evaluation, exchange, now)
+
+    def shutdown(self) -> None:
+        """Flush what is buffered."""
+        self._tracers.shutdown()
+        self._loggers.shutdown()
+
+    def _emit_event(self, sample: Sample, evaluation: Evaluation, exchange: SpanContext | None, now: int) -> None:
+        result = self._result(evaluation)
+        found = {
+            "gen_ai.evaluation.name": evaluation.metric,
+            "gen_ai.evaluation.score.value": result.get("score"),
+            "gen_ai.evaluation.score.label": result.get("label"),
+            "gen_ai.evaluation.explanation": result.get("explanation"),
+            "gen_ai.response.id": sample.response_id,
+            "error.type": evaluation.outcome.error if isinstance(evaluation.outcome, Failed) else None,
+            "gaugeway.evaluation.version": evaluation.version,
+            "gaugeway.evaluation.judge.model": evaluation.judge,
+            "gaugeway.exchange.id": sample.id,
+        }
+        self._logger.emit(
+            timestamp=now,
+            event_name=EVENT,
+            severity_number=SeverityNumber.INFO,
+            context=set_span_in_context(NonRecordingSpan(exchange), otel_context.Context()) if exchange else None,
+            attributes={key: value for key, value in found.items() if value is not None},
+        )
+
+    def _result(self, evaluation: Evaluation) -> dict[str, Any]:
+        match evaluation.outcome:
+            case Score(value, reason):
+                result: dict[str, Any] = {"name": evaluation.metric, "score": value, "label": "scored"}
+                return result | ({"explanation": reason} if self._content and reason else {})
+            case Skipped(reason):
+                return {"name": evaluation.metric, "label": f"skipped:{reason}"}
+            case Failed(error):
+                return {"name": evaluation.metric, "label": f"failed:{error}"}
+
+
+def _span_context(sample: Sample) -> SpanContext | None:
+    if not (sample.trace_id and sample.span_id):
+        return None
+    return SpanContext(
+        int(sample.trace_id, 16), int(sample.span_id, 16), is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED)
+    )

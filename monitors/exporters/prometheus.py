@@ -1,0 +1,40 @@
+"""Evaluations as Prometheus series."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from monitors.instruments import Instruments
+from monitors.records import Evaluation, Failed, Sample, Score, Skipped
+
+
+class PrometheusExporter:
+    """Counts scores, verdicts and outcomes. `passes` maps a metric to (threshold, lower is better)."""
+
+    def __init__(self, instruments: Instruments, passes: Mapping[str, tuple[float, bool]]) -> None:
+        self._instruments = instruments
+        self._passes = passes
+
+    def export(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
+        """Count each evaluation once."""
+        instruments = self._instruments
+        app, model = instruments.cap("app", sample.app), instruments.cap("model", sample.model)
+        for evaluation in evaluations:
+            metric = evaluation.metric
+            match evaluation.outcome:
+                case Score(value):
+                    exemplar = {"trace_id": sample.trace_id} if sample.trace_id else None
+                    instruments.score.labels(app, metric, model).observe(value, exemplar)
+                    instruments.verdicts.labels(app, metric, self._verdict(metric, value)).inc()
+                    instruments.evaluations.labels(metric, "score", "").inc()
+                case Skipped(reason):
+                    instruments.verdicts.labels(app, metric, "skipped").inc()
+                    instruments.evaluations.labels(metric, "skipped", reason).inc()
+                case Failed(error):
+                    instruments.verdicts.labels(app, metric, "error").inc()
+                    instruments.evaluations.labels(metric, "failed", error).inc()
+
+    def _verdict(self, metric: str, value: float) -> str:
+        threshold, lower_is_better = self._passes.get(metric, (0.5, False))
+        passed = value <= threshold if lower_is_better else value >= threshold
+        return "pass" if passed else "fail"

@@ -1,0 +1,74 @@
+"""The Prometheus instruments of the evaluation plane."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from monitors.labels import LabelCap
+
+SCORE_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+JUDGE_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80)
+
+
+class Instruments:
+    """Everything `/metrics` of the monitors shows; attributes are named as the series are."""
+
+    def __init__(self, registry: CollectorRegistry, *, version: str) -> None:
+        def counter(name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
+            return Counter(f"gaugeway_{name}", text, labels, registry=registry)
+
+        def gauge(name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
+            return Gauge(f"gaugeway_{name}", text, labels, registry=registry)
+
+        def histogram(name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"gaugeway_{name}", text, labels, buckets=buckets, registry=registry)
+
+        stream, watched = ("app", "metric"), ("app", "metric", "rule")
+        self.registry = registry
+        self.score = histogram("score", "Scores in [0, 1].", ("app", "metric", "model"), SCORE_BUCKETS)
+        self.verdicts = counter("verdicts", "Scores against their threshold.", ("app", "metric", "verdict"))
+        self.evaluations = counter("evaluations", "Evaluations by outcome.", ("metric", "outcome", "reason"))
+        self.quality_mean = gauge("quality_mean", "Estimated mean score over the window.", stream)
+        self.quality_ci_low = gauge("quality_ci_low", "Lower end of the 95 % confidence sequence.", stream)
+        self.quality_ci_high = gauge("quality_ci_high", "Upper end of the 95 % confidence sequence.", stream)
+        self.quality_n_eff = gauge("quality_n_eff", "Effective number of scores behind the mean.", stream)
+        self.quality_coverage_ratio = gauge(
+            "quality_coverage_ratio", "Share of the applicable samples that got a score.", stream
+        )
+        self.quality_alarm = gauge("quality_alarm", "1 while an alert is firing.", watched)
+        self.quality_evidence_log10 = gauge(
+            "quality_evidence_log10", "Evidence of a drop, log10 over the alarm threshold (0 = alarm).", watched
+        )
+        self.quality_baseline = gauge("quality_baseline", "The mean that is promised, higher is better.", watched)
+        self.slo_objective_ratio = gauge("slo_objective_ratio", "Share of scores that should pass.", stream)
+        self.score_threshold_ratio = gauge("score_threshold_ratio", "From which score on one passes.", stream)
+        self.judge_requests = counter("judge_requests", "Requests to the judge that were answered.", ("judge_model",))
+        self.judge_tokens = counter("judge_tokens", "Tokens the judge used.", ("judge_model", "type"))
+        self.judge_cost_usd = counter(
+            "judge_cost_usd", "What the judge cost at the configured prices.", ("judge_model",)
+        )
+        self.judge_errors = counter(
+            "judge_errors", "Requests the judge did not answer usably.", ("judge_model", "error")
+        )
+        self.judge_duration = histogram(
+            "judge_duration_seconds", "How long the judge took.", ("judge_model",), JUDGE_BUCKETS
+        )
+        self.queue_depth = gauge("queue_depth", "Samples waiting or being evaluated.")
+        self.queue_oldest_seconds = gauge("queue_oldest_seconds", "Age of the oldest of them.")
+        self.queue_dead_letters = gauge("queue_dead_letters", "Samples set aside after too many attempts.")
+        self.late_scores = counter("late_scores", "Scores that came after their bucket was closed.")
+        self.worker_errors = counter("worker_errors", "Failures of queue or store; repeated.", ("operation",))
+        self.cap = LabelCap(counter("label_overflow", "Label values shown as _other, by label.", ("label",)))
+        gauge("build_info", "Always 1; the version is the label.", ("version",)).labels(version).set(1)
+
+    def judged(self, model: str, seconds: float, input_tokens: int, output_tokens: int, usd: float) -> None:
+        """Count an answer of the judge."""
+        self.judge_requests.labels(model).inc()
+        self.judge_tokens.labels(model, "input").inc(input_tokens)
+        self.judge_tokens.labels(model, "output").inc(output_tokens)
+        self.judge_cost_usd.labels(model).inc(usd)
+        self.judge_duration.labels(model).observe(seconds)
+
+    def failed(self, model: str, kind: str) -> None:
+        """Count a request the judge did not answer usably."""
+        self.judge_errors.labels(model, kind).inc()

@@ -1,0 +1,31 @@
+"""OTLP exporters, behind the extra `otlp`: imported only when an endpoint is configured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from monitors.settings import ConfigError
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk._logs.export import LogRecordExporter
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+_MISSING = "telemetry.otlp_endpoint: needs the extra `otlp` (pip install 'gaugeway[otlp]')"
+
+
+def span_exporter(endpoint: str) -> SpanExporter:
+    """Return an exporter of spans to `endpoint` + /v1/traces (OTLP over HTTP). Raises ConfigError without the extra."""
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigError([_MISSING]) from error
+    return OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
+
+
+def log_exporter(endpoint: str) -> LogRecordExporter:
+    """Return an exporter of log records to `endpoint` + /v1/logs. Raises ConfigError without the extra."""
+    try:
+        from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigError([_MISSING]) from error
+    return OTLPLogExporter(endpoint=f"{endpoint.rstrip('/')}/v1/logs")
