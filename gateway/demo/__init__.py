@@ -1,0 +1,1 @@
+"""`gaugeway demo`: a scripted model, a small RAG app over shipped documents, an injected regression and its alert."""

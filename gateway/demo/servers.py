@@ -1,0 +1,88 @@
+"""Serving an ASGI app on a free loopback port, in a thread or in the running event loop."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import uvicorn
+
+from monitors.tasks import spawn
+
+_START_S = 10.0
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without signal handlers: signals belong to the program that starts it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.contextmanager
+def in_thread(app: Any, port: int = 0) -> Iterator[str]:
+    """Serve `app` from a thread; yields its address without a path. `port` 0 takes a free one."""
+    server, listener = _prepared(app, port)
+    thread = threading.Thread(target=server.run, args=([listener],), name="demo-server", daemon=True)
+    thread.start()
+    try:
+        deadline = time.monotonic() + _START_S
+        while not server.started:
+            if not thread.is_alive() or time.monotonic() > deadline:
+                raise RuntimeError("the server did not start")
+            time.sleep(0.005)
+        yield _address(listener)
+    finally:
+        server.should_exit = True
+        thread.join(_START_S)
+        listener.close()
+
+
+@contextlib.asynccontextmanager
+async def in_loop(app: Any, port: int = 0) -> AsyncIterator[str]:
+    """Serve `app` from the running event loop; yields its address without a path."""
+    server, listener = _prepared(app, port)
+    task = spawn(server.serve([listener]), name="demo-server")
+    try:
+        yield _address(listener)
+    finally:
+        server.should_exit = True
+        await task
+        listener.close()
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of the loopback interface that nobody listens on right now, all different."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+def _prepared(app: Any, port: int) -> tuple[_Server, socket.socket]:
+    """Bind and listen at once, so that early connections wait instead of failing."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen(2048)
+    config = uvicorn.Config(
+        app,
+        log_level="error",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=2,
+    )
+    return _Server(config), listener
+
+
+def _address(listener: socket.socket) -> str:
+    return f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -1,0 +1,83 @@
+"""A queue in this process's memory: for tests, and for one process that may forget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from monitors.queues import Depth, Lease
+from monitors.records import Sample
+
+
+@dataclass(slots=True)
+class _Waiting:
+    sample: Sample
+    attempts: int = 0
+    leased_until: float | None = None
+
+
+class MemoryQueue:
+    """Samples in a dict, oldest first; whatever waits is lost when the process ends."""
+
+    def __init__(self, lease_s: float = 120.0, max_attempts: int = 5, clock: Callable[[], float] = time.time) -> None:
+        self._lease_s = lease_s
+        self._max_attempts = max_attempts
+        self._clock = clock
+        self._waiting: dict[str, _Waiting] = {}
+        self._dead: dict[str, Sample] = {}
+
+    @classmethod
+    def from_url(cls, url: str, lease_s: float, max_attempts: int) -> MemoryQueue:
+        """Return the queue that `memory://` stands for. Raises ValueError for anything more than that."""
+        if url != "memory://":
+            raise ValueError(f"{url!r}: a queue in memory has no address; expected memory://")
+        return cls(lease_s, max_attempts)
+
+    async def put(self, samples: Sequence[Sample]) -> None:
+        new: dict[str, _Waiting] = {}
+        for sample in samples:
+            if sample.id not in self._waiting and sample.id not in self._dead:
+                new.setdefault(sample.id, _Waiting(sample))
+        self._waiting.update(new)
+
+    async def lease(self, limit: int) -> Sequence[Lease]:
+        now = self._clock()
+        self._bury(now)
+        free = (one for one in self._waiting.values() if one.leased_until is None or one.leased_until <= now)
+        leases = []
+        for one in islice(free, max(limit, 0)):
+            one.attempts += 1
+            one.leased_until = now + self._lease_s
+            leases.append(Lease(sample=one.sample, attempt=one.attempts))
+        return leases
+
+    async def ack(self, sample_ids: Sequence[str]) -> None:
+        for sample_id in sample_ids:
+            self._waiting.pop(sample_id, None)
+            self._dead.pop(sample_id, None)
+
+    async def depth(self) -> Depth:
+        now = self._clock()
+        self._bury(now)
+        leased = sum(one.leased_until is not None and one.leased_until > now for one in self._waiting.values())
+        return Depth(
+            ready=len(self._waiting) - leased,
+            leased=leased,
+            dead=len(self._dead),
+            oldest_started_at=min((one.sample.started_at for one in self._waiting.values()), default=None),
+        )
+
+    async def aclose(self) -> None:
+        """Nothing to release."""
+
+    def _bury(self, now: float) -> None:
+        """Set aside the samples whose last lease has ended."""
+        spent = [
+            sample_id
+            for sample_id, one in self._waiting.items()
+            if one.attempts >= self._max_attempts and one.leased_until is not None and one.leased_until <= now
+        ]
+        for sample_id in spent:
+            self._dead[sample_id] = self._waiting.pop(sample_id).sample

@@ -1,0 +1,167 @@
+"""The embedded queue: one SQLite file that the gateway and the monitors share."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import aiosqlite
+import msgspec
+
+from monitors.queues import Depth, Lease
+from monitors.records import Sample
+from monitors.sqlite import Database, Schema, path_from_url
+
+# Dead letters have a table of their own, so that looking for work never wades through them.
+SCHEMA = Schema(
+    kind="queue",
+    application_id=0x67777175,  # "gwqu"
+    migrations=(
+        """
+        CREATE TABLE samples (
+            position INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            started_at REAL NOT NULL,
+            payload BLOB NOT NULL,
+            attempts INTEGER NOT NULL DEFAULT 0,
+            leased_until REAL
+        );
+        CREATE INDEX samples_started_at ON samples (started_at);
+        CREATE INDEX samples_leased_until ON samples (leased_until) WHERE leased_until IS NOT NULL;
+        CREATE TABLE dead (
+            id TEXT PRIMARY KEY,
+            started_at REAL NOT NULL,
+            payload BLOB NOT NULL,
+            attempts INTEGER NOT NULL,
+            reason TEXT NOT NULL
+        );
+        """,
+    ),
+)
+
+_PUT = """
+    INSERT OR IGNORE INTO samples (id, started_at, payload)
+    SELECT ?, ?, ? WHERE NOT EXISTS (SELECT 1 FROM dead WHERE id = ?)
+"""
+_LEASE = """
+    UPDATE samples SET attempts = attempts + 1, leased_until = :until
+    WHERE position IN (
+        SELECT position FROM samples WHERE leased_until IS NULL OR leased_until <= :now ORDER BY position LIMIT :limit
+    )
+    RETURNING position, id, attempts, CAST(payload AS BLOB)
+"""
+_BURY = """
+    INSERT OR REPLACE INTO dead (id, started_at, payload, attempts, reason)
+    SELECT id, started_at, payload, attempts, 'attempts' FROM samples WHERE leased_until <= :now AND attempts >= :most
+"""
+_REMOVE_BURIED = "DELETE FROM samples WHERE leased_until <= :now AND attempts >= :most"
+_SET_ASIDE = """
+    INSERT OR REPLACE INTO dead (id, started_at, payload, attempts, reason)
+    SELECT id, started_at, payload, attempts, ? FROM samples WHERE position = ?
+"""
+_DEPTH = """
+    SELECT (SELECT count(*) FROM samples), (SELECT count(*) FROM samples WHERE leased_until > :now),
+        (SELECT count(*) FROM dead), (SELECT min(started_at) FROM samples)
+"""
+_log = logging.getLogger("gaugeway")
+
+
+class SQLiteQueue:
+    """Samples in a SQLite file, for any number of processes on one machine.
+
+    `clock` gives Unix seconds; leases taken by one process are ended by the clocks of the others. An operation that
+    cannot get at the file within `busy_timeout_s`, or at all, raises `sqlite3.Error` or `OSError`.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        lease_s: float = 120.0,
+        max_attempts: int = 5,
+        clock: Callable[[], float] = time.time,
+        busy_timeout_s: float = 5.0,
+    ) -> None:
+        self._lease_s = lease_s
+        self._max_attempts = max_attempts
+        self._clock = clock
+        self._decoder = msgspec.json.Decoder(Sample)
+        self._database = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
+
+    @classmethod
+    def from_url(cls, url: str, lease_s: float, max_attempts: int) -> SQLiteQueue:
+        """Return the queue in the file that `url` names. Raises ValueError."""
+        return cls(path_from_url(url), lease_s, max_attempts)
+
+    async def put(self, samples: Sequence[Sample]) -> None:
+        if not samples:
+            return
+        rows = [(sample.id, sample.started_at, msgspec.json.encode(sample), sample.id) for sample in samples]
+        async with self._database.writing() as connection:
+            await connection.executemany(_PUT, rows)
+
+    async def lease(self, limit: int) -> Sequence[Lease]:
+        while True:
+            claimed, leases = await self._claim(limit)
+            if leases or not claimed:
+                return leases
+
+    async def ack(self, sample_ids: Sequence[str]) -> None:
+        if not sample_ids:
+            return
+        rows = [(sample_id,) for sample_id in sample_ids]
+        async with self._database.writing() as connection:
+            await connection.executemany("DELETE FROM samples WHERE id = ?", rows)
+            await connection.executemany("DELETE FROM dead WHERE id = ?", rows)
+
+    async def depth(self) -> Depth:
+        async with self._database.writing() as connection:
+            now = self._clock()
+            await self._bury(connection, now)
+            ((total, leased, dead, oldest),) = await connection.execute_fetchall(_DEPTH, {"now": now})
+        return Depth(ready=total - leased, leased=leased, dead=dead, oldest_started_at=oldest)
+
+    async def aclose(self) -> None:
+        await self._database.aclose()
+
+    async def _claim(self, limit: int) -> tuple[int, list[Lease]]:
+        """Lease up to `limit` rows; return their number, and the leases of those that can be read."""
+        leases: list[Lease] = []
+        unreadable: list[tuple[str, int]] = []
+        async with self._database.writing() as connection:
+            now = self._clock()
+            await self._bury(connection, now)
+            parameters = {"now": now, "until": now + self._lease_s, "limit": max(limit, 0)}
+            rows = sorted(await connection.execute_fetchall(_LEASE, parameters))
+            for position, sample_id, attempt, payload in rows:
+                try:
+                    leases.append(Lease(sample=self._read(sample_id, payload), attempt=attempt))
+                except ValueError as error:
+                    unreadable.append((f"unreadable: {error}", position))
+            if unreadable:
+                await connection.executemany(_SET_ASIDE, unreadable)
+                await connection.executemany(
+                    "DELETE FROM samples WHERE position = ?", [(position,) for _, position in unreadable]
+                )
+        if unreadable:
+            _log.warning("queue: %d samples set aside, the first one %s", len(unreadable), unreadable[0][0])
+        return len(rows), leases
+
+    def _read(self, sample_id: str, payload: bytes) -> Sample:
+        """Decode one row. Raises ValueError for a payload of another version, a damaged or a misplaced one."""
+        try:
+            sample = self._decoder.decode(payload)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ValueError(str(error)) from error
+        if sample.id != sample_id:
+            raise ValueError("the payload belongs to another sample")
+        return sample
+
+    async def _bury(self, connection: aiosqlite.Connection, now: float) -> None:
+        """Set aside the samples whose last lease has ended."""
+        parameters = {"now": now, "most": self._max_attempts}
+        await connection.execute(_BURY, parameters)
+        removed = await connection.execute(_REMOVE_BURIED, parameters)
+        if removed.rowcount > 0:
+            _log.warning("queue: %d samples set aside after %d attempts", removed.rowcount, self._max_attempts)

@@ -1,0 +1,249 @@
+"""The embedded store: samples, evaluations and states in one SQLite file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
+from monitors.sqlite import Database, Schema, path_from_url
+from monitors.stores import Point, Query
+
+SCHEMA = Schema(
+    kind="store",
+    application_id=0x67777374,  # "gwst"
+    migrations=(
+        """
+        CREATE TABLE samples (
+            id TEXT PRIMARY KEY,
+            started_at REAL NOT NULL,
+            app TEXT NOT NULL,
+            model TEXT NOT NULL,
+            payload TEXT NOT NULL
+        );
+        CREATE INDEX samples_started_at ON samples (started_at);
+        CREATE TABLE evaluations (
+            sample_id TEXT NOT NULL,
+            metric TEXT NOT NULL,
+            version TEXT NOT NULL,
+            started_at REAL NOT NULL,
+            app TEXT NOT NULL,
+            model TEXT NOT NULL,
+            outcome TEXT NOT NULL,
+            value REAL,
+            reason TEXT NOT NULL,
+            detail TEXT NOT NULL,
+            evidence TEXT NOT NULL,
+            judge TEXT,
+            seconds REAL NOT NULL,
+            cost_usd REAL NOT NULL,
+            rate REAL NOT NULL,
+            PRIMARY KEY (sample_id, metric, version)
+        );
+        CREATE INDEX evaluations_metric ON evaluations (metric, started_at);
+        CREATE INDEX evaluations_app ON evaluations (app, metric, started_at);
+        CREATE INDEX evaluations_started_at ON evaluations (started_at);
+        CREATE TABLE states (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+        """,
+    ),
+)
+
+_ADD_SAMPLE = "INSERT OR IGNORE INTO samples (id, started_at, app, model, payload) VALUES (?, ?, ?, ?, ?)"
+_ADD_EVALUATION = """
+    INSERT OR IGNORE INTO evaluations (
+        sample_id, metric, version, started_at, app, model,
+        outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate
+    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_EVALUATIONS = """
+    SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate
+    FROM evaluations WHERE sample_id = ? ORDER BY rowid
+"""
+_POINTS = "SELECT sample_id, started_at, app, model, metric, outcome, value, reason, rate FROM evaluations"
+_ORDERS = {
+    "oldest": "ORDER BY started_at, rowid",
+    "newest": "ORDER BY started_at DESC, rowid DESC",
+    "lowest": "ORDER BY value, started_at, rowid",
+    "highest": "ORDER BY value DESC, started_at, rowid",
+}
+_PRUNE_EVALUATIONS = """
+    DELETE FROM evaluations WHERE sample_id IN (
+        SELECT id FROM samples WHERE started_at < :before ORDER BY started_at, id LIMIT :limit
+    )
+"""
+_PRUNE_SAMPLES = """
+    DELETE FROM samples WHERE id IN (
+        SELECT id FROM samples WHERE started_at < :before ORDER BY started_at, id LIMIT :limit
+    )
+"""
+_PRUNE_BATCH = 500
+_SAVE = "INSERT INTO states (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+
+
+class SQLiteStore:
+    """Store and Ledger on one SQLite file; reading has a connection of its own and never waits for a writer.
+
+    An operation that cannot get at the file within `busy_timeout_s`, or at all, raises `sqlite3.Error` or `OSError`;
+    a file written by a newer release raises `monitors.sqlite.SchemaError`, which is a `sqlite3.Error`.
+    """
+
+    def __init__(self, path: str | Path, busy_timeout_s: float = 5.0) -> None:
+        self._writer = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
+        self._reader = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
+
+    @classmethod
+    def from_url(cls, url: str) -> SQLiteStore:
+        """Return the store in the file that `url` names. Raises ValueError."""
+        return cls(path_from_url(url))
+
+    async def add(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
+        if any(evaluation.sample_id != sample.id for evaluation in evaluations):
+            raise ValueError(f"an evaluation belongs to another sample than {sample.id!r}")
+        payload = msgspec.json.encode(sample).decode()
+        async with self._writer.writing() as connection:
+            await connection.execute(_ADD_SAMPLE, (sample.id, sample.started_at, sample.app, sample.model, payload))
+            there = await connection.execute_fetchall(
+                "SELECT metric, version FROM evaluations WHERE sample_id = ?", (sample.id,)
+            )
+            new = _unseen(evaluations, {(metric, version) for metric, version in there})
+            await connection.executemany(_ADD_EVALUATION, [_row(sample, evaluation) for evaluation in new])
+        return new
+
+    async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
+        async with self._reader.reading() as connection:
+            payloads = list(await connection.execute_fetchall("SELECT payload FROM samples WHERE id = ?", (sample_id,)))
+            rows = await connection.execute_fetchall(_EVALUATIONS, (sample_id,))
+        if not payloads:
+            return None
+        return msgspec.json.decode(payloads[0][0], type=Sample), [_evaluation(sample_id, row) for row in rows]
+
+    async def series(self, query: Query) -> Sequence[Point]:
+        conditions = ["started_at >= :since", "started_at < :until"]
+        if query.metric is not None:
+            conditions.append("metric = :metric")
+        if query.app is not None:
+            conditions.append("app = :app")
+        if query.order in ("lowest", "highest"):
+            conditions.append("outcome = 'score'")
+        parameters = {
+            "since": query.since,
+            "until": query.until,
+            "metric": query.metric,
+            "app": query.app,
+            "limit": -1 if query.limit is None else max(query.limit, 0),
+        }
+        statement = " ".join([_POINTS, "WHERE", " AND ".join(conditions), _ORDERS[query.order], "LIMIT :limit"])
+        async with self._reader.reading() as connection:
+            rows = await connection.execute_fetchall(statement, parameters)
+        return [_point(row) for row in rows]
+
+    async def prune(self, before: float) -> int:
+        parameters = {"before": before, "limit": _PRUNE_BATCH}
+        total = 0
+        while True:
+            async with self._writer.writing() as connection:
+                await connection.execute(_PRUNE_EVALUATIONS, parameters)
+                removed = (await connection.execute(_PRUNE_SAMPLES, parameters)).rowcount
+            total += removed
+            if removed < _PRUNE_BATCH:
+                return total
+
+    async def load(self) -> Mapping[str, bytes]:
+        async with self._reader.reading() as connection:
+            rows = await connection.execute_fetchall("SELECT name, value FROM states")
+        return {row[0]: row[1] for row in rows}
+
+    async def save(self, states: Mapping[str, bytes]) -> None:
+        if not states:
+            return
+        async with self._writer.writing() as connection:
+            await connection.executemany(_SAVE, list(states.items()))
+
+    async def aclose(self) -> None:
+        try:
+            await self._reader.aclose()
+        finally:
+            await self._writer.aclose()
+
+
+def _unseen(evaluations: Iterable[Evaluation], seen: set[tuple[str, str]]) -> list[Evaluation]:
+    """Return the evaluations whose (metric, version) is not in `seen`, and of equal ones the first."""
+    unseen = []
+    for evaluation in evaluations:
+        identity = (evaluation.metric, evaluation.version)
+        if identity not in seen:
+            seen.add(identity)
+            unseen.append(evaluation)
+    return unseen
+
+
+def _row(sample: Sample, evaluation: Evaluation) -> tuple[Any, ...]:
+    """Flatten one evaluation. `reason` is a word from a closed set, `detail` is text for people."""
+    value: float | None = None
+    reason = detail = ""
+    evidence: tuple[dict[str, Any], ...] = ()
+    match evaluation.outcome:
+        case Score():
+            kind, value, detail = "score", evaluation.outcome.value, evaluation.outcome.reason
+            evidence = evaluation.outcome.evidence
+        case Skipped():
+            kind, reason = "skipped", evaluation.outcome.reason
+        case Failed():
+            kind, reason, detail = "failed", evaluation.outcome.error, evaluation.outcome.detail
+    return (
+        sample.id,
+        evaluation.metric,
+        evaluation.version,
+        sample.started_at,
+        sample.app,
+        sample.model,
+        kind,
+        value,
+        reason,
+        detail,
+        msgspec.json.encode(evidence).decode(),
+        evaluation.judge,
+        evaluation.seconds,
+        evaluation.cost_usd,
+        evaluation.rate,
+    )
+
+
+def _evaluation(sample_id: str, row: Sequence[Any]) -> Evaluation:
+    """Put one evaluation together again."""
+    metric, version, kind, value, reason, detail, evidence, judge, seconds, cost_usd, rate = row
+    outcome: Outcome
+    if kind == "score":
+        outcome = Score(value, detail, msgspec.json.decode(evidence, type=tuple[dict[str, Any], ...]))
+    elif kind == "skipped":
+        outcome = Skipped(reason)
+    else:
+        outcome = Failed(reason, detail)
+    return Evaluation(
+        sample_id=sample_id,
+        metric=metric,
+        version=version,
+        outcome=outcome,
+        judge=judge,
+        seconds=seconds,
+        cost_usd=cost_usd,
+        rate=rate,
+    )
+
+
+def _point(row: Sequence[Any]) -> Point:
+    sample_id, started_at, app, model, metric, outcome, value, reason, rate = row
+    return Point(
+        sample_id=sample_id,
+        started_at=started_at,
+        app=app,
+        model=model,
+        metric=metric,
+        outcome=outcome,
+        value=value,
+        reason=reason,
+        rate=rate,
+    )

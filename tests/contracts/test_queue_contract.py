@@ -1,0 +1,397 @@
+"""What every queue promises, sentence by sentence of the port."""
+
+import asyncio
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+import pytest
+
+from monitors.queues import Depth
+from monitors.queues.memory import MemoryQueue
+from monitors.queues.opening import from_url
+from monitors.queues.sqlite import SQLiteQueue
+from monitors.records import Context, Sample, Usage
+
+LEASE_S = 60.0
+MAX_ATTEMPTS = 3
+
+
+@dataclass
+class Clock:
+    now: float = 1_000_000.0
+
+    def __call__(self):
+        return self.now
+
+
+@dataclass
+class Bench:
+    """Runs a scenario against a fresh queue, whose clock it can turn."""
+
+    build: object
+    clock: Clock = field(default_factory=Clock)
+
+    def run(self, scenario):
+        async def main():
+            queue = self.build(lease_s=LEASE_S, max_attempts=MAX_ATTEMPTS, clock=self.clock)
+            try:
+                await scenario(queue)
+            finally:
+                await queue.aclose()
+
+        asyncio.run(main())
+
+    def let_leases_end(self):
+        self.clock.now += LEASE_S
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def bench(request, tmp_path):
+    if request.param == "memory":
+        return Bench(MemoryQueue)
+    return Bench(lambda **options: SQLiteQueue(tmp_path / "queue.db", **options))
+
+
+def sample(sample_id, started_at=1.0, **fields):
+    return Sample(id=sample_id, started_at=started_at, **fields)
+
+
+def ids(leases):
+    return [lease.sample.id for lease in leases]
+
+
+async def use_up(bench, queue):
+    for _ in range(MAX_ATTEMPTS):
+        assert await queue.lease(10)
+        bench.let_leases_end()
+
+
+def test_a_sample_comes_out_as_it_went_in(bench):
+    whole = sample(
+        "a",
+        started_at=12.5,
+        app="shop",
+        model="gpt",
+        question="naïve \U0001f600?",
+        contexts=(Context(text="one", id="1", score=0.5, source="wiki"), Context(text="two")),
+        context_source="tools",
+        response="yes",
+        reference="no",
+        tags={"tenant": "x"},
+        session="s",
+        trace_id="t",
+        span_id="p",
+        response_id="r",
+        rate=0.25,
+        usage=Usage(input_tokens=1, output_tokens=2, cached_tokens=None),
+        duration_s=0.5,
+        skip_reason="stream_cut",
+    )
+
+    async def scenario(queue):
+        await queue.put([whole])
+        (lease,) = await queue.lease(1)
+        assert lease.sample == whole
+
+    bench.run(scenario)
+
+
+def test_putting_nothing_is_harmless(bench):
+    async def scenario(queue):
+        await queue.put([])
+        assert await queue.depth() == Depth(ready=0, leased=0, dead=0, oldest_started_at=None)
+
+    bench.run(scenario)
+
+
+def test_a_put_that_fails_adds_none_of_its_samples(bench):
+    async def scenario(queue):
+        with pytest.raises(AttributeError):
+            await queue.put([sample("a"), None])
+        assert await queue.depth() == Depth(ready=0, leased=0, dead=0, oldest_started_at=None)
+
+    bench.run(scenario)
+
+
+def test_a_sample_whose_id_waits_already_is_left_as_it_is(bench):
+    async def scenario(queue):
+        await queue.put([sample("a", response="first"), sample("b")])
+        await queue.put([sample("a", response="second"), sample("c")])
+        leases = await queue.lease(10)
+        assert ids(leases) == ["a", "b", "c"]
+        assert leases[0].sample.response == "first"
+
+    bench.run(scenario)
+
+
+def test_an_id_twice_in_one_put_is_one_sample(bench):
+    async def scenario(queue):
+        await queue.put([sample("a", response="first"), sample("a", response="second")])
+        (lease,) = await queue.lease(10)
+        assert lease.sample.response == "first"
+
+    bench.run(scenario)
+
+
+def test_putting_a_leased_sample_again_does_not_end_its_lease(bench):
+    async def scenario(queue):
+        await queue.put([sample("a")])
+        await queue.lease(1)
+        await queue.put([sample("a")])
+        assert not await queue.lease(1)
+
+    bench.run(scenario)
+
+
+def test_putting_a_dead_sample_again_does_not_revive_it(bench):
+    async def scenario(queue):
+        await queue.put([sample("a")])
+        await use_up(bench, queue)
+        await queue.depth()
+        await queue.put([sample("a")])
+        assert not await queue.lease(1)
+        assert await queue.depth() == Depth(ready=0, leased=0, dead=1, oldest_started_at=None)
+
+    bench.run(scenario)
+
+
+def test_putting_a_sample_that_has_used_up_its_attempts_does_not_revive_it_even_before_anyone_looked(bench):
+    async def scenario(queue):
+        await queue.put([sample("a")])
+        await use_up(bench, queue)
+        await queue.put([sample("a")])
+        assert not await queue.lease(1)
+        assert (await queue.depth()).dead == 1
+
+    bench.run(scenario)
+
+
+def test_a_sample_that_was_acknowledged_may_come_again(bench):
+    async def scenario(queue):
+        await queue.put([sample("a")])
+        await queue.lease(1)
+        await queue.ack(["a"])
+        await queue.put([sample("a")])
+        (lease,) = await queue.lease(1)
+        assert lease.attempt == 1
+
+    bench.run(scenario)
+
+
+def test_samples_are_leased_in_the_order_they_were_put(bench):
+    async def scenario(queue):
+        await queue.put([sample("z", 3.0), sample("m", 1.0)])
+        await queue.put([sample("a", 2.0)])
+        assert ids(await queue.lease(2)) == ["z", "m"]
+        assert ids(await queue.lease(2)) == ["a"]
+
+    bench.run(scenario)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(-1, 0), (0, 0), (1, 1), (3, 3), (9, 5)])
+def test_a_lease_takes_at_most_as_many_as_asked_for(bench, limit, expected):
+    async def scenario(queue):
+        await queue.put([sample(str(number)) for number in range(5)])
+        assert len(await queue.lease(limit)) == expected
+
+    bench.run(scenario)
+
+
+def test_nobody_gets_what_somebody_else_holds(bench):
+    async def scenario(queue):
+        await queue.put([sample(str(number)) for number in range(40)])
+        taken = await asyncio.gather(*(queue.lease(7) for _ in range(8)))
+        assert sorted(ids(lease for leases in taken for lease in leases)) == sorted(map(str, range(40)))
+
+    bench.run(scenario)
+
+
+def test_a_lease_holds_until_its_end_and_no_longer(bench):
+    async def scenario(queue):
+        await queue.put([sample("a")])
+        await queue.lease(1)
+        bench.clock.now += LEASE_S - 0.5
+        assert not await queue.lease(1)
+        bench.clock.now += 0.5
+        assert ids(await queue.lease(1)) == ["a"]
+
+    bench.run(scenario)
+
+
+def test_attempts_are_counted_from_one(bench):
+    async def scenario(queue):
+        await queue.put([sample("a")])
+        for attempt in (1, 2, 3):
+            (lease,) = await queue.lease(1)
+            assert lease.attempt == attempt
+            bench.let_leases_end()
+
+    bench.run(scenario)
+
+
+def test_a_sample_handed_out_again_comes_before_younger_ones(bench):
+    async def scenario(queue):
+        await queue.put([sample("a")])
+        await queue.lease(1)
+        await queue.put([sample("b")])
+        bench.let_leases_end()
+        leases = await queue.lease(2)
+        assert [(lease.sample.id, lease.attempt) for lease in leases] == [("a", 2), ("b", 1)]
+
+    bench.run(scenario)
+
+
+def test_the_last_attempt_may_take_its_whole_lease(bench):
+    async def scenario(queue):
+        await queue.put([sample("a")])
+        for _ in range(MAX_ATTEMPTS - 1):
+            await queue.lease(1)
+            bench.let_leases_end()
+        await queue.lease(1)
+        assert await queue.depth() == Depth(ready=0, leased=1, dead=0, oldest_started_at=1.0)
+
+    bench.run(scenario)
+
+
+def test_the_next_lease_sets_a_sample_aside_whose_attempts_are_used_up(bench):
+    async def scenario(queue):
+        await queue.put([sample("a")])
+        await use_up(bench, queue)
+        await queue.put([sample("b")])
+        assert ids(await queue.lease(10)) == ["b"]
+        assert (await queue.depth()).dead == 1
+
+    bench.run(scenario)
+
+
+def test_asking_for_the_depth_sets_a_sample_aside_whose_attempts_are_used_up(bench):
+    async def scenario(queue):
+        await queue.put([sample("a")])
+        await use_up(bench, queue)
+        assert await queue.depth() == Depth(ready=0, leased=0, dead=1, oldest_started_at=None)
+        bench.clock.now += 1_000_000.0
+        assert not await queue.lease(10)
+
+    bench.run(scenario)
+
+
+def test_an_acknowledged_sample_never_comes_back(bench):
+    async def scenario(queue):
+        await queue.put([sample("a"), sample("b")])
+        await queue.lease(2)
+        await queue.ack(["a"])
+        bench.let_leases_end()
+        assert ids(await queue.lease(2)) == ["b"]
+
+    bench.run(scenario)
+
+
+def test_an_acknowledgement_counts_whoever_holds_the_sample_now(bench):
+    async def scenario(queue):
+        await queue.put([sample("a"), sample("b")])
+        await queue.lease(1)
+        bench.let_leases_end()
+        assert ids(await queue.lease(1)) == ["a"]
+        await queue.ack(["a", "b"])
+        bench.let_leases_end()
+        assert await queue.depth() == Depth(ready=0, leased=0, dead=0, oldest_started_at=None)
+
+    bench.run(scenario)
+
+
+def test_an_acknowledgement_removes_dead_samples_too(bench):
+    async def scenario(queue):
+        await queue.put([sample("a")])
+        await use_up(bench, queue)
+        assert (await queue.depth()).dead == 1
+        await queue.ack(["a"])
+        assert (await queue.depth()).dead == 0
+
+    bench.run(scenario)
+
+
+def test_acknowledging_what_is_not_there_is_harmless(bench):
+    async def scenario(queue):
+        await queue.put([sample("a")])
+        await queue.ack([])
+        await queue.ack(["never seen", "never seen"])
+        assert (await queue.depth()).ready == 1
+
+    bench.run(scenario)
+
+
+def test_the_depth_tells_ready_from_leased_and_dead(bench):
+    async def scenario(queue):
+        await queue.put([sample("dead", 1.0)])
+        await use_up(bench, queue)
+        await queue.put([sample("held", 30.0), sample("old", 20.0), sample("young", 40.0)])
+        await queue.lease(1)
+        assert await queue.depth() == Depth(ready=2, leased=1, dead=1, oldest_started_at=20.0)
+        bench.let_leases_end()
+        assert await queue.depth() == Depth(ready=3, leased=0, dead=1, oldest_started_at=20.0)
+
+    bench.run(scenario)
+
+
+def test_the_oldest_may_be_one_that_is_leased(bench):
+    async def scenario(queue):
+        await queue.put([sample("held", 10.0), sample("ready", 20.0)])
+        await queue.lease(1)
+        assert (await queue.depth()).oldest_started_at == 10.0
+
+    bench.run(scenario)
+
+
+def test_closing_twice_is_harmless(bench):
+    async def scenario(queue):
+        await queue.put([sample("a")])
+        await queue.aclose()
+        await queue.aclose()
+
+    bench.run(scenario)
+
+
+def test_closing_a_queue_that_was_never_used_is_harmless(bench):
+    async def scenario(queue):
+        await queue.aclose()
+
+    bench.run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:////var/queue.db", "/var/queue.db"),
+        ("sqlite:///queue.db", "queue.db"),
+        ("sqlite:///a%20b", "a%20b"),
+    ],
+)
+def test_a_sqlite_url_names_an_absolute_or_a_relative_path(url, path, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    queue = from_url(url, 60.0, 3)
+    assert isinstance(queue, SQLiteQueue)
+    assert queue._database._path == tmp_path / path
+    assert (queue._lease_s, queue._max_attempts) == (60.0, 3)
+
+
+@pytest.mark.parametrize("url", ["postgresql://user:secret@host/db", "sqlite", "", "my_package:Queue"])
+def test_an_unknown_scheme_is_refused_with_those_that_are_known(url):
+    with pytest.raises(ValueError, match="known: memory://, sqlite://") as refusal:
+        from_url(url, 60.0, 3)
+    assert "secret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///", "sqlite://queue.db", "memory://host"])
+def test_a_url_without_a_usable_path_is_refused_with_the_right_form(url):
+    with pytest.raises(ValueError, match=r"expected (sqlite:////absolute|memory://$)"):
+        from_url(url, 60.0, 3)
+
+
+def test_a_queue_in_memory_is_opened_without_importing_sqlite():
+    script = (
+        "import sys; from monitors.queues import opening; opening.from_url('memory://', 9.0, 3); print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "monitors.queues.memory" in done.stdout
+    assert "aiosqlite" not in done.stdout

@@ -1,0 +1,298 @@
+"""What every store and every ledger promises, sentence by sentence of the ports."""
+
+import asyncio
+import sqlite3
+
+import pytest
+
+from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped, Usage
+from monitors.stores import Point, Query
+from monitors.stores.sqlite import SQLiteStore
+
+EVER = {"since": 0.0, "until": 1e12}
+
+
+@pytest.fixture(params=["sqlite"])
+def run(request, tmp_path):
+    def run(scenario):
+        async def main():
+            store = SQLiteStore(tmp_path / "store.db")
+            try:
+                await scenario(store)
+            finally:
+                await store.aclose()
+
+        asyncio.run(main())
+
+    return run
+
+
+def sample(sample_id, started_at=1.0, **fields):
+    return Sample(id=sample_id, started_at=started_at, **fields)
+
+
+def evaluation(sample_id, metric="faithfulness", outcome=None, version="1", **fields):
+    return Evaluation(sample_id=sample_id, metric=metric, version=version, outcome=outcome or Score(0.5), **fields)
+
+
+async def fill(store, *rows):
+    """Add one sample with one evaluation for each (id, started_at, app, metric, outcome)."""
+    for sample_id, started_at, app, metric, outcome in rows:
+        await store.add(sample(sample_id, started_at, app=app), [evaluation(sample_id, metric, outcome)])
+
+
+def ids(points):
+    return [point.sample_id for point in points]
+
+
+def test_a_sample_and_its_evaluations_come_out_as_they_went_in(run):
+    whole = sample(
+        "a",
+        started_at=12.5,
+        app="shop",
+        model="gpt",
+        question="naïve \U0001f600?",
+        contexts=(Context(text="one", id="1", score=0.5, source="wiki"), Context(text="two")),
+        context_source="tools",
+        response="yes",
+        tags={"tenant": "x"},
+        rate=0.25,
+        usage=Usage(input_tokens=1),
+        duration_s=0.5,
+    )
+    evaluations = [
+        evaluation("a", "z", Score(0.25, "two of eight", ({"claim": "é", "ok": True}, {"n": 2})), judge="gpt@1"),
+        evaluation("a", "m", Skipped("no_contexts"), seconds=0.5),
+        evaluation("a", "b", Failed("timeout", "the judge said nothing"), cost_usd=0.01, rate=0.1),
+        evaluation("a", "b", Score(1.0), version="2"),
+    ]
+
+    async def scenario(store):
+        assert list(await store.add(whole, evaluations)) == evaluations
+        found = await store.sample("a")
+        assert found is not None
+        assert found[0] == whole
+        assert list(found[1]) == evaluations
+
+    run(scenario)
+
+
+def test_a_sample_without_evaluations_is_stored_too(run):
+    async def scenario(store):
+        assert list(await store.add(sample("a"), [])) == []
+        assert await store.sample("a") == (sample("a"), [])
+
+    run(scenario)
+
+
+def test_a_sample_that_is_not_there_is_none(run):
+    async def scenario(store):
+        assert await store.sample("a") is None
+
+    run(scenario)
+
+
+def test_adding_twice_returns_nothing_new_and_changes_nothing(run):
+    async def scenario(store):
+        await store.add(sample("a", response="first"), [evaluation("a", outcome=Score(0.1))])
+        assert list(await store.add(sample("a", response="second"), [evaluation("a", outcome=Score(0.9))])) == []
+        assert await store.sample("a") == (sample("a", response="first"), [evaluation("a", outcome=Score(0.1))])
+        assert len(await store.series(Query(**EVER))) == 1
+
+    run(scenario)
+
+
+def test_only_evaluations_that_were_not_there_before_are_returned(run):
+    old, new, other_version = evaluation("a", "old"), evaluation("a", "new"), evaluation("a", "old", version="2")
+
+    async def scenario(store):
+        await store.add(sample("a"), [old])
+        assert list(await store.add(sample("a"), [new, old, other_version])) == [new, other_version]
+
+    run(scenario)
+
+
+def test_of_equal_identities_in_one_call_the_first_is_kept(run):
+    first, other, second = (
+        evaluation("a", outcome=Score(0.1)),
+        evaluation("a", "b"),
+        evaluation("a", outcome=Score(0.9)),
+    )
+
+    async def scenario(store):
+        assert list(await store.add(sample("a"), [first, other, second])) == [first, other]
+        assert await store.sample("a") == (sample("a"), [first, other])
+
+    run(scenario)
+
+
+def test_an_evaluation_of_another_sample_is_refused_and_nothing_is_stored(run):
+    async def scenario(store):
+        with pytest.raises(ValueError, match="another sample"):
+            await store.add(sample("a"), [evaluation("a"), evaluation("b")])
+        assert await store.sample("a") is None
+
+    run(scenario)
+
+
+def test_a_point_is_the_evaluation_laid_flat(run):
+    async def scenario(store):
+        await store.add(
+            sample("a", 7.0, app="shop", model="gpt"),
+            [
+                evaluation("a", "one", Score(0.25, "a long explanation"), rate=0.1),
+                evaluation("a", "two", Skipped("no_contexts")),
+                evaluation("a", "three", Failed("timeout", "60 s")),
+            ],
+        )
+        common = {"sample_id": "a", "started_at": 7.0, "app": "shop", "model": "gpt"}
+        assert list(await store.series(Query(**EVER))) == [
+            Point(**common, metric="one", outcome="score", value=0.25, reason="", rate=0.1),
+            Point(**common, metric="two", outcome="skipped", value=None, reason="no_contexts", rate=1.0),
+            Point(**common, metric="three", outcome="failed", value=None, reason="timeout", rate=1.0),
+        ]
+
+    run(scenario)
+
+
+def test_a_series_begins_at_since_and_ends_before_until(run):
+    async def scenario(store):
+        await fill(store, *((str(at), float(at), "x", "m", Score(0.5)) for at in range(5)))
+        assert ids(await store.series(Query(since=1.0, until=3.0))) == ["1", "2"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, ["a", "b", "c", "d"]),
+        ({"metric": "m"}, ["a", "c"]),
+        ({"app": "x"}, ["a", "b"]),
+        ({"metric": "n", "app": "y"}, ["d"]),
+        ({"metric": "unknown"}, []),
+        ({"app": "'; DROP TABLE evaluations; --"}, []),
+    ],
+)
+def test_a_series_is_of_one_metric_or_all_and_of_one_app_or_all(run, fields, expected):
+    async def scenario(store):
+        await fill(
+            store,
+            ("a", 1.0, "x", "m", Score(0.5)),
+            ("b", 2.0, "x", "n", Score(0.5)),
+            ("c", 3.0, "y", "m", Score(0.5)),
+            ("d", 4.0, "y", "n", Score(0.5)),
+        )
+        assert ids(await store.series(Query(**EVER, **fields))) == expected
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ("oldest", ["early", "middle", "skipped", "late"]),
+        ("newest", ["late", "skipped", "middle", "early"]),
+        ("lowest", ["middle", "late", "early"]),
+        ("highest", ["early", "late", "middle"]),
+    ],
+)
+def test_a_series_is_ordered_by_time_or_scores_by_value(run, order, expected):
+    async def scenario(store):
+        await fill(
+            store,
+            ("late", 4.0, "x", "m", Score(0.5)),
+            ("early", 1.0, "x", "m", Score(0.9)),
+            ("skipped", 3.0, "x", "m", Skipped("no_contexts")),
+            ("middle", 2.0, "x", "m", Score(0.1)),
+        )
+        assert ids(await store.series(Query(**EVER, order=order))) == expected
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(None, 4), (0, 0), (2, 2), (9, 4)])
+def test_a_limit_keeps_the_first_of_the_order(run, limit, expected):
+    async def scenario(store):
+        await fill(store, *((str(at), float(at), "x", "m", Score(0.5)) for at in range(4)))
+        points = await store.series(Query(**EVER, order="newest", limit=limit))
+        assert ids(points) == ["3", "2", "1", "0"][:expected]
+
+    run(scenario)
+
+
+def test_pruning_removes_what_started_before_and_counts_samples(run):
+    async def scenario(store):
+        for at in range(4):
+            await store.add(sample(str(at), float(at)), [evaluation(str(at), "m"), evaluation(str(at), "n")])
+        assert await store.prune(2.0) == 2
+        assert await store.sample("1") is None
+        assert await store.sample("2") is not None
+        assert ids(await store.series(Query(**EVER))) == ["2", "2", "3", "3"]
+
+    run(scenario)
+
+
+def test_pruning_goes_on_beyond_one_batch(run):
+    async def scenario(store):
+        for at in range(1_200):
+            await store.add(sample(str(at), float(at % 7)), [])
+        assert await store.prune(100.0) == 1_200
+        assert await store.prune(100.0) == 0
+
+    run(scenario)
+
+
+def test_a_sample_that_was_pruned_may_come_again(run):
+    async def scenario(store):
+        await store.add(sample("a"), [evaluation("a")])
+        await store.prune(2.0)
+        assert list(await store.add(sample("a"), [evaluation("a")])) == [evaluation("a")]
+
+    run(scenario)
+
+
+def test_a_ledger_begins_empty(run):
+    async def scenario(store):
+        assert await store.load() == {}
+        await store.save({})
+        assert await store.load() == {}
+
+    run(scenario)
+
+
+def test_saved_states_are_loaded_and_replace_those_of_the_same_name(run):
+    async def scenario(store):
+        await store.save({"detector/a": b"\x00\xff", "detector/b": b"old"})
+        await store.save({"detector/b": b"new", "alerts": b""})
+        assert await store.load() == {"detector/a": b"\x00\xff", "detector/b": b"new", "alerts": b""}
+
+    run(scenario)
+
+
+def test_states_are_saved_together_or_not_at_all(run):
+    async def scenario(store):
+        with pytest.raises(sqlite3.Error):
+            await store.save({"a": b"1", "b": object()})
+        assert await store.load() == {}
+
+    run(scenario)
+
+
+def test_pruning_leaves_the_states_alone(run):
+    async def scenario(store):
+        await store.save({"a": b"1"})
+        await store.prune(1e12)
+        assert await store.load() == {"a": b"1"}
+
+    run(scenario)
+
+
+def test_closing_twice_is_harmless(run):
+    async def scenario(store):
+        await store.add(sample("a"), [])
+        await store.sample("a")
+        await store.aclose()
+        await store.aclose()
+
+    run(scenario)

@@ -1,0 +1,129 @@
+import gzip
+import json
+
+import pytest
+
+from gateway.capture import Capture, read, skip_reason
+from gateway.exchange import Explicit, Recording, Trace
+from monitors.records import Usage
+
+LIMIT = 1_000_000
+
+
+def recording(body=None, response=None, *, route="chat_completions", headers=(), raw=None, **fields):
+    content = raw if raw is not None else json.dumps(response if response is not None else answer()).encode()
+    return Recording(
+        id="e1",
+        started_at=100.0,
+        method="POST",
+        path="/v1/chat/completions",
+        route=route,
+        request_headers=[(b"content-type", b"application/json")],
+        request_body=json.dumps(body or {"model": "m", "messages": [{"role": "user", "content": "Q?"}]}).encode(),
+        status=fields.pop("status", 200),
+        response_headers=[(b"content-type", b"application/json"), *headers],
+        chunks=[content],
+        **fields,
+    )
+
+
+def answer(content="A.", finish="stop", **message):
+    choice = {"index": 0, "message": {"role": "assistant", "content": content, **message}, "finish_reason": finish}
+    usage = {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1}}
+    return {"id": "chatcmpl-1", "model": "m-2026", "choices": [choice], "usage": usage}
+
+
+def test_a_completion_becomes_an_exchange_and_a_sample():
+    explicit = Explicit(app="shop", session="s", tags={"v": "7"}, reference="R")
+    found = recording(trace=Trace("a" * 32, "b" * 16), explicit=explicit, duration_s=0.5)
+    sample = Capture([], rate=1.0, salt="s", limit=LIMIT).sample(read(found, LIMIT))
+    assert sample is not None
+    assert (sample.id, sample.app, sample.model, sample.question, sample.response) == ("e1", "shop", "m", "Q?", "A.")
+    assert (sample.session, sample.tags, sample.reference, sample.rate) == ("s", {"v": "7"}, "R", 1.0)
+    assert (sample.trace_id, sample.span_id, sample.response_id) == ("a" * 32, "b" * 16, "chatcmpl-1")
+    assert sample.usage == Usage(input_tokens=5, output_tokens=2, cached_tokens=1)
+    assert (sample.context_source, sample.skip_reason, sample.duration_s) == ("none", None, 0.5)
+
+
+def test_a_gzipped_response_is_unpacked():
+    packed = gzip.compress(json.dumps(answer("unpacked")).encode())
+    assert read(recording(raw=packed, headers=[(b"content-encoding", b"gzip")]), LIMIT).response.text == "unpacked"
+
+
+def test_a_stream_is_folded_whatever_its_chunks_were():
+    events = b"".join(
+        b"data: " + json.dumps({"id": "c", "choices": [{"index": 0, "delta": {"content": text}}]}).encode() + b"\n\n"
+        for text in ("one ", "two")
+    )
+    found = recording(raw=b"")
+    found.chunks = [events[index : index + 7] for index in range(0, len(events), 7)]
+    found.response_headers = [(b"Content-Type", b"text/event-stream; charset=utf-8")]
+    exchange = read(found, LIMIT)
+    assert exchange.stream
+    assert exchange.response.text == "one two"
+
+
+def test_a_response_of_the_responses_api_is_read():
+    body = {
+        "id": "resp_1",
+        "output": [
+            {"type": "reasoning"},
+            {
+                "type": "message",
+                "content": [{"type": "output_text", "text": "A."}, {"type": "output_text", "text": "B."}],
+            },
+        ],
+        "usage": {"input_tokens": 3, "output_tokens": 4},
+    }
+    exchange = read(recording({"model": "m", "input": "Q?"}, body, route="responses"), LIMIT)
+    assert exchange.response.text == "A.B."
+    assert exchange.response.usage == Usage(input_tokens=3, output_tokens=4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({}, None),
+        ({"ending": "client_cancelled"}, "client_cancelled"),
+        ({"ending": "upstream_truncated"}, "upstream_truncated"),
+        ({"status": 429, "response": {"error": {"message": "slow down"}}}, "error_response"),
+        ({"response": answer("half", finish="length")}, "truncated_response"),
+        ({"response": answer("", finish="content_filter")}, "content_filter"),
+        ({"response": answer(None, finish="tool_calls", tool_calls=[{"id": "c"}])}, "tool_call"),
+        ({"response": answer(None, tool_calls=[{"id": "c"}])}, "tool_call"),
+        ({"response": answer("  ")}, "empty_response"),
+        ({"response": answer(None, refusal="I cannot.")}, "refusal"),
+        ({"response": {}}, "empty_response"),
+    ],
+)
+def test_what_is_no_answer_to_judge_says_why(fields, reason):
+    assert skip_reason(read(recording(**fields), LIMIT)) == reason
+
+
+@pytest.mark.parametrize("raw", [b"<html>", b"[1]", b"\xff"])
+def test_a_response_that_is_no_json_object_is_an_error_not_an_empty_answer(raw):
+    with pytest.raises(ValueError, match="the response body"):
+        read(recording(raw=raw), LIMIT)
+
+
+def test_odd_types_in_a_response_are_passed_over():
+    odd = {"id": 7, "choices": [None, {"message": "x"}], "usage": {"prompt_tokens": True, "completion_tokens": -1}}
+    exchange = read(recording(response=odd), LIMIT)
+    assert exchange.response.id is None
+    assert exchange.response.usage == Usage()
+    assert exchange.response.text == ""
+
+
+def test_an_azure_path_names_the_model_when_the_body_does_not():
+    found = recording({"messages": []})
+    found.path = "/openai/deployments/prod-gpt/chat/completions"
+    assert read(found, LIMIT).model == "prod-gpt"
+
+
+def test_sampling_is_decided_by_the_trace_so_that_all_its_calls_share_one_fate():
+    capture = Capture([], rate=0.5, salt="s", limit=LIMIT)
+    for number in range(20):
+        trace = Trace(f"{number:032x}", "b" * 16)
+        one, other = recording(trace=trace), recording(trace=trace)
+        other.id = "e2"
+        assert (capture.sample(capture.read(one)) is None) == (capture.sample(capture.read(other)) is None)

@@ -1,0 +1,116 @@
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.sse import data_of, fold
+
+
+def stream(*events, end=b"data: [DONE]\n\n"):
+    return b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events) + end
+
+
+def chunk(index=0, finish=None, **delta):
+    return {
+        "id": "c1",
+        "model": "m",
+        "usage": None,
+        "choices": [{"index": index, "delta": delta, "finish_reason": finish}],
+    }
+
+
+def test_comments_other_fields_and_line_endings_are_read_as_the_specification_says():
+    raw = b": ping\r\n\r\nevent: x\r\nid: 7\r\ndata: one\r\n\r\ndata:two\r\rdata: three\ndata: four\n\ndata: cut off"
+    assert list(data_of(raw)) == [b"one", b"two", b"three\nfour"]
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\r\n"), min_size=1)))
+def test_every_event_comes_back(texts):
+    raw = b"".join(b"data: " + text.encode() + b"\n\n" for text in texts)
+    assert [data.decode() for data in data_of(raw)] == texts
+
+
+def test_chat_chunks_fold_into_the_completion():
+    folded = fold(
+        "chat_completions",
+        stream(
+            chunk(role="assistant", content=""),
+            chunk(content="Hel"),
+            chunk(content="lo"),
+            chunk(finish="stop"),
+            {"id": "c1", "model": "m", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}},
+        ),
+    )
+    assert folded["id"] == "c1"
+    assert folded["usage"] == {"prompt_tokens": 3, "completion_tokens": 2}
+    assert folded["choices"] == [
+        {"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}
+    ]
+
+
+def test_several_choices_are_kept_apart():
+    folded = fold("chat_completions", stream(chunk(1, content="b"), chunk(0, content="a"), chunk(1, content="B")))
+    assert [choice["message"]["content"] for choice in folded["choices"]] == ["a", "bB"]
+
+
+def test_tool_calls_are_put_together_by_index():
+    def call(index, **fields):
+        return chunk(tool_calls=[{"index": index, **fields}])
+
+    folded = fold(
+        "chat_completions",
+        stream(
+            call(0, id="a", type="function", function={"name": "search", "arguments": ""}),
+            call(0, function={"arguments": '{"q":'}),
+            call(1, id="b", type="function", function={"name": "other", "arguments": "{}"}),
+            call(0, function={"arguments": '"x"}'}),
+            chunk(finish="tool_calls"),
+        ),
+    )
+    calls = folded["choices"][0]["message"]["tool_calls"]
+    assert [(one["id"], one["function"]["name"], one["function"]["arguments"]) for one in calls] == [
+        ("a", "search", '{"q":"x"}'),
+        ("b", "other", "{}"),
+    ]
+
+
+def test_completion_chunks_fold_into_text():
+    pieces = [{"choices": [{"index": 0, "text": text, "finish_reason": None}]} for text in ("a", "b")]
+    assert fold("completions", stream(*pieces))["choices"][0]["text"] == "ab"
+
+
+def test_the_terminal_event_of_the_responses_api_is_the_response():
+    whole = {"id": "r", "output": [{"type": "message", "content": [{"type": "output_text", "text": "done"}]}]}
+    events = [
+        {"type": "response.created", "response": {"id": "r", "output": []}},
+        {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "do"},
+        {"type": "response.completed", "response": whole},
+    ]
+    assert fold("responses", stream(*events, end=b"")) == whole
+
+
+def test_a_cut_stream_of_the_responses_api_gives_what_the_deltas_brought():
+    events = [
+        {"type": "response.created", "response": {"id": "r", "output": []}},
+        {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "half an "},
+        {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "answer"},
+    ]
+    assert fold("responses", stream(*events, end=b""))["output"] == [
+        {"type": "message", "content": [{"type": "output_text", "text": "half an answer"}]}
+    ]
+
+
+@given(st.binary(), st.sampled_from(["chat_completions", "completions", "responses"]))
+def test_no_bytes_make_folding_raise(raw, route):
+    assert isinstance(fold(route, raw), dict)
+
+
+@given(st.sampled_from(["chat_completions", "responses"]), st.data())
+def test_no_json_makes_folding_raise(route, data):
+    keys = st.sampled_from(["choices", "delta", "index", "tool_calls", "function", "type", "response", "item", "usage"])
+    values = st.recursive(
+        st.none() | st.integers() | st.text(max_size=3) | st.just("error"),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4),
+        max_leaves=12,
+    )
+    assert isinstance(fold(route, stream(*data.draw(st.lists(values, max_size=4)))), dict)
