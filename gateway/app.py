@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+import prometheus_client
 from prometheus_client import CollectorRegistry
 
 from gateway import contexts, routes, tracing, upstream
@@ -23,6 +24,7 @@ from monitors.importer import load
 from monitors.queues import Queue
 from monitors.queues.opening import from_url
 from monitors.serving import Listener, serve
+from monitors.settings import ConfigError
 
 if TYPE_CHECKING:
     from litestar.types import HTTPScope, Receive, Scope, Send
@@ -88,8 +90,12 @@ class Gateway:
 
 async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> None:
     """Run the data plane until it is told to stop."""
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # so in the library
     settings = config.gateway
-    queue = from_url(queue_url(config, data_dir), config.queue.lease_s, config.queue.max_attempts)
+    try:
+        queue = from_url(queue_url(config, data_dir), config.queue.lease_s, config.queue.max_attempts)
+    except ValueError as error:
+        raise ConfigError([f"queue.url: {error}"]) from error
     gateway = Gateway(config, queue=queue)
     gateway.handoff.start()
     _log.info("gateway: http://%s:%d/v1 -> %s", settings.host, settings.port, config.upstreams[0].base_url)

@@ -63,8 +63,10 @@ def demo(seconds: float, port: int | None) -> None:
 @click.option("--config", type=click.Path(path_type=Path), envvar="GAUGEWAY_CONFIG", help="gaugeway.toml")
 def check(config: Path | None) -> None:
     """Check a configuration; every error is named with its key, the reason and the nearest valid key."""
+    from monitors import app  # noqa: PLC0415 - `--help` need not load the whole plane
+
     try:
-        configuration.load(config)
+        app.check(configuration.load(config))
     except ConfigError as error:
         fail(error)
     click.echo(f"{config or 'the default configuration'}: fine")

@@ -7,9 +7,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from gateway.contexts import BUILT_IN as EXTRACTORS
 from gateway.contexts import DEFAULT_ORDER
+from gateway.target import Target
 from monitors import settings
 from monitors.config import Count, Port, Positive, Rate, Shared, Table, gather_options
+from monitors.importer import load as load_object
 
 MEBIBYTE = 1024 * 1024
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -83,6 +86,16 @@ def _problems(config: Config) -> list[str]:
     if len(config.upstreams) != 1:
         what = "none is given" if not config.upstreams else "routing between several is not available in this version"
         problems.append(f"upstreams: exactly one upstream is needed (--upstream URL or [[upstreams]]); {what}")
+    for index, upstream in enumerate(config.upstreams):
+        try:
+            Target.parse(upstream.base_url)
+        except ValueError as error:
+            problems.append(f"upstreams[{index}].base_url: {error}")
+    for index, name in enumerate(config.capture.extractors):
+        try:
+            load_object(name, EXTRACTORS)
+        except ValueError as error:
+            problems.append(f"capture.extractors[{index}]: {error}")
     for where, host, token in (
         ("gateway.admin_host", config.gateway.admin_host, config.gateway.admin_token),
         ("monitors.host", config.monitors.host, config.monitors.token),

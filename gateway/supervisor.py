@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import signal
 import sys
@@ -32,10 +33,10 @@ class _Plane:
         self._process: Process | None = None
         self._stopping = asyncio.Event()
 
-    async def run(self, *, fatal: frozenset[int]) -> int:
-        """Keep it running; return its exit code when stopped, or when it ended with one of `fatal`."""
+    async def run(self) -> int:
+        """Keep it running; return its exit code when stopped, or when its first start ended with bad input."""
         back_off = 0.5
-        while True:
+        for start in itertools.count():
             started = time.monotonic()
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", self._module, *self._arguments, "--supervised", stdin=PIPE, start_new_session=True
@@ -43,7 +44,7 @@ class _Plane:
             if self._stopping.is_set():
                 self._signal(signal.SIGTERM)
             code = await self._process.wait()
-            if self._stopping.is_set() or code in fatal:
+            if self._stopping.is_set() or (start == 0 and code == BAD_INPUT):
                 return code
             if time.monotonic() - started > _STEADY_S:
                 back_off = 0.5
@@ -54,6 +55,7 @@ class _Plane:
                 return code
             except TimeoutError:
                 back_off = min(back_off * 2, _MAX_BACK_OFF_S)
+        raise AssertionError("counting does not end")
 
     def stop(self) -> None:
         """Ask it to end in order."""
@@ -81,18 +83,17 @@ async def supervise(arguments: Sequence[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     gateway, monitors = _Plane("gateway", arguments), _Plane("monitors", arguments)
-    gateway_run = spawn(gateway.run(fatal=frozenset({BAD_INPUT})), name="gateway")
-    monitors_run = spawn(monitors.run(fatal=frozenset()), name="monitors")
+    gateway_run = spawn(gateway.run(), name="gateway")
+    monitors_run = spawn(monitors.run(), name="monitors")
     stopped = spawn(stop.wait(), name="stop")
-    await asyncio.wait({gateway_run, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({gateway_run, monitors_run, stopped}, return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
     gateway.stop()
     code = await gateway_run
     monitors.stop()
     if not await _ends(monitors_run, _STOP_S):
         monitors.kill()
-        await monitors_run
-    return code
+    return code or max(0, await monitors_run)
 
 
 async def _ends(task: asyncio.Task[int], timeout_s: float) -> bool:

@@ -51,10 +51,11 @@ def fail(error: ConfigError | OSError) -> None:
 @plane_options
 def monitors(config: Path | None, monitors_port: int | None, data_dir: Path, supervised: bool, **_: Any) -> None:  # noqa: FBT001 - click passes options by name
     """Run the evaluation plane alone: worker, detectors, alerts, and their admin port."""
-    from monitors import app, serving  # noqa: PLC0415 - `--help` need not load the whole plane
+    from monitors import serving  # noqa: PLC0415 - `--help` need not load the whole plane
+    from monitors.app import run  # noqa: PLC0415
     from monitors.config import load  # noqa: PLC0415
 
     try:
-        serving.run(app.run(load(config, port=monitors_port), data_dir, supervised=supervised))
+        serving.run(run(load(config, port=monitors_port), data_dir, supervised=supervised))
     except (ConfigError, OSError) as error:
         fail(error)

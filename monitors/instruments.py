@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from monitors.labels import LabelCap
+from monitors.quality import Quality
 
 SCORE_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 JUDGE_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80)
@@ -39,7 +43,9 @@ class Instruments:
         self.quality_evidence_log10 = gauge(
             "quality_evidence_log10", "Evidence of a drop, log10 over the alarm threshold (0 = alarm).", watched
         )
-        self.quality_baseline = gauge("quality_baseline", "The mean that is promised, higher is better.", watched)
+        self.quality_baseline = gauge(
+            "quality_baseline", "The mean that is promised, on the metric's own scale.", watched
+        )
         self.slo_objective_ratio = gauge("slo_objective_ratio", "Share of scores that should pass.", stream)
         self.score_threshold_ratio = gauge("score_threshold_ratio", "From which score on one passes.", stream)
         self.judge_requests = counter("judge_requests", "Requests to the judge that were answered.", ("judge_model",))
@@ -72,3 +78,26 @@ class Instruments:
     def failed(self, model: str, kind: str) -> None:
         """Count a request the judge did not answer usably."""
         self.judge_errors.labels(model, kind).inc()
+
+    def show_quality(self, estimates: Sequence[Quality]) -> None:
+        """Set the quality gauges; where there is no basis for a number, its series is taken away."""
+        for one in estimates:
+            labels = (self.cap("app", one.app), one.metric)
+            self.quality_n_eff.labels(*labels).set(one.n_eff)
+            self.quality_coverage_ratio.labels(*labels).set(one.coverage_ratio)
+            for instrument, value in (
+                (self.quality_mean, one.mean),
+                (self.quality_ci_low, one.ci_low),
+                (self.quality_ci_high, one.ci_high),
+            ):
+                if value is not None:
+                    instrument.labels(*labels).set(value)
+                else:
+                    with contextlib.suppress(KeyError):
+                        instrument.remove(*labels)
+
+    def show_objective(self, app: str, metric: str, objective: float, threshold: float) -> None:
+        """Set what is promised for a metric."""
+        app = self.cap("app", app)
+        self.slo_objective_ratio.labels(app, metric).set(objective)
+        self.score_threshold_ratio.labels(app, metric).set(threshold)

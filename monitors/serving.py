@@ -8,6 +8,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ import uvicorn
 
 _log = logging.getLogger("gaugeway")
 KEEP_ALIVE_S = 120
+BACKLOG = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,8 @@ async def serve(
     `on_stop` is called as soon as the signal arrives. With `supervised`, the end of standard input is a signal too: it
     means that the supervising process is gone. Raises OSError when an address cannot be bound.
     """
+    sockets = [_bind(listener) for listener in listeners]
     servers = [_Server(_config(listener, drain_s)) for listener in listeners]
-    loop = asyncio.get_running_loop()
 
     def stop() -> None:
         if on_stop is not None:
@@ -56,31 +58,46 @@ async def serve(
         for server in servers:
             server.should_exit = True
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    if supervised:
-        loop.add_reader(0, lambda: os.read(0, 1024) or stop())
     # Long-lived objects leave the collector's sight and collections become rare: otherwise full collections show as
     # pauses of tens of milliseconds in the traffic's p99.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
-    try:
+    with _stopped_by_signals(stop, supervised=supervised):
         async with asyncio.TaskGroup() as group:
-            for server, listener in zip(servers, listeners, strict=True):
-                group.create_task(_serve_one(server, listener))
-    except* SystemExit as stops:  # uvicorn ends this way when it cannot bind
-        raise OSError("an address is in use") from stops
+            for server, bound in zip(servers, sockets, strict=True):
+                group.create_task(server.serve([bound]))
+
+
+@contextlib.contextmanager
+def _stopped_by_signals(stop: Callable[[], None], *, supervised: bool) -> Iterator[None]:
+    """Call `stop` on SIGTERM and SIGINT, and, if supervised, at the end of standard input."""
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def watch_input() -> None:
+        if not os.read(0, 1024):
+            loop.remove_reader(0)
+            stop()
+
+    for number in numbers:
+        loop.add_signal_handler(number, stop)
+    if supervised:
+        loop.add_reader(0, watch_input)
+    try:
+        yield
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in numbers:
             loop.remove_signal_handler(number)
         loop.remove_reader(0)
 
 
-async def _serve_one(server: _Server, listener: Listener) -> None:
-    await server.serve()
-    if not server.started:
-        raise OSError(f"cannot listen on {listener.host}:{listener.port}")
+def _bind(listener: Listener) -> socket.socket:
+    family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
+    try:
+        return socket.create_server((listener.host, listener.port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise OSError(f"cannot listen on {listener.host}:{listener.port}: {error.strerror}") from error
 
 
 def _config(listener: Listener, drain_s: float) -> uvicorn.Config:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 from monitors import sampling
@@ -70,7 +71,7 @@ class Worker:
         """Work until `stop`; then finish what has begun."""
         while not self._stopping.is_set():
             free = self._concurrency - len(self._running)
-            leases = await self._persist("lease", lambda room=free: self._queue.lease(room)) if free else []
+            leases = await self._persist("lease", partial(self._queue.lease, free)) if free else []
             started = 0
             for lease in leases or []:
                 # A lease that ran out here while the store was down comes back to us: it is still being worked on.

@@ -1,4 +1,4 @@
-"""The scripted model as an answerer: it answers from the passages in its prompt, or invents when they lack the answer."""
+"""The scripted model as an answerer: it answers from the passages in its prompt, or invents when they lack it."""
 
 from __future__ import annotations
 

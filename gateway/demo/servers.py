@@ -65,6 +65,17 @@ def free_ports(count: int) -> list[int]:
         return [int(one.getsockname()[1]) for one in sockets]
 
 
+def is_free(port: int) -> bool:
+    """Say whether nobody listens on a port of the loopback interface."""
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
 def _prepared(app: Any, port: int) -> tuple[_Server, socket.socket]:
     """Bind and listen at once, so that early connections wait instead of failing."""
     listener = socket.socket()

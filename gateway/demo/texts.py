@@ -31,8 +31,8 @@ _STOPWORDS = frozenset(
 _QUESTION_ONLY = frozenset(
     re.findall(
         r"\w+",
-        """big cold currently day days describe explain far fast happen happened happens hot kind large long month months
-        old please take takes tall tell type use used wide year years""",
+        """big cold currently day days describe explain far fast happen happened happens hot kind large long month
+        months old please take takes tall tell type use used wide year years""",
     )
 )
 

@@ -27,7 +27,7 @@ class Detector(Protocol):
     """Watches one stream of scores for a drop."""
 
     def update(self, bucket: Bucket) -> Finding | None:
-        """Take in the next bucket in the order of time; return a finding when it raises the alarm (and start afresh)."""
+        """Take in the next bucket, in the order of time; on an alarm return the finding and start afresh."""
 
     def dumps(self) -> str:
         """The whole state as JSON, under 1 kB."""

@@ -48,6 +48,16 @@ class Judge(Protocol):
         """Return the judge's answer, read strictly into `answer_type`. Raises JudgeError."""
 
 
+class Observer(Protocol):
+    """Is told what judging costs, so that somebody can count it."""
+
+    def judged(self, model: str, seconds: float, input_tokens: int, output_tokens: int, usd: float) -> None:
+        """One call was answered and paid for, whether or not the answer could be used."""
+
+    def failed(self, model: str, kind: str) -> None:
+        """One `ask` ended with the JudgeError of this kind."""
+
+
 @dataclass(slots=True)
 class Spend:
     """What the judge calls made inside one metric cost, in tokens and USD."""

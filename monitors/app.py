@@ -1,0 +1,193 @@
+"""The evaluation plane put together: the one place that names its adapters."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import prometheus_client
+from prometheus_client import CollectorRegistry
+
+from monitors import config as configuration
+from monitors import judges, notifiers, telemetry
+from monitors.alerts import AlertEngine
+from monitors.api import admin_app
+from monitors.config import Config, Shared
+from monitors.embeddings import Embeddings
+from monitors.exporters import Exporter
+from monitors.exporters.prometheus import PrometheusExporter
+from monitors.importer import load
+from monitors.instruments import Instruments
+from monitors.judges import Judge
+from monitors.metrics import LOWER_IS_BETTER, lower_is_better
+from monitors.metrics.catalogue import Catalogue, build
+from monitors.notifiers import Notifier
+from monitors.plane import AlertGauges, Plane
+from monitors.queues import Queue
+from monitors.queues.opening import from_url as open_queue
+from monitors.serving import Listener, serve
+from monitors.settings import ConfigError
+from monitors.stores.opening import StoreAndLedger
+from monitors.stores.opening import from_url as open_store
+
+_log = logging.getLogger("gaugeway")
+
+
+async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> None:
+    """Run the evaluation plane until it is told to stop."""
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # so in the library
+    instruments = Instruments(CollectorRegistry(), version=version("gaugeway"))
+    judge, embeddings = _judge(config, instruments), _embeddings(config)
+    catalogue = build(config.metrics, judge, embeddings, config.judge.mode)
+    for note in catalogue.notes:
+        _log.warning("%s", note)
+    queue, store = _engines(config, data_dir)
+    exporters = _exporters(config, catalogue, instruments)
+    engine = _engine(config, queue, store, catalogue, instruments)
+    plane = Plane(
+        config,
+        queue=queue,
+        store=store,
+        catalogue=catalogue,
+        engine=engine,
+        exporters=exporters,
+        instruments=instruments,
+    )
+    app = admin_app(plane, instruments.registry, config.monitors.token)
+    plane.start()
+    _log.info("monitors: http://%s:%d/api/status", config.monitors.host, config.monitors.port)
+    try:
+        await serve([Listener(app, config.monitors.host, config.monitors.port)], drain_s=5, supervised=supervised)
+    finally:
+        await plane.aclose()
+        for closing in (judge, embeddings, *exporters):
+            await _close(closing)
+        await queue.aclose()
+        await store.aclose()
+
+
+def check(config: Shared) -> None:
+    """Build all that the configuration names, without opening or starting anything. Raises ConfigError."""
+    instruments = Instruments(CollectorRegistry(), version=version("gaugeway"))
+    catalogue = build(config.metrics, _judge(config, instruments), _embeddings(config), config.judge.mode)
+    queue, store = _engines(config, Path())
+    _exporters(config, catalogue, instruments)
+    _engine(config, queue, store, catalogue, instruments)
+
+
+def _engines(config: Shared, data_dir: Path) -> tuple[Queue, StoreAndLedger]:
+    """Name the queue and the store; they open when first used."""
+    try:
+        where = "queue.url"
+        queue = open_queue(configuration.queue_url(config, data_dir), config.queue.lease_s, config.queue.max_attempts)
+        where = "store.url"
+        return queue, open_store(configuration.store_url(config, data_dir))
+    except ValueError as error:
+        raise ConfigError([f"{where}: {error}"]) from error
+
+
+async def _close(one: Any) -> None:
+    """Close what has a connection or a buffer; the ports do not ask for either."""
+    if hasattr(one, "aclose"):
+        await one.aclose()
+    if hasattr(one, "shutdown"):
+        await asyncio.to_thread(one.shutdown)
+
+
+def _judge(config: Shared, instruments: Instruments) -> Judge | None:
+    settings = config.judge
+    if settings.base_url is None and settings.model is None:
+        return None
+    if settings.base_url is None or settings.model is None:
+        missing = "model" if settings.model is None else "base_url"
+        raise ConfigError([f"judge.{missing}: needed for a judge (or leave out the whole table)"])
+    judge: Judge = load("openai", judges.BUILT_IN)(
+        base_url=settings.base_url,
+        api_key=settings.api_key,
+        model=settings.model,
+        temperature=settings.temperature,
+        timeout_s=settings.timeout_s,
+        concurrency=settings.concurrency,
+        max_retries=settings.max_retries,
+        price_in=settings.price_in,
+        price_out=settings.price_out,
+        observer=instruments,
+    )
+    return judge
+
+
+def _embeddings(config: Shared) -> Embeddings | None:
+    settings = config.embeddings
+    if settings.base_url is None and settings.model is None:
+        return None
+    if settings.base_url is None or settings.model is None:
+        missing = "model" if settings.model is None else "base_url"
+        raise ConfigError([f"embeddings.{missing}: needed for embeddings (or leave out the whole table)"])
+    from monitors.embeddings.openai import OpenAIEmbeddings  # noqa: PLC0415 - the SDK is slow to import
+
+    return OpenAIEmbeddings(
+        base_url=settings.base_url, api_key=settings.api_key, model=settings.model, timeout_s=settings.timeout_s
+    )
+
+
+def _exporters(config: Shared, catalogue: Catalogue, instruments: Instruments) -> list[Exporter]:
+    passes = {one.metric.name: (one.threshold, lower_is_better(one.metric)) for one in catalogue.enabled}
+    exporters: list[Exporter] = [PrometheusExporter(instruments, passes)]
+    if (endpoint := config.telemetry.otlp_endpoint) is not None:
+        from opentelemetry.sdk._logs.export import BatchLogRecordProcessor  # noqa: PLC0415 - only with telemetry on
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
+        from monitors.exporters.otel import OTelExporter  # noqa: PLC0415
+
+        spans = BatchSpanProcessor(telemetry.span_exporter(endpoint))
+        logs = BatchLogRecordProcessor(telemetry.log_exporter(endpoint))
+        exporters.append(OTelExporter(spans, logs, content=config.telemetry.content))
+    return exporters
+
+
+def _engine(
+    config: Shared, queue: Queue, store: StoreAndLedger, catalogue: Catalogue, instruments: Instruments
+) -> AlertEngine:
+    known = {one.metric.name: one.metric for one in catalogue.enabled}
+    problems = [
+        f"alerts.rules[{index}].metric: {rule.metric!r} is not switched on; these are: {', '.join(sorted(known))}"
+        for index, rule in enumerate(config.alerts.rules)
+        if rule.metric not in known
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+    async def oldest() -> float | None:
+        return (await queue.depth()).oldest_started_at
+
+    return AlertEngine(
+        config.alerts.rules,
+        config.alerts,
+        store,
+        store,
+        queue_oldest=oldest,
+        notifiers=_notifiers(config),
+        lower_is_better=lambda name: lower_is_better(known[name]) if name in known else name in LOWER_IS_BETTER,
+        observer=AlertGauges(instruments),
+    )
+
+
+def _notifiers(config: Shared) -> dict[str, Notifier]:
+    """Build the notifiers, named by kind and place so that they are told apart across restarts."""
+    built: dict[str, Any] = {}
+    for index, settings in enumerate(config.notifiers):
+        try:
+            kind = load(settings.kind, notifiers.BUILT_IN)
+        except ValueError as error:
+            raise ConfigError([f"notifiers[{index}].kind: {error}"]) from error
+        if settings.kind == "webhook" and settings.url is None:
+            raise ConfigError([f"notifiers[{index}].url: a webhook needs one"])
+        options = {} if settings.url is None else {"url": settings.url, "timeout_s": settings.timeout_s}
+        try:
+            built[f"{settings.kind}-{index}"] = kind(**options)
+        except (TypeError, ValueError) as error:
+            raise ConfigError([f"notifiers[{index}]: {error}"]) from error
+    return built or {"log-0": load("log", notifiers.BUILT_IN)()}

@@ -1,0 +1,73 @@
+"""One metric on one sample: whatever happens becomes an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from types import TracebackType
+
+from monitors.judges import SPEND, JudgeError, Spend
+from monitors.metrics import Metric
+from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
+
+TIMEOUT_S = 90.0
+"""Shorter than a queue's lease, so that a sample whose judge hangs is not evaluated twice at the same time."""
+
+
+async def evaluate(
+    metric: Metric, sample: Sample, *, rate: float, clock: Callable[[], float], timeout_s: float = TIMEOUT_S
+) -> Evaluation:
+    """Compute `metric` for `sample` and keep what it cost.
+
+    `rate` is the probability with which this metric is computed for this exchange, capture included; `clock` counts
+    seconds. Never raises for what a metric does.
+    """
+    started, spend = clock(), Spend()
+    tab = SPEND.set(spend)
+    try:
+        outcome = await _outcome(metric, sample, timeout_s)
+    finally:
+        SPEND.reset(tab)
+    return Evaluation(
+        sample_id=sample.id,
+        metric=metric.name,
+        version=metric.version,
+        outcome=outcome,
+        judge=getattr(metric, "judge", None),
+        seconds=max(0.0, clock() - started),
+        cost_usd=spend.usd,
+        rate=rate,
+    )
+
+
+async def _outcome(metric: Metric, sample: Sample, timeout_s: float) -> Outcome:
+    if sample.skip_reason is not None:
+        return Skipped(sample.skip_reason)
+    try:
+        async with asyncio.timeout(timeout_s):
+            return _checked(await metric.score(sample))
+    except TimeoutError:
+        return Failed("timeout", f"no score within {timeout_s:g} s")
+    except JudgeError as error:
+        return Failed(error.kind, error.detail)
+    except Exception as error:  # noqa: BLE001 - a metric is anybody's code; its faults are an outcome, not our end
+        kind = "invalid_score" if _from_score(error.__traceback__) else "metric_error"
+        return Failed(kind, f"{type(error).__name__}: {error}")
+
+
+def _checked(outcome: object) -> Outcome:
+    if isinstance(outcome, Score):
+        if math.isfinite(outcome.value) and 0.0 <= outcome.value <= 1.0:
+            return outcome
+        return Failed("invalid_score", f"a score lies in [0, 1], got {outcome.value!r}")
+    if isinstance(outcome, Skipped | Failed):
+        return outcome
+    return Failed("invalid_score", f"a metric returns a Score or Skipped, got {type(outcome).__name__}")
+
+
+def _from_score(traceback: TracebackType | None) -> bool:
+    """Whether the exception was raised by `Score` refusing its value."""
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is not None and traceback.tb_frame.f_code is Score.__post_init__.__code__

@@ -1,0 +1,79 @@
+"""What a judge's text is turned into: the answer's JSON schema on the way out, tolerant reading on the way in."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+_MAX_STARTS = 64
+_THOUGHTS = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
+
+
+class UnreadableError(ValueError):
+    """The text holds no answer of the type asked for."""
+
+
+def strict_schema(answer_type: type[Any]) -> dict[str, Any]:
+    """The JSON schema of `answer_type` in the dialect strict structured output accepts.
+
+    The root is an object rather than a reference, every property is required, nothing else is allowed, and there are
+    no defaults.
+    """
+    schema: dict[str, Any] = _strict(msgspec.json.schema(answer_type))
+    definitions = schema.pop("$defs", {})
+    reference = schema.pop("$ref", "").rpartition("/")[2]
+    if reference:
+        schema |= definitions[reference]
+        if f"#/$defs/{reference}" not in json.dumps(definitions):
+            del definitions[reference]
+    return schema | ({"$defs": definitions} if definitions else {})
+
+
+def _strict(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_strict(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    strict = {key: _strict(value) for key, value in node.items() if key != "default"}
+    if isinstance(strict.get("properties"), dict):
+        strict["required"] = list(strict["properties"])
+        strict["additionalProperties"] = False
+    return strict
+
+
+def read(text: str, answer_type: type[T]) -> T:
+    r"""Find the answer in `text`, whatever is around it (code fences, prose, thoughts), and read it strictly.
+
+    Raises UnreadableError that says what was wrong with the first JSON object found.
+
+    >>> read('Sure! ```json\n{"a": 1}\n``` Anything else?', dict[str, int])
+    {'a': 1}
+    """
+    problem = ""
+    for candidate in _objects(_THOUGHTS.sub("", text, count=1)):
+        try:
+            return msgspec.convert(candidate, answer_type)
+        except msgspec.ValidationError as error:
+            problem = problem or str(error)
+    raise UnreadableError(problem or "the answer holds no JSON object")
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """The outermost JSON objects in `text`; a text full of stray braces is given up on."""
+    decoder = json.JSONDecoder()
+    start = text.find("{")
+    for _ in range(_MAX_STARTS):
+        if start < 0:
+            return
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            end = start + 1
+        else:
+            yield value
+        start = text.find("{", end)

@@ -1,0 +1,53 @@
+"""What the adapters over the `openai` package share: one way to connect, one reading of its exceptions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from monitors.judges import JudgeError
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+_DETAIL_LENGTH = 500
+_TIMEOUT, _RATE_LIMITED, _SERVER_ERROR = 408, 429, 500
+
+
+def connect(*, base_url: str, api_key: str | None, timeout_s: float, max_retries: int) -> AsyncOpenAI:
+    """Open a client. Only what is passed here counts: the SDK's own environment variables must not change a score.
+
+    Raises ValueError, without quoting it, for a key that cannot be sent in a header.
+    """
+    from openai import AsyncOpenAI  # noqa: PLC0415 - half a second that an installation without a judge does not pay
+
+    key = (api_key or "").strip()
+    if not (key.isascii() and (key.isprintable())):
+        raise ValueError("api_key: holds characters that cannot be sent in a header")
+    client = AsyncOpenAI(base_url=base_url, api_key=key or "none", timeout=timeout_s, max_retries=max_retries)
+    client.organization = client.project = None
+    return client
+
+
+def judge_error(error: Exception, api_key: str | None) -> JudgeError:
+    """The JudgeError that an exception of the SDK stands for; its text never holds the key."""
+    import openai  # noqa: PLC0415 - loaded already, or there would be no exception
+
+    status = getattr(error, "status_code", None)
+    if isinstance(error, openai.APITimeoutError) or status == _TIMEOUT:
+        kind = "timeout"
+    elif isinstance(error, openai.APIConnectionError):
+        kind = "connection"
+    elif isinstance(error, openai.APIResponseValidationError) or not isinstance(status, int):
+        kind = "unreadable"
+    elif status == _RATE_LIMITED:
+        kind = "rate_limited"
+    else:
+        kind = "server_error" if status >= _SERVER_ERROR else "bad_request"
+    return JudgeError(kind, clean(str(error), api_key))
+
+
+def clean(text: str, api_key: str | None) -> str:
+    """`text` on one line, without the key some servers repeat, and no longer than a log line should be."""
+    key = (api_key or "").strip()
+    text = text.replace(key, "***") if key else text
+    return " ".join(text.split())[:_DETAIL_LENGTH]

@@ -1,0 +1,106 @@
+"""Answer relevancy: how well the response addresses the question, true or not."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitors.embeddings import Embeddings
+from monitors.judges import Judge, JudgeError
+from monitors.metrics import prompting
+from monitors.metrics.answers import GeneratedQuestions
+from monitors.metrics.prompting import Datum
+from monitors.metrics.verdicts import Verdicts
+from monitors.records import Sample, Score, Skipped
+
+QUESTIONS = 3
+_ASKED = 2
+
+
+class AnswerRelevancy:
+    """Two ways to the same question; a noncommittal response scores 0 in both.
+
+    `method="questions"`: the mean cosine between the question's embedding and those of three questions the judge
+    reconstructs from the response, clipped to [0, 1]. Raises ValueError without `embeddings`.
+    `method="statements"`: relevant claims / claims; borderline ones pass.
+    """
+
+    name = "answer_relevancy"
+
+    def __init__(
+        self,
+        judge: Judge,
+        verdicts: Verdicts,
+        embeddings: Embeddings | None,
+        *,
+        method: Literal["questions", "statements"] = "questions",
+    ) -> None:
+        if method not in ("questions", "statements"):
+            raise ValueError(f"answer_relevancy has no method {method!r}; there are 'questions' and 'statements'")
+        if method == "questions" and embeddings is None:
+            raise ValueError("answer_relevancy by 'questions' needs embeddings; by 'statements' it does not")
+        self._llm = judge
+        self._verdicts = verdicts
+        self._embeddings = embeddings if method == "questions" else None
+        self._questions = prompting.load("generated_questions")
+        used = self._questions.version if method == "questions" else verdicts.version("relevance")
+        self.judge = judge.model
+        self.version = f"1-{used}"
+
+    async def score(self, sample: Sample) -> Score | Skipped:
+        if not sample.response.strip():
+            return Skipped("no_response")
+        if not (sample.question and sample.question.strip()):
+            return Skipped("no_question")
+        if self._embeddings is None:
+            return await self._by_statements(sample)
+        return await self._by_questions(sample.response, sample.question, self._embeddings)
+
+    async def _by_statements(self, sample: Sample) -> Score | Skipped:
+        rated = await self._verdicts.relevance(sample)
+        evidence = tuple({"claim": claim, "relevance": relevance} for claim, relevance in rated.claims)
+        if rated.noncommittal:
+            return Score(0.0, "the response is noncommittal", evidence)
+        if not rated.claims:
+            return Skipped("no_claims")
+        passed = sum(relevance != "irrelevant" for _, relevance in rated.claims)
+        return Score(passed / len(rated.claims), f"{passed} of {len(rated.claims)} claims are relevant", evidence)
+
+    async def _by_questions(self, response: str, question: str, embeddings: Embeddings) -> Score:
+        noncommittal, questions = await self._generate(response)
+        if noncommittal:
+            return Score(0.0, "the response is noncommittal", tuple({"question": one} for one in questions))
+        cosines = _cosines(await embeddings.embed([question, *questions]))
+        return Score(
+            float(np.clip(cosines.mean(), 0.0, 1.0)),
+            f"mean cosine of {len(questions)} questions reconstructed from the response",
+            tuple({"question": one, "cosine": float(c)} for one, c in zip(questions, cosines, strict=True)),
+        )
+
+    async def _generate(self, response: str) -> tuple[bool, list[str]]:
+        """Three questions that differ, asked for twice at most. Whether it is noncommittal, the first answer says."""
+        noncommittal: bool | None = None
+        questions: dict[str, str] = {}
+        for _ in range(_ASKED):
+            known = [Datum("known_question", one, id=id_) for id_, one in enumerate(questions.values())]
+            prompt = self._questions.fill([Datum("response", response), *known])
+            answer = await self._llm.ask(prompt, GeneratedQuestions)
+            noncommittal = answer.noncommittal if noncommittal is None else noncommittal
+            for one in answer.questions:
+                if key := "".join(filter(str.isalnum, one.casefold())):  # punctuation makes no other question
+                    questions.setdefault(key, one)
+            if noncommittal or len(questions) >= QUESTIONS:
+                return noncommittal, list(questions.values())[:QUESTIONS]
+        raise JudgeError("unreadable", f"{len(questions)} different questions of {QUESTIONS}, asked twice")
+
+
+def _cosines(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The cosines of all rows but the first with the first. Raises JudgeError where there is none."""
+    norms = np.linalg.norm(vectors, axis=1)
+    if not (np.isfinite(norms).all() and norms.all()):
+        raise JudgeError("unreadable", "an embedding has no direction")
+    unit = vectors / norms[:, None]
+    cosines: NDArray[np.float64] = unit[1:] @ unit[0]
+    return cosines

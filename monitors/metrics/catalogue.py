@@ -1,0 +1,188 @@
+"""Which metrics run: the built-in ones, those of the configuration, and what each of them is given."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_type_hints
+
+import msgspec
+
+from monitors import config
+from monitors.embeddings import Embeddings
+from monitors.importer import load
+from monitors.judges import Judge
+from monitors.metrics import Metric
+from monitors.metrics.verdicts import Fused, Separate
+from monitors.settings import ConfigError
+
+BUILT_IN = {
+    "answer_relevancy": "monitors.metrics.answer_relevancy:AnswerRelevancy",
+    "context_relevancy": "monitors.metrics.context_relevancy:ContextRelevancy",
+    "faithfulness": "monitors.metrics.faithfulness:Faithfulness",
+    "hallucination": "monitors.metrics.hallucination:Hallucination",
+    "lexical_groundedness": "monitors.metrics.lexical_groundedness:LexicalGroundedness",
+}
+"""All of them are on unless the configuration says otherwise; those that ask an LLM, if there is one."""
+
+RATE, RATE_WITH_LLM = 1.0, 0.1
+
+Mode: TypeAlias = Literal["fused", "separate"]
+_LLM = frozenset({"judge", "verdicts"})
+_GIVEN = _LLM | {"embeddings"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enabled:
+    """A metric that runs, on which share of the exchanges, and what is promised for it."""
+
+    metric: Metric
+    rate: float
+    threshold: float
+    objective: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalogue:
+    """The metrics that run; `notes` are for the log, once at start."""
+
+    enabled: tuple[Enabled, ...]
+    notes: tuple[str, ...] = ()
+
+
+def build(
+    settings: Mapping[str, config.Metric], judge: Judge | None, embeddings: Embeddings | None, mode: Mode = "fused"
+) -> Catalogue:
+    """Make the metrics. Raises ConfigError with every problem found.
+
+    A metric's constructor is given what it names: `judge`, `verdicts` (shared between metrics), `embeddings`. Its other
+    parameters are its options.
+    """
+    builder = _Builder(judge, embeddings, mode)
+    for name in [*BUILT_IN, *(name for name in settings if name not in BUILT_IN)]:
+        builder.add(name, settings.get(name, config.Metric()), asked_for=name in settings)
+    return builder.catalogue()
+
+
+class _Builder:
+    """Collects metrics, notes and problems."""
+
+    def __init__(self, judge: Judge | None, embeddings: Embeddings | None, mode: Mode) -> None:
+        self._verdicts = Fused if mode == "fused" else Separate
+        self._given: dict[str, Any] = {"embeddings": embeddings} | self._judging(judge)
+        self._enabled: list[Enabled] = []
+        self._notes: list[str] = []
+        self._problems: list[str] = []
+
+    def add(self, name: str, settings: config.Metric, *, asked_for: bool) -> None:
+        """Make one metric, or note or complain why not."""
+        factory = self._factory(name)
+        if factory is None or not settings.enabled:
+            return
+        parameters = inspect.signature(factory).parameters
+        needs = _GIVEN & set(parameters)
+        options = dict(settings.options)
+        given = self._given
+        if needs & _LLM:
+            given = given | self._own_judge(name, options.pop("judge", "llm"))
+        options = self._options(name, factory, parameters, options)
+        if needs & _LLM and given["judge"] is None:
+            if asked_for:
+                self._notes.append(f"{name} needs a judge, and none is configured: it does not run")
+            return
+        if name == "answer_relevancy" and given["embeddings"] is None:
+            if options.get("method", "questions") == "questions":
+                self._notes.append("answer_relevancy falls back to statements: no embeddings")
+            options["method"] = "statements"
+        try:
+            metric = factory(**{key: given[key] for key in needs}, **options)
+        except (TypeError, ValueError) as error:
+            self._problems.append(f"metrics.{name}: {error}")
+            return
+        rate = settings.rate if settings.rate is not None else RATE_WITH_LLM if needs & _LLM else RATE
+        self._accept(
+            name, Enabled(metric=metric, rate=rate, threshold=settings.threshold, objective=settings.objective)
+        )
+
+    def catalogue(self) -> Catalogue:
+        """Hand over what was collected. Raises ConfigError."""
+        if self._problems:
+            raise ConfigError(self._problems)
+        if self._given["judge"] is None:
+            names = ", ".join(one.metric.name for one in self._enabled) or "no metric"
+            self._notes.insert(0, f"no judge configured: only {names} runs")
+        return Catalogue(enabled=tuple(self._enabled), notes=tuple(self._notes))
+
+    def _judging(self, judge: Judge | None) -> dict[str, Any]:
+        return {"judge": judge, "verdicts": None if judge is None else self._verdicts(judge)}
+
+    def _own_judge(self, name: str, wanted: Any) -> dict[str, Any]:
+        """What a metric with a judge of its own (an import string, called without arguments) is given."""
+        if wanted == "llm":
+            return {}
+        try:
+            return self._judging(load(str(wanted), {})())
+        except (TypeError, ValueError) as error:
+            self._problems.append(f"metrics.{name}.judge: {error}")
+            return {}
+
+    def _factory(self, name: str) -> Callable[..., Metric] | None:
+        if name not in BUILT_IN and ":" not in name:
+            self._problems.append(f"metrics.{name}: unknown metric{_hint(name, BUILT_IN)}")
+            return None
+        try:
+            factory: Callable[..., Metric] = load(name, BUILT_IN)
+        except ValueError as error:
+            self._problems.append(f"metrics.{name}: {error}")
+            return None
+        if not callable(factory):
+            self._problems.append(f"metrics.{name}: is no class or function that makes a metric")
+            return None
+        return factory
+
+    def _options(
+        self,
+        name: str,
+        factory: Callable[..., Metric],
+        parameters: Mapping[str, inspect.Parameter],
+        options: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """The options of the right types; what is wrong with the others is kept as problems."""
+        anything = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+        known = [key for key in parameters if key not in _GIVEN]
+        hints = _hints(factory)
+        good: dict[str, Any] = {}
+        for key, value in options.items():
+            if key not in known and not (anything and key not in _GIVEN):
+                self._problems.append(f"metrics.{name}.{key}: unknown option{_hint(key, known)}")
+                continue
+            try:
+                good[key] = msgspec.convert(value, hints.get(key, Any))
+            except msgspec.ValidationError as error:
+                self._problems.append(f"metrics.{name}.{key}: {error}")
+            except TypeError:  # a type msgspec does not know: the metric sees the value as it was written
+                good[key] = value
+        return good
+
+    def _accept(self, name: str, enabled: Enabled) -> None:
+        if any(one.metric.name == enabled.metric.name for one in self._enabled):
+            self._problems.append(f"metrics.{name}: another metric has the name {enabled.metric.name!r} already")
+        else:
+            self._enabled.append(enabled)
+
+
+def _hints(factory: Callable[..., Metric]) -> dict[str, Any]:
+    try:
+        return get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+    except NameError:  # annotated with something imported for type checkers only
+        return {}
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; known: {', '.join(known)}" if known else "; it has none"

@@ -1,0 +1,37 @@
+"""Hallucination: the share of the contexts that the response contradicts. Lower is better."""
+
+from __future__ import annotations
+
+from monitors.metrics.texts import sent_contexts
+from monitors.metrics.verdicts import Verdicts
+from monitors.records import Sample, Score, Skipped
+
+
+class Hallucination:
+    """Contexts contradicted by the response / contexts; 0 is best.
+
+    DeepEval from 4.3 on reports 1 minus this number.
+    """
+
+    name = "hallucination"
+
+    def __init__(self, verdicts: Verdicts) -> None:
+        self._verdicts = verdicts
+        self.judge = verdicts.model
+        self.version = f"1-{verdicts.version('contradicted')}"
+
+    async def score(self, sample: Sample) -> Score | Skipped:
+        if not sample.response.strip():
+            return Skipped("no_response")
+        if not sent_contexts(sample):
+            return Skipped("no_contexts")
+        contexts = await self._verdicts.contradicted(sample)
+        contradicted = sum(context.contradicted for context in contexts)
+        return Score(
+            contradicted / len(contexts),
+            f"{contradicted} of {len(contexts)} contexts are contradicted",
+            tuple(
+                {"context": context.index, "contradicted": context.contradicted, "reason": context.reason}
+                for context in contexts
+            ),
+        )

@@ -1,0 +1,252 @@
+"""What a judge thinks of a sample, asked in two calls (`Fused`) or question by question (`Separate`)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias, TypeVar
+
+from monitors.judges import Judge, JudgeError
+from monitors.metrics import answers, prompting
+from monitors.metrics.prompting import Datum
+from monitors.metrics.sharing import Shared
+from monitors.metrics.texts import sent_contexts
+from monitors.records import Sample
+
+V = TypeVar("V")
+Question: TypeAlias = Literal["claims", "relevance", "contradicted", "statements"]
+_ASKED = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedClaim:
+    """A claim of the response held against the contexts; `contexts` are indexes into the sample's."""
+
+    claim: str
+    verdict: answers.Verdict
+    contexts: tuple[int, ...] = ()
+    quote: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedClaims:
+    """All claims of a response, and whether it left the question unanswered."""
+
+    noncommittal: bool
+    claims: tuple[JudgedClaim, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatedClaims:
+    """All claims of a response with their relevance to the question."""
+
+    noncommittal: bool
+    claims: tuple[tuple[str, answers.Relevance], ...]
+
+
+class Verdicts(Protocol):
+    """The judge's verdicts on one sample. Every method raises JudgeError; contexts without text are never sent."""
+
+    @property
+    def model(self) -> str:
+        """The judge model's name."""
+
+    def version(self, question: Question) -> str:
+        """The hashes of the prompts behind the answer to `question`."""
+
+    async def claims(self, sample: Sample) -> JudgedClaims:
+        """The response's claims held against the contexts."""
+
+    async def relevance(self, sample: Sample) -> RatedClaims:
+        """The response's claims held against the question."""
+
+    async def contradicted(self, sample: Sample) -> tuple[answers.ContradictedContext, ...]:
+        """For every context that has text, in order, whether the response contradicts it."""
+
+    async def statements(self, sample: Sample) -> tuple[answers.StatementsOfContext, ...]:
+        """For every context that has text, in order, its statements and whether they bear on the question."""
+
+
+class Fused:
+    """One call for everything about the claims, one for the contexts' statements, both shared between metrics."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._claims = prompting.load("claims_verdicts")
+        self._statements = _Statements(judge)
+        self._shared: Shared[answers.ClaimsVerdicts] = Shared()
+
+    @property
+    def model(self) -> str:
+        return self._judge.model
+
+    def version(self, question: Question) -> str:
+        return self._statements.version if question == "statements" else self._claims.version
+
+    async def claims(self, sample: Sample) -> JudgedClaims:
+        answer = await self._answer(sample)
+        claims = [_judged(one.claim, one, sample) for one in answer.claims]
+        return JudgedClaims(noncommittal=answer.noncommittal, claims=tuple(claims))
+
+    async def relevance(self, sample: Sample) -> RatedClaims:
+        answer = await self._answer(sample)
+        claims = [(one.claim, one.relevance) for one in answer.claims]
+        return RatedClaims(noncommittal=answer.noncommittal, claims=tuple(claims))
+
+    async def contradicted(self, sample: Sample) -> tuple[answers.ContradictedContext, ...]:
+        judged = await self.claims(sample)
+        reasons: dict[int, str] = {}
+        for claim in judged.claims:
+            if claim.verdict == "contradicted":
+                for index in claim.contexts:
+                    reasons.setdefault(index, f"{claim.claim} ↔ {claim.quote}" if claim.quote else claim.claim)
+        return tuple(
+            answers.ContradictedContext(index, contradicted=index in reasons, reason=reasons.get(index, ""))
+            for index in sent_contexts(sample)
+        )
+
+    async def statements(self, sample: Sample) -> tuple[answers.StatementsOfContext, ...]:
+        return await self._statements.of(sample)
+
+    async def _answer(self, sample: Sample) -> answers.ClaimsVerdicts:
+        return await self._shared.get(_key(sample), lambda: self._ask(sample))
+
+    async def _ask(self, sample: Sample) -> answers.ClaimsVerdicts:
+        data = [*_question(sample), Datum("response", sample.response), *_contexts(sample)]
+        answer = await self._judge.ask(self._claims.fill(data), answers.ClaimsVerdicts)
+        claims = [one for one in answer.claims if one.claim.strip()]
+        return answers.ClaimsVerdicts(noncommittal=answer.noncommittal, claims=claims)
+
+
+class Separate:
+    """One question at a time; only the extraction of the claims is shared between metrics."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._claims = prompting.load("claims")
+        self._verdicts = prompting.load("claim_verdicts")
+        self._relevance = prompting.load("claim_relevance")
+        self._contradicted = prompting.load("contradicted_contexts")
+        self._statements = _Statements(judge)
+        self._shared: Shared[answers.Claims] = Shared()
+
+    @property
+    def model(self) -> str:
+        return self._judge.model
+
+    def version(self, question: Question) -> str:
+        return {
+            "claims": f"{self._claims.version}-{self._verdicts.version}",
+            "relevance": f"{self._claims.version}-{self._relevance.version}",
+            "contradicted": self._contradicted.version,
+            "statements": self._statements.version,
+        }[question]
+
+    async def claims(self, sample: Sample) -> JudgedClaims:
+        extracted = await self._extracted(sample)
+
+        async def ask(ids: Sequence[int]) -> Iterable[tuple[int, answers.ClaimVerdict]]:
+            prompt = self._verdicts.fill([*_contexts(sample), *_claims(extracted.claims, ids)])
+            return [(one.id, one) for one in (await self._judge.ask(prompt, answers.ClaimVerdicts)).verdicts]
+
+        found = await _complete(ask, range(len(extracted.claims)))
+        claims = [_judged(claim, found[id_], sample) for id_, claim in enumerate(extracted.claims)]
+        return JudgedClaims(noncommittal=extracted.noncommittal, claims=tuple(claims))
+
+    async def relevance(self, sample: Sample) -> RatedClaims:
+        extracted = await self._extracted(sample)
+
+        async def ask(ids: Sequence[int]) -> Iterable[tuple[int, answers.RelevanceVerdict]]:
+            prompt = self._relevance.fill([*_question(sample), *_claims(extracted.claims, ids)])
+            return [(one.id, one) for one in (await self._judge.ask(prompt, answers.ClaimRelevance)).verdicts]
+
+        found = await _complete(ask, range(len(extracted.claims)))
+        claims = [(claim, found[id_].relevance) for id_, claim in enumerate(extracted.claims)]
+        return RatedClaims(noncommittal=extracted.noncommittal, claims=tuple(claims))
+
+    async def contradicted(self, sample: Sample) -> tuple[answers.ContradictedContext, ...]:
+        async def ask(indexes: Sequence[int]) -> Iterable[tuple[int, answers.ContradictedContext]]:
+            prompt = self._contradicted.fill([Datum("response", sample.response), *_contexts(sample, indexes)])
+            return [(one.index, one) for one in (await self._judge.ask(prompt, answers.ContradictedContexts)).contexts]
+
+        return tuple((await _complete(ask, sent_contexts(sample))).values())
+
+    async def statements(self, sample: Sample) -> tuple[answers.StatementsOfContext, ...]:
+        return await self._statements.of(sample)
+
+    async def _extracted(self, sample: Sample) -> answers.Claims:
+        return await self._shared.get(_key(sample), lambda: self._extract(sample))
+
+    async def _extract(self, sample: Sample) -> answers.Claims:
+        prompt = self._claims.fill([*_question(sample), Datum("response", sample.response)])
+        answer = await self._judge.ask(prompt, answers.Claims)
+        return answers.Claims(answer.noncommittal, [claim for claim in answer.claims if claim.strip()])
+
+
+class _Statements:
+    """The statements of the contexts, asked for once a sample in both modes."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._template = prompting.load("context_statements")
+        self._shared: Shared[tuple[answers.StatementsOfContext, ...]] = Shared()
+
+    @property
+    def version(self) -> str:
+        return self._template.version
+
+    async def of(self, sample: Sample) -> tuple[answers.StatementsOfContext, ...]:
+        return await self._shared.get(_key(sample), lambda: self._ask(sample))
+
+    async def _ask(self, sample: Sample) -> tuple[answers.StatementsOfContext, ...]:
+        async def ask(indexes: Sequence[int]) -> Iterable[tuple[int, answers.StatementsOfContext]]:
+            prompt = self._template.fill([*_question(sample), *_contexts(sample, indexes)])
+            return [(one.index, one) for one in (await self._judge.ask(prompt, answers.ContextStatements)).contexts]
+
+        return tuple((await _complete(ask, sent_contexts(sample))).values())
+
+
+async def _complete(
+    ask: Callable[[Sequence[int]], Awaitable[Iterable[tuple[int, V]]]], wanted: Sequence[int]
+) -> Mapping[int, V]:
+    """Ask for every id in `wanted` and once more for those that got no verdict; in the order wanted.
+
+    The first verdict on an id counts, one nobody asked for does not. Raises JudgeError when some stay without.
+    """
+    found: dict[int, V] = {}
+    missing = list(wanted)
+    for _ in range(_ASKED):
+        if missing:
+            for id_, verdict in await ask(missing):
+                if id_ in missing:
+                    found.setdefault(id_, verdict)
+            missing = [id_ for id_ in wanted if id_ not in found]
+    if missing:
+        raise JudgeError("unreadable", f"no verdict on {len(missing)} of {len(wanted)} items, asked twice")
+    return {id_: found[id_] for id_ in wanted}
+
+
+def _judged(claim: str, verdict: answers.FusedClaim | answers.ClaimVerdict, sample: Sample) -> JudgedClaim:
+    if verdict.verdict == "not_mentioned":
+        return JudgedClaim(claim=claim, verdict=verdict.verdict)
+    sent = set(sent_contexts(sample))
+    named = tuple(index for index in dict.fromkeys(verdict.contexts) if index in sent)
+    return JudgedClaim(claim=claim, verdict=verdict.verdict, contexts=named, quote=verdict.quote)
+
+
+def _key(sample: Sample) -> Hashable:
+    """The sample's id, and what is judged: contexts or a question may reach the same exchange later."""
+    return sample.id, sample.question, sample.response, sample.contexts
+
+
+def _question(sample: Sample) -> list[Datum]:
+    return [Datum("question", sample.question)] if sample.question and sample.question.strip() else []
+
+
+def _contexts(sample: Sample, indexes: Sequence[int] | None = None) -> list[Datum]:
+    chosen = sent_contexts(sample) if indexes is None else indexes
+    return [Datum("context", sample.contexts[index].text, index=index) for index in chosen]
+
+
+def _claims(claims: Sequence[str], ids: Sequence[int]) -> list[Datum]:
+    return [Datum("claim", claims[id_], id=id_) for id_ in ids]

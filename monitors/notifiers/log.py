@@ -1,0 +1,19 @@
+"""Alerts in the log: the notifier that needs nothing."""
+
+from __future__ import annotations
+
+import logging
+
+from monitors.notifiers.body import summary
+from monitors.records import Alert
+
+_log = logging.getLogger("gaugeway.alerts")
+
+
+class LogNotifier:
+    """Writes an alert to the log `gaugeway.alerts`: a warning when it fires, information when it is resolved."""
+
+    async def notify(self, alert: Alert) -> None:
+        level = logging.WARNING if alert.state == "firing" else logging.INFO
+        worst = f" [{', '.join(alert.worst_exchanges)}]" if alert.worst_exchanges else ""
+        _log.log(level, "%s %s (%s): %s%s", alert.state, alert.rule, alert.fingerprint, summary(alert), worst)

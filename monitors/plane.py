@@ -1,0 +1,189 @@
+"""The evaluation plane at work: the worker, the ticking of alerts and estimates, and what the API says of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from monitors.alerts import AlertEngine, Watched
+from monitors.config import Config
+from monitors.exporters import Exporter
+from monitors.instruments import Instruments
+from monitors.metrics import lower_is_better
+from monitors.metrics.catalogue import Catalogue
+from monitors.quality import Quality, estimate
+from monitors.queues import Queue
+from monitors.records import Alert, Evaluation, Sample, Score
+from monitors.stores import Query, Store
+from monitors.tasks import spawn
+from monitors.worker import Worker
+
+_log = logging.getLogger("gaugeway")
+_DAY_S = 86_400.0
+_WORST_FIRST = {"unwatched": 0, "quiet": 1, "pending": 2, "firing": 3}
+
+
+class Plane:
+    """Everything that runs beside the admin port. `start` and `aclose` belong to one event loop."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        queue: Queue,
+        store: Store,
+        catalogue: Catalogue,
+        engine: AlertEngine,
+        exporters: Sequence[Exporter],
+        instruments: Instruments,
+    ) -> None:
+        self.store = store
+        self._config = config
+        self._queue = queue
+        self._catalogue = catalogue
+        self._engine = engine
+        self._instruments = instruments
+        self._quality: Sequence[Quality] = ()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._worker = Worker(
+            queue=queue,
+            store=store,
+            metrics=catalogue.enabled,
+            exporters=exporters,
+            salt=config.capture.salt,
+            concurrency=config.monitors.concurrency,
+            on_error=lambda operation: instruments.worker_errors.labels(operation).inc(),
+            on_scored=self._count_late,
+        )
+
+    def start(self) -> None:
+        """Start working."""
+        tick_s = min(5.0, max(0.2, self._config.alerts.bucket_s / 4))
+        self._tasks = [
+            spawn(self._worker.run(), name="worker"),
+            spawn(_every(tick_s, self._engine.tick, self._failed("alerts")), name="alerts"),
+            spawn(_every(2.0, self._estimate, self._failed("estimates")), name="estimates"),
+            spawn(_every(2.0, self._measure_queue, self._failed("queue")), name="queue gauges"),
+            spawn(_every(3600.0, self._prune, self._failed("prune")), name="retention"),
+        ]
+
+    async def aclose(self, timeout_s: float = 10.0) -> None:
+        """Finish the samples under way, within `timeout_s`; leases of the others run out and others take them over."""
+        worker, *others = self._tasks
+        self._worker.stop()
+        await asyncio.wait([worker], timeout=timeout_s)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait([worker, *others])
+        await self._engine.aclose()
+
+    async def status(self) -> dict[str, Any]:
+        """Say what is configured and how the plane is doing."""
+        judge, depth = self._config.judge, await self._queue.depth()
+        return {
+            "version": version("gaugeway"),
+            "judge": {"model": judge.model, "mode": judge.mode} if judge.base_url else None,
+            "notes": list(self._catalogue.notes),
+            "metrics": [
+                {
+                    "name": one.metric.name,
+                    "version": one.metric.version,
+                    "rate": one.rate,
+                    "threshold": one.threshold,
+                    "objective": one.objective,
+                    "lower_is_better": lower_is_better(one.metric),
+                }
+                for one in self._catalogue.enabled
+            ],
+            "queue": {"ready": depth.ready, "leased": depth.leased, "dead_letters": depth.dead},
+            "rules": [
+                {"rule": one.rule, "metric": one.metric, "app": one.app, "state": one.state, "slo": one.m0}
+                for one in self._engine.streams()
+            ],
+        }
+
+    def quality(self) -> Sequence[Quality]:
+        """Return the latest estimates."""
+        return self._quality
+
+    def state_of(self, app: str, metric: str) -> str:
+        """Return the worst state of the rules that watch this stream."""
+        states = [one.state for one in self._engine.streams() if (one.app, one.metric) == (app, metric)]
+        return max(states, key=_WORST_FIRST.__getitem__, default="unwatched")
+
+    def alerts(self) -> Sequence[Alert]:
+        """Return the alerts, newest first."""
+        return self._engine.alerts()
+
+    def _count_late(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
+        for evaluation in evaluations:
+            if isinstance(evaluation.outcome, Score) and self._engine.late(sample, evaluation.metric):
+                self._instruments.late_scores.inc()
+
+    async def _estimate(self) -> None:
+        now = time.time()
+        points = await self.store.series(Query(since=now - self._config.monitors.window_s, until=now + _DAY_S))
+        self._quality = await asyncio.to_thread(estimate, points)
+        self._instruments.show_quality(self._quality)
+        apps = {one.app for one in self._quality}
+        for one in self._catalogue.enabled:
+            for app in apps:
+                self._instruments.show_objective(app, one.metric.name, one.objective, one.threshold)
+
+    async def _measure_queue(self) -> None:
+        depth = await self._queue.depth()
+        oldest = depth.oldest_started_at
+        self._instruments.queue_depth.set(depth.ready + depth.leased)
+        self._instruments.queue_oldest_seconds.set(0.0 if oldest is None else max(0.0, time.time() - oldest))
+        self._instruments.queue_dead_letters.set(depth.dead)
+
+    async def _prune(self) -> None:
+        removed = await self.store.prune(time.time() - self._config.capture.retention_days * _DAY_S)
+        if removed:
+            _log.info("removed %d samples older than %g days", removed, self._config.capture.retention_days)
+
+    def _failed(self, what: str) -> Callable[[], None]:
+        return lambda: self._instruments.worker_errors.labels(what).inc()
+
+
+class AlertGauges:
+    """Shows the watched streams as gauges."""
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._instruments = instruments
+
+    def watched(self, streams: Sequence[Watched]) -> None:
+        """Set the gauges of every stream."""
+        for one in streams:
+            labels = (self._instruments.cap("app", one.app), one.metric, one.rule)
+            self._instruments.quality_alarm.labels(*labels).set(one.state == "firing")
+            self._instruments.quality_evidence_log10.labels(*labels).set(one.evidence_log10)
+            self._instruments.quality_baseline.labels(*labels).set(one.m0)
+
+
+async def _every(seconds: float, action: Callable[[], Awaitable[None]], failed: Callable[[], None]) -> None:
+    """Repeat `action`; when it fails, count, say so once in a row of failures, and go on.
+
+    What takes long runs less often: at most a tenth of the time goes into it.
+    """
+    silent = False
+    while True:
+        begin = time.monotonic()
+        try:
+            await action()
+            silent = False
+        except Exception as error:  # noqa: BLE001 - whatever an engine does, the next round tries again
+            failed()
+            if not silent:
+                _log.warning("%s failed, trying again: %s: %s", _name(), type(error).__name__, error)
+            silent = True
+        await asyncio.sleep(max(seconds, 9 * (time.monotonic() - begin)))
+
+
+def _name() -> str:
+    task = asyncio.current_task()
+    return task.get_name() if task else "a task"

@@ -1,0 +1,49 @@
+"""Means of scores that were sampled with known probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A weighted mean. `sd**2 / n_eff` is its variance; `n` counts scores, `n_eff` what they are worth."""
+
+    mean: float
+    sd: float
+    n: int
+    n_eff: float
+
+
+def hajek(values: Sequence[float], rates: Sequence[float]) -> Estimate:
+    """Estimate the mean over all traffic from `values` whose exchanges were sampled with probability `rates`.
+
+    With weights w = 1/rate (Hajek's ratio estimator; STATISTICS 3.2)::
+
+        mean  = sum(w x) / sum(w)              V = sum(w^2 (x - mean)^2) / sum(w)^2
+        n_eff = sum(w)^2 / sum(w^2)            sd = sqrt(V n_eff)
+
+    so that V = sd^2/n_eff whatever the rates; with equal rates n_eff = n and sd is the ordinary (population) one.
+    Reference: J. Hajek (1971), comment in Foundations of Statistical Inference, ed. Godambe & Sprott.
+
+    Raises ValueError when there is no value, or a rate is outside (0, 1].
+
+    >>> hajek([1.0, 0.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0])
+    Estimate(mean=0.75, sd=0.4330127018922193, n=4, n_eff=4.0)
+    >>> round(hajek([0.0, 1.0], [0.2, 0.8]).mean, 12)
+    0.2
+    """
+    x = np.asarray(values, dtype=np.float64)
+    rate = np.asarray(rates, dtype=np.float64)
+    if x.ndim != 1 or x.shape != rate.shape or not x.size:
+        raise ValueError("as many rates as values, and at least one of them")
+    if not (np.isfinite(x).all() and rate.min() > 0.0 and rate.max() <= 1.0):
+        raise ValueError("values are finite and rates lie in (0, 1]")
+    weights = rate.min() / rate  # only ratios matter; this scale cannot overflow
+    total, squares = float(weights.sum()), float((weights**2).sum())
+    mean = float((weights * x).sum()) / total
+    sd = float(np.sqrt((weights**2 * (x - mean) ** 2).sum() / squares))
+    return Estimate(mean=mean, sd=sd, n=x.size, n_eff=total**2 / squares)

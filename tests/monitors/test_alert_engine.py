@@ -1,0 +1,270 @@
+"""The alert engine on the real embedded store: time, failures, restarts and telling people."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from monitors import alerts as engine_module
+from monitors.alerting import name_of
+from monitors.config import Rule
+from tests.support.alerting import RULE, T0, People, World, replace_config, run
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "store.db"
+
+
+def test_one_tick_after_everything_finds_what_ticks_all_along_find(tmp_path):
+    rng = np.random.default_rng(2)
+    values = np.clip(np.concatenate([rng.normal(0.9, 0.1, 60), rng.normal(0.6, 0.1, 30)]), 0, 1)
+
+    async def all_along(world):
+        await world.minutes(values)
+        await world.later()
+        return world.engine.alerts(), world.engine.streams()
+
+    async def at_the_end(world):
+        await world.tick()
+        await world.minutes(values, tick=False)
+        await world.later()
+        return world.engine.alerts(), world.engine.streams()
+
+    async def restarted(world):
+        for value in values:
+            world.restart()
+            await world.minutes([value])
+        world.restart()
+        await world.later()
+        return world.engine.alerts(), world.engine.streams()
+
+    results = [run(tmp_path / f"{i}.db", play) for i, play in enumerate([all_along, at_the_end, restarted])]
+    assert results[0][0]
+    assert results[0] == results[1] == results[2]
+
+
+def test_pages_of_scores_make_no_difference(tmp_path, monkeypatch):
+    async def scenario(world):
+        await world.tick()
+        await world.minutes([0.95] * 10 + [0.5] * 20, tick=False)
+        await world.later()
+        return world.engine.alerts(), world.engine.streams()
+
+    whole = run(tmp_path / "whole.db", scenario)
+    for size in (1, 4, 7):
+        monkeypatch.setattr(engine_module, "PAGE", size)
+        alerts, streams = run(tmp_path / f"{size}.db", scenario)
+        assert streams == whole[1]
+        assert [alert.fingerprint for alert in alerts] == [alert.fingerprint for alert in whole[0]]
+
+
+def test_failures_of_the_store_come_out_and_nothing_is_taken_in_twice_or_left_out(tmp_path):
+    values = [0.95] * 20 + [0.6] * 15
+
+    async def smooth(world):
+        await world.minutes(values)
+        return world.engine.alerts(), world.engine.streams()
+
+    async def rough(world):
+        for minute, value in enumerate(values):
+            await world.minutes([value], tick=False)
+            world.store.failing = {("series", "save", "sample")[minute % 3]: 1 + minute % 2}
+            failed = 0
+            for _ in range(4):
+                try:
+                    await world.tick()
+                except OSError:
+                    failed += 1
+                    if minute % 4 == 0:
+                        world.restart()
+            assert failed or minute % 3 == 2
+        return world.engine.alerts(), world.engine.streams()
+
+    expected = run(tmp_path / "smooth.db", smooth, rules=(RULE, Rule(metric="faithfulness", slo=0.8)))
+    assert [alert.state for alert in expected[0]].count("firing") == 2
+    assert run(tmp_path / "rough.db", rough, rules=(RULE, Rule(metric="faithfulness", slo=0.8))) == expected
+
+
+def test_nobody_is_told_what_is_not_saved(path):
+    async def scenario(world):
+        await world.tick()
+        await world.minutes([0.95] * 10 + [0.3] * 20, tick=False)
+        world.now += 300.0
+        world.store.failing = {"save": 1}
+        with pytest.raises(OSError, match="save"):
+            await world.tick()
+        assert people.calls == 0
+        await world.tick()
+        assert people.calls == 1
+
+    people = People()
+    run(path, scenario, people=people)
+
+
+def test_buckets_close_behind_the_watermark_and_behind_the_oldest_sample_in_the_queue(path):
+    async def scenario(world):
+        assert world.engine.closed_until("faithfulness", "shop") == 0.0
+        await world.minutes([0.9] * 10)
+        assert world.engine.closed_until("faithfulness", "shop") == T0 + 300.0
+        world.now += 59.0
+        world.oldest = T0 + 310.0
+        await world.tick()
+        assert world.engine.closed_until("faithfulness", "shop") == T0 + 300.0
+        await world.later(3600.0)
+        assert world.engine.closed_until("faithfulness", "shop") == T0 + 300.0
+        world.oldest = None
+        await world.tick()
+        assert world.engine.closed_until("faithfulness", "shop") == T0 + 600.0 + 3600.0 - 300.0
+        assert world.engine.closed_until("other", "shop") == 0.0
+
+    run(path, scenario)
+
+
+def test_a_score_that_comes_late_is_told_apart_and_changes_no_evidence(path):
+    async def scenario(world):
+        await world.minutes([0.9] * 20)
+        before = world.shown[0].evidence_log10
+        sample = await world.add(T0 + 60.0, 0.0)
+        assert world.engine.late(sample, "faithfulness")
+        assert not world.engine.late(sample, "other")
+        assert not world.engine.late(replace(sample, started_at=world.now), "faithfulness")
+        await world.tick()
+        assert world.shown[0].evidence_log10 == before
+
+    run(path, scenario)
+
+
+def test_a_month_without_scores_costs_no_time(path):
+    async def scenario(world):
+        await world.minutes([0.95] * 10 + [0.6] * 3)
+        evidence = world.shown[0].evidence_log10
+        begun = time.perf_counter()
+        await world.later(30 * 86_400.0)
+        assert time.perf_counter() - begun < 0.5
+        assert world.shown[0].evidence_log10 > evidence
+        evidence = world.shown[0].evidence_log10
+        await world.later(300 * 86_400.0)
+        assert world.shown[0].evidence_log10 == evidence
+
+    run(path, scenario, config=replace_config(bucket_s=1.0))
+
+
+def test_a_notifier_that_fails_is_tried_again_ever_more_slowly_and_the_others_are_told_once(path):
+    async def scenario(world):
+        await world.minutes([0.95] * 10)
+        while not deaf.calls:
+            await world.minutes([0.3])
+        assert (deaf.calls, good.calls) == (1, 1)
+        calls = []
+        begun = world.now
+        while deaf.failures:
+            before = deaf.calls
+            await world.later(1.0)
+            calls += [world.now - begun] * (deaf.calls - before)
+        assert np.diff(calls).tolist() == sorted(np.diff(calls).tolist())
+        assert np.diff(calls)[-1] > 2 * np.diff(calls)[0]
+        while not deaf.alerts:
+            await world.later(60.0)
+        await world.later(3600.0)
+        assert deaf.heard == good.heard == [(world.alert.fingerprint, "firing")]
+
+    deaf, good = People(failures=5), People()
+    run(path, scenario, deaf=deaf, good=good)
+
+
+def test_a_notifier_that_hangs_holds_up_nothing_and_is_given_up(path, monkeypatch):
+    monkeypatch.setattr(engine_module, "DELIVERY_TIMEOUT_S", 0.2)
+
+    async def scenario(world):
+        await world.tick()
+        await world.minutes([0.95] * 10 + [0.3] * 15, tick=False)
+        world.now += 300.0
+        begun = time.perf_counter()
+        for _ in range(3):
+            await world.engine.tick()
+        assert time.perf_counter() - begun < 0.2
+        await world.engine.aclose()
+        assert (slow.calls, slow.alerts) == (1, [])
+        slow.delay_s = 0.0
+        await world.later(10.0)
+        assert slow.heard == [(world.alert.fingerprint, "firing")]
+
+    slow = People(delay_s=60.0)
+    run(path, scenario, slow=slow)
+
+
+def test_after_a_restart_nobody_is_told_again_and_a_new_notifier_hears_of_open_alerts_only(path):
+    async def scenario(world):
+        await world.minutes([0.95] * 10 + [0.3] * 20 + [0.97] * 30 + [0.3] * 20)
+        firing, resolved = world.engine.alerts()
+        assert old.heard == [
+            *((resolved.fingerprint, "firing"), (resolved.fingerprint, "resolved"), (firing.fingerprint, "firing")),
+        ]
+        world.notifiers = {"old": old, "new": new}
+        world.restart()
+        await world.later()
+        await world.later()
+        assert len(old.heard) == 3
+        assert new.heard == [(firing.fingerprint, "firing")]
+
+    old, new = People(), People()
+    run(path, scenario, old=old)
+
+
+def test_an_alert_of_a_rule_that_is_gone_is_resolved(path):
+    async def scenario(world):
+        await world.minutes([0.95] * 10 + [0.3] * 20)
+        assert world.alert.state == "firing"
+        world.rules = (Rule(metric="other", slo=0.5),)
+        world.restart()
+        await world.later()
+        assert (world.alert.state, world.alert.ended_at) == ("resolved", world.now)
+        assert people.heard[-1] == (world.alert.fingerprint, "resolved")
+
+    people = People()
+    run(path, scenario, people=people)
+
+
+def test_another_promise_under_the_same_name_starts_afresh_where_the_old_one_stopped(path):
+    async def scenario(world):
+        await world.minutes([0.95] * 10 + [0.3] * 20)
+        closed = world.engine.closed_until("faithfulness", "shop")
+        world.rules = (Rule(metric="faithfulness", slo=0.2, name="answers"),)
+        world.restart()
+        await world.tick()
+        assert world.engine.closed_until("faithfulness", "shop") == closed
+        assert world.shown[0].evidence_log10 == -300.0
+        await world.minutes([0.95] * 60)
+        assert world.alert.state == "resolved"
+
+    run(path, scenario)
+
+
+def test_history_is_bounded_and_keeps_what_still_fires(path, monkeypatch):
+    monkeypatch.setattr(engine_module, "HISTORY", 3)
+
+    async def scenario(world):
+        await world.minutes([0.95] * 5 + [0.3] * 20, app="steady")
+        for _ in range(5):
+            await world.minutes([0.3] * 10 + [0.99] * 30)
+        alerts = world.engine.alerts()
+        assert len(alerts) == 3
+        assert [alert.since for alert in alerts] == sorted((alert.since for alert in alerts), reverse=True)
+        assert [(alert.app, alert.state) for alert in alerts if alert.state == "firing"] == [("steady", "firing")]
+
+    run(path, scenario)
+
+
+def test_two_rules_of_one_name_are_refused(path):
+    with pytest.raises(ValueError, match="two alert rules"):
+        World(path, rules=(RULE, RULE))
+
+
+def test_a_rule_without_a_name_is_called_what_it_says():
+    assert name_of(Rule(metric="faithfulness", slo=0.85), lower_is_better=False) == "faithfulness-below-0.85"
+    assert name_of(Rule(metric="hallucination", slo=0.1), lower_is_better=True) == "hallucination-above-0.1"
+    assert name_of(RULE, lower_is_better=False) == "answers"

@@ -1,0 +1,269 @@
+"""The alert engine on the real embedded store: what it finds, dates, measures and names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from monitors.alerting import Watch, share
+from monitors.config import Rule
+from monitors.detectors.esr import FLOOR_LOG10, MixtureESR
+from monitors.records import Failed, Skipped
+from monitors.stores import Point
+from tests.support.alerting import RULE, T0, TRIO, People, replace_config, run
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "store.db"
+
+
+def test_a_drop_is_found_dated_measured_and_told_to_everybody_once(path):
+    async def scenario(world):
+        await world.minutes([0.95] * 60, metrics=TRIO)
+        assert world.engine.alerts() == []
+        begin = world.now
+        while not a.alerts:
+            await world.minutes([0.5], metrics=TRIO)
+        alert = world.alert
+        assert (alert.state, alert.rule, alert.metric, alert.app, alert.severity) == (
+            *("firing", "answers", "faithfulness", "shop", "page"),
+        )
+        assert begin <= alert.finding.onset <= begin + 60.0
+        assert (alert.mean_before, alert.mean_since) == (pytest.approx(0.95), pytest.approx(0.5))
+        assert alert.finding.estimate == pytest.approx(0.5)
+        assert alert.finding.n < 100
+        assert alert.ci is alert.finding.interval is None  # too few scores to be believed
+        assert alert.likely_cause == "retrieval"
+        assert len(alert.worst_exchanges) == len(set(alert.worst_exchanges)) == 5
+        for name in alert.worst_exchanges:
+            found, _ = await world.store.sample(name)
+            assert found.started_at >= begin
+        assert a.heard == b.heard == [(alert.fingerprint, "firing")]
+        assert a.alerts == [alert]
+        assert len(alert.fingerprint) == 16
+
+    a, b = People(), People()
+    run(path, scenario, a=a, b=b)
+
+
+def test_as_scores_come_in_an_alert_gets_its_interval_and_its_cause(path):
+    async def scenario(world):
+        await world.minutes([0.95] * 60, metrics=TRIO)
+        while not world.engine.alerts() or world.alert.state != "firing":
+            await world.minutes([0.1], per_minute=1, metrics=TRIO)
+        assert (world.alert.likely_cause, world.alert.ci) == ("unknown", None)
+        first = world.alert
+        await world.minutes([0.1] * 20, per_minute=1, metrics=TRIO)
+        assert (world.alert.likely_cause, world.alert.ci) == ("retrieval", None)
+        await world.minutes([0.1] * 200, per_minute=1, metrics=TRIO)
+        assert world.alert.ci[0] < 0.1 < world.alert.ci[1]
+        assert world.alert.finding.n > 100
+        assert (world.alert.fingerprint, world.alert.finding.onset) == (first.fingerprint, first.finding.onset)
+        assert people.alerts == [first]
+
+    people = People()
+    run(path, scenario, people=people)
+
+
+def test_many_scores_since_the_onset_bring_an_interval_around_their_mean(path):
+    async def scenario(world):
+        rng = np.random.default_rng(1)
+        for mean in [0.92] * 30 + [0.75] * 25:
+            for value in rng.beta(8 * mean, 8 * (1 - mean), 40):
+                await world.add(world.now + 1.0, value)
+            world.now += 60.0
+        await world.later()
+        low, high = world.alert.ci
+        assert low < world.alert.mean_since < high
+        assert world.alert.ci == world.alert.finding.interval
+        assert 0.01 < high - low < 0.2
+
+    run(path, scenario, rules=(Rule(metric="faithfulness", slo=0.85),), config=replace_config(bucket_s=600.0))
+
+
+def test_a_doubt_is_pending_told_to_nobody_and_goes_when_it_passes(path):
+    async def scenario(world):
+        await world.minutes([0.95] * 10)
+        while not world.engine.alerts():
+            await world.minutes([0.6], per_minute=1)
+        assert world.alert.state == "pending"
+        assert world.shown[0].state == "pending"
+        assert -1.0 <= world.alert.finding.evidence_log10 < 0.0
+        await world.minutes([1.0] * 60)
+        assert world.engine.alerts() == []
+        assert people.calls == 0
+
+    people = People()
+    run(path, scenario, people=people, config=replace_config(watermark_s=0.0))
+
+
+def test_an_alert_keeps_its_fingerprint_from_doubt_to_end_and_is_told_twice(path):
+    async def scenario(world):
+        seen = []
+        for value in [0.95] * 20 + [0.7] * 30 + [0.97] * 60:
+            await world.minutes([value], per_minute=2)
+            seen += [(alert.fingerprint, alert.state) for alert in world.engine.alerts()]
+        assert list(dict.fromkeys(seen)) == [(world.alert.fingerprint, s) for s in ("pending", "firing", "resolved")]
+        assert world.alert.since < world.alert.ended_at <= world.now
+        assert 0.7 <= world.alert.mean_since < 0.8  # the time until the recovery was sure counts
+        assert people.heard == [(world.alert.fingerprint, "firing"), (world.alert.fingerprint, "resolved")]
+        assert world.shown[0].state == "quiet"
+
+    people = People()
+    run(path, scenario, people=people)
+
+
+def test_a_second_drop_is_another_alert(path):
+    async def scenario(world):
+        await world.minutes([0.95] * 10 + [0.5] * 20 + [0.97] * 30 + [0.5] * 20)
+        assert [alert.state for alert in world.engine.alerts()] == ["firing", "resolved"]
+        assert len({alert.fingerprint for alert in world.engine.alerts()}) == 2
+
+    run(path, scenario)
+
+
+def test_for_a_metric_whose_best_is_zero_a_rise_is_the_drop(path):
+    async def scenario(world):
+        await world.minutes([0.02] * 30, metrics=("hallucination",))
+        await world.minutes([0.5, 0.4] * 15, metrics=("hallucination",))
+        alert = world.alert
+        assert (alert.rule, alert.state) == ("hallucination-above-0.1", "firing")
+        assert alert.mean_before == pytest.approx(0.02)
+        assert 0.4 < alert.mean_since < 0.5
+        assert alert.finding.baseline == pytest.approx(0.9)
+        assert alert.finding.estimate == pytest.approx(1.0 - alert.mean_since)
+        assert world.shown[0].m0 == 0.1
+        for name in alert.worst_exchanges[:2]:
+            _, (evaluation,) = await world.store.sample(name)
+            assert evaluation.outcome.value == 0.5
+
+    run(path, scenario, rules=(Rule(metric="hallucination", slo=0.1),))
+
+
+def test_skipped_and_failed_evaluations_are_no_evidence_but_may_name_the_cause(path):
+    async def scenario(world):
+        await world.minutes([Skipped("no_claims"), Failed("timeout")] * 30)
+        assert world.engine.streams() == []
+        await world.minutes([0.95] * 30)
+        for _ in range(30):
+            await world.minutes([Failed("timeout")], per_minute=1, tick=False)
+            world.now -= 60.0
+            await world.minutes([0.4], per_minute=1)
+        assert world.alert.likely_cause == "unknown"  # it failed half of the time before, too
+
+    run(path, scenario)
+
+
+def test_a_judge_that_begins_to_fail_and_another_judge_are_named(tmp_path):
+    async def failing(world):
+        await world.minutes([0.95] * 60)
+        for _ in range(30):
+            await world.minutes([Failed("timeout")], tick=False)
+            world.now -= 60.0
+            await world.minutes([0.4])
+        return world.alert.likely_cause
+
+    async def another(world):
+        await world.minutes([0.95] * 60)
+        await world.minutes([0.4] * 30, judge="k")
+        return world.alert.likely_cause
+
+    assert run(tmp_path / "a.db", failing) == run(tmp_path / "b.db", another) == "judge"
+
+
+def test_a_rule_watches_each_app_it_names_on_its_own(path):
+    async def scenario(world):
+        for _ in range(30):
+            for app, value in (("shop-de", 0.95), ("shop-fr", 0.4), ("internal", 0.1)):
+                await world.minutes([value], app=app, tick=False)
+                world.now -= 60.0
+            world.now += 60.0
+            await world.tick()
+        assert [(stream.app, stream.state) for stream in world.shown] == [("shop-de", "quiet"), ("shop-fr", "firing")]
+
+    run(path, scenario, rules=(Rule(metric="faithfulness", slo=0.85, apps=("shop-*", "help")),))
+
+
+def test_however_many_apps_turn_up_their_budgets_stay_within_the_rules_and_never_change(path):
+    async def scenario(world):
+        for k in range(30):
+            await world.add(world.now + k, 0.9, app=f"app-{29 - k}")
+        await world.later(600.0)
+        return [s.detector for w in world.engine._watches.values() for s in w.streams.values()]
+
+    rules = (RULE, Rule(metric="faithfulness", slo=0.5))
+    budgets = [detector.budget_per_s for detector in run(path, scenario, rules=rules)]
+    total = 1.0 / (30 * 86_400)
+    assert len(budgets) == 60
+    assert 0.9 * total < sum(budgets) < total
+    assert budgets[0] == pytest.approx(total / 2 * share(0))
+
+
+def test_scores_count_by_the_smallest_rate_known_before_their_bucket():
+    watch = Watch(rule=RULE, name="answers", flipped=False, budget_per_s=1e-6)
+    stream = watch.stream("shop")
+
+    def bucket(*rates):
+        points = [point(str(k), T0, 0.9, rate) for k, rate in enumerate(rates)]
+        return stream.bucket(T0, 60.0, points).weights
+
+    assert bucket(0.4, 0.8) == (1.0, 0.5)
+    assert bucket(0.8, 0.2) == (0.5, 1.0)
+    assert bucket(0.8, 0.2) == (0.25, 1.0)
+    assert stream.min_rate == 0.2
+
+
+def point(sample_id, started_at, value, rate=1.0, app="shop"):
+    return Point(
+        sample_id=sample_id,
+        started_at=started_at,
+        app=app,
+        model="m",
+        metric="faithfulness",
+        outcome="score",
+        value=value,
+        reason="",
+        rate=rate,
+    )
+
+
+def test_two_judgements_of_one_answer_count_once():
+    once, twice = (Watch(rule=RULE, name="answers", flipped=False, budget_per_s=1e-6) for _ in range(2))
+    points = [point(str(k), T0 + k, 0.2) for k in range(5)]
+    once.feed(points, until=T0 + 60, bucket_s=60.0, cases={})
+    twice.feed([p for p in points for _ in range(2)], until=T0 + 60, bucket_s=60.0, cases={})
+    assert once.saved() == twice.saved()
+
+
+def test_the_watch_feeds_a_detector_the_buckets_as_they_are():
+    watch = Watch(rule=RULE, name="answers", flipped=False, budget_per_s=1e-6)
+    detector = MixtureESR(0.85, 1e-6 / 2)
+    stream = watch.stream("shop")
+    for start in (T0, T0 + 120.0, T0 + 600.0):
+        points = [point(f"{start}{k}", start + 7 * k, 0.1 * k) for k in range(8)]
+        watch.feed(points, until=start + 60.0, bucket_s=60.0, cases={})
+        detector.update(stream.bucket(start, 60.0, points))
+    assert stream.detector.dumps() == detector.dumps()
+
+
+def test_a_rule_without_history_looks_one_day_back(path):
+    async def scenario(world):
+        await world.minutes([0.1] * 20, tick=False)
+        world.now += 90_000.0
+        await world.minutes([0.95] * 20, tick=False)
+        await world.later()
+        assert world.engine.alerts() == []
+        assert len(world.shown) == 1
+
+    run(path, scenario)
+
+
+def test_what_was_gathered_during_a_drop_is_no_evidence_about_the_time_after_it(path):
+    async def scenario(world):
+        await world.minutes([0.95] * 5 + [0.3] * 20)
+        while world.alert.state == "firing":
+            await world.minutes([0.95])
+        assert world.shown[0].evidence_log10 == FLOOR_LOG10
+
+    run(path, scenario, config=replace_config(watermark_s=0.0))

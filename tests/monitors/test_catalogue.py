@@ -1,0 +1,173 @@
+"""Which metrics run under which configuration."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import pytest
+
+from monitors.config import Metric
+from monitors.judges.scripted import Scripted
+from monitors.metrics.catalogue import BUILT_IN, build
+from monitors.records import Score
+from monitors.settings import ConfigError
+
+JUDGE = Scripted({}, model="judge-1")
+EMBEDDINGS = object()
+
+
+class Tone:
+    """A metric of somebody's own."""
+
+    version = "1"
+
+    def __init__(self, words=(), *, name="tone", strict: bool = False):
+        self.name, self.words, self.strict = name, words, strict
+
+    async def score(self, sample):
+        return Score(1.0)
+
+
+class Asking(Tone):
+    """One that asks the judge."""
+
+    def __init__(self, judge, *, name="asking"):
+        super().__init__(name=name)
+        self.judge = judge.model
+
+
+def other_judge():
+    return Scripted({}, model="judge-2")
+
+
+@pytest.fixture
+def module(monkeypatch):
+    module = ModuleType("somebodys_metrics")
+    module.Tone, module.Asking, module.other_judge, module.number = Tone, Asking, other_judge, 3
+    monkeypatch.setitem(sys.modules, "somebodys_metrics", module)
+    return module.__name__
+
+
+def rates(catalogue):
+    return {one.metric.name: one.rate for one in catalogue.enabled}
+
+
+def test_without_a_judge_only_the_lexical_metric_runs_and_says_so():
+    catalogue = build({}, None, None, "fused")
+    assert rates(catalogue) == {"lexical_groundedness": 1.0}
+    assert catalogue.notes == ("no judge configured: only lexical_groundedness runs",)
+
+
+@pytest.mark.parametrize("mode", ["fused", "separate"])
+def test_with_a_judge_every_built_in_metric_runs_the_asking_ones_on_a_tenth(mode):
+    catalogue = build({}, JUDGE, EMBEDDINGS, mode)
+    assert rates(catalogue) == {name: 1.0 if name == "lexical_groundedness" else 0.1 for name in BUILT_IN}
+    assert catalogue.notes == ()
+    assert all((one.threshold, one.objective) == (0.7, 0.95) for one in catalogue.enabled)
+
+
+def test_the_mode_shows_in_the_version():
+    versions = [
+        next(one.metric.version for one in build({}, JUDGE, None, mode).enabled if one.metric.name == "faithfulness")
+        for mode in ("fused", "separate")
+    ]
+    assert versions[0] != versions[1]
+
+
+def test_a_table_overrides_and_the_others_stay():
+    settings = {"faithfulness": Metric(rate=0.5, threshold=0.9, objective=0.8), "hallucination": Metric(enabled=False)}
+    catalogue = build(settings, JUDGE, EMBEDDINGS, "fused")
+    assert "hallucination" not in rates(catalogue)
+    assert rates(catalogue)["context_relevancy"] == 0.1
+    chosen = next(one for one in catalogue.enabled if one.metric.name == "faithfulness")
+    assert (chosen.rate, chosen.threshold, chosen.objective) == (0.5, 0.9, 0.8)
+
+
+def test_a_metric_asked_for_that_cannot_run_is_not_dropped_in_silence():
+    catalogue = build({"faithfulness": Metric()}, None, None, "fused")
+    assert "faithfulness needs a judge, and none is configured: it does not run" in catalogue.notes
+    assert rates(catalogue) == {"lexical_groundedness": 1.0}
+
+
+def test_without_embeddings_answer_relevancy_goes_by_statements_and_says_so():
+    catalogue = build({}, JUDGE, None, "fused")
+    assert catalogue.notes == ("answer_relevancy falls back to statements: no embeddings",)
+    chosen = {"answer_relevancy": Metric(options={"method": "statements"})}
+    assert build(chosen, JUDGE, None, "fused").notes == ()
+
+
+def test_options_reach_the_metric():
+    plain, lenient = (
+        next(
+            one.metric.version
+            for one in build({"faithfulness": Metric(options=options)}, JUDGE, None, "fused").enabled
+            if one.metric.name == "faithfulness"
+        )
+        for options in ({}, {"contradiction_only": True})
+    )
+    assert lenient == f"{plain}-contradiction_only"
+
+
+def test_an_import_string_is_a_metric_too(module):
+    settings = {f"{module}:Tone": Metric(options={"words": ["please"], "strict": True})}
+    catalogue = build(settings, None, None, "fused")
+    tone = catalogue.enabled[-1]
+    assert (tone.rate, tone.metric.words, tone.metric.strict) == (1.0, ["please"], True)
+    assert catalogue.notes == ("no judge configured: only lexical_groundedness, tone runs",)
+
+
+def test_a_metric_that_names_the_judge_is_given_it(module):
+    settings = {f"{module}:Asking": Metric()}
+    asking = build(settings, JUDGE, None, "fused").enabled[-1]
+    assert (asking.rate, asking.metric.judge) == (0.1, "judge-1")
+    assert any("Asking needs a judge" in note for note in build(settings, None, None, "fused").notes)
+
+
+def test_a_metric_may_have_a_judge_of_its_own(module):
+    settings = {"faithfulness": Metric(options={"judge": f"{module}:other_judge"}), "hallucination": Metric()}
+    judges = {one.metric.name: one.metric.judge for one in build(settings, JUDGE, None, "fused").enabled}
+    assert (judges["faithfulness"], judges["hallucination"]) == ("judge-2", "judge-1")
+    assert len(build({"faithfulness": Metric(options={"judge": "llm"})}, JUDGE, None, "fused").enabled) == 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"faithfullness": {}}, "metrics.faithfullness: unknown metric; did you mean 'faithfulness'?"),
+        ({"zzz": {}}, "metrics.zzz: unknown metric; known: answer_relevancy"),
+        (
+            {"faithfulness": {"contradicton_only": True}},
+            "metrics.faithfulness.contradicton_only: unknown option; did you mean 'contradiction_only'?",
+        ),
+        ({"hallucination": {"x": 1}}, "metrics.hallucination.x: unknown option; it has none"),
+        (
+            {"faithfulness": {"contradiction_only": "yes"}},
+            "metrics.faithfulness.contradiction_only: Expected `bool`, got `str`",
+        ),
+        (
+            {"context_relevancy": {"method": "dual_judge"}},
+            "metrics.context_relevancy.method: Invalid enum value 'dual_judge'",
+        ),
+        ({"hallucination": {"verdicts": 1}}, "metrics.hallucination.verdicts: unknown option"),
+        ({"hallucination": {"judge": "nowhere:Judge"}}, "metrics.hallucination.judge: 'nowhere:Judge': no module"),
+        ({"nowhere.at.all:Metric": {}}, "metrics.nowhere.at.all:Metric: 'nowhere.at.all:Metric': no module"),
+        ({"somebodys_metrics:Missing": {}}, "has no 'Missing'"),
+        ({"somebodys_metrics:number": {}}, "is no class or function that makes a metric"),
+        ({"somebodys_metrics:Tone": {"tone": 1}}, "metrics.somebodys_metrics:Tone.tone: unknown option"),
+        ({"somebodys_metrics:Tone": {"name": "faithfulness"}}, "another metric has the name 'faithfulness' already"),
+    ],
+)
+def test_a_mistake_is_told_with_its_key_and_a_way_out(module, settings, problem):
+    tables = {name: Metric(options=options) for name, options in settings.items()}
+    with pytest.raises(ConfigError) as caught:
+        build(tables, JUDGE, EMBEDDINGS, "fused")
+    assert len(caught.value.problems) == 1
+    assert problem in caught.value.problems[0]
+
+
+def test_all_mistakes_are_told_at_once():
+    settings = {"faithful": Metric(), "hallucination": Metric(options={"a": 1, "b": 2})}
+    with pytest.raises(ConfigError) as caught:
+        build(settings, None, None, "fused")
+    assert len(caught.value.problems) == 3

@@ -1,0 +1,223 @@
+"""The e-SR detector: its promise at the boundary, what it finds, what it refuses, its state."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from monitors.detectors import Bucket
+from monitors.detectors.esr import FLOOR_LOG10, MixtureESR
+from monitors.detectors.recovery import Recovery
+from monitors.statistics import eprocess
+
+M0 = 0.85
+BUDGET = 1 / 5e4
+
+
+def bucket(t, scores, weights=None, seconds=1.0):
+    scores = tuple(float(score) for score in scores)
+    return Bucket(start=float(t) * seconds, seconds=seconds, scores=scores, weights=weights or (1.0,) * len(scores))
+
+
+def beta(rng, mean, shape):
+    return rng.beta(7.85 * mean, 7.85 * (1 - mean), shape)
+
+
+def spiked(rng, mean, shape):
+    u, middle = rng.random(shape), 0.735 - (M0 - mean) / 0.34
+    return np.where(u < 0.06, 0.0, np.where(u < 0.66, 1.0, rng.beta(4.73 * middle, 4.73 * (1 - middle), shape)))
+
+
+def binary(rng, mean, shape):
+    return (rng.random(shape) < mean).astype(float)
+
+
+LAWS = pytest.mark.parametrize("law", [beta, spiked, binary])
+
+
+def count_alarms(scores, weights, c):
+    """Run the recursion of the detector over many streams at once, one score a bucket."""
+    log_m = np.full((scores.shape[1], eprocess.BETS), eprocess.EMPTY)
+    factors = eprocess.log_factors(eprocess.drop_payoffs(scores, weights, M0), eprocess.bets())
+    alarms = 0
+    for increments in factors:
+        log_m = eprocess.shiryaev_roberts(log_m, increments, -np.log(c))
+        hit = eprocess.log_mean(log_m) >= 0.0
+        alarms += int(hit.sum())
+        log_m[hit] = eprocess.EMPTY
+    return alarms
+
+
+@LAWS
+def test_with_the_mean_exactly_at_the_promise_false_alarms_stay_within_the_budget(law):
+    scores = law(np.random.default_rng(3), M0, (2500, 200))
+    alarms = count_alarms(scores, np.ones_like(scores), c=1000.0)
+    assert 0.4 * 500 < alarms <= 500  # the bound is 2500 x 200 / 1000; a detector that never alarms would keep it too
+
+
+def test_oversampling_bad_answers_keeps_the_budget_with_weights_and_breaks_it_without():
+    rng = np.random.default_rng(4)
+    everything = beta(rng, M0, (2000, 200))
+    rates = np.where(everything < M0, 0.8, 0.2)  # 4 to 1, by the score itself: as bad as it can be
+    kept = rng.random(everything.shape) < rates
+    neutral = np.where(kept, everything, M0)  # a score of m0 leaves every factor at 1, like no score
+    weighted = count_alarms(neutral, np.where(kept, 0.2 / rates, 1.0), c=1000.0)
+    assert weighted <= 400
+    assert count_alarms(neutral, np.ones_like(neutral), c=1000.0) > 10 * 400
+
+
+@LAWS
+def test_a_drop_of_a_tenth_is_found_in_the_time_the_design_states(law):
+    rng = np.random.default_rng(5)
+    delays = []
+    for _ in range(15):
+        detector = MixtureESR(M0, BUDGET)
+        scores = np.concatenate([law(rng, M0, 600), law(rng, M0 - 0.1, 3000)])
+        found = [t for t, score in enumerate(scores) if detector.update(bucket(t, [score]))]
+        delays.append(next(t for t in found if t >= 600) - 600)
+    assert np.median(delays) <= {beta: 50, spiked: 250, binary: 320}[law]
+
+
+def test_the_detector_raises_the_same_alarms_as_the_plain_recursion():
+    scores = binary(np.random.default_rng(6), 0.8, 6000)
+    detector = MixtureESR(M0, BUDGET)
+    alarms = [t for t, score in enumerate(scores) if detector.update(bucket(t, [score]))]
+    m, expected = [0.0] * 8, []
+    bets = [0.02 * 40 ** (k / 7) for k in range(8)]
+    for t, score in enumerate(scores):
+        m = [(1 + g * (M0 - score) / (1 - M0)) * (value + BUDGET) for g, value in zip(bets, m, strict=True)]
+        if sum(m) / 8 >= 1:
+            expected.append(t)
+            m = [0.0] * 8
+    assert alarms == expected != []
+
+
+def test_the_onset_is_the_start_of_a_bucket_near_the_change():
+    rng = np.random.default_rng(7)
+    detector = MixtureESR(M0, BUDGET / 60)
+    onset = None
+    for t in range(1000):
+        mean = M0 if t < 300 else M0 - 0.15
+        finding = detector.update(bucket(t, binary(rng, mean, 10), seconds=60.0))
+        if finding and t >= 300:
+            onset = finding.onset
+            break
+    assert onset is not None
+    assert onset % 60.0 == 0.0
+    assert abs(onset - 300 * 60.0) <= 20 * 60.0
+    assert finding.n % 10 == 0
+    assert (finding.baseline, finding.estimate, finding.interval) == (M0, None, None)
+    assert finding.evidence_log10 >= 0.0
+
+
+def test_the_order_of_scores_in_a_bucket_does_not_matter():
+    rng = np.random.default_rng(8)
+    detectors = MixtureESR(M0, BUDGET), MixtureESR(M0, BUDGET)
+    for t in range(50):
+        scores, weights = rng.random(20), rng.uniform(0.1, 1.0, 20)
+        order = rng.permutation(20)
+        detectors[0].update(bucket(t, scores, tuple(weights.tolist())))
+        detectors[1].update(bucket(t, scores[order], tuple(weights[order].tolist())))
+        assert detectors[0].evidence_log10 == pytest.approx(detectors[1].evidence_log10, rel=1e-9)
+
+
+def test_time_without_scores_is_no_evidence_however_long():
+    detector = MixtureESR(M0, budget_per_s=1.0)
+    assert all(detector.update(bucket(t, [], seconds=60.0)) is None for t in range(1000))
+    assert detector.evidence_log10 == FLOOR_LOG10
+    detector.update(bucket(1000, [1.0], seconds=0.5))
+    before = detector.dumps()
+    detector.update(bucket(1001, [], seconds=1e9))
+    assert detector.dumps() == before
+
+
+def test_an_alarm_leaves_nothing_behind():
+    detector = MixtureESR(M0, BUDGET)
+    while not detector.update(bucket(0, [0.0])):
+        pass
+    assert json.loads(detector.dumps()) == json.loads(MixtureESR(M0, BUDGET).dumps())
+
+
+def test_the_evidence_is_the_mean_of_the_bets_over_the_threshold():
+    detector = MixtureESR(m0=0.5, budget_per_s=0.01)
+    detector.update(bucket(0, [0.5], seconds=10.0))  # the score at m0 moves nothing: only the start weight .1 is there
+    assert detector.evidence_log10 == pytest.approx(-1.0)
+
+
+def test_a_state_written_and_read_between_all_buckets_gives_the_same_alarms():
+    rng = np.random.default_rng(9)
+    through, again = MixtureESR(M0, BUDGET), MixtureESR(M0, BUDGET)
+    alarms = []
+    for t, score in enumerate(binary(rng, 0.8, 3000)):
+        expected = through.update(bucket(t, [score]))
+        assert len(again.dumps()) < 1000
+        fresh = MixtureESR(M0, BUDGET)
+        fresh.loads(again.dumps())
+        again = fresh
+        assert again.update(bucket(t, [score])) == expected
+        alarms += [t] if expected else []
+    assert alarms
+
+
+@pytest.mark.parametrize("other", [MixtureESR(0.8, BUDGET), MixtureESR(M0, 2 * BUDGET)])
+def test_evidence_for_another_promise_or_budget_is_refused_and_the_detector_stays_fresh(other):
+    detector = MixtureESR(M0, BUDGET)
+    detector.update(bucket(0, [0.1]))
+    fresh = other.dumps()
+    with pytest.raises(ValueError, match="another detector"):
+        other.loads(detector.dumps())
+    assert other.dumps() == fresh
+
+
+def test_evidence_of_another_set_of_bets_is_refused():
+    state = json.loads(MixtureESR(M0, BUDGET).dumps())
+    state["bets"] = [0.02, 0.8, 16]
+    with pytest.raises(ValueError, match="another detector"):
+        MixtureESR(M0, BUDGET).loads(json.dumps(state))
+
+
+@pytest.mark.parametrize(
+    ("scores", "weights"),
+    [
+        ([-0.1], (1.0,)),
+        ([1.1], (1.0,)),
+        ([float("nan")], (1.0,)),
+        ([0.5], (0.0,)),
+        ([0.5], (1.1,)),
+        ([0.5], (float("nan"),)),
+        ([0.5, 0.5], (1.0,)),
+    ],
+)
+def test_scores_and_weights_that_cannot_be_are_refused_and_change_nothing(scores, weights):
+    detector, recovery = MixtureESR(M0, BUDGET), Recovery(M0)
+    states = detector.dumps(), recovery.dumps()
+    for taker in (detector, recovery):
+        with pytest.raises(ValueError, match=r"scores"):
+            taker.update(bucket(0, scores, weights))
+    assert (detector.dumps(), recovery.dumps()) == states
+
+
+@pytest.mark.parametrize(
+    ("m0", "budget"), [(0.0, 1.0), (1.0, 1.0), (float("nan"), 1.0), (0.5, 0.0), (0.5, float("inf"))]
+)
+def test_a_promise_or_budget_without_meaning_is_refused(m0, budget):
+    with pytest.raises(ValueError, match=r"m0|budget"):
+        MixtureESR(m0, budget)
+
+
+def test_it_is_over_soon_after_the_mean_came_back_and_not_before():
+    rng = np.random.default_rng(10)
+    recovery = Recovery(M0)
+    assert not any(recovery.update(bucket(t, beta(rng, M0 - 0.1, 5))) for t in range(500))
+    assert any(recovery.update(bucket(t, beta(rng, M0 + 0.07, 5))) for t in range(100))
+
+
+def test_a_recovery_goes_on_from_its_state_and_refuses_another_ones():
+    recovery, again = Recovery(0.5), Recovery(0.5)
+    recovery.update(bucket(0, [0.9, 0.8]))
+    again.loads(recovery.dumps())
+    assert again.evidence_log10 == recovery.evidence_log10 > Recovery(0.5).evidence_log10
+    with pytest.raises(ValueError, match="another detector"):
+        Recovery(0.6).loads(recovery.dumps())

@@ -1,0 +1,83 @@
+"""Estimates and intervals: what they equal, and how often they are wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from monitors.statistics.estimators import Estimate, hajek
+from monitors.statistics.intervals import MIN_N_EFF, closed_window, confidence_sequence
+
+
+def test_equal_rates_give_the_ordinary_mean_and_deviation():
+    values = [0.1, 0.5, 0.9, 1.0]
+    estimate = hajek(values, [0.1] * 4)
+    assert estimate.mean == pytest.approx(np.mean(values))
+    assert estimate.sd == pytest.approx(np.std(values))
+    assert (estimate.n, estimate.n_eff) == (4, pytest.approx(4.0))
+
+
+def test_unequal_rates_shrink_the_effective_number_and_keep_the_variance_formula():
+    x, rate = np.array([0.2, 0.4, 0.9]), np.array([0.1, 0.5, 1.0])
+    w = 1.0 / rate
+    estimate = hajek(list(x), list(rate))
+    mean = (w * x).sum() / w.sum()
+    assert estimate.mean == pytest.approx(mean)
+    assert estimate.n_eff == pytest.approx(w.sum() ** 2 / (w**2).sum())
+    assert estimate.sd**2 / estimate.n_eff == pytest.approx((w**2 * (x - mean) ** 2).sum() / w.sum() ** 2)
+
+
+def test_sampling_bad_answers_more_often_does_not_bias_the_mean():
+    rng = np.random.default_rng(1)
+    truth = rng.random(40_000)
+    rates = np.where(truth < 0.5, 0.4, 0.1)
+    kept = rng.random(truth.size) < rates
+    estimate = hajek(truth[kept].tolist(), rates[kept].tolist())
+    assert abs(truth[kept].mean() - 0.5) > 0.1
+    assert abs(estimate.mean - truth.mean()) < 4 * estimate.sd / estimate.n_eff**0.5
+
+
+@pytest.mark.parametrize(
+    ("values", "rates"), [([], []), ([0.5], []), ([0.5], [0.0]), ([0.5], [1.5]), ([float("nan")], [1.0])]
+)
+def test_values_without_a_usable_rate_are_refused(values, rates):
+    with pytest.raises(ValueError, match=r"rates|values"):
+        hajek(values, rates)
+
+
+def test_the_interval_of_equal_scores_has_a_width_and_stays_in_the_unit_interval():
+    perfect = Estimate(mean=1.0, sd=0.0, n=200, n_eff=200.0)
+    for interval in (confidence_sequence(perfect), closed_window(perfect)):
+        assert 0.9 < interval[0] < interval[1] == 1.0
+
+
+def test_the_peek_proof_interval_costs_about_half_as_much_again():
+    estimate = Estimate(mean=0.5, sd=0.3, n=500, n_eff=500.0)
+    sequence, closed = confidence_sequence(estimate), closed_window(estimate)
+    assert 1.5 < (sequence[1] - sequence[0]) / (closed[1] - closed[0]) < 1.6
+
+
+def test_the_interval_depends_on_the_effective_number_of_scores():
+    many = confidence_sequence(Estimate(mean=0.5, sd=0.3, n=1000, n_eff=1000.0))
+    same_worth = confidence_sequence(Estimate(mean=0.5, sd=0.3, n=4000, n_eff=1000.0))
+    assert many == same_worth
+
+
+@pytest.mark.parametrize("law", ["beta", "binary"])
+def test_looking_after_every_score_the_sequence_is_rarely_ever_wrong_and_the_ordinary_interval_often_is(law):
+    rng = np.random.default_rng(2)
+    runs, n = 300, 2000
+    x = rng.beta(6.7, 1.18, (runs, n)) if law == "beta" else (rng.random((runs, n)) < 0.85).astype(float)
+    mean = 6.7 / 7.88 if law == "beta" else 0.85
+    t = np.arange(1, n + 1)
+    means = x.cumsum(axis=1) / t
+    sds = np.sqrt(np.maximum((x**2).cumsum(axis=1) / t - means**2, 0.0))
+    wrong = {confidence_sequence: np.zeros(runs, bool), closed_window: np.zeros(runs, bool)}
+    for at in range(MIN_N_EFF, n, 20):
+        for run in range(runs):
+            estimate = Estimate(mean=means[run, at - 1], sd=sds[run, at - 1], n=at, n_eff=float(at))
+            for interval, ever in wrong.items():
+                low, high = interval(estimate)
+                ever[run] |= not low <= mean <= high
+    assert wrong[confidence_sequence].mean() <= 0.07
+    assert wrong[closed_window].mean() > 0.15

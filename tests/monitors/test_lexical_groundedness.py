@@ -1,0 +1,207 @@
+"""The score without an LLM: numbers, names, negations, scripts, and how long it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+import pytest
+
+from monitors.metrics import tokens
+from monitors.metrics.lexical_groundedness import LexicalGroundedness
+from monitors.records import Context, Sample, Score, Skipped
+
+METRIC = LexicalGroundedness()
+LAMP = (
+    "The Orla lamp by Ode & Sons runs for 9 hours on one charge. It weighs 1,234.5 g and costs 79 euros. "
+    "The battery is not replaceable. Ghent has been the home of the company since 1987."
+)
+RIVER = "Otters live along the river. They eat fish and crabs, and sleep in dens close to the water."
+
+
+def score(response, *contexts):
+    contexts = tuple(Context(text=text) for text in contexts or (LAMP, RIVER))
+    return asyncio.run(METRIC.score(Sample(id="s", started_at=0.0, response=response, contexts=contexts)))
+
+
+def test_a_copied_answer_scores_1():
+    assert score("It weighs 1,234.5 g and costs 79 euros. The battery is not replaceable.").value == pytest.approx(1.0)
+
+
+def test_an_invented_answer_scores_far_below_a_copied_one_and_a_paraphrase_between():
+    copied = score("The Orla lamp runs for 9 hours on one charge. The battery is not replaceable.").value
+    paraphrased = score("On one charge the Orla runs 9 hours, and its battery is not replaceable.").value
+    invented = score("Mount Kalo erupted in 1652 and buried Tessaro. Nobody rebuilt its harbour afterwards.").value
+    assert copied > 0.9
+    assert invented < 0.15
+    assert invented + 0.3 < paraphrased < copied
+
+
+def test_one_invented_sentence_pulls_the_score_below_the_mean():
+    result = score("It weighs 1,234.5 g and costs 79 euros. Aliens landed near Tessaro yesterday evening.")
+    first, second = (one["score"] for one in result.evidence)
+    assert result.value == pytest.approx(((first + second) / 2 + second) / 2, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("said", "given"),
+    [
+        ("1234.5", "1,234.5"),
+        ("1.234,5", "1,234.5"),
+        ("1'234.5", "1,234.5"),
+        ("1\u202f234,5", "1,234.5"),
+        ("12,345", "12345"),
+        ("1.234", "1234"),
+        ("0.50", ".5 or 0,5"),
+        ("2 million", "2,000,000"),
+        ("1.5 billion", "1500 million"),
+        ("1234.5kg", "1 234.5 kg or 1234.5 kg"),
+        ("\u0663", "3"),
+        ("\uff11\uff12", "12"),
+        ("3", "three"),
+        ("007", "7"),
+        ("1.2.3", "version 1.2.3"),
+    ],
+)
+def test_a_number_may_be_written_in_several_ways(said, given):
+    result = score(f"The total weight is {said} here.", f"The total weight is {given} here.")
+    assert result.evidence[0]["unsupported_numbers"] == []
+
+
+@pytest.mark.parametrize(
+    ("said", "given"),
+    [("12", "9"), ("1234.6", "1,234.5"), ("2 million", "2 apples"), ("12.5", "125"), ("1,000", "1001")],
+)
+def test_another_number_costs_and_is_named(said, given):
+    right = score(f"The total weight is {given} here.", f"The total weight is {given} here.")
+    wrong = score(f"The total weight is {said} here.", f"The total weight is {given} here.")
+    assert wrong.evidence[0]["unsupported_numbers"] == [said]
+    assert wrong.value < right.value - 0.25
+
+
+def test_list_marks_and_citations_are_no_numbers():
+    result = score("1. It costs 79 euros [2].\n2. It weighs 1234.5 g [1, 3].")
+    assert [one["unsupported_numbers"] for one in result.evidence] == [[], []]
+
+
+def test_a_name_that_is_nowhere_costs_and_is_named():
+    right, wrong = (score(f"Home of the company is {name}.") for name in ("Ghent", "Bruges"))
+    assert (right.evidence[0]["unsupported_names"], wrong.evidence[0]["unsupported_names"]) == ([], ["Bruges"])
+    assert wrong.value < right.value - 0.2
+
+
+def test_a_possessive_is_the_same_name():
+    assert score("The lamp is Orla\u2019s and Ghent's pride.").evidence[0]["unsupported_names"] == []
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "context"),
+    [
+        ("The battery is not replaceable.", "The battery is replaceable.", LAMP),
+        ("It isn\u2019t waterproof at all.", "It is waterproof at all.", "It isn't waterproof at all."),
+        ("Der Akku ist nicht wechselbar.", "Der Akku ist wechselbar.", "Der Akku ist nicht wechselbar."),
+        ("La pile n'est pas amovible ici.", "La pile est amovible ici.", "La pile n'est pas amovible ici."),
+        ("電池は交換できない。", "電池は交換できる。", "電池は交換できない。"),
+    ],
+)
+def test_a_negation_that_came_or_went_costs(right, wrong, context):
+    good, bad = score(right, context), score(wrong, context)
+    assert (good.evidence[0]["negation_mismatch"], bad.evidence[0]["negation_mismatch"]) == (False, True)
+    assert bad.value < good.value - 0.1
+
+
+@pytest.mark.parametrize(
+    ("copied", "invented", "context"),
+    [
+        ("東京は日本の首都です。", "大阪に古い火山があります。", "東京は日本の首都です。人口は千四百万人です。"),
+        ("서울은 한국의 수도이다.", "부산에는 오래된 화산이 있다.", "서울은 한국의 수도이다. 인구는 천만 명이다."),
+        ("กรุงเทพเป็นเมืองหลวงของไทย", "เชียงใหม่มีภูเขาไฟเก่า", "กรุงเทพเป็นเมืองหลวงของไทย"),
+        ("दिल्ली भारत की राजधानी है।", "मुंबई में पुराना ज्वालामुखी मिला।", "दिल्ली भारत की राजधानी है।"),
+        (
+            "Die Brücke wurde 1902 eröffnet.",
+            "Ein Vulkan verschüttete Tessaro.",
+            "Die Bru\u0308cke wurde 1902 ero\u0308ffnet.",
+        ),
+        ("القاهرة عاصمة مصر الكبيرة", "دفن البركان مدينة قديمة", "القاهرة عاصمة مصر الكبيرة"),
+    ],
+)
+def test_every_script_is_compared(copied, invented, context):
+    assert score(copied, context).value > 0.95
+    assert score(invented, context).value < 0.3
+
+
+def test_the_best_context_is_named():
+    result = score("Otters eat fish and crabs. The battery is not replaceable.")
+    assert [one["context"] for one in result.evidence] == [1, 0]
+    result = score("Otters eat fish and crabs.", " ", RIVER)
+    assert result.evidence[0]["context"] == 1
+
+
+def test_a_window_never_spans_two_contexts():
+    apart = score("Otters eat lamps in Ghent.", "Otters eat.", "Lamps in Ghent.")
+    together = score("Otters eat lamps in Ghent.", "Otters eat. Lamps in Ghent.")
+    assert apart.value < together.value
+
+
+@pytest.mark.parametrize(
+    ("response", "contexts", "reason"),
+    [
+        (" ", (LAMP,), "no_response"),
+        ("It costs 79 euros.", (" ",), "no_contexts"),
+        ("It costs 79 euros.", ("\u2014 \U0001f600",), "no_contexts"),
+        ("\U0001f600", (LAMP,), "no_claims"),
+        ("Shall I tell you more about it?", (LAMP,), "no_claims"),
+    ],
+)
+def test_nothing_to_compare_is_skipped(response, contexts, reason):
+    assert score(response, *contexts) == Skipped(reason)
+    assert asyncio.run(METRIC.score(Sample(id="s", started_at=0.0, response="x y z"))) == Skipped("no_contexts")
+
+
+def test_closing_questions_are_not_judged():
+    result = score("It costs 79 euros. Would you like me to order Tessaro too?")
+    assert len(result.evidence) == 1
+
+
+def test_the_same_sample_always_scores_the_same():
+    first = score("On one charge Orla runs 9 hours, not 12.")
+    assert all(score("On one charge Orla runs 9 hours, not 12.") == first for _ in range(3))
+
+
+def test_sentences_end_where_they_should():
+    texts = [
+        one.text
+        for one in tokens.sentences(
+            "Dr. Ode came at 3.5 p.m. on Monday. She left. \u304a\u308f\u308a\u3002\u6b21\u306e\u6587\u3067\u3059\u3002"
+        )
+    ]
+    assert texts[0].startswith("Dr. Ode came at 3.5 p.m. on Monday")
+    assert len(texts) >= 2
+
+
+def words(count, seed):
+    rng = random.Random(seed)
+    pool = ["".join(rng.choices("abcdefghijklmnop", k=rng.randint(2, 9))) for _ in range(400)]
+    return ". ".join(" ".join(rng.choices(pool, k=15)).capitalize() for _ in range(count // 15)) + "."
+
+
+def test_a_usual_sample_takes_a_few_milliseconds():
+    context, response = words(500, 1), words(150, 1)
+    score(response, context)
+    took = []
+    for _ in range(15):
+        started = time.perf_counter()
+        score(response, context)
+        took.append(time.perf_counter() - started)
+    assert sorted(took)[len(took) // 2] < 0.02, "the goal is 8 ms; the margin is for a busy machine"
+
+
+@pytest.mark.parametrize(
+    "text", ["the " * 20_000, "1.2" * 20_000, "a" * 60_000, "東" * 30_000, "1," * 20_000, "? " * 9_000]
+)
+def test_hostile_texts_end_soon_and_in_range(text):
+    started = time.perf_counter()
+    outcome = score(text + " end of it.", text + " end of it.")
+    assert time.perf_counter() - started < 3.0
+    assert isinstance(outcome, Score)

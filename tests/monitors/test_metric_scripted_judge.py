@@ -1,0 +1,61 @@
+"""The shipped judge for tests behaves like a real one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from monitors.judges import SPEND, JudgeError, Prompt, Spend
+from monitors.judges.scripted import Scripted
+from monitors.metrics import answers
+
+PROMPT = Prompt(task="claims", version="1", system="", user="x")
+FINE = answers.Claims(noncommittal=False, claims=["a"])
+
+
+def ask(judge):
+    return asyncio.run(judge.ask(PROMPT, answers.Claims))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        {"claims": {"noncommittal": False, "claims": ["a"]}},
+        {"claims": FINE},
+        {"claims": '```json\n{"noncommittal": false, "claims": ["a"]}\n```'},
+        {"claims": lambda prompt: {"noncommittal": False, "claims": ["a"] if prompt.user == "x" else []}},
+        lambda prompt: FINE if prompt.task == "claims" else None,
+    ],
+)
+def test_an_answer_may_be_given_in_many_forms(script):
+    judge = Scripted(script, model="m")
+    assert ask(judge) == FINE
+    assert (judge.asked, judge.model) == ([PROMPT], "m")
+
+
+@pytest.mark.parametrize(
+    ("script", "kind"),
+    [
+        ({"claims": {"noncommittal": "no", "claims": []}}, "unreadable"),
+        ({"claims": {"claims": []}}, "unreadable"),
+        ({"claims": "no idea"}, "unreadable"),
+        ({"claims": None}, "unreadable"),
+        ({"claims": JudgeError("rate_limited")}, "rate_limited"),
+        (lambda _: JudgeError("timeout"), "timeout"),
+        ({}, "bad_request"),
+    ],
+)
+def test_what_a_real_judge_would_not_get_away_with_fails(script, kind):
+    with pytest.raises(JudgeError) as caught:
+        ask(Scripted(script))
+    assert caught.value.kind == kind
+
+
+def test_a_call_is_on_the_tab():
+    async def run():
+        SPEND.set(spend := Spend())
+        await Scripted({"claims": FINE}).ask(PROMPT, answers.Claims)
+        return spend.calls
+
+    assert asyncio.run(run()) == 1

@@ -1,0 +1,138 @@
+"""A store, a clock, rules and people to tell, for the tests of the alert engine."""
+
+from __future__ import annotations
+
+import asyncio
+
+from monitors.alerts import AlertEngine
+from monitors.config import Alerts, Rule
+from monitors.records import Evaluation, Failed, Sample, Score, Skipped
+from monitors.stores.sqlite import SQLiteStore
+
+T0 = 1_760_000_040.0  # the edge of a minute
+CONFIG = Alerts(false_alerts_per_30d=1.0, bucket_s=60.0, watermark_s=300.0)
+RULE = Rule(metric="faithfulness", slo=0.85, name="answers")
+TRIO = ("lexical_groundedness", "context_relevancy", "faithfulness")
+
+
+def replace_config(**changes):
+    return Alerts(**{"false_alerts_per_30d": 1.0, "bucket_s": 60.0, "watermark_s": 300.0, **changes})
+
+
+class People:
+    """A notifier that remembers, and fails as often as it is asked to."""
+
+    def __init__(self, failures=0, delay_s=0.0):
+        self.alerts = []
+        self.calls = 0
+        self.failures = failures
+        self.delay_s = delay_s
+
+    async def notify(self, alert):
+        self.calls += 1
+        await asyncio.sleep(self.delay_s)
+        if self.failures:
+            self.failures -= 1
+            raise OSError("nobody at home")
+        self.alerts.append(alert)
+
+    @property
+    def heard(self):
+        return [(alert.fingerprint, alert.state) for alert in self.alerts]
+
+
+class Stubborn:
+    """A store in front of the real one whose next calls of one method fail."""
+
+    def __init__(self, store):
+        self._store = store
+        self.failing = {}
+
+    def __getattr__(self, name):
+        async def call(*args):
+            if self.failing.get(name, 0):
+                self.failing[name] -= 1
+                raise OSError(f"{name} does not answer")
+            return await getattr(self._store, name)(*args)
+
+        return call
+
+
+class World:
+    """A store, a clock and whoever is told; engines come and go."""
+
+    def __init__(self, path, rules=(RULE,), config=CONFIG, **notifiers):
+        self.store = Stubborn(SQLiteStore(path))
+        self.now = T0
+        self.oldest = None
+        self.rules, self.config, self.notifiers = rules, config, notifiers
+        self.shown = []
+        self.count = 0
+        self.engine = self.restart()
+
+    def restart(self):
+        async def oldest():
+            return self.oldest
+
+        self.engine = AlertEngine(
+            self.rules,
+            self.config,
+            self.store,
+            self.store,
+            queue_oldest=oldest,
+            notifiers=self.notifiers,
+            clock=lambda: self.now,
+            lower_is_better=lambda metric: metric == "hallucination",
+            observer=self,
+        )
+        return self.engine
+
+    def watched(self, streams):
+        self.shown = streams
+
+    async def add(
+        self, started_at, outcome, *, metrics=("faithfulness",), app="shop", rate=1.0, judge="j", version="1"
+    ):
+        self.count += 1
+        sample = Sample(id=f"x{self.count:05}", started_at=started_at, app=app)
+        if not isinstance(outcome, (Score, Skipped, Failed)):
+            outcome = Score(float(outcome))
+        evaluations = [
+            Evaluation(sample_id=sample.id, metric=m, version="1", judge=judge, outcome=outcome) for m in metrics
+        ]
+        await self.store.add(sample, evaluations)
+        return sample
+
+    async def minutes(self, values, *, per_minute=3, tick=True, **about):
+        """Let one minute pass for each of `values`, with scores of that value, and tick at its end."""
+        for value in values:
+            for k in range(per_minute):
+                await self.add(self.now + 60.0 * k / per_minute, value, **about)
+            self.now += 60.0
+            if tick:
+                await self.tick()
+
+    async def tick(self):
+        await self.engine.tick()
+        await self.engine.aclose()
+
+    async def later(self, seconds=300.0):
+        self.now += seconds
+        await self.tick()
+
+    @property
+    def alert(self):
+        (alert,) = self.engine.alerts()
+        return alert
+
+
+def run(path, scenario, **options):
+    async def main():
+        world = World(path, **options)
+        try:
+            return await scenario(world)
+        finally:
+            await world.engine.aclose()
+            await world.store.aclose()
+
+    return asyncio.run(main())

@@ -1,0 +1,169 @@
+"""The product as users run it: `gaugeway serve` in processes of its own, with a configuration file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from gateway.demo.servers import free_ports
+
+
+class Product:
+    """A running `gaugeway serve` (or one plane of it)."""
+
+    def __init__(self, directory: Path, config: str, *, command: str = "serve") -> None:
+        self.port, self.admin_port, self.monitors_port = free_ports(3)
+        self.base_url = f"http://127.0.0.1:{self.port}/v1"
+        self.admin = f"http://127.0.0.1:{self.admin_port}"
+        self.monitors = f"http://127.0.0.1:{self.monitors_port}"
+        self.data = directory / "data"
+        self.log = directory / f"{command}.log"
+        self._config = directory / "gaugeway.toml"
+        self._config.write_text(config, "utf-8")
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start and wait until everything that belongs to the command answers."""
+        arguments = ["--config", self._config, "--data-dir", self.data, "--port", self.port]
+        arguments += ["--admin-port", self.admin_port, "--monitors-port", self.monitors_port]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "gateway.cli", self._command, *map(str, arguments)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        urls = {"gateway": [f"http://127.0.0.1:{self.port}/readyz"], "monitors": [f"{self.monitors}/healthz"]}
+        for url in urls.get(self._command, urls["gateway"] + urls["monitors"]):
+            self.until(lambda url=url: _answers(url), 30, what=f"{url} answers")
+
+    def pid_of(self, module: str) -> int:
+        """The process id of a plane, found among the supervisor's children."""
+        assert self._process is not None
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        for child in children:
+            command = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+            if module.encode() in command:
+                return int(child)
+        raise AssertionError(f"no {module} process among {children}")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the command's own process."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait(self, timeout_s: float = 30) -> int:
+        """Wait for the command to end; its exit code."""
+        assert self._process is not None
+        return self._process.wait(timeout_s)
+
+    def stop(self) -> int:
+        """SIGTERM, and wait."""
+        if self._process is None:
+            return 0
+        if self._process.poll() is None:
+            self._process.terminate()
+        try:
+            return self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise
+
+    def get(self, path: str) -> Any:
+        """JSON of the monitors' API."""
+        response = httpx.get(self.monitors + path, timeout=10)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def value(self, plane: str, name: str, **labels: str) -> float:
+        """The sum of a series over all label sets that carry `labels`; 0 when there is none."""
+        text = httpx.get(f"{plane}/metrics", timeout=10).text
+        total = 0.0
+        for line in text.splitlines():
+            series, _, value = line.rpartition(" ")
+            if series.split("{")[0] == name and all(f'{key}="{wanted}"' in series for key, wanted in labels.items()):
+                total += float(value)
+        return total
+
+    def until(self, condition: Callable[[], bool], within_s: float, *, what: str) -> None:
+        """Wait until `condition` holds, or fail saying `what` did not, with the log."""
+        deadline = time.monotonic() + within_s
+        while not condition():
+            if self._process is not None and self._process.poll() is not None:
+                raise AssertionError(f"it ended with {self._process.returncode}\n{self.log.read_text()[-4000:]}")
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {within_s} s: {what}\n{self.log.read_text()[-4000:]}")
+            time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def product(directory: Path, config: str, *, command: str = "serve") -> Iterator[Product]:
+    """Run the product; afterwards it is stopped whatever happened."""
+    running = Product(directory, config, command=command)
+    try:
+        running.start()
+        yield running
+    finally:
+        running.stop()
+
+
+class Webhook:
+    """A real HTTP receiver of alerts."""
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        received = self.bodies
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                received.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+                self.send_response(200)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/hook"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        """Stop receiving."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def needs(binary: str) -> str:
+    """The path of a real engine's binary; without it the test is skipped, and fails where CI promises it."""
+    import shutil
+
+    import pytest
+
+    found = shutil.which(binary)
+    if found is None:
+        if os.environ.get("CI") == "true":  # noqa: TID251 - a test's own switch
+            pytest.fail(f"{binary} is not installed")
+        pytest.skip(f"{binary} is not installed")
+    return found
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=2).status_code == 200
+    except httpx.HTTPError:
+        return False
