@@ -70,12 +70,13 @@ class Store(Table, frozen=True):
 class Metric(msgspec.Struct, frozen=True, kw_only=True):
     """`[metrics.<name>]`: one metric. Keys other than these are the metric's own options.
 
-    `rate` None stands for 1.0 where no LLM is asked and 0.1 where one is.
+    `rate` None stands for 1.0 where no LLM is asked and 0.1 where one is; `threshold` None for 0.7, or 0.3 where 0 is
+    the best value.
     """
 
     enabled: bool = True
     rate: Rate | None = None
-    threshold: Rate = 0.7
+    threshold: Rate | None = None
     objective: Rate = 0.95
     options: dict[str, Any] = msgspec.field(default_factory=dict)
 

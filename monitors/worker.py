@@ -107,10 +107,17 @@ class Worker:
         new = await self._persist("store", lambda: self._store.add(sample, evaluations))
         if new is None:
             return
-        for exporter in self._exporters:
-            exporter.export(sample, new)
-        self._on_scored(sample, new)
+        self._show(sample, new)
         await self._persist("ack", lambda: self._queue.ack([sample.id]))
+
+    def _show(self, sample: Sample, new: Sequence[Evaluation]) -> None:
+        for exporter in self._exporters:
+            try:
+                exporter.export(sample, new)
+            except Exception as error:  # noqa: BLE001 - what is stored counts; showing it must not undo that
+                self._on_error("export")
+                _log.warning("%s failed: %s: %s", type(exporter).__name__, type(error).__name__, error)
+        self._on_scored(sample, new)
 
     async def _persist(self, operation: str, attempt: Callable[[], Awaitable[T]]) -> T | None:
         """Try until it works; None when the worker is stopped first (the sample's lease then runs out)."""

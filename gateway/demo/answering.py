@@ -99,17 +99,11 @@ def _invented(question: str) -> str:
 
 def _invention(question: str, turn: int) -> str:
     return _INVENTIONS[(_dice(question, "form") + turn) % len(_INVENTIONS)].format(
-        topic=_topic(question),
+        topic=texts.topic(question),
         name=_name(question, turn),
         number=f"{1_000 + _dice(question, f'number{turn}') % 89_000:,}",
         year=1500 + _dice(question, f"year{turn}") % 400,
     )
-
-
-def _topic(question: str) -> str:
-    """Return what the question is about in its own words, without those that only ask."""
-    words = [word for word in re.findall(r"[^\W_]+", question) if texts.question_words(word)]
-    return " ".join(dict.fromkeys(words)) or "this"
 
 
 def _name(question: str, turn: int) -> str:

@@ -160,13 +160,13 @@ class Demo:
             await self._healthy(product, view)
             index.rebuild_wrongly()
             await self._broken(product, view)
+            await self._look_closer(product)
             await self._linger(product, view)
         finally:
             for user in users:
                 user.cancel()
             await asyncio.gather(*users, return_exceptions=True)
             await app.aclose()
-        await self._look_closer(product)
         view.show(self._progress)
 
     async def _healthy(self, product: Product, view: View) -> None:
@@ -239,12 +239,19 @@ async def run_demo(seconds: float, port: int | None, console: Console) -> int:
 
     `port` is the traffic port, None for a free one. However it ends, the child process ends with it.
     """
-    loop, this = asyncio.get_running_loop(), asyncio.current_task()
+    loop = asyncio.get_running_loop()
+    running = spawn(Demo(seconds, console).run(port), name="demo")
     with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread: no signals
-        if this is not None:
-            loop.add_signal_handler(signal.SIGTERM, this.cancel)
+        loop.add_signal_handler(signal.SIGTERM, running.cancel)
     try:
-        return await Demo(seconds, console).run(port)
+        return await running
+    except asyncio.CancelledError:
+        running.cancel()
+        await asyncio.wait([running])
+        if (this := asyncio.current_task()) is not None and this.cancelling():
+            raise  # Ctrl-C
+        console.print("The demo was told to stop.")
+        return 1
     finally:
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             loop.remove_signal_handler(signal.SIGTERM)

@@ -28,6 +28,7 @@ _STOPWORDS = frozenset(
         you your""",
     )
 )
+_AUXILIARIES = frozenset({"do", "does", "did", "is", "are", "was", "were", "has", "have", "had"})
 _QUESTION_ONLY = frozenset(
     re.findall(
         r"\w+",
@@ -74,6 +75,21 @@ def question_words(question: str) -> list[str]:
     """Stems of what a question is about, without the words that only ask."""
     plain = [word for word in _WORD.findall(question) if word.lower() not in _QUESTION_ONLY]
     return content_words(" ".join(plain)) or content_words(question)
+
+
+def topic(question: str) -> str:
+    """What a question is about in its own words.
+
+    >>> topic("What is the main cause of ocean tides?"), topic("How many moons does Mercury have?")
+    ('main cause of ocean tides', 'moons Mercury')
+    """
+    words = [word for word in re.findall(r"[^\W_]+", question) if word.lower() not in _AUXILIARIES]
+    asking = _STOPWORDS | _QUESTION_ONLY
+    while words and words[0].lower() in asking:
+        words.pop(0)
+    while words and words[-1].lower() in _STOPWORDS:
+        words.pop()
+    return " ".join(words) or "this"
 
 
 def names(text: str) -> set[str]:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 _LINE_EVERY_S = 3.0
 _SHOWN_ANSWERS = 3
-_CUT = 150
+_CUT = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def _phases(progress: Progress) -> RenderableType:
 def _scores(progress: Progress) -> RenderableType:
     table = Table(title="Scores of the last seconds, with 95 % confidence sequences", title_justify="left")
     for heading in ("metric", "mean [interval]", "n", "covered", "state"):
-        table.add_column(heading)
+        table.add_column(Text(heading))
     for row in progress.metrics:
         state = str(row.get("state"))
         table.add_row(

@@ -14,7 +14,7 @@ from monitors import config
 from monitors.embeddings import Embeddings
 from monitors.importer import load
 from monitors.judges import Judge
-from monitors.metrics import Metric
+from monitors.metrics import Metric, lower_is_better
 from monitors.metrics.verdicts import Fused, Separate
 from monitors.settings import ConfigError
 
@@ -28,6 +28,7 @@ BUILT_IN = {
 """All of them are on unless the configuration says otherwise; those that ask an LLM, if there is one."""
 
 RATE, RATE_WITH_LLM = 1.0, 0.1
+THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD = 0.7, 0.3
 
 Mode: TypeAlias = Literal["fused", "separate"]
 _LLM = frozenset({"judge", "verdicts"})
@@ -102,9 +103,10 @@ class _Builder:
             self._problems.append(f"metrics.{name}: {error}")
             return
         rate = settings.rate if settings.rate is not None else RATE_WITH_LLM if needs & _LLM else RATE
-        self._accept(
-            name, Enabled(metric=metric, rate=rate, threshold=settings.threshold, objective=settings.objective)
-        )
+        threshold = settings.threshold
+        if threshold is None:
+            threshold = THRESHOLD_IF_LOW_IS_GOOD if lower_is_better(metric) else THRESHOLD
+        self._accept(name, Enabled(metric=metric, rate=rate, threshold=threshold, objective=settings.objective))
 
     def catalogue(self) -> Catalogue:
         """Hand over what was collected. Raises ConfigError."""

@@ -21,7 +21,7 @@ _TOKEN = re.compile(
 )
 _PAIR = re.compile(f"[{_UNSPACED}]")
 _THIN_SPACES = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")
-_GROUPED = re.compile(r"\d{1,3}(?:[.,']\d{3})+")
+_GROUPED = re.compile(r"[1-9]\d{0,2}([.,'])\d{3}(?:\1\d{3})*")
 _NOT_STATED = re.compile(r"\[\d+(?:\s*,\s*\d+)*\]|^[ \t]*(?:\d{1,2}[.)]|[-*\u2022])[ \t]+", re.MULTILINE)
 _SENTENCE_END = re.compile(r"(?<=[.!?\u2026])[\"'\u201d\u2019)\]]*\s+(?![a-z])|(?<=[\u3002\uff01\uff1f\u061f])|\n+")
 _SHORT_WORD = 5
@@ -147,7 +147,7 @@ def _readings(text: str) -> frozenset[str]:
 
 def _plain(text: str) -> str:
     """The reading used as a token: the one with grouping, where there are two."""
-    return max(_readings(text), key=len)
+    return min(_readings(text), key=lambda reading: ("." in reading, -len(reading), reading))
 
 
 def _scaled(number: Number, scale: str) -> Number:

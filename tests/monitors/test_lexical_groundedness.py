@@ -61,6 +61,9 @@ def test_one_invented_sentence_pulls_the_score_below_the_mean():
         ("\uff11\uff12", "12"),
         ("3", "three"),
         ("007", "7"),
+        ("1.234,567", "1234.567"),
+        ("1,234,567", "1234567"),
+        ("0.500", "0.5"),
         ("1.2.3", "version 1.2.3"),
     ],
 )
@@ -205,3 +208,8 @@ def test_hostile_texts_end_soon_and_in_range(text):
     outcome = score(text + " end of it.", text + " end of it.")
     assert time.perf_counter() - started < 3.0
     assert isinstance(outcome, Score)
+
+
+@pytest.mark.parametrize("written", ["1,000", "1.000", "1'000", "1000", "1\u202f000"])
+def test_a_number_is_one_word_however_it_is_grouped(written):
+    assert tokens.parse(f"about {written} people").tokens == ("about", "1000", "people")
