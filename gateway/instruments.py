@@ -17,67 +17,44 @@ class Instruments:
     """Everything `/metrics` of the gateway shows. Not thread-safe by itself: one batch is observed at a time."""
 
     def __init__(self, registry: CollectorRegistry, *, version: str) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"gaugeway_{name}", text, labels, registry=registry)
+
+        def histogram(name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"gaugeway_{name}", text, labels, buckets=buckets, registry=registry)
+
         self.registry = registry
-        self._requests = Counter(
-            "gaugeway_requests",
-            "Requests, by how they ended.",
-            ("app", "route", "model", "status_class", "stream", "ending"),
-            registry=registry,
-        )
-        self._duration = Histogram(
-            "gaugeway_request_duration_seconds",
+        labels = ("app", "route", "model", "status_class", "stream", "ending")
+        self._requests = counter("requests", "Requests, by how they ended.", *labels)
+        self._duration = histogram(
+            "request_duration_seconds",
             "From the request's head to the response's last byte.",
             ("app", "model", "stream"),
-            buckets=DURATION_BUCKETS,
-            registry=registry,
+            DURATION_BUCKETS,
         )
-        self._first_chunk = Histogram(
-            "gaugeway_time_to_first_chunk_seconds",
+        self._first_chunk = histogram(
+            "time_to_first_chunk_seconds",
             "From the request's head to the first byte of a streamed body.",
             ("app", "model"),
-            buckets=FIRST_CHUNK_BUCKETS,
-            registry=registry,
+            FIRST_CHUNK_BUCKETS,
         )
-        self._overhead = Histogram(
-            "gaugeway_overhead_seconds",
+        self._overhead = histogram(
+            "overhead_seconds",
             "Time spent in the gateway itself: request = before sending on; capture = off the request path.",
             ("stage",),
-            buckets=OVERHEAD_BUCKETS,
-            registry=registry,
+            OVERHEAD_BUCKETS,
         )
-        self._tokens = Counter(
-            "gaugeway_tokens", "Tokens the upstream reported.", ("app", "model", "type"), registry=registry
+        self._tokens = counter("tokens", "Tokens the upstream reported.", "app", "model", "type")
+        self._upstream_errors = counter("upstream_errors", "Upstream failures by kind.", "upstream", "kind")
+        self._exchanges = counter("exchanges", "Exchanges, each with exactly one outcome.", "app", "outcome")
+        self._extractions = counter(
+            "context_extractions", "Captured exchanges by what found their contexts.", "app", "extractor"
         )
-        self._upstream_errors = Counter(
-            "gaugeway_upstream_errors",
-            "Upstream failures: connect, connect_timeout, timeout, protocol, status_5xx.",
-            ("upstream", "kind"),
-            registry=registry,
-        )
-        self._exchanges = Counter(
-            "gaugeway_exchanges",
-            "Exchanges (generation requests), each with exactly one outcome.",
-            ("app", "outcome"),
-            registry=registry,
-        )
-        self._extractions = Counter(
-            "gaugeway_context_extractions",
-            "Captured exchanges by the extractor that found their contexts.",
-            ("app", "extractor"),
-            registry=registry,
-        )
-        self._hand_off_errors = Counter(
-            "gaugeway_handoff_errors",
-            "Failed attempts to put samples into the queue; they are repeated.",
-            registry=registry,
-        )
+        self._hand_off_errors = counter("handoff_errors", "Failed attempts to reach the queue; they are repeated.")
         self.waiting = Gauge(
             "gaugeway_handoff_waiting", "Exchanges in memory on their way to the queue.", registry=registry
         )
-        overflow = Counter(
-            "gaugeway_label_overflow", "Label values shown as _other, by label.", ("label",), registry=registry
-        )
-        self._cap = LabelCap(overflow)
+        self._cap = LabelCap(counter("label_overflow", "Label values shown as _other, by label.", "label"))
         info = Gauge("gaugeway_build_info", "Always 1; the version is the label.", ("version",), registry=registry)
         info.labels(version).set(1)
 

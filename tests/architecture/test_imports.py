@@ -1,0 +1,156 @@
+"""Who may import whom: one direction, no circles, and a pure core."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# Package or module -> what of ours it may import, beside `monitors.records`, which everyone may. An entry that is no
+# longer needed fails the test too.
+ALLOWED = {
+    "gateway.__main__": "gateway.cli",
+    "gateway.app": "gateway.capture gateway.config gateway.contexts gateway.handoff gateway.instruments gateway.proxy gateway.routes gateway.target gateway.tracing gateway.upstream monitors.config monitors.importer monitors.queues monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
+    "gateway.capture": "gateway.contexts gateway.encoding gateway.exchange gateway.sse monitors.sampling",
+    "gateway.cli": "gateway.app gateway.config gateway.demo gateway.supervisor monitors.app monitors.cli monitors.serving monitors.settings",  # noqa: E501
+    "gateway.config": "gateway.contexts gateway.target monitors.config monitors.importer monitors.settings",
+    "gateway.contexts": "gateway.exchange",
+    "gateway.demo": "gateway.contexts monitors.tasks",
+    "gateway.handoff": "gateway.exchange gateway.instruments monitors.queues monitors.tasks",
+    "gateway.headers": "gateway.exchange",
+    "gateway.instruments": "gateway.exchange monitors.labels",
+    "gateway.proxy": "gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.splice gateway.target gateway.upstream monitors.tasks",  # noqa: E501
+    "gateway.routes": "gateway.errors monitors.admin",
+    "gateway.supervisor": "monitors.tasks",
+    "gateway.tracing": "gateway.exchange",
+    "gateway.upstream": "gateway.exchange",
+    "monitors.__main__": "monitors.cli",
+    "monitors.alerting": "monitors.causes monitors.config monitors.detectors monitors.statistics monitors.stores",
+    "monitors.alerts": "monitors.alerting monitors.config monitors.notifiers monitors.stores monitors.tasks",
+    "monitors.api": "monitors.admin monitors.quality monitors.stores",
+    "monitors.app": "monitors.alerts monitors.api monitors.config monitors.embeddings monitors.exporters monitors.importer monitors.instruments monitors.judges monitors.metrics monitors.notifiers monitors.plane monitors.queues monitors.serving monitors.settings monitors.stores monitors.telemetry",  # noqa: E501
+    "monitors.causes": "monitors.statistics",
+    "monitors.cli": "monitors.app monitors.config monitors.serving monitors.settings",
+    "monitors.config": "monitors.settings",
+    "monitors.detectors": "monitors.statistics",
+    "monitors.embeddings": "monitors.judges",
+    "monitors.evaluation": "monitors.judges monitors.metrics",
+    "monitors.exporters": "monitors.instruments",
+    "monitors.instruments": "monitors.labels monitors.quality",
+    "monitors.metrics": "monitors.config monitors.embeddings monitors.importer monitors.judges monitors.settings monitors.tasks",  # noqa: E501
+    "monitors.plane": "monitors.alerts monitors.config monitors.exporters monitors.instruments monitors.metrics monitors.quality monitors.queues monitors.stores monitors.tasks monitors.worker",  # noqa: E501
+    "monitors.quality": "monitors.statistics monitors.stores",
+    "monitors.queues": "monitors.importer monitors.sqlite",
+    "monitors.stores": "monitors.importer monitors.sqlite",
+    "monitors.telemetry": "monitors.settings",
+    "monitors.worker": "monitors.evaluation monitors.exporters monitors.metrics monitors.queues monitors.sampling monitors.stores monitors.tasks",  # noqa: E501
+}
+
+PURE = (
+    "monitors/records.py",
+    "monitors/sampling.py",
+    "monitors/causes.py",
+    "monitors/statistics",
+    "monitors/detectors",
+    "gateway/sse.py",
+    "gateway/splice.py",
+    "gateway/encoding.py",
+    "gateway/exchange.py",
+    "gateway/capture.py",
+    "gateway/headers.py",
+    "gateway/target.py",
+    "gateway/contexts",
+)
+IMPURE = {"asyncio", "httpx", "openai", "sqlite3", "aiosqlite", "socket", "time", "datetime", "os", "random", "secrets"}
+
+
+def files(root: Path) -> list[Path]:
+    return [root] if root.is_file() else sorted(root.rglob("*.py"))
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inside = ROOT.joinpath(*node.module.split("."))
+            for alias in node.names:
+                deeper = (inside / f"{alias.name}.py").exists() or (inside / alias.name).is_dir()
+                found.add(f"{node.module}.{alias.name}" if deeper else node.module)
+    return found
+
+
+def room(module: str) -> str:
+    """A module's package or top-level module: gateway.contexts.tools -> gateway.contexts."""
+    return ".".join(module.split(".")[:2])
+
+
+def edges() -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for path in [*files(ROOT / "gateway"), *files(ROOT / "monitors")]:
+        here = room(module_of(path))
+        ours = {room(name) for name in imported(path) if name.split(".")[0] in ("gateway", "monitors")}
+        if ours := ours - {here, "monitors.records"}:
+            found.setdefault(here, set()).update(ours)
+    return found
+
+
+def test_every_room_imports_exactly_what_it_may():
+    assert edges() == {here: set(names.split()) for here, names in ALLOWED.items()}
+
+
+def test_the_monitors_never_import_the_gateway():
+    assert not [
+        name for here, names in edges().items() if here.startswith("monitors") for name in names if "gateway" in name
+    ]
+
+
+def test_no_two_rooms_need_each_other_even_by_a_detour():
+    graph = edges()
+    order: list[str] = []
+
+    def visit(here: str, path: tuple[str, ...]) -> None:
+        assert here not in path, " -> ".join([*path, here])
+        if here not in order:
+            for there in sorted(graph.get(here, ())):
+                visit(there, (*path, here))
+            order.append(here)
+
+    for here in sorted(graph):
+        visit(here, ())
+
+
+def test_records_import_nothing_of_ours():
+    assert not {
+        name for name in imported(ROOT / "monitors/records.py") if name.split(".")[0] in ("gateway", "monitors")
+    }
+
+
+@pytest.mark.parametrize("part", PURE)
+def test_the_core_is_pure(part):
+    for path in files(ROOT / part):
+        assert not {name.split(".")[0] for name in imported(path)} & IMPURE, path
+
+
+def test_only_the_places_that_put_things_together_name_adapters():
+    adapters = {
+        module_of(path)
+        for package in ("queues", "stores", "judges", "embeddings", "exporters", "notifiers")
+        for path in (ROOT / "monitors" / package).glob("*.py")
+        if path.stem not in ("__init__", "opening", "reading", "sdk", "body")  # what adapters share
+    } | {"gateway.upstream.httpx"}
+    for path in [*files(ROOT / "gateway"), *files(ROOT / "monitors")]:
+        module = module_of(path)
+        named = {name for name in imported(path) if name in adapters and room(name) != room(module)}
+        assert not named or module in ("gateway.app", "monitors.app"), (module, named)
+
+
+def test_the_standard_library_is_known_to_this_test():
+    assert sys.stdlib_module_names >= {name for name in IMPURE if name not in {"httpx", "openai", "aiosqlite"}}

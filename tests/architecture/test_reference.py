@@ -1,0 +1,83 @@
+"""Every name a user may meet is in the reference."""
+
+import re
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import click
+import pytest
+from prometheus_client import CollectorRegistry
+
+from gateway import cli
+from gateway.config import Config
+from gateway.contexts import BUILT_IN as EXTRACTORS
+from gateway.instruments import Instruments as GatewayInstruments
+from monitors.config import Rule
+from monitors.instruments import Instruments as MonitorsInstruments
+from monitors.metrics.catalogue import BUILT_IN as METRICS
+from monitors.notifiers import BUILT_IN as NOTIFIERS
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs" / "reference"
+
+
+def section(text: str, table: str) -> str:
+    """The part of the configuration page whose heading names `table`."""
+    parts = re.split(r"^## ", text, flags=re.MULTILINE)
+    return next(part for part in parts if re.match(rf"`\[\[?{table}\b|.*`\[\[?{table}\b", part.split("\n")[0]))
+
+
+def config_keys() -> list[tuple[str, str]]:
+    """(table, key) for every key of the configuration, those of `[[alerts.rules]]` under alerts."""
+    keys = []
+    for table, kind in get_type_hints(Config).items():
+        struct = next(one for one in (kind, *get_args(kind)) if hasattr(one, "__struct_fields__"))
+        keys += [(table, key) for key in struct.__struct_fields__ if key not in ("options", "rules")]
+    return keys + [("alerts", key) for key in Rule.__struct_fields__]
+
+
+@pytest.mark.parametrize(("table", "key"), config_keys())
+def test_every_configuration_key_is_documented(table, key):
+    text = section((REFERENCE / "configuration.md").read_text(), table)
+    assert re.search(rf"`(?:\w+\.)?{key}`", text), f"{table}.{key}"
+
+
+@pytest.mark.parametrize("instruments", [GatewayInstruments, MonitorsInstruments])
+def test_every_instrument_is_documented_with_its_labels(instruments):
+    registry = CollectorRegistry()
+    instruments(registry, version="0")
+    text = (REFERENCE / "series.md").read_text()
+    text = text.split("## Monitors")[instruments is MonitorsInstruments]
+    for collector in registry._collector_to_names:
+        name = collector._name + ("_total" if collector._type == "counter" else "")
+        line = next((line for line in text.splitlines() if re.search(rf"^\|.*`{name}`", line)), "")
+        assert line, name
+        for label in collector._labelnames:
+            assert label in line, (name, label)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_metric_has_its_section(name):
+    assert re.search(rf"^## .*`{name}`", (REFERENCE / "metrics.md").read_text(), re.MULTILINE)
+
+
+def test_every_command_and_flag_is_documented():
+    text = (REFERENCE / "cli.md").read_text()
+    for name, command in cli.main.commands.items():
+        assert f"`gaugeway {name}`" in text, name
+        for option in command.params:
+            assert isinstance(option, click.Option)
+            assert all(f"`{flag}`" in text for flag in option.opts), option.opts
+            assert option.envvar is None or f"`{option.envvar}`" in text, option.envvar
+
+
+@pytest.mark.parametrize("name", [*EXTRACTORS, *NOTIFIERS])
+def test_every_built_in_name_is_documented(name):
+    assert f'"{name}"' in (REFERENCE / "configuration.md").read_text()
+
+
+def test_every_link_in_the_documentation_leads_somewhere():
+    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+            assert "://" in target or (page.parent / target).exists(), f"{page.name}: {target}"
