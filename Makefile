@@ -34,7 +34,7 @@ fix: .venv/dev  ## Format and repair what can be repaired
 	$(BIN)/ruff check --fix .
 
 bench: .venv/dev  ## Benchmarks (loopback only); tables on standard output
-	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/detection/null_and_drops.py
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache *.egg-info

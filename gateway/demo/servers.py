@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import random
 import socket
 import threading
 import time
@@ -14,6 +16,7 @@ import uvicorn
 from monitors.tasks import spawn
 
 _START_S = 10.0
+_LOWEST_PORT, _BELOW_PORT = 20_000, 32_000
 
 
 class _Server(uvicorn.Server):
@@ -57,12 +60,13 @@ async def in_loop(app: Any, port: int = 0) -> AsyncIterator[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback interface that nobody listens on right now, all different."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+    """Return ports of the loopback interface that nobody listens on right now, all different.
+
+    They lie below the range from which the system serves port 0 and outgoing connections: until the caller's own
+    process listens on one, nothing else is given it by chance.
+    """
+    candidates = random.sample(range(_LOWEST_PORT, _BELOW_PORT), _BELOW_PORT - _LOWEST_PORT)
+    return list(itertools.islice(filter(is_free, candidates), count))
 
 
 def is_free(port: int) -> bool:
