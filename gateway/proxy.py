@@ -147,21 +147,23 @@ class Proxy:
         headers = for_client(response.headers, recording.id.encode())
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         keep = recording.route in GENERATION_ROUTES and not recording.too_large
-        try:
-            async for chunk in response:
-                if recording.first_chunk_s is None:
-                    recording.first_chunk_s = time.perf_counter() - start
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                if keep:
-                    keep = self._keep_chunk(chunk, recording)
-        except UpstreamError as error:
-            # Returning without the last body message makes the server close the connection: the client must not take
-            # half a response for a whole one.
-            recording.error_kind = error.kind
-            recording.ending = "timeout" if error.kind == "timeout" else "upstream_truncated"
-            return
-        hang_up.ignore()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        more = True
+        while more:
+            try:
+                chunk, more = await response.read()
+            except UpstreamError as error:
+                # Returning without the last body message makes the server close the connection: the client must not
+                # take half a response for a whole one.
+                recording.error_kind = error.kind
+                recording.ending = "timeout" if error.kind == "timeout" else "upstream_truncated"
+                return
+            if chunk and recording.first_chunk_s is None:
+                recording.first_chunk_s = time.perf_counter() - start
+            if not more:
+                hang_up.ignore()
+            await send({"type": "http.response.body", "body": chunk, "more_body": more})
+            if keep and chunk:
+                keep = self._keep_chunk(chunk, recording)
 
     def _keep_chunk(self, chunk: bytes, recording: Recording) -> bool:
         recording.size += len(chunk)

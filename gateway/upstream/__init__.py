@@ -10,14 +10,18 @@ from gateway.exchange import Headers
 
 UpstreamErrorKind: TypeAlias = Literal["connect", "connect_timeout", "timeout", "protocol"]
 
-BUILT_IN = {"httpx": "gateway.upstream.httpx:HttpxUpstream"}
+BUILT_IN = {
+    "native": "gateway.upstream.native:NativeUpstream",
+    "httpx": "gateway.upstream.httpx:HttpxUpstream",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRequest:
     """A request ready to go out: `target` is the path with query exactly as it stands on the request line.
 
-    `origin` is (scheme, host, port); `headers` include Host and, with a body, its framing.
+    `origin` is (scheme, host, port); `headers` include Host and, with a body, its framing. An iterator as body is sent
+    as it comes, in the framing that the headers announce, and can be sent only once.
     """
 
     method: str
@@ -33,8 +37,11 @@ class UpstreamResponse(Protocol):
     status: int
     headers: Headers
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        """Iterate over the body's bytes as they arrive, undecoded. Raises UpstreamError."""
+    async def read(self) -> tuple[bytes, bool]:
+        """Wait for the next bytes of the body, undecoded; return what has arrived, and whether more may follow.
+
+        After the end it returns (b"", False). Raises UpstreamError.
+        """
 
     async def aclose(self) -> None:
         """Let go of the response; before its end this closes the connection to the upstream."""

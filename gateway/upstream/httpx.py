@@ -69,15 +69,18 @@ class HttpxResponse:
 
     def __init__(self, response: httpx.Response) -> None:
         self._response = response
+        self._chunks = aiter(cast("httpx.AsyncByteStream", response.stream))
         self.status = response.status_code
         self.headers: Headers = response.headers.raw
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    async def read(self) -> tuple[bytes, bool]:
+        """Return the next chunk; the end is noticed one read later. Raises UpstreamError."""
         with _translated():
-            async for chunk in cast("httpx.AsyncByteStream", self._response.stream):
-                yield chunk
+            chunk = await anext(self._chunks, None)
+        return (b"", False) if chunk is None else (chunk, True)
 
     async def aclose(self) -> None:
+        """Let go."""
         await self._response.aclose()
 
 

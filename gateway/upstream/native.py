@@ -1,0 +1,136 @@
+"""The upstream over our own HTTP/1.1 client: keep-alive pools, last in first out, one for each origin."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections import defaultdict
+from pathlib import Path
+from typing import TypeAlias
+
+from gateway.upstream import UpstreamError, UpstreamRequest
+from gateway.upstream.connection import Connection, NativeResponse, StaleError
+
+Origin: TypeAlias = tuple[str, str, int]
+
+MAX_IDLE = 1000
+IDLE_S = 55.0
+MAX_AGE_S = 600.0
+
+
+class NativeUpstream:
+    """Times in seconds: `connect_timeout_s` for TCP and TLS together, `read_timeout_s` for each wait for the upstream.
+
+    TLS is verified against the system's certificates, or those of `ca_file`. Idle connections are kept for 55 s, at
+    most 1,000 for an origin, and none longer than 10 minutes, so that a changed DNS record is noticed. A request that
+    finds its reused connection closed, with nothing of a response, is sent once more on a new one, unless its body was
+    a stream that has begun.
+    """
+
+    def __init__(
+        self,
+        *,
+        connect_timeout_s: float = 5.0,
+        read_timeout_s: float = 600.0,
+        ca_file: Path | None = None,
+    ) -> None:
+        self._connect_timeout_s = connect_timeout_s
+        self._read_timeout_s = read_timeout_s
+        self._ca_file = ca_file
+        self._tls: ssl.SSLContext | None = None
+        self._idle: dict[Origin, list[Connection]] = defaultdict(list)
+        self._open: dict[Connection, Origin] = {}
+        self._closed = False
+
+    async def send(self, request: UpstreamRequest) -> NativeResponse:
+        connection = self._reused(request.origin)
+        if connection is not None:
+            begun = _Once(request)
+            try:
+                return await connection.exchange(begun.request, self._read_timeout_s, self._read_timeout_s)
+            except StaleError as error:
+                if begun.consumed:
+                    raise UpstreamError("protocol", "the upstream closed a reused connection") from error
+        connection = await self._connect(request.origin)
+        try:
+            return await connection.exchange(request, self._read_timeout_s, self._read_timeout_s)
+        except StaleError as error:
+            raise UpstreamError("protocol", "the upstream closed without an answer") from error
+
+    async def aclose(self) -> None:
+        """Close every connection, those in use too."""
+        self._closed = True
+        for connection in list(self._open):
+            connection.abort()
+        self._idle.clear()
+
+    def _reused(self, origin: Origin) -> Connection | None:
+        idle = self._idle[origin]
+        now = asyncio.get_running_loop().time()
+        while idle:
+            connection = idle.pop()
+            if connection.usable and now - connection.idle_since < IDLE_S and now - connection.opened_at < MAX_AGE_S:
+                return connection
+            connection.abort()
+        return None
+
+    async def _connect(self, origin: Origin) -> Connection:
+        scheme, host, port = origin
+        loop = asyncio.get_running_loop()
+        tls = self._tls_context() if scheme == "https" else None
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                transport, connection = await loop.create_connection(
+                    lambda: Connection(self._released, self._lost), host, port, ssl=tls
+                )
+        except TimeoutError as error:
+            raise UpstreamError("connect_timeout", "no connection to the upstream in time") from error
+        except ssl.SSLCertVerificationError as error:
+            raise UpstreamError("connect", "the upstream's certificate is not trusted") from error
+        except (OSError, UnicodeError) as error:
+            raise UpstreamError("connect", "the upstream cannot be reached") from error
+        if (raw := transport.get_extra_info("socket")) is not None:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._open[connection] = origin
+        return connection
+
+    def _tls_context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context(cafile=self._ca_file)
+            self._tls.set_alpn_protocols(["http/1.1"])
+        return self._tls
+
+    def _released(self, connection: Connection) -> None:
+        origin = self._open.get(connection)
+        if origin is None or self._closed or len(self._idle[origin]) >= MAX_IDLE:
+            connection.abort()
+            return
+        idle = self._idle[origin]
+        now = connection.idle_since
+        while idle and now - idle[0].idle_since > IDLE_S:  # the first of the list has been idle longest
+            idle.pop(0).abort()
+        idle.append(connection)
+
+    def _lost(self, connection: Connection) -> None:
+        origin = self._open.pop(connection, None)
+        if origin is not None and connection in self._idle[origin]:
+            self._idle[origin].remove(connection)
+
+
+class _Once:
+    """A request whose streamed body tells whether anything of it was taken."""
+
+    def __init__(self, request: UpstreamRequest) -> None:
+        self.consumed = False
+        self.request = request
+        if not isinstance(request.body, bytes):
+            self._body = request.body
+            self.request = UpstreamRequest(request.method, request.origin, request.target, request.headers, self)
+
+    def __aiter__(self) -> _Once:
+        return self
+
+    async def __anext__(self) -> bytes:
+        self.consumed = True
+        return await anext(self._body)
