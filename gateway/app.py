@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import signal
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import prometheus_client
 from prometheus_client import CollectorRegistry
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from gateway import contexts, routes, tracing, upstream
 from gateway.capture import Capture
 from gateway.config import Config
 from gateway.handoff import HandOff
 from gateway.instruments import Instruments
-from gateway.proxy import Proxy
+from gateway.proxy import Limits, Proxy
 from gateway.target import Target
 from gateway.upstream import Upstream
+from gateway.upstreams import Router
 from monitors import telemetry
 from monitors.config import queue_url
 from monitors.importer import load
@@ -37,40 +42,25 @@ class Gateway:
     """The data plane: an ASGI callable for the traffic port, an admin app, and the hand-off to the queue."""
 
     def __init__(self, config: Config, *, queue: Queue, upstream_client: Upstream | None = None) -> None:
-        settings, capture, chosen = config.gateway, config.capture, config.upstreams[0]
-        target = Target.parse(chosen.base_url, name=chosen.name, api_key=chosen.api_key)
         self.registry = CollectorRegistry()
         self.readiness = routes.Readiness()
-        self._drain_s = settings.drain_s
         self._queue = queue
-        self._upstream = upstream_client or load(settings.upstream_client, upstream.BUILT_IN)(
-            connect_timeout_s=settings.connect_timeout_s, read_timeout_s=settings.read_timeout_s
+        self._instruments = Instruments(self.registry, version=version("gaugeway"))
+        self._upstream = upstream_client or load(config.gateway.upstream_client, upstream.BUILT_IN)(
+            connect_timeout_s=config.gateway.connect_timeout_s, read_timeout_s=config.gateway.read_timeout_s
         )
-        self._span_processor, spans = _spans(config, target)
+        self._span_processor, self._spans = _spans(config)
         self.handoff = HandOff(
             queue=queue,
-            reader=Capture(
-                [load(name, contexts.BUILT_IN)() for name in capture.extractors],
-                rate=capture.rate,
-                salt=capture.salt,
-                limit=capture.max_content_bytes,
-            ),
-            instruments=Instruments(self.registry, version=version("gaugeway")),
-            on_exchange=spans.emit if spans else None,
-            upstream=target.name,
-            max_items=capture.buffer_exchanges,
-            max_bytes=capture.buffer_bytes,
+            reader=_capture(config),
+            instruments=self._instruments,
+            on_exchange=self._spans.emit if self._spans else None,
+            max_items=config.capture.buffer_exchanges,
+            max_bytes=config.capture.buffer_bytes,
         )
-        self._proxy = Proxy(
-            upstream=self._upstream,
-            target=target,
-            record=self.handoff.offer,
-            tracing=tracing.OwnSpans(propagate=config.telemetry.propagate) if spans else tracing.ForeignSpans(),
-            max_body_bytes=settings.max_body_bytes,
-            max_content_bytes=capture.max_content_bytes,
-        )
+        self._proxy = self._build_proxy(config)
         self._other = routes.traffic_app(self.readiness)
-        self.admin = routes.admin_app(self.registry, settings.admin_token)
+        self.admin = routes.admin_app(_exposed(self.registry, config), config.gateway.admin_token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send `/v1/*` and `/openai/*` straight to the proxy, everything else through Litestar."""
@@ -79,17 +69,54 @@ class Gateway:
         else:
             await self._other(scope, receive, send)
 
+    def apply(self, config: Config) -> None:
+        """Take over a new configuration for the requests to come; those under way keep theirs.
+
+        Addresses, the upstream client with its timeouts, buffers and telemetry stay until a restart.
+        """
+        self._proxy = self._build_proxy(config)
+        self.handoff.reader = _capture(config)
+
+    def reload(self, read: Callable[[], Config]) -> None:
+        """Apply what `read` returns; a configuration that cannot be used changes nothing and is reported."""
+        try:
+            self.apply(read())
+        except ConfigError as error:
+            self._instruments.reloaded("refused")
+            _log.error("configuration not reloaded, the old one stays: %s", "; ".join(error.problems))
+        else:
+            self._instruments.reloaded("applied")
+
     async def aclose(self) -> None:
         """Deliver what was captured, then let go of every connection."""
         await self.handoff.aclose()
         await self._upstream.aclose()
         await self._queue.aclose()
         if self._span_processor is not None:
-            self._span_processor.shutdown()
+            await asyncio.to_thread(self._span_processor.shutdown)
+
+    def _build_proxy(self, config: Config) -> Proxy:
+        settings = config.gateway
+        router = Router(config.upstreams, self._upstream, observer=self._instruments)
+        return Proxy(
+            router=router,
+            record=self.handoff.offer,
+            tracing=tracing.OwnSpans(propagate=config.telemetry.propagate) if self._spans else tracing.ForeignSpans(),
+            limits=Limits(
+                body_bytes=settings.max_body_bytes,
+                upload_bytes=settings.max_upload_bytes,
+                content_bytes=config.capture.max_content_bytes,
+                first_byte_s=settings.first_byte_timeout_s,
+                total_s=settings.total_timeout_s,
+            ),
+            needs_model=router.needs_model,
+        )
 
 
-async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> None:
-    """Run the data plane until it is told to stop."""
+async def run(
+    config: Config, data_dir: Path, *, supervised: bool = False, reload: Callable[[], Config] | None = None
+) -> None:
+    """Run the data plane until it is told to stop; SIGHUP reloads what `reload` reads."""
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # so in the library
     settings = config.gateway
     try:
@@ -98,10 +125,14 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
         raise ConfigError([f"queue.url: {error}"]) from error
     gateway = Gateway(config, queue=queue)
     gateway.handoff.start()
-    _log.info("gateway: http://%s:%d/v1 -> %s", settings.host, settings.port, config.upstreams[0].base_url)
+    if reload is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.reload, reload)
+    targets = ", ".join(one.base_url for one in config.upstreams)
+    _log.info("gateway: http://%s:%d/v1 -> %s", settings.host, settings.port, targets)
+    shared = settings.workers > 1
     listeners = [
-        Listener(gateway, settings.host, settings.port),
-        Listener(gateway.admin, settings.admin_host, settings.admin_port),
+        Listener(gateway, settings.host, settings.port, shared),
+        Listener(gateway.admin, settings.admin_host, settings.admin_port, shared),
     ]
     try:
         await serve(listeners, drain_s=settings.drain_s, on_stop=gateway.readiness.drain, supervised=supervised)
@@ -114,9 +145,29 @@ def is_http(scope: Scope) -> TypeGuard[HTTPScope]:
     return str(scope["type"]) == "http"
 
 
-def _spans(config: Config, target: Target) -> tuple[Any, tracing.OTelSpans | None]:
+def _capture(config: Config) -> Capture:
+    capture = config.capture
+    return Capture(
+        [load(name, contexts.BUILT_IN)() for name in capture.extractors],
+        rate=capture.rate,
+        salt=capture.salt,
+        limit=capture.max_content_bytes,
+    )
+
+
+def _exposed(registry: CollectorRegistry, config: Config) -> CollectorRegistry:
+    """Return what `/metrics` shows: this process's registry, or the sum over all workers' files."""
+    if config.gateway.workers == 1:
+        return registry
+    exposed = CollectorRegistry()
+    MultiProcessCollector(exposed)  # type: ignore[no-untyped-call]  # so in the library
+    return exposed
+
+
+def _spans(config: Config) -> tuple[Any, tracing.OTelSpans | None]:
     endpoint = config.telemetry.otlp_endpoint
     if endpoint is None:
         return None, None
+    target = Target.parse(config.upstreams[0].base_url)
     processor = tracing.batch_processor(telemetry.span_exporter(endpoint))
     return processor, tracing.OTelSpans(processor, server_address=target.host, server_port=target.port)

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from gateway import encoding, sse
-from gateway.contexts import Extraction, Extractor, last_user_text, text_of
+from gateway import answers, encoding, sse
+from gateway.contexts import Extraction, Extractor, last_user_text
 from gateway.exchange import Exchange, Explicit, Headers, Recording, Request, Response
 from monitors import sampling
-from monitors.records import Sample, Usage
+from monitors.records import Sample
 
 _decode = msgspec.json.Decoder().decode
 _CUT_SHORT = {"length": "truncated_response", "content_filter": "content_filter"}
@@ -64,6 +64,7 @@ def read(recording: Recording, limit: int) -> Exchange:
         request=request,
         response=response,
         trace=recording.trace,
+        tags=recording.tags,
     )
 
 
@@ -80,7 +81,7 @@ def to_sample(exchange: Exchange, extraction: Extraction, rate: float) -> Sample
         context_source=extraction.source,
         response=exchange.response.text,
         reference=explicit.reference,
-        tags=explicit.tags,
+        tags=exchange.tags | explicit.tags,
         session=explicit.session,
         trace_id=exchange.trace.trace_id if exchange.trace else None,
         span_id=exchange.trace.span_id if exchange.trace else None,
@@ -130,65 +131,7 @@ def _read_response(recording: Recording, headers: dict[str, str], limit: int) ->
         body = _json_object(raw, "response")
     else:
         body = {}
-    reader = _responses_answer if recording.route == "responses" else _choices_answer
-    return reader(body, recording.status)
-
-
-def _choices_answer(body: dict[str, Any], status: int) -> Response:
-    """Read a chat completion or a completion; of several choices the first is the answer."""
-    choices = body.get("choices")
-    choice = _dict(choices[0]) if isinstance(choices, list) and choices else {}
-    message = _dict(choice.get("message"))
-    content = text_of(message.get("content")) if message else choice.get("text")
-    refusal = message.get("refusal")
-    calls = message.get("tool_calls")
-    return Response(
-        status=status,
-        body=body,
-        text=content if isinstance(content, str) and content else refusal if isinstance(refusal, str) else "",
-        finish_reason=_string(choice.get("finish_reason")),
-        tool_calls=len(calls) if isinstance(calls, list) else int(bool(message.get("function_call"))),
-        refusal=bool(refusal),
-        id=_string(body.get("id")),
-        model=_string(body.get("model")),
-        usage=_usage(body.get("usage")),
-    )
-
-
-def _responses_answer(body: dict[str, Any], status: int) -> Response:
-    """Read an object of the Responses API."""
-    output = [item for item in body.get("output") or [] if isinstance(item, dict)]
-    parts = [
-        part
-        for item in output
-        if item.get("type") == "message" and isinstance(item.get("content"), list)
-        for part in item["content"]
-        if isinstance(part, dict)
-    ]
-    details = body.get("incomplete_details")
-    cut = details.get("reason") if isinstance(details, dict) else None
-    return Response(
-        status=status,
-        body=body,
-        text="".join(part["text"] for part in parts if isinstance(part.get("text"), str)),
-        finish_reason="length" if cut == "max_output_tokens" else _string(cut),
-        tool_calls=sum(item.get("type") in ("function_call", "custom_tool_call") for item in output),
-        refusal=any(part.get("type") == "refusal" for part in parts),
-        id=_string(body.get("id")),
-        model=_string(body.get("model")),
-        usage=_usage(body.get("usage")),
-    )
-
-
-def _usage(usage: Any) -> Usage | None:
-    if not isinstance(usage, dict):
-        return None
-    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
-    return Usage(
-        input_tokens=_count(usage.get("prompt_tokens", usage.get("input_tokens"))),
-        output_tokens=_count(usage.get("completion_tokens", usage.get("output_tokens"))),
-        cached_tokens=_count(details.get("cached_tokens")) if isinstance(details, dict) else None,
-    )
+    return answers.read(recording.route, body, recording.status)
 
 
 def _model(request_body: dict[str, Any], path: str, response: Response) -> str:
@@ -221,15 +164,3 @@ def _text_headers(headers: Headers) -> dict[str, str]:
 
 def _is_stream(response_headers: dict[str, str]) -> bool:
     return response_headers.get("content-type", "").startswith("text/event-stream")
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _string(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

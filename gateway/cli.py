@@ -6,7 +6,7 @@ import asyncio
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -25,13 +25,7 @@ def main() -> None:
 @plane_options
 def serve(supervised: bool, **options: Any) -> None:  # noqa: ARG001, FBT001 - click passes options by name
     """Run both planes: the gateway and, beside it, the monitors. Needs no other service."""
-    from gateway.supervisor import supervise  # noqa: PLC0415 - `--help` need not load it
-
-    try:
-        _load(options)
-    except ConfigError as error:
-        fail(error)
-    sys.exit(asyncio.run(supervise(_arguments(options))))
+    _supervise(options, monitors=True)
 
 
 @main.command()
@@ -42,7 +36,11 @@ def gateway(data_dir: Path, supervised: bool, **options: Any) -> None:  # noqa: 
     from monitors import serving  # noqa: PLC0415
 
     try:
-        serving.run(app.run(_load(options), data_dir, supervised=supervised))
+        config = _load(options)
+        if config.gateway.workers > 1 and not supervised:
+            _supervise(options | {"data_dir": data_dir}, monitors=False)
+        running = app.run(config, data_dir, supervised=supervised, reload=lambda: _load(options))
+        serving.run(running, options["log_format"])
     except (ConfigError, OSError) as error:
         fail(error)
 
@@ -60,16 +58,35 @@ def demo(seconds: float, port: int | None) -> None:
 
 
 @main.command()
-@click.option("--config", type=click.Path(path_type=Path), envvar="GAUGEWAY_CONFIG", help="gaugeway.toml")
-def check(config: Path | None) -> None:
+@plane_options
+def check(supervised: bool, **options: Any) -> None:  # noqa: ARG001, FBT001 - click passes options by name
     """Check a configuration; every error is named with its key, the reason and the nearest valid key."""
     from monitors import app  # noqa: PLC0415 - `--help` need not load the whole plane
 
     try:
-        app.check(configuration.load(config))
+        app.check(_load(options))
     except ConfigError as error:
         fail(error)
-    click.echo(f"{config or 'the default configuration'}: fine")
+    click.echo(f"{options['config'] or 'the default configuration'}: fine")
+
+
+def _supervise(options: dict[str, Any], *, monitors: bool) -> NoReturn:
+    from gateway.supervisor import Supervisor  # noqa: PLC0415 - `--help` need not load it
+    from monitors.serving import configure_logs  # noqa: PLC0415
+
+    try:
+        config = _load(options)
+    except ConfigError as error:
+        fail(error)
+    configure_logs(options["log_format"])
+    supervisor = Supervisor(
+        _arguments(options),
+        config=options["config"],
+        data_dir=options["data_dir"],
+        workers=config.gateway.workers,
+        monitors=monitors,
+    )
+    sys.exit(asyncio.run(supervisor.run()))
 
 
 def _load(options: dict[str, Any]) -> configuration.Config:

@@ -23,14 +23,17 @@ class Gateway(Table, frozen=True):
 
     host: str = "127.0.0.1"
     port: Port = 8080
-    workers: Annotated[int, msgspec.Meta(ge=1, le=1)] = 1
+    workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
     admin_host: str = "127.0.0.1"
     admin_port: Port = 9464
     admin_token: str | None = None
     max_body_bytes: Count = 100 * MEBIBYTE
     upstream_client: Literal["native", "httpx"] = "native"
+    max_upload_bytes: Count = 1024 * MEBIBYTE
     connect_timeout_s: Positive = 5.0
+    first_byte_timeout_s: Positive | None = None
     read_timeout_s: Positive = 600.0
+    total_timeout_s: Positive | None = None
     drain_s: Positive = 30.0
 
 

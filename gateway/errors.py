@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 
 class Rejection(Exception):
-    """The gateway answers this request itself. `param` names the field at fault, if one is."""
+    """The gateway answers this request itself. `param` names the field at fault, if one is; `headers` go along."""
 
-    def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        param: str | None = None,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.message = message
         self.param = param
+        self.headers = headers
+
+
+def too_large(limit: int) -> Rejection:
+    """The answer to a body of more than `limit` bytes."""
+    return Rejection(413, "request_too_large", f"The request body is larger than {limit} bytes.")
 
 
 def body_of(rejection: Rejection) -> bytes:

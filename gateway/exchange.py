@@ -12,7 +12,7 @@ Ending: TypeAlias = Literal[
     "complete", "client_cancelled", "upstream_truncated", "upstream_error", "timeout", "rejected"
 ]
 
-GENERATION_ROUTES = frozenset({"chat_completions", "completions", "responses"})
+GENERATION_ROUTES = frozenset({"chat_completions", "completions", "responses", "messages"})
 """Routes whose exchanges are captured. All else (models, files, embeddings ...) is traffic: counted, not captured."""
 
 _ROUTES = {
@@ -92,6 +92,8 @@ class Recording:
     request_body: bytes | None = None
     explicit: Explicit | None = None
     trace: Trace | None = None
+    upstream: str | None = None
+    tags: dict[str, str] = field(default_factory=dict)
     status: int = 0
     response_headers: Headers = field(default_factory=list)
     chunks: list[bytes] = field(default_factory=list)
@@ -144,3 +146,4 @@ class Exchange:
     request: Request
     response: Response
     trace: Trace | None = None
+    tags: dict[str, str] = field(default_factory=dict)

@@ -42,17 +42,15 @@ class HandOff:
         reader: Reader,
         instruments: Instruments,
         on_exchange: Callable[[Exchange], None] | None = None,
-        upstream: str = "default",
         max_items: int = 10_000,
         max_bytes: int = 256 * 1024 * 1024,
         batch: int = 100,
         interval_s: float = 0.05,
     ) -> None:
         self._queue = queue
-        self._reader = reader
+        self.reader = reader
         self._instruments = instruments
         self._on_exchange = on_exchange
-        self._upstream = upstream
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._batch = batch
@@ -160,17 +158,15 @@ class HandOff:
             self._count(recording)
             self._instruments.outcome(app, "too_large")
             return None
-        exchange = self._reader.read(recording)
+        exchange = self.reader.read(recording)
         sample = None
         if recording.explicit is not None and not recording.explicit.capture:
             outcome = "opted_out"
-        elif (sample := self._reader.sample(exchange)) is None:
+        elif (sample := self.reader.sample(exchange)) is None:
             outcome = "sampled_out"
         else:
             outcome = None
-        self._instruments.request(
-            recording, app=exchange.app, model=exchange.model, stream=exchange.stream, upstream=self._upstream
-        )
+        self._instruments.request(recording, app=exchange.app, model=exchange.model, stream=exchange.stream)
         self._instruments.usage(exchange)
         if self._on_exchange is not None:
             self._on_exchange(exchange)
@@ -195,9 +191,7 @@ class HandOff:
 
     def _count(self, recording: Recording) -> None:
         """Count a request whose bodies are not read."""
-        self._instruments.request(
-            recording, app=_app_of(recording), model="unknown", stream=False, upstream=self._upstream
-        )
+        self._instruments.request(recording, app=_app_of(recording), model="unknown", stream=False)
 
 
 def _app_of(recording: Recording) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from gateway.exchange import Headers
 
@@ -21,6 +22,37 @@ HOP_BY_HOP = frozenset(
 )
 _NOT_FORWARDED = HOP_BY_HOP | {b"host", b"expect"}
 OURS = b"x-gaugeway-"
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the proxy needs to know of a request's headers, found in one pass."""
+
+    content_length: int | None = None
+    json: bool = False
+    chunked: bool = False
+    traceparent: bytes | None = None
+    upstream: str | None = None
+    ours: Headers = field(default_factory=list)
+
+
+def inspect(headers: Headers) -> Seen:
+    """Look through the headers (names in lower case, as ASGI gives them) once."""
+    seen = Seen()
+    for name, value in headers:
+        if name == b"content-length":
+            seen.content_length = int(value) if value.isdigit() else None
+        elif name == b"content-type":
+            seen.json = value.startswith(b"application/json")
+        elif name == b"transfer-encoding":
+            seen.chunked = True
+        elif name == b"traceparent":
+            seen.traceparent = value
+        elif name.startswith(OURS):
+            seen.ours.append((name, value))
+            if name == b"x-gaugeway-upstream":
+                seen.upstream = value.decode("latin-1")
+    return seen
 
 
 def for_upstream(

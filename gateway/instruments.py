@@ -52,13 +52,30 @@ class Instruments:
         )
         self._hand_off_errors = counter("handoff_errors", "Failed attempts to reach the queue; they are repeated.")
         self.waiting = Gauge(
-            "gaugeway_handoff_waiting", "Exchanges in memory on their way to the queue.", registry=registry
+            "gaugeway_handoff_waiting",
+            "Exchanges in memory on their way to the queue.",
+            multiprocess_mode="livesum",
+            registry=registry,
         )
+        self._upstream_state = Gauge(
+            "gaugeway_upstream_state",
+            "1 healthy, 0.5 being probed, 0 set aside.",
+            ("upstream",),
+            multiprocess_mode="livemin",
+            registry=registry,
+        )
+        self._reloads = counter("config_reloads", "Configuration reloads, by result.", "result")
         self._cap = LabelCap(counter("label_overflow", "Label values shown as _other, by label.", "label"))
-        info = Gauge("gaugeway_build_info", "Always 1; the version is the label.", ("version",), registry=registry)
+        info = Gauge(
+            "gaugeway_build_info",
+            "Always 1; the version is the label.",
+            ("version",),
+            multiprocess_mode="max",
+            registry=registry,
+        )
         info.labels(version).set(1)
 
-    def request(self, recording: Recording, *, app: str, model: str, stream: bool, upstream: str) -> None:
+    def request(self, recording: Recording, *, app: str, model: str, stream: bool) -> None:
         """Count one finished request."""
         app, model = self._cap("app", app), self._cap("model", model)
         streamed = "true" if stream else "false"
@@ -71,7 +88,7 @@ class Instruments:
             self._overhead.labels("request").observe(recording.request_overhead_s)
         kind = recording.error_kind or ("status_5xx" if recording.status >= 500 else None)  # noqa: PLR2004
         if kind is not None and recording.ending != "rejected":
-            self._upstream_errors.labels(upstream, kind).inc()
+            self._upstream_errors.labels(recording.upstream or "none", kind).inc()
 
     def usage(self, exchange: Exchange) -> None:
         """Count the tokens the upstream reported."""
@@ -103,3 +120,11 @@ class Instruments:
     def hand_off_failed(self) -> None:
         """Count a failed attempt to put samples into the queue."""
         self._hand_off_errors.inc()
+
+    def upstream_state(self, upstream: str, state: float) -> None:
+        """Show whether an upstream is used: 1 healthy, 0.5 being probed, 0 set aside."""
+        self._upstream_state.labels(upstream).set(state)
+
+    def reloaded(self, result: str) -> None:
+        """Count a reload of the configuration: applied or refused."""
+        self._reloads.labels(result).inc()

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import os
 import time
-from asyncio import CancelledError, Event, Task, current_task
+from asyncio import CancelledError
 from collections.abc import AsyncIterator, Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from gateway import splice
+from gateway.client import Client, ClientDisconnected, Guard, TookTooLong
 from gateway.contexts import explicit
 from gateway.contexts.explicit import ExplicitError
-from gateway.errors import Rejection, body_of
+from gateway.errors import Rejection, body_of, too_large
 from gateway.exchange import GENERATION_ROUTES, Recording, Trace, route_of
-from gateway.headers import OURS, for_client, for_upstream
-from gateway.target import Target
-from gateway.upstream import Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
-from monitors.tasks import spawn
+from gateway.headers import Seen, for_client, inspect
+from gateway.upstream import UpstreamError, UpstreamResponse
+from gateway.upstreams import Outgoing, Router
 
 if TYPE_CHECKING:
     from litestar.types import HTTPScope, Receive, Send
-
-_CANCEL = "the client hung up"
 
 
 class Tracing(Protocol):
@@ -32,41 +32,54 @@ class Tracing(Protocol):
         """Return the exchange's trace, and the traceparent to send upstream (None: the client's, untouched)."""
 
 
-class ClientDisconnected(Exception):
-    """The client hung up."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How large and how slow a request may be. Bytes and seconds; None for no limit.
+
+    Bodies and responses that together exceed `content_bytes` pass, but are not kept for capture.
+    """
+
+    body_bytes: int
+    upload_bytes: int
+    content_bytes: int
+    first_byte_s: float | None = None
+    total_s: float | None = None
+
+
+class _Model(msgspec.Struct):
+    model: str | None = None
+
+
+_read_model = msgspec.json.Decoder(_Model).decode
 
 
 class Proxy:
     """An ASGI callable for `/v1/*` and `/openai/*`.
 
     `record` is called once for every request, when it is over, on the event loop: it must neither block nor raise.
-    Bodies and responses larger than `max_content_bytes` pass, but are not kept for capture.
     """
 
     def __init__(
         self,
         *,
-        upstream: Upstream,
-        target: Target,
+        router: Router,
         record: Callable[[Recording], None],
         tracing: Tracing,
-        max_body_bytes: int,
-        max_content_bytes: int,
+        limits: Limits,
+        needs_model: bool = False,
     ) -> None:
-        self._upstream = upstream
-        self._target = target
+        self._router = router
         self._record = record
         self._tracing = tracing
-        self._max_body_bytes = max_body_bytes
-        self._max_content_bytes = max_content_bytes
+        self._limits = limits
+        self._needs_model = needs_model
 
     async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         start = time.perf_counter()
         recording = _begin(scope)
-        client = _Client(receive, self._max_body_bytes)
         try:
-            await self._exchange(scope, client, send, recording, start)
+            await self._exchange(scope, receive, send, recording, start)
         except ClientDisconnected:
             recording.ending = "client_cancelled"
         except Rejection as rejection:
@@ -74,6 +87,13 @@ class Proxy:
             if recording.ending == "complete":
                 recording.ending = "rejected"
             await _answer(send, rejection, recording.id)
+        except TookTooLong as slow:
+            recording.ending = "timeout"
+            recording.error_kind = "timeout"
+            # Once the response has begun there is nothing to say: the server closes the connection on return.
+            if not recording.status:
+                recording.status = 504
+                await _answer(send, _late(slow), recording.id)
         except CancelledError:
             recording.ending = "client_cancelled"
             raise
@@ -82,54 +102,65 @@ class Proxy:
             self._record(recording)
 
     async def _exchange(
-        self, scope: HTTPScope, client: _Client, send: Send, recording: Recording, start: float
+        self, scope: HTTPScope, receive: Receive, send: Send, recording: Recording, start: float
     ) -> None:
-        request = await self._request(scope, client, recording)
-        async with _CancelledByHangUp(client) as hang_up:
+        seen = inspect(recording.request_headers)
+        generation = recording.route in GENERATION_ROUTES
+        buffered = generation or seen.json
+        limit = self._limits.body_bytes if buffered else self._limits.upload_bytes
+        if seen.content_length is not None and seen.content_length > limit:
+            raise too_large(limit)
+        client = Client(receive, limit)
+        body = await client.read() if buffered else client.chunks()
+        outgoing = self._outgoing(scope, seen, body, recording)
+        guard = Guard(client, first_byte_s=self._limits.first_byte_s, total_s=self._limits.total_s)
+        async with guard:
             recording.request_overhead_s = time.perf_counter() - client.body_complete_at(start)
-            response = await self._send(request, recording)
+            response = await self._send(outgoing, recording)
+            guard.head_arrived()
             try:
-                await self._relay(response, send, recording, start, hang_up)
+                await self._relay(response, send, recording, start, guard)
             finally:
                 await response.aclose()
 
-    async def _request(self, scope: HTTPScope, client: _Client, recording: Recording) -> UpstreamRequest:
-        """Read the request and make it ready to go out. Raises Rejection and ClientDisconnected."""
-        headers = recording.request_headers
-        announced = _content_length(headers)
-        if announced is not None and announced > self._max_body_bytes:
-            raise _too_large(self._max_body_bytes)
-        body: bytes | AsyncIterator[bytes] = client.chunks()
-        new_length = None
-        if recording.route in GENERATION_ROUTES or _is_json(headers):
-            whole = await client.read()
-            body, new_length = _read_explicit(whole, recording)
+    def _outgoing(
+        self, scope: HTTPScope, seen: Seen, body: bytes | AsyncIterator[bytes], recording: Recording
+    ) -> Outgoing:
+        """Make the request ready to go out. Raises Rejection."""
+        length = None
+        if isinstance(body, bytes):
             if recording.route in GENERATION_ROUTES:
-                self._keep_request(whole, recording)
-        elif any(name.startswith(OURS) for name, _ in headers):
-            _read_explicit(b"", recording)
-        traceparent = next((value for name, value in headers if name == b"traceparent"), None)
-        recording.trace, traceparent = self._tracing.begin(traceparent)
-        outgoing = for_upstream(
-            headers,
-            host=self._target.host_header,
-            content_length=new_length,
-            authorization=self._target.authorization,
+                self._keep_request(body, recording)
+            body, length = _read_explicit(body, seen, recording)
+            if length is None and seen.content_length is None and (body or seen.chunked):
+                length = len(body)
+        elif seen.ours:
+            _read_explicit(b"", seen, recording)
+        recording.trace, traceparent = self._tracing.begin(seen.traceparent)
+        said = recording.explicit
+        return Outgoing(
+            method=recording.method,
+            raw_path=scope.get("raw_path") or recording.path.encode(),
+            query=scope["query_string"],
+            headers=recording.request_headers,
+            body=body,
+            content_length=length,
             traceparent=traceparent,
+            model=_model(body) if self._needs_model and isinstance(body, bytes) else None,
+            session=said.session if said else None,
+            canary=seen.upstream,
         )
-        path = self._target.join(scope.get("raw_path") or recording.path.encode(), scope["query_string"])
-        return UpstreamRequest(recording.method, self._target.origin, path, outgoing, body)
 
     def _keep_request(self, body: bytes, recording: Recording) -> None:
-        if len(body) > self._max_content_bytes:
+        if len(body) > self._limits.content_bytes:
             recording.too_large = True
         else:
             recording.request_body = body
             recording.size = len(body)
 
-    async def _send(self, request: UpstreamRequest, recording: Recording) -> UpstreamResponse:
+    async def _send(self, outgoing: Outgoing, recording: Recording) -> UpstreamResponse:
         try:
-            return await self._upstream.send(request)
+            routed = await self._router.send(outgoing)
         except UpstreamError as error:
             recording.error_kind = error.kind
             if error.kind in ("timeout", "connect_timeout"):
@@ -137,11 +168,14 @@ class Proxy:
                 raise Rejection(504, "upstream_timeout", f"Gaugeway: {error.detail}.") from error
             recording.ending = "upstream_error"
             raise Rejection(502, "upstream_unreachable", f"Gaugeway: {error.detail}.") from error
+        recording.upstream = routed.upstream
+        recording.tags = routed.tags
+        return routed.response
 
     async def _relay(
-        self, response: UpstreamResponse, send: Send, recording: Recording, start: float, hang_up: _CancelledByHangUp
+        self, response: UpstreamResponse, send: Send, recording: Recording, start: float, guard: Guard
     ) -> None:
-        """Pass the response on chunk by chunk, keeping a copy of a generation's body."""
+        """Pass the response on as it comes, keeping a copy of a generation's body."""
         recording.status = response.status
         recording.response_headers = response.headers
         headers = for_client(response.headers, recording.id.encode())
@@ -160,94 +194,19 @@ class Proxy:
             if chunk and recording.first_chunk_s is None:
                 recording.first_chunk_s = time.perf_counter() - start
             if not more:
-                hang_up.ignore()
+                guard.delivered()
             await send({"type": "http.response.body", "body": chunk, "more_body": more})
             if keep and chunk:
                 keep = self._keep_chunk(chunk, recording)
 
     def _keep_chunk(self, chunk: bytes, recording: Recording) -> bool:
         recording.size += len(chunk)
-        if recording.size > self._max_content_bytes:
+        if recording.size > self._limits.content_bytes:
             recording.too_large = True
             recording.chunks.clear()
             return False
         recording.chunks.append(chunk)
         return True
-
-
-class _Client:
-    """The client's side of a request: its body, and whether it is still there."""
-
-    def __init__(self, receive: Receive, max_body_bytes: int) -> None:
-        self._receive = receive
-        self._max_body_bytes = max_body_bytes
-        self._body_read = Event()
-        self._read_at: float | None = None
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes. Raises Rejection when it is too large, ClientDisconnected when it breaks off."""
-        size = 0
-        more = True
-        while more:
-            message = await self._receive()
-            if message["type"] != "http.request":
-                raise ClientDisconnected
-            more = message.get("more_body", False)
-            if chunk := message.get("body", b""):
-                size += len(chunk)
-                if size > self._max_body_bytes:
-                    raise _too_large(self._max_body_bytes)
-                yield chunk
-        self._read_at = time.perf_counter()
-        self._body_read.set()
-
-    async def read(self) -> bytes:
-        """Return the whole body."""
-        return b"".join([chunk async for chunk in self.chunks()])
-
-    def body_complete_at(self, default: float) -> float:
-        """When the body was complete (`perf_counter`), or `default` while it is still being read."""
-        return self._read_at or default
-
-    async def hang_up(self) -> None:
-        """Return when the client has gone. Waits for the body first: only one may call `receive` at a time."""
-        await self._body_read.wait()
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-
-
-class _CancelledByHangUp:
-    """Cancels the block it guards when the client hangs up, which then ends with ClientDisconnected."""
-
-    def __init__(self, client: _Client) -> None:
-        self._client = client
-        self._guarded: Task[object] | None = None
-        self._watcher: Task[None] | None = None
-        self._ignored = False
-        self._gone = False
-
-    async def __aenter__(self) -> Self:
-        self._guarded = current_task()
-        self._watcher = spawn(self._watch(), name="hang-up watcher")
-        return self
-
-    def ignore(self) -> None:
-        """From now on the response counts as delivered."""
-        self._ignored = True
-
-    async def _watch(self) -> None:
-        await self._client.hang_up()
-        if not self._ignored and self._guarded is not None:
-            self._gone = True
-            self._guarded.cancel(_CANCEL)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._watcher is not None:
-            self._watcher.cancel()
-        if self._gone and self._guarded is not None and self._guarded.uncancel() == 0 and kind is CancelledError:
-            raise ClientDisconnected from error
 
 
 def _begin(scope: HTTPScope) -> Recording:
@@ -263,12 +222,12 @@ def _begin(scope: HTTPScope) -> Recording:
     )
 
 
-def _read_explicit(body: bytes, recording: Recording) -> tuple[bytes, int | None]:
+def _read_explicit(body: bytes, seen: Seen, recording: Recording) -> tuple[bytes, int | None]:
     """Read what the client said out of band; return the body without our key and its new length, if it changed."""
     new_length = None
     in_body = None
     try:
-        in_headers = explicit.from_headers(recording.request_headers)
+        in_headers = explicit.from_headers(seen.ours) if seen.ours else None
         if splice.mentions_key(body):
             body, value = splice.cut_key(body)
             if value is not None:
@@ -280,19 +239,19 @@ def _read_explicit(body: bytes, recording: Recording) -> tuple[bytes, int | None
     return body, new_length
 
 
-def _too_large(limit: int) -> Rejection:
+def _model(body: bytes) -> str | None:
+    """Return the model a JSON body names; None when there is none that could be read (the upstream may say so)."""
+    try:
+        return _read_model(body).model
+    except msgspec.DecodeError:
+        return None
+
+
+def _late(slow: TookTooLong) -> Rejection:
+    what = "did not begin to answer" if slow.limit == "first_byte" else "did not finish"
     return Rejection(
-        413, "request_too_large", f"The request body is larger than {limit} bytes (gateway.max_body_bytes)."
+        504, "upstream_timeout", f"Gaugeway: the upstream {what} in time (gateway.{slow.limit}_timeout_s)."
     )
-
-
-def _content_length(headers: list[tuple[bytes, bytes]]) -> int | None:
-    value = next((value for name, value in headers if name == b"content-length"), b"")
-    return int(value) if value.isdigit() else None
-
-
-def _is_json(headers: list[tuple[bytes, bytes]]) -> bool:
-    return any(name == b"content-type" and value.startswith(b"application/json") for name, value in headers)
 
 
 async def _answer(send: Send, rejection: Rejection, exchange_id: str) -> None:
@@ -301,6 +260,7 @@ async def _answer(send: Send, rejection: Rejection, exchange_id: str) -> None:
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
         (b"x-gaugeway-exchange-id", exchange_id.encode()),
+        *rejection.headers,
     ]
     await send({"type": "http.response.start", "status": rejection.status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})

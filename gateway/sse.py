@@ -44,6 +44,8 @@ def fold(route: str, stream: bytes) -> dict[str, Any]:
     events = objects_of(stream)
     if route == "responses":
         return _fold_responses(events)
+    if route == "messages":
+        return _fold_messages(events)
     return _fold_choices(events)
 
 
@@ -120,6 +122,32 @@ def _fold_responses(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
         content = [{"type": "output_text", "text": text} for text in texts.values()]
         items.append({"type": "message", "content": content})
     return {**latest, "output": items or latest.get("output", [])}
+
+
+def _fold_messages(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Fold the events of Anthropic's API into the message."""
+    message: dict[str, Any] = {}
+    blocks: dict[int, dict[str, Any]] = {}
+    for event in events:
+        kind, index = event.get("type"), event.get("index")
+        index = index if isinstance(index, int) else 0
+        delta = event.get("delta") if isinstance(event.get("delta"), dict) else {}
+        if kind == "message_start" and isinstance(event.get("message"), dict):
+            message = dict(event["message"])
+        elif kind == "content_block_start" and isinstance(event.get("content_block"), dict):
+            blocks[index] = dict(event["content_block"])
+        elif kind == "content_block_delta" and isinstance(delta, dict):
+            block = blocks.setdefault(index, {"type": "text"})
+            for key in ("text", "thinking", "partial_json"):
+                if isinstance(delta.get(key), str):
+                    block[key] = str(block.get(key) or "") + delta[key]
+        elif kind == "message_delta" and isinstance(delta, dict):
+            message.update(delta)
+            old, new = message.get("usage"), event.get("usage")
+            message["usage"] = {**(old if isinstance(old, dict) else {}), **(new if isinstance(new, dict) else {})}
+        elif kind == "error":
+            message["error"] = event.get("error")
+    return {**message, "content": [block for _, block in sorted(blocks.items())]}
 
 
 def _dicts(value: Any) -> Iterator[dict[str, Any]]:

@@ -1,16 +1,19 @@
-"""`gaugeway serve`: one process for each plane, started, restarted and stopped in order."""
+"""`gaugeway serve`: the processes of both planes, started, restarted, reloaded and stopped in order."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import logging
+import shutil
 import signal
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from monitors.settings import child_environment
 from monitors.tasks import spawn
 
 _log = logging.getLogger("gaugeway")
@@ -18,6 +21,7 @@ BAD_INPUT = 2
 _STEADY_S = 60.0
 _MAX_BACK_OFF_S = 30.0
 _STOP_S = 15.0
+_LOOK_AT_FILE_S = 1.0
 
 
 class _Plane:
@@ -27,11 +31,13 @@ class _Plane:
     stops, so nothing is orphaned.
     """
 
-    def __init__(self, module: str, arguments: Sequence[str]) -> None:
+    def __init__(self, module: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         self._module = module
         self._arguments = arguments
+        self._environment = environment
         self._process: Process | None = None
         self._stopping = asyncio.Event()
+        self._restarting = False
 
     async def run(self) -> int:
         """Keep it running; return its exit code when stopped, or when its first start ended with bad input."""
@@ -39,13 +45,19 @@ class _Plane:
         for start in itertools.count():
             started = time.monotonic()
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", self._module, *self._arguments, "--supervised", stdin=PIPE, start_new_session=True
+                *(sys.executable, "-m", self._module, *self._arguments, "--supervised"),
+                stdin=PIPE,
+                start_new_session=True,
+                env=child_environment(self._environment or {}),
             )
             if self._stopping.is_set():
-                self._signal(signal.SIGTERM)
+                self.signal(signal.SIGTERM)
             code = await self._process.wait()
             if self._stopping.is_set() or (start == 0 and code == BAD_INPUT):
                 return code
+            if self._restarting:
+                self._restarting = False
+                continue
             if time.monotonic() - started > _STEADY_S:
                 back_off = 0.5
             _log.error("%s ended with code %d; starting it again in %.1f s", self._module, code, back_off)
@@ -60,42 +72,103 @@ class _Plane:
     def stop(self) -> None:
         """Ask it to end in order."""
         self._stopping.set()
-        self._signal(signal.SIGTERM)
+        self.signal(signal.SIGTERM)
 
-    def kill(self) -> None:
-        """End it now."""
-        self._signal(signal.SIGKILL)
+    def restart(self) -> None:
+        """Ask it to end in order and start it anew at once."""
+        self._restarting = True
+        self.signal(signal.SIGTERM)
 
-    def _signal(self, number: signal.Signals) -> None:
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it is running."""
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(number)
 
 
-async def supervise(arguments: Sequence[str]) -> int:
-    """Run both planes until SIGTERM or SIGINT; return the exit code.
+class Supervisor:
+    """Runs `workers` gateway processes and, unless `monitors` is False, one monitors process.
 
-    The gateway stops first, so that what it still captures reaches the queue; the monitors may end at any time without
-    the traffic noticing.
+    A SIGHUP, or a change of the configuration file, reloads: the file is checked first, and a bad one changes nothing.
+    The gateways take it over without a pause; the monitors, which nobody waits for, start anew.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    gateway, monitors = _Plane("gateway", arguments), _Plane("monitors", arguments)
-    gateway_run = spawn(gateway.run(), name="gateway")
-    monitors_run = spawn(monitors.run(), name="monitors")
-    stopped = spawn(stop.wait(), name="stop")
-    await asyncio.wait({gateway_run, monitors_run, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    gateway.stop()
-    code = await gateway_run
-    monitors.stop()
-    if not await _ends(monitors_run, _STOP_S):
-        monitors.kill()
-    return code or max(0, await monitors_run)
+
+    def __init__(
+        self, arguments: Sequence[str], *, config: Path | None, data_dir: Path, workers: int, monitors: bool
+    ) -> None:
+        environment = {}
+        if workers > 1:
+            # Each worker writes its counters to files here; whichever is scraped adds them up.
+            metrics = data_dir.absolute() / "metrics"
+            shutil.rmtree(metrics, ignore_errors=True)
+            metrics.mkdir(parents=True)
+            environment["PROMETHEUS_MULTIPROC_DIR"] = str(metrics)
+        self._arguments = arguments
+        self._config = config
+        self._gateways = [_Plane("gateway", arguments, environment) for _ in range(workers)]
+        self._monitors = [_Plane("monitors", arguments)] if monitors else []
+
+    async def run(self) -> int:
+        """Run until SIGTERM or SIGINT; return the exit code.
+
+        The gateways stop first, so that what they still capture reaches the queue; the monitors may end at any time
+        without the traffic noticing.
+        """
+        stop, reload = asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(signal.SIGHUP, reload.set)
+        gateways = [spawn(plane.run(), name="gateway") for plane in self._gateways]
+        monitors = [spawn(plane.run(), name="monitors") for plane in self._monitors]
+        stopped = spawn(stop.wait(), name="stop")
+        helpers = [stopped, spawn(self._reload_on(reload), name="reload"), spawn(self._watch(reload), name="watch")]
+        await asyncio.wait({*gateways, *monitors, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        for helper in helpers:
+            helper.cancel()
+        for plane in self._gateways:
+            plane.stop()
+        codes = await asyncio.gather(*gateways)
+        for plane in self._monitors:
+            plane.stop()
+        if monitors and (await asyncio.wait(monitors, timeout=_STOP_S))[1]:
+            self._monitors[0].signal(signal.SIGKILL)
+        codes += await asyncio.gather(*monitors)
+        return max(0, *codes)
+
+    async def _watch(self, reload: asyncio.Event) -> None:
+        """Ask for a reload when the configuration file changes."""
+        known = _stamp(self._config)
+        while self._config is not None:
+            await asyncio.sleep(_LOOK_AT_FILE_S)
+            if (stamp := _stamp(self._config)) not in (known, None):
+                known = stamp
+                reload.set()
+
+    async def _reload_on(self, asked: asyncio.Event) -> None:
+        while True:
+            await asked.wait()
+            asked.clear()
+            if self._config is None or not await self._accepted():
+                continue
+            _log.info("configuration reloaded from %s", self._config)
+            for plane in self._gateways:
+                plane.signal(signal.SIGHUP)
+            for plane in self._monitors:
+                plane.restart()
+
+    async def _accepted(self) -> bool:
+        check = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "gateway.cli", "check", *self._arguments), stdout=PIPE, stderr=PIPE
+        )
+        _, problems = await check.communicate()
+        if check.returncode != 0:
+            _log.error("configuration not reloaded, the old one stays:\n%s", problems.decode(errors="replace").strip())
+        return check.returncode == 0
 
 
-async def _ends(task: asyncio.Task[int], timeout_s: float) -> bool:
-    done, _ = await asyncio.wait({task}, timeout=timeout_s)
-    return bool(done)
+def _stamp(path: Path | None) -> tuple[int, int] | None:
+    try:
+        found = path.stat() if path is not None else None
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size) if found is not None else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -33,6 +33,14 @@ def plane_options(function: F) -> F:
             show_default=True,
             help="Where the embedded queue and store live.",
         ),
+        click.option(
+            "--log-format",
+            type=click.Choice(["text", "json"]),
+            envvar="GAUGEWAY_LOG_FORMAT",
+            default="text",
+            show_default=True,
+            help="How log lines look.",
+        ),
         click.option("--supervised", is_flag=True, hidden=True, help="Stop when standard input closes."),
     ]
     for option in reversed(options):
@@ -40,7 +48,7 @@ def plane_options(function: F) -> F:
     return function
 
 
-def fail(error: ConfigError | OSError) -> None:
+def fail(error: ConfigError | OSError) -> NoReturn:
     """Say what is wrong, one line each, and exit with 2."""
     for line in error.problems if isinstance(error, ConfigError) else [str(error)]:
         click.echo(f"gaugeway: {line}", err=True)
@@ -49,13 +57,14 @@ def fail(error: ConfigError | OSError) -> None:
 
 @click.command()
 @plane_options
-def monitors(config: Path | None, monitors_port: int | None, data_dir: Path, supervised: bool, **_: Any) -> None:  # noqa: FBT001 - click passes options by name
+def monitors(data_dir: Path, **options: Any) -> None:
     """Run the evaluation plane alone: worker, detectors, alerts, and their admin port."""
     from monitors import serving  # noqa: PLC0415 - `--help` need not load the whole plane
     from monitors.app import run  # noqa: PLC0415
     from monitors.config import load  # noqa: PLC0415
 
     try:
-        serving.run(run(load(config, port=monitors_port), data_dir, supervised=supervised))
+        config = load(options["config"], port=options["monitors_port"])
+        serving.run(run(config, data_dir, supervised=options["supervised"]), options["log_format"])
     except (ConfigError, OSError) as error:
         fail(error)

@@ -22,11 +22,12 @@ BACKLOG = 2048
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """An ASGI app and where it listens."""
+    """An ASGI app and where it listens; `shared` lets several processes listen on the same port (SO_REUSEPORT)."""
 
     app: Any
     host: str
     port: int
+    shared: bool = False
 
 
 class _Server(uvicorn.Server):
@@ -95,7 +96,9 @@ def _stopped_by_signals(stop: Callable[[], None], *, supervised: bool) -> Iterat
 def _bind(listener: Listener) -> socket.socket:
     family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
     try:
-        return socket.create_server((listener.host, listener.port), family=family, backlog=BACKLOG)
+        return socket.create_server(
+            (listener.host, listener.port), family=family, backlog=BACKLOG, reuse_port=listener.shared
+        )
     except OSError as error:
         raise OSError(f"cannot listen on {listener.host}:{listener.port}: {error.strerror}") from error
 
@@ -120,12 +123,25 @@ def _config(listener: Listener, drain_s: float) -> uvicorn.Config:
     )
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine on uvloop with plain log lines on standard error."""
-    import uvloop  # noqa: PLC0415 - only where a process is started
+def configure_logs(log_format: str) -> None:
+    """Write log lines to standard error, as text or as one JSON object a line."""
+    handler = logging.StreamHandler()
+    if log_format == "json":
+        from pythonjsonlogger.json import JsonFormatter  # noqa: PLC0415 - only when asked for
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+        names = {"asctime": "time", "levelname": "level", "name": "logger"}
+        handler.setFormatter(JsonFormatter("%(asctime)s %(levelname)s %(name)s %(message)s", rename_fields=names))
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     for chatty in ("httpx", "httpx2", "httpcore", "openai", "aiosqlite", "uvicorn.error", "uvicorn"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def run(main: Coroutine[Any, Any, None], log_format: str = "text") -> None:
+    """Run a coroutine on uvloop."""
+    import uvloop  # noqa: PLC0415 - only where a process is started
+
+    configure_logs(log_format)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main)

@@ -45,6 +45,11 @@ def read(path: Path | None) -> dict[str, Any]:
     return dict(expanded)
 
 
+def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """Return this process's environment for a child, with `extra` laid over it."""
+    return {**os.environ, **extra}  # noqa: TID251 - passed on, not read
+
+
 def _expand(value: Any, key: str, environment: Mapping[str, str], problems: list[str]) -> Any:
     if isinstance(value, dict):
         return {name: _expand(item, f"{key}.{name}".lstrip("."), environment, problems) for name, item in value.items()}

@@ -12,6 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 PEERS = HERE / ".peers"
 FAILURE = "install-failure.txt"
+DONE = "installed"  # written last: an install that was interrupted does not count
 TIMEOUT_S = 1500
 
 PYTHON = {
@@ -38,6 +39,10 @@ def install(name: str) -> str | None:
     if version(name) is not None:
         return None
     reason = _attempt(name, home)
+    if reason is None:
+        (home / DONE).touch()
+        if version(name) is None:
+            reason = "installed, but its files are not where they should be"
     if reason is not None:
         failure.write_text(reason + "\n")
     return reason
@@ -66,7 +71,7 @@ def _attempt(name: str, home: Path) -> str | None:
         if done.returncode:
             tail = (done.stderr or done.stdout).strip().splitlines()[-3:]
             return f"{' '.join(step)[:120]}: exit {done.returncode}: {' / '.join(tail)[:600]}"
-    return None if version(name) is not None else "installed, but its files are not where they should be"
+    return None
 
 
 def version(name: str) -> str | None:
@@ -77,6 +82,8 @@ def version(name: str) -> str | None:
             return None
         words = subprocess.run([binary, "-v"], capture_output=True, text=True, check=False).stderr.split("/")
         return words[-1].strip() if len(words) > 1 else None
+    if not (PEERS / name / DONE).is_file():
+        return None
     if name == "portkey":
         manifest = PEERS / "portkey/node_modules/@portkey-ai/gateway/package.json"
         started = manifest.parent / "build/start-server.js"
@@ -88,8 +95,7 @@ def version(name: str) -> str | None:
 
 def nginx() -> str | None:
     """The nginx to run: the machine's own, or the one unpacked here."""
-    unpacked = PEERS / "nginx/usr/sbin/nginx"
-    return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin") or (str(unpacked) if unpacked.is_file() else None)
+    return shutil.which("nginx") or shutil.which("nginx", path=f"/usr/sbin:{PEERS / 'nginx/usr/sbin'}")
 
 
 def missing_reason(name: str) -> str:

@@ -18,7 +18,7 @@ import uvloop
 
 ANSWER = (
     "Refunds are paid within fourteen days of the goods being received, to the means of payment used for the order. "
-    "Opened software is excluded; a restocking fee of ten percent applies to special orders."
+    "Opened software is excluded; a restocking fee of ten percent applies to orders that were made specially for a customer."
 )
 REPLY = json.dumps(
     {
@@ -41,7 +41,7 @@ HEADERS = (
 JSON_HEAD = HEADERS + b"content-type: application/json\r\ncontent-length: %d\r\n\r\n"
 STREAM_HEAD = HEADERS + b"content-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
 MODELS = b'{"object":"list","data":[{"id":"bench","object":"model","created":1741569952,"owned_by":"bench"}]}'
-WORDS = "and so the refund is paid to the card that was used for the order in question"
+WORDS = "and so the refund is paid"
 # The stamp, 16 digits of nanoseconds between two @, is part of the text: a gateway that rewrites events still keeps it.
 EVENT = (
     b'data: {"id":"chatcmpl-B9MBs8CjcvOU2jLn4n570S5qMJKcT","object":"chat.completion.chunk","created":1741569952,'

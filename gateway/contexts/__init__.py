@@ -34,16 +34,32 @@ class Extractor(Protocol):
 
 
 def messages_of(request: Request) -> Iterator[dict[str, Any]]:
-    """Yield the conversation's messages, whichever API carries them."""
+    """Yield the conversation's messages, whichever API carries them; tool results are messages of their own."""
     body = request.body
+    system = body.get({"responses": "instructions", "messages": "system"}.get(request.route, ""))
+    if text := text_of(system):
+        yield {"role": "system", "content": text}
     messages = body.get("input" if request.route == "responses" else "messages")
-    if isinstance(instructions := body.get("instructions"), str) and request.route == "responses":
-        yield {"role": "system", "content": instructions}
     prompt = messages if request.route == "responses" else body.get("prompt")
     if isinstance(messages, list):
-        yield from (one for one in messages if isinstance(one, dict))
+        for message in messages:
+            if isinstance(message, dict):
+                yield from _tool_results_apart(message) if request.route == "messages" else (message,)
     elif isinstance(prompt, str):
         yield {"role": "user", "content": prompt}
+
+
+def _tool_results_apart(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Anthropic puts tool results into the user's message: yield them as tool messages, after the rest of it."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        yield message
+        return
+    blocks = [block for block in content if isinstance(block, dict)]
+    results = [block for block in blocks if block.get("type") == "tool_result"]
+    if rest := [block for block in blocks if block.get("type") != "tool_result"]:
+        yield {**message, "content": rest}
+    yield from ({"role": "tool", "content": block.get("content")} for block in results)
 
 
 def text_of(content: Any) -> str:
