@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import prometheus_client
 from prometheus_client import CollectorRegistry
@@ -20,6 +20,7 @@ from gateway.config import Config
 from gateway.handoff import HandOff
 from gateway.instruments import Instruments
 from gateway.proxy import Limits, Proxy
+from gateway.realtime import Realtime
 from gateway.target import Target
 from gateway.upstream import Upstream
 from gateway.upstreams import Router
@@ -32,7 +33,7 @@ from monitors.serving import Listener, serve
 from monitors.settings import ConfigError
 
 if TYPE_CHECKING:
-    from litestar.types import HTTPScope, Receive, Scope, Send
+    from litestar.types import HTTPScope, Receive, Scope, Send, WebSocketScope
 
 _log = logging.getLogger("gaugeway")
 _PROXIED = ("/v1/", "/openai/")
@@ -46,9 +47,8 @@ class Gateway:
         self.readiness = routes.Readiness()
         self._queue = queue
         self._instruments = Instruments(self.registry, version=version("gaugeway"))
-        self._upstream = upstream_client or load(config.gateway.upstream_client, upstream.BUILT_IN)(
-            connect_timeout_s=config.gateway.connect_timeout_s, read_timeout_s=config.gateway.read_timeout_s
-        )
+        self._config = config
+        self._clients: dict[Path | None, Upstream] = {} if upstream_client is None else {None: upstream_client}
         self._span_processor, self._spans = _spans(config)
         self.handoff = HandOff(
             queue=queue,
@@ -59,15 +59,18 @@ class Gateway:
             max_bytes=config.capture.buffer_bytes,
         )
         self._proxy = self._build_proxy(config)
+        self._realtime = self._build_realtime(config)
         self._other = routes.traffic_app(self.readiness)
         self.admin = routes.admin_app(_exposed(self.registry, config), config.gateway.admin_token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send `/v1/*` and `/openai/*` straight to the proxy, everything else through Litestar."""
-        if is_http(scope) and scope["path"].startswith(_PROXIED):
+        if not scope["path"].startswith(_PROXIED):
+            await self._other(scope, receive, send)
+        elif is_http(scope):
             await self._proxy(scope, receive, send)
         else:
-            await self._other(scope, receive, send)
+            await self._realtime(cast("WebSocketScope", scope), receive, send)
 
     def apply(self, config: Config) -> None:
         """Take over a new configuration for the requests to come; those under way keep theirs.
@@ -75,6 +78,7 @@ class Gateway:
         Addresses, the upstream client with its timeouts, buffers and telemetry stay until a restart.
         """
         self._proxy = self._build_proxy(config)
+        self._realtime = self._build_realtime(config)
         self.handoff.reader = _capture(config)
 
     def reload(self, read: Callable[[], Config]) -> None:
@@ -90,14 +94,32 @@ class Gateway:
     async def aclose(self) -> None:
         """Deliver what was captured, then let go of every connection."""
         await self.handoff.aclose()
-        await self._upstream.aclose()
+        for client in self._clients.values():
+            await client.aclose()
         await self._queue.aclose()
         if self._span_processor is not None:
             await asyncio.to_thread(self._span_processor.shutdown)
 
+    def _client(self, ca_file: Path | None) -> Upstream:
+        """Return the client that trusts `ca_file` (None: the system's certificates); kept over reloads."""
+        if ca_file not in self._clients:
+            settings = self._config.gateway
+            self._clients[ca_file] = load(settings.upstream_client, upstream.BUILT_IN)(
+                connect_timeout_s=settings.connect_timeout_s, read_timeout_s=settings.read_timeout_s, ca_file=ca_file
+            )
+        return self._clients[ca_file]
+
+    def _build_realtime(self, config: Config) -> Realtime:
+        first = config.upstreams[0]
+        return Realtime(
+            target=Target.parse(first.base_url, name=first.name, api_key=first.api_key),
+            record=self.handoff.offer,
+            connect_timeout_s=config.gateway.connect_timeout_s,
+        )
+
     def _build_proxy(self, config: Config) -> Proxy:
         settings = config.gateway
-        router = Router(config.upstreams, self._upstream, observer=self._instruments)
+        router = Router(config.upstreams, config.routing, client=self._client, observer=self._instruments)
         return Proxy(
             router=router,
             record=self.handoff.offer,
@@ -109,7 +131,6 @@ class Gateway:
                 first_byte_s=settings.first_byte_timeout_s,
                 total_s=settings.total_timeout_s,
             ),
-            needs_model=router.needs_model,
         )
 
 

@@ -38,11 +38,32 @@ class Gateway(Table, frozen=True):
 
 
 class Upstream(Table, frozen=True):
-    """`[[upstreams]]`: the provider behind the gateway. Without `api_key` the client's own Authorization passes."""
+    """`[[upstreams]]`: a provider behind the gateway. Without `api_key` the client's own Authorization passes.
+
+    `models` are shell patterns; `aliases` maps a model that clients ask for to the one this upstream is sent.
+    """
 
     base_url: str
     name: str = "default"
     api_key: str | None = None
+    ca_file: str | None = None
+    models: tuple[str, ...] = ("*",)
+    aliases: dict[str, str] = msgspec.field(default_factory=dict)
+    weight: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)] = 1.0
+    priority: int = 0
+    max_retries: Annotated[int, msgspec.Meta(ge=0, le=10)] = 0
+
+
+class Routing(Table, frozen=True):
+    """`[routing]`: when a failed request is sent again, and when a failing upstream is left out. Times in seconds."""
+
+    retry_on: tuple[Annotated[int, msgspec.Meta(ge=400, le=599)], ...] = (408, 409, 429, 500, 502, 503, 504)
+    backoff_base_s: Positive = 0.25
+    backoff_max_s: Positive = 8.0
+    max_retry_after_s: Annotated[float, msgspec.Meta(ge=0.0)] = 30.0
+    eject_after: Count = 5
+    eject_s: Positive = 30.0
+    header: bool = False
 
 
 class Capture(Table, frozen=True):
@@ -57,12 +78,61 @@ class Capture(Table, frozen=True):
     retention_days: Positive = 30.0
 
 
+class Keys(Table, frozen=True):
+    """`[keys]`: the gateway's own keys (`gaugeway keys`). The running gateway looks for changes every `refresh_s`."""
+
+    enabled: bool = False
+    refresh_s: Positive = 3.0
+
+
+class AppLimits(Table, frozen=True):
+    """`[limits.apps.NAME]`: what one app may use; what is not given here comes from `[limits]`, `inf` lifts it."""
+
+    requests_per_min: Positive | None = None
+    tokens_per_min: Positive | None = None
+    usd_per_day: Positive | None = None
+    max_concurrency: Count | None = None
+    queue_s: Annotated[float, msgspec.Meta(ge=0.0)] | None = None
+
+
+class Limits(Table, frozen=True):
+    """`[limits]`: what every app may use. Beyond `max_concurrency` requests wait their turn for up to `queue_s`."""
+
+    requests_per_min: Positive | None = None
+    tokens_per_min: Positive | None = None
+    usd_per_day: Positive | None = None
+    max_concurrency: Count | None = None
+    queue_s: Annotated[float, msgspec.Meta(ge=0.0)] = 10.0
+    apps: dict[str, AppLimits] = msgspec.field(default_factory=dict)
+
+
+class Price(Table, frozen=True):
+    """`[prices."PATTERN"]`: USD per million tokens; without `cached`, cached input costs what input costs."""
+
+    input: Annotated[float, msgspec.Meta(ge=0.0)]
+    output: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
+    cached: Annotated[float, msgspec.Meta(ge=0.0)] | None = None
+
+
+class Cache(Table, frozen=True):
+    """`[cache]`: the apps (`"*"`: all) whose answers are kept for `ttl_s` seconds, in up to `max_bytes` of memory."""
+
+    apps: tuple[str, ...] = ()
+    ttl_s: Positive = 300.0
+    max_bytes: Count = 64 * MEBIBYTE
+
+
 class Config(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`gaugeway.toml`, whole."""
 
     gateway: Gateway = Gateway()
     upstreams: tuple[Upstream, ...] = ()
+    routing: Routing = Routing()
     capture: Capture = Capture()
+    keys: Keys = Keys()
+    limits: Limits = Limits()
+    prices: dict[str, Price] = msgspec.field(default_factory=dict)
+    cache: Cache = Cache()
 
 
 def load(path: Path | None, overrides: dict[str, dict[str, Any]] | None = None, upstream: str | None = None) -> Config:
@@ -85,10 +155,7 @@ def load(path: Path | None, overrides: dict[str, dict[str, Any]] | None = None, 
 
 def _problems(config: Config) -> list[str]:
     """Say what a type alone cannot: values that do not go together."""
-    problems = []
-    if len(config.upstreams) != 1:
-        what = "none is given" if not config.upstreams else "routing between several is not available in this version"
-        problems.append(f"upstreams: exactly one upstream is needed (--upstream URL or [[upstreams]]); {what}")
+    problems = _routing_problems(config.upstreams)
     for index, upstream in enumerate(config.upstreams):
         try:
             Target.parse(upstream.base_url)
@@ -106,4 +173,20 @@ def _problems(config: Config) -> list[str]:
         if host not in LOOPBACK and not token:
             key = "gateway.admin_token" if where.startswith("gateway") else "monitors.token"
             problems.append(f"{where}: binding to {host} needs a token ({key})")
+    return problems
+
+
+def _routing_problems(upstreams: tuple[Upstream, ...]) -> list[str]:
+    if not upstreams:
+        return ["upstreams: at least one upstream is needed (--upstream URL or [[upstreams]]); none is given"]
+    problems = []
+    names: set[str] = set()
+    for index, upstream in enumerate(upstreams):
+        if upstream.name in names:
+            problems.append(f"upstreams[{index}].name: {upstream.name!r} is taken; every upstream needs its own name")
+        names.add(upstream.name)
+        if upstream.ca_file is not None and not Path(upstream.ca_file).is_file():
+            problems.append(f"upstreams[{index}].ca_file: there is no file {upstream.ca_file!r}")
+    if not any(upstream.weight for upstream in upstreams):
+        problems.append("upstreams: the weight of at least one must be above 0")
     return problems

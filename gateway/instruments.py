@@ -59,7 +59,7 @@ class Instruments:
         )
         self._upstream_state = Gauge(
             "gaugeway_upstream_state",
-            "1 healthy, 0.5 being probed, 0 set aside.",
+            "1 healthy, 0.5 being probed, 0 left out.",
             ("upstream",),
             multiprocess_mode="livemin",
             registry=registry,
@@ -121,9 +121,13 @@ class Instruments:
         """Count a failed attempt to put samples into the queue."""
         self._hand_off_errors.inc()
 
-    def upstream_state(self, upstream: str, state: float) -> None:
-        """Show whether an upstream is used: 1 healthy, 0.5 being probed, 0 set aside."""
-        self._upstream_state.labels(upstream).set(state)
+    def state(self, upstream: str, value: float) -> None:
+        """Show whether an upstream is used: 1 healthy, 0.5 being probed, 0 left out."""
+        self._upstream_state.labels(upstream).set(value)
+
+    def error(self, upstream: str, kind: str) -> None:
+        """Count an attempt that failed and that the client did not see, since another was made in its place."""
+        self._upstream_errors.labels(upstream, kind).inc()
 
     def reloaded(self, result: str) -> None:
         """Count a reload of the configuration: applied or refused."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from asyncio import CancelledError
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,7 +20,7 @@ from gateway.errors import Rejection, body_of, too_large
 from gateway.exchange import GENERATION_ROUTES, Recording, Trace, route_of
 from gateway.headers import Seen, for_client, inspect
 from gateway.upstream import UpstreamError, UpstreamResponse
-from gateway.upstreams import Outgoing, Router
+from gateway.upstreams import Outgoing, RoutedError, Router
 
 if TYPE_CHECKING:
     from litestar.types import HTTPScope, Receive, Send
@@ -50,6 +51,7 @@ class _Model(msgspec.Struct):
     model: str | None = None
 
 
+_log = logging.getLogger("gaugeway")
 _read_model = msgspec.json.Decoder(_Model).decode
 
 
@@ -66,18 +68,16 @@ class Proxy:
         record: Callable[[Recording], None],
         tracing: Tracing,
         limits: Limits,
-        needs_model: bool = False,
     ) -> None:
         self._router = router
         self._record = record
         self._tracing = tracing
         self._limits = limits
-        self._needs_model = needs_model
 
     async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         start = time.perf_counter()
-        recording = _begin(scope)
+        recording = begin(scope["method"], scope["path"], scope["headers"])
         try:
             await self._exchange(scope, receive, send, recording, start)
         except ClientDisconnected:
@@ -97,6 +97,13 @@ class Proxy:
         except CancelledError:
             recording.ending = "client_cancelled"
             raise
+        except Exception as error:  # noqa: BLE001 - a mistake of ours must neither look like an answer nor go uncounted
+            _log.exception("request %s failed in the gateway", recording.id)
+            recording.error_kind = "internal"
+            recording.ending = "upstream_truncated" if recording.status else "upstream_error"
+            if not recording.status:
+                recording.status = 500
+                await _answer(send, _internal(error), recording.id)
         finally:
             recording.duration_s = time.perf_counter() - start
             self._record(recording)
@@ -146,7 +153,7 @@ class Proxy:
             body=body,
             content_length=length,
             traceparent=traceparent,
-            model=_model(body) if self._needs_model and isinstance(body, bytes) else None,
+            model=_model(body) if self._router.reads_model and isinstance(body, bytes) else None,
             session=said.session if said else None,
             canary=seen.upstream,
         )
@@ -161,7 +168,8 @@ class Proxy:
     async def _send(self, outgoing: Outgoing, recording: Recording) -> UpstreamResponse:
         try:
             routed = await self._router.send(outgoing)
-        except UpstreamError as error:
+        except RoutedError as error:
+            recording.upstream = error.upstream
             recording.error_kind = error.kind
             if error.kind in ("timeout", "connect_timeout"):
                 recording.ending = "timeout"
@@ -209,16 +217,17 @@ class Proxy:
         return True
 
 
-def _begin(scope: HTTPScope) -> Recording:
+def begin(method: str, path: str, headers: Iterable[tuple[bytes, bytes]], route: str | None = None) -> Recording:
+    """Start the record of a request that arrives now."""
     now = time.time()
     return Recording(
         # The id starts with the time (milliseconds) so that rows keyed by it are written in order.
         id=f"{int(now * 1000):012x}{os.urandom(10).hex()}",
         started_at=now,
-        method=scope["method"],
-        path=scope["path"],
-        route=route_of(scope["path"]),
-        request_headers=list(scope["headers"]),
+        method=method,
+        path=path,
+        route=route or route_of(path),
+        request_headers=list(headers),
     )
 
 
@@ -252,6 +261,10 @@ def _late(slow: TookTooLong) -> Rejection:
     return Rejection(
         504, "upstream_timeout", f"Gaugeway: the upstream {what} in time (gateway.{slow.limit}_timeout_s)."
     )
+
+
+def _internal(error: Exception) -> Rejection:
+    return Rejection(500, "internal_error", f"Gaugeway: the request could not be passed on ({type(error).__name__}).")
 
 
 async def _answer(send: Send, rejection: Rejection, exchange_id: str) -> None:

@@ -18,6 +18,7 @@ import uvicorn
 _log = logging.getLogger("gaugeway")
 KEEP_ALIVE_S = 120
 BACKLOG = 2048
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,9 @@ def _config(listener: Listener, drain_s: float) -> uvicorn.Config:
         port=listener.port,
         loop="none",
         http="httptools",
-        ws="none",
+        ws="websockets-sansio",
+        ws_max_size=MAX_MESSAGE_BYTES,
+        ws_ping_interval=None,
         lifespan="off",
         interface="asgi3",
         access_log=False,

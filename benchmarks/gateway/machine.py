@@ -100,7 +100,9 @@ def pin(core: int) -> None:
 
 def describe() -> dict[str, object]:
     """The machine: CPU model, cores, memory, kernel, Python."""
-    cpu = [line.split(":", 1)[1].strip() for line in (PROC / "cpuinfo").read_text().splitlines() if "model name" in line]
+    cpu = [
+        line.split(":", 1)[1].strip() for line in (PROC / "cpuinfo").read_text().splitlines() if "model name" in line
+    ]
     memory = (PROC / "meminfo").read_text().split("\n", 1)[0].split()[1]
     return {
         "cpu": cpu[0] if cpu else platform.machine(),

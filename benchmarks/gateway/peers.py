@@ -1,7 +1,7 @@
 """The contenders: how each is installed, configured, started in front of one upstream, and stopped.
 
-    python benchmarks/gateway/peers.py install [NAME ...]   # into .peers/, one at a time, at low priority
-    python benchmarks/gateway/peers.py list                 # what is there, and what is not, and why
+python benchmarks/gateway/peers.py install [NAME ...]   # into .peers/, one at a time, at low priority
+python benchmarks/gateway/peers.py list                 # what is there, and what is not, and why
 """
 
 from __future__ import annotations
@@ -138,10 +138,12 @@ def _mlflow(start: Start) -> list[str]:
 
 
 _TENSORZERO = """
-import signal, sys, tensorzero.tensorzero as rust
+import pathlib, signal, sys, tensorzero.tensorzero as rust
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 gateway = rust._start_http_gateway(
     config_file=sys.argv[1], clickhouse_url=None, postgres_url=None, valkey_url=None, async_setup=False)
+pathlib.Path("port.new").write_text(gateway.base_url.split(":")[2].split("/")[0])
+pathlib.Path("port.new").rename("port")  # it takes a free port, whatever its configuration says
 while True: signal.pause()
 """
 
@@ -268,8 +270,11 @@ class Running:
         last = "no answer"
         while time.monotonic() < deadline:
             assert self._process is not None
+            assert self._home is not None
             if self._process.poll() is not None:
                 raise Missing(f"ended with code {self._process.returncode}: {self._tail()}")
+            if (taken := self._home / "port").is_file():
+                self.port = int(taken.read_text())
             try:
                 status, body = self._ask()
             except (OSError, http.client.HTTPException) as error:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import select
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httptools
 
 from gateway.exchange import Headers
-from gateway.upstream import UpstreamError, UpstreamRequest
+from gateway.upstream import UpstreamError, UpstreamErrorKind, UpstreamRequest
 
 MAX_HEAD_BYTES = 256 * 1024
 HIGH_WATER_BYTES = 256 * 1024
 _ONE_WRITE_BYTES = 64 * 1024
-_EARLIEST_FINAL = 200
+_CONTENT_LENGTH = b"content-length"
+_TRANSFER_ENCODING = b"transfer-encoding"
+_LOWEST_STATUS, _FIRST_FINAL, _FIRST_REFUSAL, _HIGHEST_STATUS = 100, 200, 300, 599
 
 
 class StaleError(Exception):
@@ -25,6 +28,7 @@ class Connection(asyncio.Protocol):
     """Carries one exchange at a time. `released` is called when it could carry another, `lost` when it is gone.
 
     Trailers and interim (1xx) responses are dropped; a response that breaks the rules of HTTP/1.1 ends the connection.
+    Whatever arrives that nobody asked for ends it too: it could be taken for the answer to the next request.
     """
 
     def __init__(self, released: Callable[[Connection], None], lost: Callable[[Connection], None]) -> None:
@@ -36,12 +40,17 @@ class Connection(asyncio.Protocol):
         self._response: NativeResponse | None = None
         self._head: asyncio.Future[NativeResponse] | None = None
         self._writable: asyncio.Future[None] | None = None
+        self._unwanted: asyncio.Future[None] | None = None
+        self._poll: select.poll | None = None
         self._headers: Headers = []
         self._head_bytes = 0
+        self._barren_bytes = 0
+        self._touched = False
         self._in_body = False
         self._interim = False
         self._keep_alive = False
         self._until_eof = False
+        self._eof = False
         self._bodiless = False
         self._request_sent = True
         self.opened_at = self._loop.time()
@@ -52,24 +61,33 @@ class Connection(asyncio.Protocol):
         """Whether it is open and carries nothing."""
         return self._transport is not None and not self._transport.is_closing() and self._response is None
 
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing waits to be read: an end or a stray response may have come that the loop has not seen yet."""
+        return self._poll is None or not self._poll.poll(0)
+
     async def exchange(self, request: UpstreamRequest, timeout_s: float, idle_timeout_s: float) -> NativeResponse:
         """Send a request and wait for the response's head.
 
         `timeout_s` bounds the wait for the head, `idle_timeout_s` each wait for more of the body. Raises UpstreamError,
         and StaleError when the other side closed without a word. Whatever ends this early closes the connection.
         """
-        self._headers, self._head_bytes, self._in_body = [], 0, False
+        if not self.usable:
+            raise StaleError
+        self._headers, self._head_bytes, self._barren_bytes = [], 0, 0
+        self._touched = self._in_body = self._interim = self._keep_alive = self._until_eof = False
         self._bodiless = request.method == "HEAD"
         self._response = NativeResponse(self, idle_timeout_s)
         head = self._head = self._loop.create_future()
         try:
-            await self._write(request, head, idle_timeout_s)
+            await self._write(request, idle_timeout_s)
             timer = self._loop.call_later(timeout_s, self._head_is_late)
             try:
                 response: NativeResponse = await head
             finally:
                 timer.cancel()
         except BaseException:
+            self._response = None
             self.abort()
             if head.done() and not head.cancelled():
                 head.exception()  # seen: when both sides fail at once, the one raised here is the one told
@@ -88,82 +106,120 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    async def _write(self, request: UpstreamRequest, head: asyncio.Future[NativeResponse], timeout_s: float) -> None:
+    async def _write(self, request: UpstreamRequest, timeout_s: float) -> None:
+        body = request.body
+        framing = dict(request.headers)  # names are in lower case
+        chunked = _TRANSFER_ENCODING in framing
+        length = None if chunked else int(framing.get(_CONTENT_LENGTH, 0))
         lines = [b"%b %b HTTP/1.1\r\n" % (request.method.encode("ascii"), request.target)]
         lines += [b"%b: %b\r\n" % header for header in request.headers]
         lines.append(b"\r\n")
-        if isinstance(request.body, bytes):
-            if len(request.body) <= _ONE_WRITE_BYTES:
-                lines.append(request.body)
-                self._transport.write(b"".join(lines))
-            else:
-                self._transport.write(b"".join(lines))
-                self._transport.write(request.body)
+        if not isinstance(body, bytes):
+            self._transport.write(b"".join(lines))
+            await self._write_stream(body, length, timeout_s)
             return
-        self._transport.write(b"".join(lines))
-        self._request_sent = False
-        chunked = any(name == b"transfer-encoding" for name, _ in request.headers)
-        async for chunk in request.body:
-            if head.done():  # the upstream has answered already, or is gone: it does not want the rest
-                return
-            self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if chunked else chunk)
-            if self._writable is not None:
-                either: set[asyncio.Future[Any]] = {self._writable, head}
-                done, _ = await asyncio.wait(either, timeout=timeout_s, return_when="FIRST_COMPLETED")
-                if not done:
-                    raise UpstreamError("timeout", "the upstream did not take the request's body in time")
         if chunked:
-            self._transport.write(b"0\r\n\r\n")
-        self._request_sent = True
+            body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if body else b"0\r\n\r\n"
+        elif len(body) != length:
+            raise _misframed()
+        if len(body) <= _ONE_WRITE_BYTES:
+            lines.append(body)
+            self._transport.write(b"".join(lines))
+        else:
+            self._transport.write(b"".join(lines))
+            self._transport.write(body)
+
+    async def _write_stream(self, body: AsyncIterator[bytes], length: int | None, timeout_s: float) -> None:
+        """Send a body as it comes, as fast as the other side takes it; `length` None for chunks.
+
+        Stops when the upstream refuses or is gone; one that begins to answer with success still gets the rest.
+        """
+        self._request_sent = False
+        unwanted = self._unwanted = self._loop.create_future()
+        sent = 0
+        try:
+            while (chunk := await _next(body, unwanted)) is not None:
+                if not chunk:
+                    continue  # as a chunk it would end the body
+                sent += len(chunk)
+                if length is not None and sent > length:
+                    raise _misframed()
+                self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if length is None else chunk)
+                if self._writable is not None:
+                    done, _ = await asyncio.wait(
+                        (self._writable, unwanted), timeout=timeout_s, return_when="FIRST_COMPLETED"
+                    )
+                    if not done:
+                        raise UpstreamError("timeout", "the upstream did not take the request's body in time")
+            if unwanted.done():
+                return
+            if length is None:
+                self._transport.write(b"0\r\n\r\n")
+            elif sent != length:
+                raise _misframed()
+            self._request_sent = True
+        finally:
+            self._unwanted = None
+
+    def _stop_sending(self) -> None:
+        if self._unwanted is not None and not self._unwanted.done():
+            self._unwanted.set_result(None)
 
     def _head_is_late(self) -> None:
-        self._fail(UpstreamError("timeout", "the upstream did not answer in time"))
-
-    def _fail(self, error: Exception) -> None:
-        """End the exchange under way with `error`."""
         if self._head is not None and not self._head.done():
-            self._head.set_exception(error)
-        elif self._response is not None and isinstance(error, UpstreamError):
-            self._response.fail(error)
+            self._fail("the upstream did not answer in time", "timeout")
+
+    def _fail(self, detail: str, kind: UpstreamErrorKind = "protocol") -> None:
+        """End the exchange under way with an error, and the connection."""
+        response, self._response = self._response, None
+        if response is not None:
+            error = UpstreamError(kind, detail)
+            if self._head is not None and not self._head.done():
+                self._head.set_exception(error)
+            else:
+                response.fail(error)
+        self._stop_sending()
         self.abort()
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
+        if (raw := transport.get_extra_info("socket")) is not None:
+            self._poll = select.poll()
+            self._poll.register(raw.fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
-        if self._response is None:  # nobody asked: what comes now could be taken for the answer to the next request
+        if self._response is None:
             self.abort()
             return
+        self._touched = True
+        self._barren_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._keep_alive = False
-            if self._response is not None:
-                self._fail(UpstreamError("protocol", f"the upstream broke HTTP/1.1 ({type(error).__name__})"))
-            else:
-                self.abort()
+            self._fail(f"the upstream broke HTTP/1.1 ({type(error).__name__})")
         except httptools.HttpParserUpgrade:
-            self._fail(UpstreamError("protocol", "the upstream switched protocols unasked"))
+            self._fail("the upstream switched protocols unasked")
+        if self._barren_bytes > MAX_HEAD_BYTES:  # an endless header, trailer or chunk extension
+            self._fail(f"the upstream's headers are larger than {MAX_HEAD_BYTES} bytes")
 
     def eof_received(self) -> None:
-        self._transport.close()
+        self._eof = True
+        self.abort()  # there will be no answer to what is still unsent
 
     def connection_lost(self, error: Exception | None) -> None:
-        response = self._response
+        response, self._response = self._response, None
         if response is not None:
             if self._head is not None and not self._head.done():
-                untouched = not self._head_bytes
-                lost = StaleError() if untouched else UpstreamError("protocol", "the upstream closed in the middle")
-                self._head.set_exception(lost)
-            elif self._in_body and self._until_eof and error is None:
+                cut = UpstreamError("protocol", "the upstream closed in the middle of its response's head")
+                self._head.set_exception(cut if self._touched else StaleError())
+            elif self._in_body and self._until_eof and self._eof and error is None:
                 response.complete()
             else:
                 response.fail(UpstreamError("protocol", "the upstream closed in the middle of its response"))
-        if self._writable is not None:
-            self.resume_writing()
-        self._response = None
+        self._stop_sending()
+        self.resume_writing()
         self._lost(self)
 
     def pause_writing(self) -> None:
@@ -177,7 +233,6 @@ class Connection(asyncio.Protocol):
     # httptools
 
     def on_message_begin(self) -> None:
-        self._head_bytes += 1
         if self._response is None:  # a second response that nobody asked for
             self._keep_alive = False
 
@@ -186,53 +241,76 @@ class Connection(asyncio.Protocol):
             return  # a trailer
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > MAX_HEAD_BYTES:
-            self._fail(UpstreamError("protocol", f"the upstream's headers are larger than {MAX_HEAD_BYTES} bytes"))
+            self._fail(f"the upstream's headers are larger than {MAX_HEAD_BYTES} bytes")
+            return
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
-        self._interim = status < _EARLIEST_FINAL
         response, head = self._response, self._head
+        if response is None or head is None or head.done():
+            return
+        status = self._parser.get_status_code()
+        if not _LOWEST_STATUS <= status <= _HIGHEST_STATUS:
+            self._fail("the upstream answered with a status that does not exist")
+            return
+        self._interim = status < _FIRST_FINAL
         if self._interim:
             self._headers = []
             return
-        if response is None or head is None or head.done():
-            return
+        sized = chunked = False
+        for name, value in self._headers:
+            if len(name) == len(_CONTENT_LENGTH) and name.lower() == _CONTENT_LENGTH:
+                sized = True
+            elif len(name) == len(_TRANSFER_ENCODING) and name.lower() == _TRANSFER_ENCODING:
+                if chunked or value.strip().lower() != b"chunked":
+                    self._fail("the upstream's transfer encoding is not known")
+                    return
+                chunked = True
         self._in_body = True
+        self._barren_bytes = 0
         self._keep_alive = self._parser.should_keep_alive()
-        names = {name.lower() for name, _ in self._headers}
-        self._until_eof = not names & {b"content-length", b"transfer-encoding"}
+        self._until_eof = not (sized or chunked)
         response.status = status
         response.headers = self._headers
         head.set_result(response)
+        if status >= _FIRST_REFUSAL:
+            self._stop_sending()
         if self._bodiless:
-            # The parser cannot know that no body follows; so the connection ends here too.
-            self._keep_alive = False
             self._finish(response)
 
     def on_body(self, data: bytes) -> None:
-        if self._response is not None and self._response.feed(data) and not self._transport.is_closing():
+        response = self._response
+        if response is None or not self._in_body:
+            self._keep_alive = False
+            return
+        self._barren_bytes = 0
+        if response.feed(data) and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def on_message_complete(self) -> None:
-        if self._interim or self._response is None:
-            return
-        self._finish(self._response)
+        if self._in_body and self._response is not None:
+            self._finish(self._response)
 
     def _finish(self, response: NativeResponse) -> None:
         self._response = None
         response.complete()
-        if not (self._keep_alive and self._request_sent) or self._transport.is_closing():
-            self._transport.close()
+        unsent = not self._request_sent or self._transport.get_write_buffer_size() > 0
+        if unsent or not self._keep_alive or self._transport.is_closing():
+            self._stop_sending()
+            self.abort()
             return
         # Called from inside the parser: bytes behind this message would follow at once, so the release waits for them.
         self._loop.call_soon(self._release)
 
     def _release(self) -> None:
-        if self.usable and self._keep_alive:
-            self.idle_since = self._loop.time()
-            self._transport.resume_reading()
-            self._released(self)
+        if not self._keep_alive or not self.usable:
+            self.abort()
+            return
+        if self._bodiless:  # the parser waits for the body that a HEAD does not have
+            self._parser = httptools.HttpResponseParser(self)
+        self.idle_since = self._loop.time()
+        self._transport.resume_reading()
+        self._released(self)
 
 
 class NativeResponse:
@@ -279,8 +357,10 @@ class NativeResponse:
 
     def complete(self) -> None:
         """The body is whole."""
-        self._ended = True
-        self._wake()
+        if self._error is None:
+            self._ended = True
+            self._paused = False  # the connection is not ours any more: emptying the buffer must not resume it
+            self._wake()
 
     def fail(self, error: UpstreamError) -> None:
         """The rest of the body will not come; what has come is still delivered."""
@@ -299,9 +379,29 @@ class NativeResponse:
             timer.cancel()
 
     def _is_late(self) -> None:
+        if self._waiter is None or self._waiter.done():
+            return  # in time after all
         self.fail(UpstreamError("timeout", "the upstream paused for too long in the middle of its response"))
         self._connection.abort()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+async def _next(body: AsyncIterator[bytes], unwanted: asyncio.Future[None]) -> bytes | None:
+    """Return the body's next bytes; None at its end, or as soon as it is unwanted."""
+    if unwanted.done():
+        return None
+    chunk = asyncio.ensure_future(anext(body, None))
+    try:
+        await asyncio.wait((chunk, unwanted), return_when="FIRST_COMPLETED")
+    finally:
+        if not chunk.done():
+            chunk.cancel()
+            await asyncio.wait((chunk,))  # a generator that still runs could not be closed
+    return None if unwanted.done() or chunk.cancelled() else chunk.result()
+
+
+def _misframed() -> UpstreamError:
+    return UpstreamError("protocol", "the request's body does not have the length that its headers announce")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import cast
 
 import httpx
@@ -31,6 +33,7 @@ class HttpxUpstream:
     """Any `httpx.AsyncBaseTransport` as an upstream; by default HTTP/1.1 with a pool of up to 2,000 connections.
 
     Times in seconds: `connect_timeout_s` to open a connection, `read_timeout_s` between two reads.
+    `ca_file` replaces the system's certificates.
     """
 
     def __init__(
@@ -38,12 +41,14 @@ class HttpxUpstream:
         *,
         connect_timeout_s: float = 5.0,
         read_timeout_s: float = 600.0,
+        ca_file: Path | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         limits = httpx.Limits(
             max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS, keepalive_expiry=KEEPALIVE_S
         )
-        self._transport = transport or httpx.AsyncHTTPTransport(limits=limits, trust_env=False)
+        tls = ssl.create_default_context(cafile=ca_file)
+        self._transport = transport or httpx.AsyncHTTPTransport(verify=tls, limits=limits, trust_env=False)
         timeout = httpx.Timeout(read_timeout_s, connect=connect_timeout_s, pool=connect_timeout_s)
         self._timeout = timeout.as_dict()
 

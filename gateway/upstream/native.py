@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections import defaultdict
 from pathlib import Path
@@ -70,7 +69,8 @@ class NativeUpstream:
         now = asyncio.get_running_loop().time()
         while idle:
             connection = idle.pop()
-            if connection.usable and now - connection.idle_since < IDLE_S and now - connection.opened_at < MAX_AGE_S:
+            young = now - connection.idle_since < IDLE_S and now - connection.opened_at < MAX_AGE_S
+            if young and connection.usable and connection.quiet:
                 return connection
             connection.abort()
         return None
@@ -78,8 +78,8 @@ class NativeUpstream:
     async def _connect(self, origin: Origin) -> Connection:
         scheme, host, port = origin
         loop = asyncio.get_running_loop()
-        tls = self._tls_context() if scheme == "https" else None
         try:
+            tls = self._tls_context() if scheme == "https" else None
             async with asyncio.timeout(self._connect_timeout_s):
                 transport, connection = await loop.create_connection(
                     lambda: Connection(self._released, self._lost), host, port, ssl=tls
@@ -90,9 +90,11 @@ class NativeUpstream:
             raise UpstreamError("connect", "the upstream's certificate is not trusted") from error
         except (OSError, UnicodeError) as error:
             raise UpstreamError("connect", "the upstream cannot be reached") from error
-        if (raw := transport.get_extra_info("socket")) is not None:
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._open[connection] = origin
+        if self._closed:
+            transport.abort()
+            raise UpstreamError("connect", "the upstream client was closed")
+        if connection.usable:
+            self._open[connection] = origin
         return connection
 
     def _tls_context(self) -> ssl.SSLContext:

@@ -1,0 +1,102 @@
+"""Taking failing upstreams out of the choice for a while, and letting them prove themselves: rules only, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+HEALTHY: Final = 1.0
+HALF_OPEN: Final = 0.5
+EJECTED: Final = 0.0
+
+MAX_EJECT_S = 300.0
+_MAX_DOUBLINGS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One request on its way to an upstream. `era` tells which state of the upstream it started in."""
+
+    upstream: str
+    era: int
+    probe: bool
+
+
+@dataclass(slots=True)
+class _Health:
+    failures: int = 0
+    ejections: int = 0
+    until: float | None = None  # None: not ejected
+    probing: bool = False
+    era: int = 0
+
+
+class Ejection:
+    """The health of the upstreams, by name. Times are seconds of a monotonic clock, given with each call.
+
+    `after` failures in a row eject an upstream for `for_s`. Then one request at a time probes it: a success brings it
+    back, a failure ejects it for twice as long as before, up to 5 minutes. An upstream is only ejected while another
+    healthy one serves the same model. All begin healthy; `changed` is told each new state.
+    """
+
+    def __init__(
+        self, upstreams: Iterable[str], *, after: int, for_s: float, changed: Callable[[str, float], None]
+    ) -> None:
+        self._after = after
+        self._for_s = for_s
+        self._changed = changed
+        self._health = {name: _Health() for name in upstreams}
+
+    def state(self, upstream: str, now: float) -> float:
+        """Return HEALTHY, HALF_OPEN or EJECTED."""
+        until = self._health[upstream].until
+        return HEALTHY if until is None else HALF_OPEN if now >= until else EJECTED
+
+    def takes(self, upstream: str, now: float) -> bool:
+        """Whether a request may go there: it is healthy, or half-open with nobody probing it."""
+        health = self._health[upstream]
+        return health.until is None or (now >= health.until and not health.probing)
+
+    def begin(self, upstream: str, now: float) -> Attempt:
+        """A request goes there now; each is followed by `end`. It may also go to one that is ejected, if need be."""
+        health = self._health[upstream]
+        probe = health.until is not None and now >= health.until and not health.probing
+        if probe:
+            health.probing = True
+            self._changed(upstream, HALF_OPEN)
+        return Attempt(upstream, health.era, probe)
+
+    def end(self, attempt: Attempt, *, success: bool | None, peers: Iterable[str], now: float) -> None:
+        """Say how it went; None: it was given up, which says nothing about the upstream.
+
+        `peers` are the upstreams for the same model. What started before the latest change of state counts no more.
+        """
+        health = self._health[attempt.upstream]
+        if attempt.era != health.era:
+            return
+        if attempt.probe:
+            health.probing = False
+        if success:
+            health.failures = 0
+            if health.until is not None:
+                health.until, health.ejections, health.probing = None, 0, False
+                health.era += 1
+                self._changed(attempt.upstream, HEALTHY)
+        elif success is not None:
+            health.failures += 1
+            if attempt.probe or (
+                health.until is None
+                and health.failures >= self._after
+                and any(self._health[peer].until is None for peer in peers if peer != attempt.upstream)
+            ):
+                self._eject(attempt.upstream, now)
+
+    def _eject(self, upstream: str, now: float) -> None:
+        health = self._health[upstream]
+        length_s = self._for_s * 2.0 ** min(health.ejections, _MAX_DOUBLINGS)
+        health.until = now + min(length_s, max(MAX_EJECT_S, self._for_s))
+        health.ejections += 1
+        health.probing = False
+        health.era += 1
+        self._changed(upstream, EJECTED)

@@ -1,0 +1,148 @@
+"""Realtime WebSockets, passed through message by message in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+
+from gateway.exchange import Recording
+from gateway.headers import OURS, connection_tokens
+from gateway.proxy import begin
+from gateway.target import Target
+from monitors.tasks import spawn
+
+if TYPE_CHECKING:
+    from litestar.types import Receive, Send, WebSocketScope
+
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+_HANDSHAKE = frozenset({b"host", b"connection", b"upgrade", b"content-length", b"transfer-encoding"})
+_NORMAL, _NO_STATUS, _ABNORMAL = 1000, 1005, 1006
+_NOT_TO_BE_SENT = frozenset({_NO_STATUS, _ABNORMAL})
+
+
+class Realtime:
+    """An ASGI callable for WebSockets under `/v1/*` and `/openai/*`.
+
+    The upstream is asked first: what it refuses, the client sees refused, with its status. Messages are counted as one
+    request of route `realtime`; their content is not captured.
+    """
+
+    def __init__(self, *, target: Target, record: Callable[[Recording], None], connect_timeout_s: float) -> None:
+        self._target = target
+        self._record = record
+        self._connect_timeout_s = connect_timeout_s
+
+    async def __call__(self, scope: WebSocketScope, receive: Receive, send: Send) -> None:
+        """Serve one WebSocket from its handshake to its end."""
+        start = time.perf_counter()
+        recording = begin("GET", scope["path"], scope["headers"], route="realtime")
+        recording.upstream = self._target.name
+        try:
+            await receive()  # websocket.connect
+            await self._pass(scope, receive, send, recording)
+        finally:
+            recording.duration_s = time.perf_counter() - start
+            self._record(recording)
+
+    async def _pass(self, scope: WebSocketScope, receive: Receive, send: Send, recording: Recording) -> None:
+        try:
+            upstream = await self._open(scope)
+        except InvalidStatus as refusal:
+            recording.status, recording.ending = refusal.response.status_code, "upstream_error"
+            headers = [(b"content-type", refusal.response.headers.get("content-type", "text/plain").encode())]
+            body = refusal.response.body or b""
+            await _refuse(scope, send, recording.status, headers, bytes(body))
+            return
+        except (OSError, TimeoutError, InvalidHandshake, ValueError):
+            recording.status, recording.ending, recording.error_kind = 502, "upstream_error", "connect"
+            await _refuse(scope, send, 502, [], b"")
+            return
+        recording.status = 101
+        async with upstream:
+            headers = [(b"x-gaugeway-exchange-id", recording.id.encode())]
+            await send({"type": "websocket.accept", "subprotocol": upstream.subprotocol, "headers": headers})
+            downward = spawn(_downward(upstream, send), name="realtime, to the client")
+            upward = spawn(_upward(receive, upstream), name="realtime, to the upstream")
+            await asyncio.wait({downward, upward}, return_when=asyncio.FIRST_COMPLETED)
+            if not upward.done():
+                await _close(upstream, send)
+            for task in (downward, upward):
+                task.cancel()
+            await asyncio.wait({downward, upward})
+
+    async def _open(self, scope: WebSocketScope) -> ClientConnection:
+        target = self._target
+        path = target.join(scope.get("raw_path") or scope["path"].encode(), scope["query_string"]).decode("latin-1")
+        scheme = "wss" if target.scheme == "https" else "ws"
+        dropped = _HANDSHAKE | connection_tokens(scope["headers"])
+        headers = [
+            (name.decode("latin-1"), value.decode("latin-1"))
+            for name, value in scope["headers"]
+            if name not in dropped and not name.startswith((OURS, b"sec-websocket-"))
+        ]
+        if target.authorization is not None:
+            headers = [(name, value) for name, value in headers if name != "authorization"]
+            headers.append(("authorization", target.authorization.decode()))
+        subprotocols: Any = scope["subprotocols"] or None
+        return await connect(
+            f"{scheme}://{target.host_header.decode()}{path}",
+            additional_headers=headers,
+            subprotocols=subprotocols,
+            user_agent_header=None,
+            open_timeout=self._connect_timeout_s,
+            ping_interval=None,
+            max_size=MAX_MESSAGE_BYTES,
+            proxy=None,
+        )
+
+
+async def _downward(upstream: ClientConnection, send: Send) -> None:
+    """Pass the upstream's messages on until either side has gone."""
+    with contextlib.suppress(ConnectionClosed, OSError):
+        async for message in upstream:
+            passed: Any = {"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message}
+            await send(passed)
+
+
+async def _upward(receive: Receive, upstream: ClientConnection) -> None:
+    """Pass the client's messages on until it leaves."""
+    while True:
+        message: Any = await receive()
+        if message["type"] == "websocket.disconnect":
+            code = int(message.get("code") or _NO_STATUS)
+            await upstream.close(code if code not in _NOT_TO_BE_SENT else _NORMAL, message.get("reason") or "")
+            return
+        content = message.get("text")
+        with contextlib.suppress(ConnectionClosed):
+            await upstream.send(content if content is not None else message["bytes"])
+
+
+async def _close(upstream: ClientConnection, send: Send) -> None:
+    """Tell the client how the upstream left."""
+    code = upstream.close_code or _NO_STATUS
+    message: Any = {
+        "type": "websocket.close",
+        "code": code if code not in _NOT_TO_BE_SENT else _NORMAL,
+        "reason": upstream.close_reason or "",
+    }
+    with contextlib.suppress(OSError):
+        await send(message)
+
+
+async def _refuse(
+    scope: WebSocketScope, send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes
+) -> None:
+    """Answer the handshake with a status, where the server can; otherwise it is closed before it was accepted."""
+    if "websocket.http.response" in (scope.get("extensions") or {}):
+        start: Any = {"type": "websocket.http.response.start", "status": status, "headers": headers}
+        end: Any = {"type": "websocket.http.response.body", "body": body, "more_body": False}
+        await send(start)
+        await send(end)
+    else:
+        await send({"type": "websocket.close", "code": 1011, "reason": ""})
