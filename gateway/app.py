@@ -156,7 +156,13 @@ async def run(
         Listener(gateway.admin, settings.admin_host, settings.admin_port, shared),
     ]
     try:
-        await serve(listeners, drain_s=settings.drain_s, on_stop=gateway.readiness.drain, supervised=supervised)
+        await serve(
+            listeners,
+            drain_s=settings.drain_s,
+            delay_s=settings.drain_delay_s,
+            on_stop=gateway.readiness.drain,
+            supervised=supervised,
+        )
     finally:
         await gateway.aclose()
 

@@ -34,6 +34,7 @@ class Gateway(Table, frozen=True):
     first_byte_timeout_s: Positive | None = None
     read_timeout_s: Positive = 600.0
     total_timeout_s: Positive | None = None
+    drain_delay_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
     drain_s: Positive = 30.0
 
 

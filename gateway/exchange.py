@@ -30,14 +30,14 @@ _ROUTES = {
 }
 
 
-def route_of(path: str) -> str:
-    """Name the API route of a path: a closed set, fit for a label.
+def route_of(method: str, path: str) -> str:
+    """Name the API route of a request: a closed set, fit for a label. Only a POST generates; a GET lists or reads.
 
-    >>> route_of("/v1/chat/completions")
+    >>> route_of("POST", "/v1/chat/completions")
     'chat_completions'
-    >>> route_of("/openai/deployments/prod/embeddings")
+    >>> route_of("POST", "/openai/deployments/prod/embeddings")
     'embeddings'
-    >>> route_of("/v1/responses/resp_1/cancel")
+    >>> route_of("GET", "/v1/chat/completions")
     'other'
     """
     tail = path.removeprefix("/v1/")
@@ -46,8 +46,8 @@ def route_of(path: str) -> str:
         if tail.startswith("deployments/"):
             tail = tail.split("/", 2)[2] if tail.count("/") > 1 else tail
     tail = tail.rstrip("/")
-    if tail in _ROUTES:
-        return _ROUTES[tail]
+    if (route := _ROUTES.get(tail)) is not None:
+        return route if method == "POST" or route not in GENERATION_ROUTES else "other"
     head = tail.split("/", 1)[0]
     return head if head in {"models", "files", "audio", "images", "batches"} else "other"
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Protocol
 
-from gateway.exchange import GENERATION_ROUTES, Exchange, Recording
+from gateway.exchange import GENERATION_ROUTES, Exchange, Explicit, Recording
 from gateway.instruments import Instruments
 from monitors.queues import Queue
 from monitors.records import Sample
-from monitors.tasks import spawn
+from monitors.tasks import happens_within, spawn
 
 _log = logging.getLogger("gaugeway.handoff")
+_FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0
 
 
 class Reader(Protocol):
@@ -47,8 +48,8 @@ class HandOff:
         batch: int = 100,
         interval_s: float = 0.05,
     ) -> None:
-        self._queue = queue
         self.reader = reader
+        self._queue = queue
         self._instruments = instruments
         self._on_exchange = on_exchange
         self._max_items = max_items
@@ -56,9 +57,11 @@ class HandOff:
         self._batch = batch
         self._interval_s = interval_s
         self._recordings: deque[Recording] = deque()
-        self._dropped: deque[Recording] = deque()
+        self._reading: list[Recording] = []
+        self._overflown: Counter[tuple[str, str, int, str]] = Counter()
         self._samples: deque[tuple[Sample, int]] = deque()
         self._bytes = 0
+        self._retry_at, self._back_off = 0.0, _FIRST_BACK_OFF_S
         self._wake = asyncio.Event()
         self._closing = False
         self._task: asyncio.Task[None] | None = None
@@ -69,13 +72,12 @@ class HandOff:
 
     def offer(self, recording: Recording) -> None:
         """Take a finished recording. Called on the request path: only appends, never blocks, never raises."""
-        held = len(self._recordings) + len(self._samples)
+        if recording.too_large and recording.explicit is not None:
+            # It will not be captured: what was said out of band must not be held beside the limit.
+            recording.explicit = Explicit(app=recording.explicit.app, capture=recording.explicit.capture)
+        held = len(self._recordings) + len(self._reading) + len(self._samples)
         if held >= self._max_items or self._bytes + recording.size > self._max_bytes:
-            # What stays is a shell for the counters; the content is what costs memory.
-            recording.chunks = []
-            recording.request_body = None
-            recording.size = 0
-            self._dropped.append(recording)
+            self._overflown[_app_of(recording), recording.route, recording.status, recording.ending] += 1
         else:
             self._bytes += recording.size
             self._recordings.append(recording)
@@ -91,116 +93,109 @@ class HandOff:
             await asyncio.wait([self._task])
         for sample, _ in self._samples:
             self._instruments.outcome(sample.app, "error")
-        for recording in self._recordings:
-            if recording.route in GENERATION_ROUTES:
-                self._instruments.outcome(_app_of(recording), "error")
-        lost = len(self._samples) + len(self._recordings)
-        if lost:
+        left = [one for one in (*self._reading, *self._recordings) if one.route in GENERATION_ROUTES]
+        for recording in left:
+            self._instruments.outcome(_app_of(recording), "error")
+        if lost := len(self._samples) + len(left):
             _log.error("%d captured exchanges could not be handed to the queue before the end", lost)
 
     async def _run(self) -> None:
-        retry_at, back_off = 0.0, 0.1
-        while True:
-            idle = not (self._recordings or self._dropped)
-            if self._closing and idle and not self._samples:
-                return
-            if idle:
-                self._wake.clear()
-                wait_s = max(retry_at - time.monotonic(), 0.01) if self._samples else None
-                await _wait(self._wake, wait_s)
-                if not self._closing:
-                    await asyncio.sleep(self._interval_s)  # lets a batch gather
-            await self._read_batch()
-            self._instruments.waiting.set(len(self._recordings) + len(self._samples))
-            if self._samples and time.monotonic() >= retry_at:
-                if await self._deliver():
-                    back_off = 0.1
-                else:
-                    retry_at, back_off = time.monotonic() + back_off, min(back_off * 2, 5.0)
+        while not (self._closing and not (self._recordings or self._overflown or self._samples)):
+            try:
+                await self._step()
+            except Exception as error:  # noqa: BLE001 - whatever happens to one batch, the next must still be taken
+                self._give_up_reading()
+                self._instruments.hand_off_failed()
+                _log.error("a batch was not captured: %s: %s", type(error).__name__, error)
+                await asyncio.sleep(self._interval_s)
+
+    async def _step(self) -> None:
+        """Wait for work, read one batch, deliver one batch."""
+        if not (self._recordings or self._overflown):
+            self._wake.clear()
+            waits = max(self._retry_at - time.monotonic(), 0.01) if self._samples else None
+            await happens_within(self._wake, waits)
+            if not self._closing:
+                await asyncio.sleep(self._interval_s)  # lets a batch gather
+        await self._read_batch()
+        self._instruments.waiting.set(len(self._recordings) + len(self._samples))
+        if self._samples and time.monotonic() >= self._retry_at:
+            await self._deliver()
 
     async def _read_batch(self) -> None:
-        recordings = [self._recordings.popleft() for _ in range(min(self._batch, len(self._recordings)))]
-        dropped = [self._dropped.popleft() for _ in range(len(self._dropped))]
-        if recordings or dropped:
-            for recording, sample in await asyncio.to_thread(self._read, recordings, dropped):
-                if sample is None:
-                    self._bytes -= recording.size
-                else:
-                    self._samples.append((sample, recording.size))
+        overflown, self._overflown = self._overflown, Counter()
+        for (app, route, status, ending), count in overflown.items():
+            self._instruments.overflown(app, route, status, ending, count)
+        self._reading = [self._recordings.popleft() for _ in range(min(self._batch, len(self._recordings)))]
+        if not self._reading:
+            return
+        # In a thread: parsing must not hold up the event loop.
+        samples = await asyncio.to_thread(lambda batch: [self._capture(one) for one in batch], self._reading)
+        for recording, sample in zip(self._reading, samples, strict=True):
+            if sample is None:
+                self._bytes -= recording.size
+            else:
+                self._samples.append((sample, recording.size))
+        self._reading = []
 
-    def _read(self, recordings: list[Recording], dropped: list[Recording]) -> list[tuple[Recording, Sample | None]]:
-        """Read a batch, in a thread: parsing must not hold up the event loop."""
-        for recording in dropped:
-            self._count(recording)
+    def _give_up_reading(self) -> None:
+        for recording in self._reading:
+            self._bytes -= recording.size
             if recording.route in GENERATION_ROUTES:
-                self._instruments.outcome(_app_of(recording), "overflow")
-        return [(recording, self._read_one(recording)) for recording in recordings]
-
-    def _read_one(self, recording: Recording) -> Sample | None:
-        start = time.perf_counter()
-        try:
-            return self._capture(recording)
-        except Exception as error:  # noqa: BLE001 - whatever one odd exchange does must not stop the capture of others
-            _log.warning("exchange %s was not captured: %s", recording.id, type(error).__name__)
-            self._count(recording)
-            self._instruments.outcome(_app_of(recording), "error")
-            return None
-        finally:
-            self._instruments.capture_seconds(time.perf_counter() - start)
+                self._instruments.outcome(_app_of(recording), "error")
+        self._reading = []
 
     def _capture(self, recording: Recording) -> Sample | None:
-        """Count the request, and take a sample of it if it is an exchange that was chosen."""
-        if recording.route not in GENERATION_ROUTES:
-            self._count(recording)
-            return None
-        app = _app_of(recording)
-        if recording.too_large or recording.status == 413:  # noqa: PLR2004 - the status of our own refusal
-            self._count(recording)
-            self._instruments.outcome(app, "too_large")
-            return None
-        exchange = self.reader.read(recording)
-        sample = None
-        if recording.explicit is not None and not recording.explicit.capture:
-            outcome = "opted_out"
-        elif (sample := self.reader.sample(exchange)) is None:
-            outcome = "sampled_out"
-        else:
-            outcome = None
-        self._instruments.request(recording, app=exchange.app, model=exchange.model, stream=exchange.stream)
+        """Count a request and, if it is an exchange, its outcome; return the sample it became.
+
+        "captured" is counted later, when the queue has it.
+        """
+        start = time.perf_counter()
+        app, model, stream, outcome, sample = _app_of(recording), "unknown", False, None, None
+        if recording.route in GENERATION_ROUTES:
+            outcome = "error"
+            try:
+                if recording.too_large or (recording.ending == "rejected" and recording.status == 413):  # noqa: PLR2004
+                    outcome = "too_large"
+                else:
+                    exchange = self.reader.read(recording)
+                    app, model, stream = exchange.app, exchange.model, exchange.stream
+                    sample, outcome = self._choose(recording, exchange)
+            except Exception as error:  # noqa: BLE001 - what one odd exchange does must not stop the capture of others
+                _log.warning("exchange %s was not captured: %s", recording.id, type(error).__name__)
+        self._instruments.request(recording, app=app, model=model, stream=stream)
+        if outcome is not None:
+            self._instruments.outcome(app, outcome)
+        self._instruments.capture_seconds(time.perf_counter() - start)
+        return sample
+
+    def _choose(self, recording: Recording, exchange: Exchange) -> tuple[Sample | None, str | None]:
+        """Return the exchange's sample, or its outcome."""
         self._instruments.usage(exchange)
         if self._on_exchange is not None:
             self._on_exchange(exchange)
-        if outcome is not None:
-            self._instruments.outcome(exchange.app, outcome)
-        return sample
+        if recording.explicit is not None and not recording.explicit.capture:
+            return None, "opted_out"
+        sample = self.reader.sample(exchange)
+        return sample, None if sample is not None else "sampled_out"
 
-    async def _deliver(self) -> bool:
-        """Bring up to one batch of samples to the queue; False when the queue failed."""
+    async def _deliver(self) -> None:
+        """Bring up to one batch of samples to the queue; when it fails, wait longer before the next try."""
         batch = [self._samples[index] for index in range(min(self._batch, len(self._samples)))]
         try:
             await self._queue.put([sample for sample, _ in batch])
         except Exception as error:  # noqa: BLE001 - any failure of any queue is met by waiting and trying again
             self._instruments.hand_off_failed()
             _log.warning("the queue did not take %d samples: %s: %s", len(batch), type(error).__name__, error)
-            return False
+            self._retry_at = time.monotonic() + self._back_off
+            self._back_off = min(self._back_off * 2, _MAX_BACK_OFF_S)
+            return
+        self._back_off = _FIRST_BACK_OFF_S
         for _ in batch:
             sample, size = self._samples.popleft()
             self._bytes -= size
             self._instruments.captured(sample)
-        return True
-
-    def _count(self, recording: Recording) -> None:
-        """Count a request whose bodies are not read."""
-        self._instruments.request(recording, app=_app_of(recording), model="unknown", stream=False)
 
 
 def _app_of(recording: Recording) -> str:
     return (recording.explicit.app if recording.explicit else None) or "default"
-
-
-async def _wait(event: asyncio.Event, timeout_s: float | None) -> None:
-    try:
-        async with asyncio.timeout(timeout_s):
-            await event.wait()
-    except TimeoutError:
-        pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from gateway.exchange import Exchange, Recording
+from gateway.exchange import GENERATION_ROUTES, Exchange, Recording
 from monitors.labels import LabelCap
 from monitors.records import Sample
 
@@ -79,7 +79,7 @@ class Instruments:
         """Count one finished request."""
         app, model = self._cap("app", app), self._cap("model", model)
         streamed = "true" if stream else "false"
-        status_class = f"{recording.status // 100}xx" if recording.status else "none"
+        status_class = _status_class(recording.status)
         self._requests.labels(app, recording.route, model, status_class, streamed, recording.ending).inc()
         self._duration.labels(app, model, streamed).observe(recording.duration_s)
         if recording.first_chunk_s is not None and stream:
@@ -104,9 +104,16 @@ class Instruments:
             if count:
                 self._tokens.labels(app, model, kind).inc(count)
 
-    def outcome(self, app: str, outcome: str, count: int = 1) -> None:
-        """Count exchanges that came to their one outcome."""
-        self._exchanges.labels(self._cap("app", app), outcome).inc(count)
+    def outcome(self, app: str, outcome: str) -> None:
+        """Count an exchange that came to its one outcome."""
+        self._exchanges.labels(self._cap("app", app), outcome).inc()
+
+    def overflown(self, app: str, route: str, status: int, ending: str, count: int) -> None:
+        """Count requests that were not looked at because the buffer was full."""
+        app = self._cap("app", app)
+        self._requests.labels(app, route, "unknown", _status_class(status), "false", ending).inc(count)
+        if route in GENERATION_ROUTES:
+            self._exchanges.labels(app, "overflow").inc(count)
 
     def captured(self, sample: Sample) -> None:
         """Count a sample that is safely in the queue."""
@@ -132,3 +139,7 @@ class Instruments:
     def reloaded(self, result: str) -> None:
         """Count a reload of the configuration: applied or refused."""
         self._reloads.labels(result).inc()
+
+
+def _status_class(status: int) -> str:
+    return f"{status // 100}xx" if status else "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
@@ -51,6 +52,8 @@ class _Model(msgspec.Struct):
     model: str | None = None
 
 
+LARGE_BYTES = 256 * 1024
+"""Cutting our key out of a larger body takes so long that other requests would notice: it is done in a thread."""
 _log = logging.getLogger("gaugeway")
 _read_model = msgspec.json.Decoder(_Model).decode
 
@@ -119,7 +122,10 @@ class Proxy:
             raise too_large(limit)
         client = Client(receive, limit)
         body = await client.read() if buffered else client.chunks()
-        outgoing = self._outgoing(scope, seen, body, recording)
+        if isinstance(body, bytes) and len(body) > LARGE_BYTES and splice.mentions_key(body):
+            outgoing = await asyncio.to_thread(self._outgoing, scope, seen, body, recording)
+        else:
+            outgoing = self._outgoing(scope, seen, body, recording)
         guard = Guard(client, first_byte_s=self._limits.first_byte_s, total_s=self._limits.total_s)
         async with guard:
             recording.request_overhead_s = time.perf_counter() - client.body_complete_at(start)
@@ -226,7 +232,7 @@ def begin(method: str, path: str, headers: Iterable[tuple[bytes, bytes]], route:
         started_at=now,
         method=method,
         path=path,
-        route=route or route_of(path),
+        route=route or route_of(method, path),
         request_headers=list(headers),
     )
 

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from monitors.settings import child_environment
-from monitors.tasks import spawn
+from monitors.tasks import happens_within, spawn
 
 _log = logging.getLogger("gaugeway")
 BAD_INPUT = 2
-_STEADY_S = 60.0
+_FIRST_START_S, _STEADY_S = 10.0, 60.0
 _MAX_BACK_OFF_S = 30.0
 _STOP_S = 15.0
 _LOOK_AT_FILE_S = 1.0
@@ -44,30 +44,36 @@ class _Plane:
         back_off = 0.5
         for start in itertools.count():
             started = time.monotonic()
+            code = await self._run_once()
+            lived_s = time.monotonic() - started
+            if self._stopping.is_set() or (start == 0 and code == BAD_INPUT and lived_s < _FIRST_START_S):
+                return code
+            if self._restarting:
+                self._restarting = False
+                continue
+            if lived_s > _STEADY_S:
+                back_off = 0.5
+            _log.error("%s ended with code %d; starting it again in %.1f s", self._module, code, back_off)
+            if await happens_within(self._stopping, back_off):
+                return code
+            back_off = min(back_off * 2, _MAX_BACK_OFF_S)
+        raise AssertionError("counting does not end")
+
+    async def _run_once(self) -> int:
+        """Start it and wait for its end; a start that the system refuses counts as an end with code 1."""
+        try:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", self._module, *self._arguments, "--supervised"),
                 stdin=PIPE,
                 start_new_session=True,
                 env=child_environment(self._environment or {}),
             )
-            if self._stopping.is_set():
-                self.signal(signal.SIGTERM)
-            code = await self._process.wait()
-            if self._stopping.is_set() or (start == 0 and code == BAD_INPUT):
-                return code
-            if self._restarting:
-                self._restarting = False
-                continue
-            if time.monotonic() - started > _STEADY_S:
-                back_off = 0.5
-            _log.error("%s ended with code %d; starting it again in %.1f s", self._module, code, back_off)
-            try:
-                async with asyncio.timeout(back_off):
-                    await self._stopping.wait()
-                return code
-            except TimeoutError:
-                back_off = min(back_off * 2, _MAX_BACK_OFF_S)
-        raise AssertionError("counting does not end")
+        except OSError as error:
+            _log.error("%s could not be started: %s", self._module, error.strerror)
+            return 1
+        if self._stopping.is_set():
+            self.signal(signal.SIGTERM)
+        return await self._process.wait()
 
     def stop(self) -> None:
         """Ask it to end in order."""

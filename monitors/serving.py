@@ -34,6 +34,10 @@ class Listener:
 class _Server(uvicorn.Server):
     """A uvicorn server that leaves the signals to `serve`."""
 
+    def stop(self) -> None:
+        """Stop accepting, finish what is under way."""
+        self.should_exit = True
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -43,11 +47,14 @@ async def serve(
     listeners: Sequence[Listener],
     *,
     drain_s: float,
+    delay_s: float = 0.0,
     on_stop: Callable[[], None] | None = None,
     supervised: bool = False,
 ) -> None:
     """Serve until SIGTERM or SIGINT; then stop accepting, and give requests under way up to `drain_s` seconds.
 
+    The first listener carries the traffic and stops first, `delay_s` after the signal; the others follow it, so that
+    what they show can be read to the end.
     `on_stop` is called as soon as the signal arrives. With `supervised`, the end of standard input is a signal too: it
     means that the supervising process is gone. Raises OSError when an address cannot be bound.
     """
@@ -57,8 +64,7 @@ async def serve(
     def stop() -> None:
         if on_stop is not None:
             on_stop()
-        for server in servers:
-            server.should_exit = True
+        asyncio.get_running_loop().call_later(delay_s, servers[0].stop)
 
     # Long-lived objects leave the collector's sight and collections become rare: otherwise full collections show as
     # pauses of tens of milliseconds in the traffic's p99.
@@ -67,8 +73,11 @@ async def serve(
     gc.set_threshold(50_000, 20, 20)
     with _stopped_by_signals(stop, supervised=supervised):
         async with asyncio.TaskGroup() as group:
-            for server, bound in zip(servers, sockets, strict=True):
+            for server, bound in zip(servers[1:], sockets[1:], strict=True):
                 group.create_task(server.serve([bound]))
+            await servers[0].serve([sockets[0]])
+            for server in servers[1:]:
+                server.stop()
 
 
 @contextlib.contextmanager

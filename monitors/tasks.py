@@ -24,3 +24,13 @@ def spawn(coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
 def _report(task: asyncio.Task[Any]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("background task %s ended: %s: %s", task.get_name(), type(error).__name__, error)
+
+
+async def happens_within(event: asyncio.Event, seconds: float | None) -> bool:
+    """Wait for `event`, at most `seconds` (None: however long); say whether it is set."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

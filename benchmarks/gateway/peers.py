@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import version as distribution_version
 from pathlib import Path
+from typing import Self
 
 import installs
 import machine
@@ -227,7 +228,7 @@ class Running:
         self._process: subprocess.Popen[bytes] | None = None
         self._home: Path | None = None
 
-    def __enter__(self) -> Running:
+    def __enter__(self) -> Self:
         if self.contender.version() is None:
             raise Missing(installs.missing_reason(str(self.contender.package)))
         if self.contender.command is None:

@@ -18,7 +18,7 @@ import uvloop
 
 ANSWER = (
     "Refunds are paid within fourteen days of the goods being received, to the means of payment used for the order. "
-    "Opened software is excluded; a restocking fee of ten percent applies to orders that were made specially for a customer."
+    "Opened software is excluded; a restocking fee of ten percent applies to orders made specially for you."
 )
 REPLY = json.dumps(
     {

@@ -17,82 +17,118 @@ _SOURCE_KEYS = ("source", "file_path", "file_name", "url", "title")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """A prompt's shape. `marker` is a literal that must occur; `pattern` has the group `contexts`, maybe `question`.
+    """A prompt's shape, in literals: no pattern language, so the time to read a prompt grows with its length only.
 
-    A pattern takes the first opening marker and the last closing one: passages are data and may contain either.
+    The passages lie between the last literal of `before`, which are looked for forwards one behind the other, and the
+    last of `after`, which are looked for backwards from the end. So a template takes the first opening marker and the
+    last closing one: passages are data and may contain either. The question lies between the last two of `before`
+    ("before"), between the first two of `after` ("after"), in front of the first of `before` ("front"), or is the last
+    user turn (None). With `ends` the first of `after` must end the message.
     """
 
     name: str
     role: Literal["user", "system"]
-    marker: str
-    pattern: re.Pattern[str]
+    before: tuple[str, ...]
+    after: tuple[str, ...] = ()
+    question: Literal["before", "after", "front"] | None = None
+    ends: bool = False
     separator: str = "\n\n"
 
+    def match(self, text: str) -> tuple[str | None, str] | None:
+        """Return (question, passages) as they stand in `text`, or None when it is not of this shape."""
+        openings: list[tuple[int, int]] = []
+        position = 0
+        for literal in self.before:
+            start = text.find(literal, position)
+            if start < 0:
+                return None
+            position = start + len(literal)
+            openings.append((start, position))
+        closings: list[tuple[int, int]] = []
+        end = len(text)
+        for literal in self.after:
+            start = text.rfind(literal, position, end)
+            if start < 0:
+                return None
+            closings.append((start, start + len(literal)))
+            end = start
+        if self.ends and text[closings[0][1] :].strip():
+            return None
+        question = None
+        if self.question == "before":
+            question = text[openings[-2][1] : openings[-1][0]]
+        elif self.question == "after":
+            question = text[closings[1][1] : closings[0][0]]
+        elif self.question == "front":
+            question = text[: openings[0][0]]
+        return question, text[position:end]
 
-def _template(name: str, role: Literal["user", "system"], marker: str, pattern: str) -> Template:
-    return Template(name=name, role=role, marker=marker, pattern=re.compile(pattern, re.DOTALL))
 
+_LONG, _SHORT, _CHAT = "-" * 21 + "\n", "-" * 20 + "\n", "-" * 16 + "\n"
+_LLAMA_QA = ("\nAnswer:", "\nQuery: ", "\n" + _LONG)
 
 TEMPLATES = (
-    _template(
-        "langchain",
-        "user",
-        "pieces of retrieved context to answer the question",
-        r"\nQuestion: (?P<question>.*?) ?\nContext: (?P<contexts>.*) ?\nAnswer:\s*\Z",
+    Template(
+        name="langchain",
+        role="user",
+        before=("pieces of retrieved context to answer the question", "\nQuestion: ", "\nContext: "),
+        after=("\nAnswer:",),
+        question="before",
+        ends=True,
     ),
-    _template(
-        "langchain",
-        "system",
-        "questions based solely on the context below",
-        r"<context>\n?(?P<contexts>.*)\n?</context>",
+    Template(
+        name="langchain",
+        role="system",
+        before=("questions based solely on the context below", "<context>"),
+        after=("</context>",),
     ),
-    _template(
-        "langchain",
-        "user",
-        "Use the following pieces of context to answer the question at the end.",
-        r"at the end\.[^\n]*\n\n(?P<contexts>.*)\n\nQuestion: (?P<question>.*)\nHelpful Answer:\s*\Z",
+    Template(
+        name="langchain",
+        role="user",
+        before=("Use the following pieces of context to answer the question at the end.", "\n\n"),
+        after=("\nHelpful Answer:", "\n\nQuestion: "),
+        question="after",
+        ends=True,
     ),
-    _template(
-        "langchain",
-        "system",
-        "Use the following pieces of context to answer the user's question.",
-        r"user's question\..*?\n-{16}\n(?P<contexts>.*)\Z",
+    Template(
+        name="langchain",
+        role="system",
+        before=("Use the following pieces of context to answer the user's question.", "\n" + _CHAT),
     ),
-    _template(
-        "langchain",
-        "system",
-        "Use the following context in your response:",
-        r"Use the following context in your response:\n\n(?P<contexts>.*)\Z",
+    Template(name="langchain", role="system", before=("Use the following context in your response:\n\n",)),
+    Template(
+        name="langchain",
+        role="user",
+        before=("\n\nUse the following context to answer the query:\n",),
+        question="front",
     ),
-    _template(
-        "langchain",
-        "user",
-        "Use the following context to answer the query:",
-        r"\A(?P<question>.*?)\n\nUse the following context to answer the query:\n(?P<contexts>.*)\Z",
+    Template(
+        name="llamaindex",
+        role="user",
+        before=("Context information is below.\n" + _LONG,),
+        after=_LLAMA_QA,
+        question="after",
+        ends=True,
     ),
-    _template(
-        "llamaindex",
-        "user",
-        "Context information is below.",
-        r"Context information is below\.\n-{21}\n(?P<contexts>.*)\n-{21}\n.*?\nQuery: (?P<question>.*)\nAnswer:\s*\Z",
+    Template(
+        name="llamaindex",
+        role="user",
+        before=("Context information from multiple sources is below.\n" + _LONG,),
+        after=_LLAMA_QA,
+        question="after",
+        ends=True,
     ),
-    _template(
-        "llamaindex",
-        "user",
-        "Context information from multiple sources is below.",
-        r"multiple sources is below\.\n-{21}\n(?P<contexts>.*)\n-{21}\n.*?\nQuery: (?P<question>.*)\nAnswer:\s*\Z",
+    Template(
+        name="llamaindex",
+        role="system",
+        before=("Use the context information below to assist the user.\n" + _SHORT,),
+        after=("\n" + _SHORT,),
     ),
-    _template(
-        "llamaindex",
-        "system",
-        "Use the context information below to assist the user.",
-        r"to assist the user\.\n-{20}\n(?P<contexts>.*)\n-{20}\n",
-    ),
-    _template(
-        "llamaindex",
-        "system",
-        "Here are the relevant documents for the context:",
-        r"for the context:\s*\n\n(?P<contexts>.*)\n\n\s*Instruction: Based on the above documents",
+    Template(
+        name="llamaindex",
+        role="system",
+        before=("Here are the relevant documents for the context:",),
+        after=("Instruction: Based on the above documents",),
     ),
 )
 
@@ -109,11 +145,11 @@ class TemplateExtractor:
         ]
         for template in TEMPLATES:
             for text in [user or ""] if template.role == "user" else systems:
-                if template.marker in text and (match := template.pattern.search(text)):
-                    question = match.groupdict().get("question") or (user if template.role == "system" else None)
+                if (found := template.match(text)) is not None:
+                    question, passages = found
                     return Extraction(
-                        question=question.strip() if question else None,
-                        contexts=tuple(_passages(match["contexts"], template)),
+                        question=((question if template.question else user) or "").strip() or None,
+                        contexts=tuple(_passages(passages, template)),
                         source=template.name,
                     )
         return None

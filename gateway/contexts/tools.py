@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -90,13 +91,19 @@ def _from_object(entry: dict[str, Any]) -> Iterator[Context]:
         (one for key in _SOURCE_KEYS for one in (entry.get(key), metadata.get(key)) if isinstance(one, str)), None
     )
     identity = entry.get("id")
-    score = entry.get("score")
     yield Context(
         text=text,
         id=str(identity) if isinstance(identity, str | int) and not isinstance(identity, bool) else None,
-        score=float(score) if isinstance(score, int | float) and not isinstance(score, bool) else None,
+        score=_score(entry.get("score")),
         source=source,
     )
+
+
+def _score(value: Any) -> float | None:
+    """Return a retriever's score; whatever is no finite number is left out."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
+        return None
+    return float(value) if value == value else None  # noqa: PLR0124 - NaN is not equal to itself
 
 
 def _query(request: Request) -> str | None:

@@ -45,7 +45,6 @@ class Connection(asyncio.Protocol):
         self._headers: Headers = []
         self._head_bytes = 0
         self._barren_bytes = 0
-        self._touched = False
         self._in_body = False
         self._interim = False
         self._keep_alive = False
@@ -75,7 +74,7 @@ class Connection(asyncio.Protocol):
         if not self.usable:
             raise StaleError
         self._headers, self._head_bytes, self._barren_bytes = [], 0, 0
-        self._touched = self._in_body = self._interim = self._keep_alive = self._until_eof = False
+        self._in_body = self._interim = self._keep_alive = self._until_eof = False
         self._bodiless = request.method == "HEAD"
         self._response = NativeResponse(self, idle_timeout_s)
         head = self._head = self._loop.create_future()
@@ -110,7 +109,8 @@ class Connection(asyncio.Protocol):
         body = request.body
         framing = dict(request.headers)  # names are in lower case
         chunked = _TRANSFER_ENCODING in framing
-        length = None if chunked else int(framing.get(_CONTENT_LENGTH, 0))
+        announced = framing.get(_CONTENT_LENGTH, b"0")
+        length = None if chunked else int(announced) if announced.isdigit() else -1
         lines = [b"%b %b HTTP/1.1\r\n" % (request.method.encode("ascii"), request.target)]
         lines += [b"%b: %b\r\n" % header for header in request.headers]
         lines.append(b"\r\n")
@@ -124,9 +124,9 @@ class Connection(asyncio.Protocol):
             raise _misframed()
         if len(body) <= _ONE_WRITE_BYTES:
             lines.append(body)
-            self._transport.write(b"".join(lines))
-        else:
-            self._transport.write(b"".join(lines))
+            body = b""
+        self._transport.write(b"".join(lines))
+        if body:
             self._transport.write(body)
 
     async def _write_stream(self, body: AsyncIterator[bytes], length: int | None, timeout_s: float) -> None:
@@ -138,18 +138,16 @@ class Connection(asyncio.Protocol):
         unwanted = self._unwanted = self._loop.create_future()
         sent = 0
         try:
-            while (chunk := await _next(body, unwanted)) is not None:
+            while (chunk := await _next(body, unwanted)) is not None and not unwanted.done():
                 if not chunk:
                     continue  # as a chunk it would end the body
                 sent += len(chunk)
                 if length is not None and sent > length:
                     raise _misframed()
                 self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if length is None else chunk)
-                if self._writable is not None:
-                    done, _ = await asyncio.wait(
-                        (self._writable, unwanted), timeout=timeout_s, return_when="FIRST_COMPLETED"
-                    )
-                    if not done:
+                if (full := self._writable) is not None:
+                    either = (full, unwanted)
+                    if not (await asyncio.wait(either, timeout=timeout_s, return_when="FIRST_COMPLETED"))[0]:
                         raise UpstreamError("timeout", "the upstream did not take the request's body in time")
             if unwanted.done():
                 return
@@ -193,7 +191,6 @@ class Connection(asyncio.Protocol):
         if self._response is None:
             self.abort()
             return
-        self._touched = True
         self._barren_bytes += len(data)
         try:
             self._parser.feed_data(data)
@@ -213,7 +210,7 @@ class Connection(asyncio.Protocol):
         if response is not None:
             if self._head is not None and not self._head.done():
                 cut = UpstreamError("protocol", "the upstream closed in the middle of its response's head")
-                self._head.set_exception(cut if self._touched else StaleError())
+                self._head.set_exception(cut if self._barren_bytes else StaleError())
             elif self._in_body and self._until_eof and self._eof and error is None:
                 response.complete()
             else:
@@ -233,8 +230,7 @@ class Connection(asyncio.Protocol):
     # httptools
 
     def on_message_begin(self) -> None:
-        if self._response is None:  # a second response that nobody asked for
-            self._keep_alive = False
+        self._keep_alive = False  # known at the end of the head; a second response that nobody asked for ends it
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_body:
@@ -294,16 +290,15 @@ class Connection(asyncio.Protocol):
     def _finish(self, response: NativeResponse) -> None:
         self._response = None
         response.complete()
-        unsent = not self._request_sent or self._transport.get_write_buffer_size() > 0
-        if unsent or not self._keep_alive or self._transport.is_closing():
+        if self._keep_alive and self._request_sent and not self._transport.get_write_buffer_size():
+            # Called from inside the parser: bytes behind this message would follow at once; the release waits for them.
+            self._loop.call_soon(self._release)
+        else:
             self._stop_sending()
             self.abort()
-            return
-        # Called from inside the parser: bytes behind this message would follow at once, so the release waits for them.
-        self._loop.call_soon(self._release)
 
     def _release(self) -> None:
-        if not self._keep_alive or not self.usable:
+        if not (self._keep_alive and self.usable):
             self.abort()
             return
         if self._bodiless:  # the parser waits for the body that a HEAD does not have
@@ -391,8 +386,6 @@ class NativeResponse:
 
 async def _next(body: AsyncIterator[bytes], unwanted: asyncio.Future[None]) -> bytes | None:
     """Return the body's next bytes; None at its end, or as soon as it is unwanted."""
-    if unwanted.done():
-        return None
     chunk = asyncio.ensure_future(anext(body, None))
     try:
         await asyncio.wait((chunk, unwanted), return_when="FIRST_COMPLETED")
@@ -400,7 +393,7 @@ async def _next(body: AsyncIterator[bytes], unwanted: asyncio.Future[None]) -> b
         if not chunk.done():
             chunk.cancel()
             await asyncio.wait((chunk,))  # a generator that still runs could not be closed
-    return None if unwanted.done() or chunk.cancelled() else chunk.result()
+    return None if chunk.cancelled() else chunk.result()
 
 
 def _misframed() -> UpstreamError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -62,11 +63,32 @@ class HttpxUpstream:
             extensions={"timeout": self._timeout, "target": request.target},
         )
         with _translated():
-            response = await self._transport.handle_async_request(outgoing)
-        return HttpxResponse(response)
+            return HttpxResponse(await self._handle(outgoing))
 
     async def aclose(self) -> None:
+        """Close all connections."""
         await self._transport.aclose()
+
+    async def _handle(self, request: httpx.Request) -> httpx.Response:
+        """Send; when cancelled while a connection is being made, wait for it (at most the connect timeout) first.
+
+        httpcore loses the pool's place of a connection whose maker is cancelled before its first use.
+        """
+        in_use = asyncio.Event()
+
+        async def trace(name: str, _: object) -> None:
+            if name.endswith("send_request_headers.started"):
+                in_use.set()
+
+        request.extensions["trace"] = trace
+        sending = asyncio.ensure_future(self._transport.handle_async_request(request))
+        sending.add_done_callback(lambda _: in_use.set())
+        try:
+            return await asyncio.shield(sending)
+        except asyncio.CancelledError:
+            await asyncio.shield(in_use.wait())
+            sending.cancel()
+            raise
 
 
 class HttpxResponse:

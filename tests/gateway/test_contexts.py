@@ -1,5 +1,6 @@
 import base64
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -323,3 +324,29 @@ def test_where_both_channels_speak_the_body_counts_and_either_switches_capture_o
         Explicit(app="head", session="s", tags={"a": "2", "b": "3"}, capture=False),
     )
     assert merged == Explicit(app="body", session="s", tags={"a": "1", "b": "3"}, capture=False)
+
+
+@pytest.mark.parametrize("marker", ["\nQuestion: ", "\nContext: ", "\nAnswer:", f"\n{DASHES}\n", "\nQuery: ", "\n\n"])
+def test_reading_a_prompt_full_of_markers_takes_time_in_proportion_to_its_length(marker):
+    opening = (
+        "Use the following pieces of retrieved context to answer the question.\nQuestion: q \nContext: "
+        f"Context information is below.\n{DASHES}\nUse the following pieces of context to answer the "
+        "question at the end."
+    )
+    text = opening + marker * (1_000_000 // len(marker)) + "x"
+    begin = time.process_time()
+    found(user(text))
+    assert time.process_time() - begin < 2.0  # linear: some 10 ms; what it replaced: hours
+
+
+def test_anthropic_tool_results_inside_the_users_message_are_passages():
+    messages = [
+        {"role": "user", "content": "How far?"},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "t", "name": "search", "input": {"query": "far"}}],
+        },
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": '["one", "two"]'}]},
+    ]
+    body = {"system": "Be brief.", "messages": messages}
+    assert found(body, route="messages") == ("How far?", ["one", "two"], "tools")

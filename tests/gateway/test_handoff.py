@@ -7,6 +7,7 @@ from gateway.exchange import Explicit
 from gateway.handoff import HandOff
 from gateway.instruments import Instruments
 from monitors.queues.memory import MemoryQueue
+from monitors.records import Context
 from tests.gateway.test_capture import recording
 
 
@@ -131,5 +132,70 @@ def test_what_cannot_be_delivered_before_the_end_is_counted_as_error():
             bench.handoff.offer(one(number))
         await bench.handoff.aclose(timeout_s=0.3)
         assert bench.outcomes() == {"error": 3}
+
+    asyncio.run(scenario())
+
+
+def test_an_upstreams_own_413_is_an_answer_like_any_other():
+    async def scenario():
+        bench = Bench()
+        bench.handoff.start()
+        bench.handoff.offer(one(1, status=413, response={"error": {"message": "too long"}}))
+        await bench.handoff.aclose()
+        assert bench.outcomes() == {"captured": 1}
+
+    asyncio.run(scenario())
+
+
+def test_a_listener_that_raises_costs_one_exchange_and_counts_its_request_once():
+    async def scenario():
+        def broken(exchange):
+            raise RuntimeError
+
+        bench = Bench(on_exchange=broken)
+        bench.handoff.start()
+        bench.handoff.offer(one(1))
+        await bench.handoff.aclose()
+        assert bench.outcomes() == {"error": 1}
+        requests = [
+            sample.value
+            for family in bench.registry.collect()
+            for sample in family.samples
+            if sample.name == "gaugeway_requests_total"
+        ]
+        assert requests == [1]
+
+    asyncio.run(scenario())
+
+
+def test_a_batch_that_cannot_be_read_is_counted_and_the_next_is_taken(monkeypatch):
+    async def scenario():
+        bench = Bench()
+
+        async def no_thread(*_):
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncio, "to_thread", no_thread)
+            bench.handoff.start()
+            bench.handoff.offer(one(1))
+            await wait_for(lambda: bench.outcomes() == {"error": 1})
+        bench.handoff.offer(one(2))
+        await bench.handoff.aclose()
+        assert bench.outcomes() == {"error": 1, "captured": 1}
+
+    asyncio.run(scenario())
+
+
+def test_what_was_said_out_of_band_is_not_held_beside_the_limit():
+    async def scenario():
+        bench = Bench()
+        large = Explicit(app="shop", contexts=(Context(text="x" * 1_000_000),))
+        made = one(1, too_large=True, explicit=large)
+        bench.handoff.offer(made)
+        assert made.explicit == Explicit(app="shop")
+        bench.handoff.start()
+        await bench.handoff.aclose()
+        assert bench.outcomes() == {"too_large": 1}
 
     asyncio.run(scenario())

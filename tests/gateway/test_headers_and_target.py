@@ -87,4 +87,4 @@ def test_the_host_header_names_the_port_unless_it_is_the_schemes_own():
     ],
 )
 def test_routes_are_a_closed_set(path, route):
-    assert route_of(path) == route
+    assert route_of("POST", path) == route

@@ -407,3 +407,124 @@ def test_health_and_readiness_depend_on_nothing_else():
             assert "under /v1" in json.loads(body)["error"]["message"]
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(("limit", "started"), [("first_byte", False), ("total", False), ("total", True)])
+def test_time_limits_of_our_own_end_the_upstream_request(limit, started):
+    async def slow(reader, writer):
+        if started:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+            writer.write(b"8\r\ndata: x\n\r\n")
+            await writer.drain()
+        await reader.read()
+
+    async def scenario(gateway, upstream):
+        reader, writer = await request(gateway.port, post())
+        received = await reader.read() if started else (await whole_response(reader))[0]
+        writer.close()
+        await upstream.closed.wait()
+        if started:
+            assert b"data: x\n" in received
+            assert not received.endswith(b"0\r\n\r\n")
+        else:
+            assert received.startswith(b"HTTP/1.1 504")
+        await gateway.until(lambda: gateway.total("gaugeway_requests_total", ending="timeout") == 1)
+
+    run(scenario, slow, **{f"{limit}_timeout_s": 0.3})
+
+
+def test_a_mistake_of_ours_is_a_500_before_the_head_and_a_cut_after_it(monkeypatch):
+    async def scenario(gateway, upstream):
+        proxy = gateway.gateway._proxy
+
+        async def broken(outgoing):
+            raise RuntimeError("a bug")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(proxy._router, "send", broken)
+            head, _, body = await exchange(gateway.port, post())
+        assert head.startswith(b"HTTP/1.1 500")
+        assert json.loads(body)["error"]["code"] == "internal_error"
+
+        def also_broken(chunk, recording):
+            raise RuntimeError("a bug")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(proxy, "_keep_chunk", also_broken)
+            await exchange(gateway.port, post())
+        samples = await gateway.samples(2)
+        assert [sample.skip_reason for sample in samples] == ["upstream_error", "upstream_truncated"]
+
+    run(scenario, reply())
+
+
+def test_a_json_body_in_chunks_arrives_whole_with_its_length():
+    async def scenario(gateway, upstream):
+        head = (
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: g\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n"
+        )
+        half = len(CHAT) // 2
+        chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (CHAT[:half], CHAT[half:]))
+        await exchange(gateway.port, head + chunks + b"0\r\n\r\n")
+        sent_head, sent = upstream.requests[0]
+        assert sent == CHAT
+        assert b"content-length: %d\r\n" % len(CHAT) in sent_head.lower()
+        assert b"transfer-encoding" not in sent_head.lower()
+
+    run(scenario, reply())
+
+
+def test_uploads_have_a_limit_of_their_own():
+    async def scenario(gateway, upstream):
+        head = b"POST /v1/files HTTP/1.1\r\nHost: g\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+        await exchange(gateway.port, head + b"Content-Length: 5000\r\n\r\n" + b"x" * 5000)
+        assert upstream.requests[0][1] == b"x" * 5000
+        reply_head, _, _ = await exchange(gateway.port, head + b"Content-Length: 20000\r\n\r\n" + b"x" * 20000)
+        assert reply_head.startswith(b"HTTP/1.1 413")
+
+    run(scenario, reply(), max_body_bytes=1000, max_upload_bytes=10_000)
+
+
+def test_our_key_is_cut_out_of_a_large_body_too():
+    async def scenario(gateway, upstream):
+        large = b'{"model": "m", "pad": "' + b"x" * 400_000 + b'"'
+        await exchange(gateway.port, post(large + b', "gaugeway": {"app": "shop"}}'))
+        assert upstream.requests[0][1] == large + b"}"
+        (sample,) = await gateway.samples(1)
+        assert sample.app == "shop"
+
+    run(scenario, reply())
+
+
+def test_anthropic_messages_pass_and_are_captured():
+    events = [
+        {"type": "message_start", "message": {"id": "msg_1", "model": "c", "usage": {"input_tokens": 7}}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "ping"},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Two "}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "moons."}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 3}},
+        {"type": "message_stop"},
+    ]
+    raw = b"".join(b"event: %b\ndata: %b\n\n" % (e["type"].encode(), json.dumps(e).encode()) for e in events)
+    stream = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n%b" % (len(raw), raw)
+    whole = {
+        "id": "msg_2",
+        "model": "c",
+        "content": [{"type": "text", "text": "Two."}],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 7, "output_tokens": 2},
+    }
+
+    async def scenario(gateway, upstream):
+        body = b'{"model": "c", "max_tokens": 9, "messages": [{"role": "user", "content": "How many moons?"}]}'
+        assert (await exchange(gateway.port, post(body, "/v1/messages")))[2] == raw
+        await exchange(gateway.port, post(body, "/v1/messages"))
+        first, second = await gateway.samples(2)
+        assert (first.question, first.response, first.skip_reason) == ("How many moons?", "Two moons.", None)
+        assert (first.usage.input_tokens, first.usage.output_tokens) == (7, 3)
+        assert (second.response, second.response_id, second.skip_reason) == ("Two.", "msg_2", None)
+
+    run(scenario, stream, reply(json.dumps(whole).encode()))

@@ -1,0 +1,222 @@
+"""Answers kept in memory: given again for exactly the same request of the same app with the same credentials."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+
+from gateway.exchange import GENERATION_ROUTES, Headers
+
+ROUTES = GENERATION_ROUTES | {"embeddings"}
+HIT = (b"x-gaugeway-cache", b"hit")
+MISS = (b"x-gaugeway-cache", b"miss")
+
+# All that may change the answer, or who may see it, beside method, path, query and body.
+_TELLING = frozenset(
+    {
+        b"accept",
+        b"accept-encoding",
+        b"accept-language",
+        b"anthropic-beta",
+        b"anthropic-version",
+        b"api-key",
+        b"authorization",
+        b"content-encoding",
+        b"content-type",
+        b"cookie",
+        b"openai-beta",
+        b"openai-organization",
+        b"openai-project",
+        b"origin",
+        b"x-api-key",
+        b"x-gaugeway-upstream",
+    }
+)
+# Counts of the moment: a client that paces itself by an old one would be misled.
+_OF_THE_MOMENT = (b"x-ratelimit-", b"anthropic-ratelimit-", b"retry-after", b"x-gaugeway-")
+_STREAM_ERRORS = (b"\nevent: error", b"\nevent:error", b'\ndata: {"error"', b'\ndata:{"error"')
+_ENTRY_BYTES = 1024
+_PIECE_BYTES = 96
+_OK = 200
+
+
+@dataclass(frozen=True, slots=True)
+class CacheKey:
+    """Stands for a request: equal keys, equal requests. Of what went into it only a hash is kept.
+
+    `lookup` and `store` say what the client's Cache-Control lets us do; they are no part of the identity.
+    """
+
+    digest: bytes
+    lookup: bool = True
+    store: bool = True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CacheKey) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """A response as it came: `headers` are the upstream's and an Age; `chunks` of a stream are kept apart."""
+
+    status: int
+    headers: Headers
+    chunks: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    response: Cached
+    stored_at: float
+    size: int
+
+
+def cache_key(
+    *,
+    app: str,
+    key_id: str | None,
+    route: str,
+    method: str,
+    path: bytes,
+    query: bytes,
+    headers: Headers,
+    body: bytes,
+) -> CacheKey | None:
+    """Return what a request is kept under; None for one whose answer is never kept.
+
+    `headers` are those that the client sent (names in lower case), `key_id` is the id of our key among them, `body` is
+    what the upstream gets. Every part is preceded by its length, so that no two requests run into the same text.
+    """
+    if method != "POST" or route not in ROUTES:
+        return None
+    lookup, store = _wishes(headers)
+    told = sorted((header for header in headers if header[0] in _TELLING), key=itemgetter(0))
+    parts = [app.encode(errors="surrogatepass"), b"" if key_id is None else b"key " + key_id.encode(), path, query]
+    parts += [part for header in told for part in header]
+    hashed = hashlib.sha256(len(parts).to_bytes(8, "big"))
+    for part in (*parts, body):
+        hashed.update(len(part).to_bytes(8, "big"))
+        hashed.update(part)
+    return CacheKey(hashed.digest(), lookup, store)
+
+
+class Cache:
+    """Responses for `ttl_s` seconds, in `max_bytes` at most; those asked for longest ago make room for new ones.
+
+    `apps` are the apps whose answers are kept; "*" stands for all of them (each still on its own). `now` is any clock
+    in seconds that does not go back. Sizes count bodies, headers and an estimate of what Python needs to hold them.
+    """
+
+    def __init__(self, apps: Iterable[str], *, ttl_s: float, max_bytes: int) -> None:
+        self._apps = frozenset(apps)
+        self._ttl_s = ttl_s
+        self.max_bytes = max_bytes
+        self.size = 0
+        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def serves(self, app: str) -> bool:
+        """Whether answers to this app are kept."""
+        return app in self._apps or "*" in self._apps
+
+    def lookup(self, key: CacheKey, now: float) -> Cached | None:
+        """Return the answer kept for a request, if it is there and fresh."""
+        entry = self._entries.get(key.digest) if key.lookup else None
+        if entry is None:
+            return None
+        age_s = now - entry.stored_at
+        if age_s >= self._ttl_s:
+            self._remove(key.digest)
+            return None
+        self._entries.move_to_end(key.digest)
+        response = entry.response
+        headers = [*response.headers, (b"age", str(int(age_s)).encode()), HIT]
+        return Cached(response.status, headers, response.chunks)
+
+    def store(self, key: CacheKey, status: int, headers: Headers, chunks: Sequence[bytes], now: float) -> bool:
+        """Keep a response that ended complete; return False for one that is not to be kept.
+
+        Its headers stay as they were, `date` and `x-request-id` too: they tell when and by which request the answer
+        was made, and the Age added on every hit says that it is an old one. Only rate-limit counts are left out.
+        """
+        if not (key.store and status == _OK and _may_be_kept(headers) and not _failed(headers, chunks)):
+            return False
+        kept = [(name, value) for name, value in headers if not _is_of_the_moment(name.lower())]
+        pieces = tuple(chunk for chunk in chunks if chunk)
+        size = _ENTRY_BYTES + sum(len(piece) + _PIECE_BYTES for piece in pieces)
+        size += sum(len(name) + len(value) + 2 * _PIECE_BYTES for name, value in kept)
+        if size > self.max_bytes:
+            return False
+        self._remove(key.digest)
+        while self.size + size > self.max_bytes:
+            self._remove(next(iter(self._entries)))
+        self._entries[key.digest] = _Entry(Cached(status, kept, pieces), now, size)
+        self.size += size
+        return True
+
+    def _remove(self, digest: bytes) -> None:
+        if (entry := self._entries.pop(digest, None)) is not None:
+            self.size -= entry.size
+
+
+class Tape:
+    """The chunks of a response under way; lets go of all of them once they are too large to be kept."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._left = max_bytes
+        self.chunks: list[bytes] = []
+
+    def add(self, chunk: bytes) -> None:
+        """Take one more chunk."""
+        if self._left >= 0:
+            self._left -= len(chunk)
+            self.chunks.append(chunk)
+            if self._left < 0:
+                self.chunks.clear()
+
+    @property
+    def whole(self) -> bool:
+        """Whether all chunks are there."""
+        return self._left >= 0
+
+
+def _wishes(headers: Headers) -> tuple[bool, bool]:
+    """Return whether the client lets us answer from the cache, and keep what it is answered."""
+    said = {
+        word.strip().lower()
+        for name, value in headers
+        if name in (b"cache-control", b"pragma")
+        for word in value.split(b",")
+    }
+    return not said & {b"no-store", b"no-cache", b"max-age=0"}, b"no-store" not in said
+
+
+def _may_be_kept(headers: Headers) -> bool:
+    """Whether nobody is told something of their own (Set-Cookie), or depends on a header that we do not look at."""
+    for name, value in headers:
+        lower = name.lower()
+        if lower in (b"set-cookie", b"set-cookie2"):
+            return False
+        if lower == b"vary" and any(word.strip().lower() not in _TELLING for word in value.split(b",") if word.strip()):
+            return False
+    return True
+
+
+def _is_of_the_moment(name: bytes) -> bool:
+    return name == b"age" or name.startswith(_OF_THE_MOMENT)
+
+
+def _failed(headers: Headers, chunks: Sequence[bytes]) -> bool:
+    """Whether a stream, although 200 and complete, tells of an error (not seen in a compressed one)."""
+    if not any(name.lower() == b"content-type" and b"event-stream" in value for name, value in headers):
+        return False
+    stream = b"\n" + b"".join(chunks)
+    return any(sign in stream for sign in _STREAM_ERRORS)

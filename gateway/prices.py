@@ -1,0 +1,95 @@
+"""USD: what an exchange cost, and how much each key and app has spent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import TypeAlias
+
+from gateway.config import Price
+from monitors.records import Usage
+
+_PER_TOKEN = 1e-6
+
+Spending: TypeAlias = dict[tuple[int, str], float]
+"""USD by (day since 1970 in UTC, subject); a subject is `key:ID`, `app:NAME` or `app-other`."""
+
+
+class Prices:
+    """`[prices]`: USD per million tokens by model pattern.
+
+    A name without `*`, `?` or `[` beats every pattern; of several patterns that fit, the longest one counts.
+    """
+
+    def __init__(self, table: Mapping[str, Price]) -> None:
+        self._exact = {name: price for name, price in table.items() if not _is_pattern(name)}
+        patterns = [(name, price) for name, price in table.items() if _is_pattern(name)]
+        self._patterns = sorted(patterns, key=lambda entry: (-len(entry[0]), entry[0]))
+
+    def __bool__(self) -> bool:
+        return bool(self._exact or self._patterns)
+
+    def of(self, model: str) -> Price | None:
+        """Return the model's price, if it has one."""
+        if (price := self._exact.get(model)) is not None:
+            return price
+        return next((price for pattern, price in self._patterns if fnmatchcase(model, pattern)), None)
+
+    def cost(self, model: str, usage: Usage | None, *, cached_apart: bool = False) -> float | None:
+        """Return what an exchange cost in USD; None when that is not known. See `costs`."""
+        costs = self.costs(model, usage, cached_apart=cached_apart)
+        return sum(costs.values()) if costs is not None else None
+
+    def costs(self, model: str, usage: Usage | None, *, cached_apart: bool = False) -> dict[str, float] | None:
+        """Return the cost in USD by type of token (input, output, cached); None without a price or any count.
+
+        OpenAI counts cached tokens within the input; `cached_apart` is for Anthropic's `/v1/messages`, which counts
+        them beside it.
+        """
+        price = self.of(model)
+        if price is None or usage is None or (usage.input_tokens is None and usage.output_tokens is None):
+            return None
+        cached = usage.cached_tokens or 0
+        fresh = usage.input_tokens or 0
+        if not cached_apart:
+            cached = min(cached, fresh)
+            fresh -= cached
+        return {
+            "input": fresh * price.input * _PER_TOKEN,
+            "output": (usage.output_tokens or 0) * price.output * _PER_TOKEN,
+            "cached": cached * (price.input if price.cached is None else price.cached) * _PER_TOKEN,
+        }
+
+
+class Ledger:
+    """USD spent: what the file says of all processes together, and what it has not been told yet."""
+
+    def __init__(self) -> None:
+        self._saved: Spending = {}
+        self._unsaved: Spending = {}
+
+    def spent(self, day: int, subject: str) -> float:
+        """Return what is known to be spent on a day."""
+        return self._saved.get((day, subject), 0.0) + self._unsaved.get((day, subject), 0.0)
+
+    def add(self, day: int, subject: str, usd: float) -> None:
+        """Spend."""
+        self._unsaved[day, subject] = self._unsaved.get((day, subject), 0.0) + usd
+
+    def unsaved(self) -> Spending:
+        """Return a copy of what the file is to be told."""
+        return dict(self._unsaved)
+
+    def saved(self, written: Mapping[tuple[int, str], float], known: Spending) -> None:
+        """Take note that `written` is in the file, which says `known` now."""
+        for entry, usd in written.items():
+            left = self._unsaved[entry] - usd
+            if left > 0:
+                self._unsaved[entry] = left
+            else:
+                del self._unsaved[entry]
+        self._saved = known
+
+
+def _is_pattern(name: str) -> bool:
+    return any(character in name for character in "*?[")
