@@ -7,7 +7,7 @@ import time
 from asyncio import CancelledError, Event, Task, TimerHandle, current_task
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from gateway.errors import too_large
 from monitors.tasks import spawn
@@ -40,12 +40,16 @@ class Client:
         self._body_read = Event()
         self._read_at: float | None = None
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes. Raises Rejection when it is too large, ClientDisconnected when it breaks off."""
+    async def chunks(self, first: Any = None) -> AsyncIterator[bytes]:
+        """Yield the body as it comes, beginning with the message `first` if one was received already.
+
+        Raises Rejection when the body is too large, ClientDisconnected when it breaks off.
+        """
         size = 0
         more = True
         while more:
-            message = await self._receive()
+            message = first or await self._receive()
+            first = None
             if message["type"] != "http.request":
                 raise ClientDisconnected
             more = message.get("more_body", False)
@@ -54,13 +58,22 @@ class Client:
                 if size > self._max_body_bytes:
                     raise too_large(self._max_body_bytes)
                 yield chunk
+        self._complete()
+
+    def _complete(self) -> None:
         self._read_at = time.perf_counter()
         self._body_read.set()
 
     async def read(self) -> bytes:
-        """Return the whole body."""
-        chunks = [chunk async for chunk in self.chunks()]
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        """Return the whole body. Raises as `chunks` does."""
+        message = await self._receive()
+        if message["type"] == "http.request" and not message.get("more_body", False):
+            body: bytes = message.get("body", b"")
+            if len(body) > self._max_body_bytes:
+                raise too_large(self._max_body_bytes)
+            self._complete()
+            return body
+        return b"".join([chunk async for chunk in self.chunks(message)])
 
     def body_complete_at(self, default: float) -> float:
         """When the body was complete (`perf_counter`), or `default` while it is still being read."""

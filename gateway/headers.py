@@ -22,6 +22,8 @@ HOP_BY_HOP = frozenset(
 )
 _NOT_FORWARDED = HOP_BY_HOP | {b"host", b"expect"}
 OURS = b"x-gaugeway-"
+_HARMLESS = frozenset({b"keep-alive", b"close", b""})
+_LENGTH = len(b"connection")
 
 
 @dataclass(slots=True)
@@ -67,20 +69,32 @@ def for_upstream(
 
     `content_length` replaces the client's when its body was changed; None leaves it.
     """
-    replaced: dict[bytes, bytes] = {}
-    if content_length is not None:
-        replaced[b"content-length"] = str(content_length).encode()
-    if authorization is not None:
-        replaced[b"authorization"] = authorization
-    if traceparent is not None:
-        replaced[b"traceparent"] = traceparent
-    headers = list(headers)
-    dropped = _NOT_FORWARDED | connection_tokens(headers) | replaced.keys()
-    kept = [(b"host", host)]
-    kept += [(name, value) for name, value in headers if name not in dropped and not name.startswith(OURS)]
-    if any(name == b"transfer-encoding" for name, _ in headers) and content_length is None:
+    length = None if content_length is None else b"%d" % content_length
+    kept: Headers = [(b"host", host)]
+    chunked = False
+    hop = b""
+    for name, value in headers:
+        if name in _NOT_FORWARDED or name.startswith(OURS):
+            if name == b"connection":
+                hop += b"," + value
+            chunked = chunked or name == b"transfer-encoding"
+        elif not (
+            (length is not None and name == b"content-length")
+            or (authorization is not None and name == b"authorization")
+            or (traceparent is not None and name == b"traceparent")
+        ):
+            kept.append((name, value))
+    if hop and (tokens := _tokens(hop)):
+        kept = [header for header in kept if header[0] not in tokens]
+    if length is not None:
+        kept.append((b"content-length", length))
+    elif chunked:
         kept.append((b"transfer-encoding", b"chunked"))
-    return kept + list(replaced.items())
+    if authorization is not None:
+        kept.append((b"authorization", authorization))
+    if traceparent is not None:
+        kept.append((b"traceparent", traceparent))
+    return kept
 
 
 def for_client(headers: Headers, exchange_id: bytes) -> Headers:
@@ -92,6 +106,10 @@ def for_client(headers: Headers, exchange_id: bytes) -> Headers:
 
 def connection_tokens(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
     """Return the header names that `Connection` declares hop by hop."""
-    return frozenset(
-        token.strip().lower() for name, value in headers if name.lower() == b"connection" for token in value.split(b",")
-    )
+    values = [value for name, value in headers if len(name) == _LENGTH and name.lower() == b"connection"]
+    return _tokens(b",".join(values)) if values else frozenset()
+
+
+def _tokens(value: bytes) -> frozenset[bytes]:
+    named = frozenset(token.strip().lower() for token in value.split(b","))
+    return named - _HARMLESS

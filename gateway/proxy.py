@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
+import random
 import time
 from asyncio import CancelledError
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -228,7 +228,7 @@ def begin(method: str, path: str, headers: Iterable[tuple[bytes, bytes]], route:
     now = time.time()
     return Recording(
         # The id starts with the time (milliseconds) so that rows keyed by it are written in order.
-        id=f"{int(now * 1000):012x}{os.urandom(10).hex()}",
+        id=f"{int(now * 1000):012x}{random.getrandbits(80):020x}",
         started_at=now,
         method=method,
         path=path,

@@ -28,8 +28,12 @@ class Outcome:
     reason: str
 
 
-def verdict(passed: bool, reason: str) -> Outcome:  # noqa: FBT001 - the question is the argument
+def verdict(passed: object, reason: str) -> Outcome:
     return Outcome("pass" if passed else "fail", reason)
+
+
+def fail(reason: str) -> Outcome:
+    return Outcome("fail", reason)
 
 
 @dataclass
@@ -97,21 +101,21 @@ class Probe:
         return await self.send("POST", "/chat/completions" + query, sent, script=script, headers=headers)
 
 
-def _refused(response: Response) -> str:
-    return f"upstream got nothing; the client got {response.status or 'no answer'} {response.body[:120]!r}"
+def _refused(response: Response) -> Outcome:
+    return fail(f"upstream got nothing; the client got {response.status or 'no answer'} {response.body[:120]!r}")
 
 
 def _elsewhere(response: Response, received: Received | None) -> Outcome | None:
     """On routes a gateway need not have: it answered by itself that it has none."""
     if received is None and response.status in {400, 401, 403, 404, 405, 415, 422, 500, 501}:
-        return Outcome("not offered", _refused(response))
-    return None if received is not None else verdict(False, _refused(response))
+        return Outcome("not offered", _refused(response).reason)
+    return None if received is not None else _refused(response)
 
 
 async def unknown_field(probe: Probe) -> Outcome:
     response, received = await probe.chat(respond(), probe.body(x_unknown={"deep": [1, 2.50]}))
     if received is None:
-        return verdict(False, _refused(response))
+        return _refused(response)
     kept = json.loads(received.body).get("x_unknown") == {"deep": [1, 2.5]}
     return verdict(kept, "kept" if kept else "dropped")
 
@@ -123,7 +127,7 @@ async def body_bytes(probe: Probe) -> Outcome:
     )
     response, received = await probe.chat(respond(), body)
     if received is None:
-        return verdict(False, _refused(response))
+        return _refused(response)
     same = received.body == body
     return verdict(same, "identical" if same else f"rewritten: {received.body[:140]!r}")
 
@@ -139,7 +143,7 @@ async def traceparent(probe: Probe) -> Outcome:
 async def _header(probe: Probe, name: str, value: bytes) -> Outcome:
     response, received = await probe.chat(respond(), headers=[(name, value)])
     if received is None:
-        return verdict(False, _refused(response))
+        return _refused(response)
     found = received.all(name)
     return verdict(found == [value], f"upstream got {found!r}")
 
@@ -148,7 +152,7 @@ async def query(probe: Probe) -> Outcome:
     text = "?api-version=2024-10-21&x=%2F%20a+b&empty=&x=%e4"
     response, received = await probe.chat(respond(), query=text)
     if received is None:
-        return verdict(False, _refused(response))
+        return _refused(response)
     return verdict(received.target.endswith(b"/chat/completions" + text.encode()), f"upstream got {received.target!r}")
 
 
@@ -162,7 +166,7 @@ def upstream_error(status: int) -> Callable[[Probe], Awaitable[Outcome]]:
         probe.seen[status] = response
         same = response.status == status and response.body == body
         if received is None and response.status != status:
-            return verdict(False, _refused(response))
+            return _refused(response)
         return verdict(same, "unchanged" if same else f"the client got {response.status} {response.body[:140]!r}")
 
     return row
@@ -172,7 +176,7 @@ async def after_401(probe: Probe) -> Outcome:
     await probe.chat(respond(401, body=b'{"error":{"message":"no","type":"t"}}'), probe.body("bench-after"))
     response, received = await probe.chat(respond(), probe.body("bench-after"))
     passed = received is not None and response.status == 200
-    return verdict(passed, "the next call passes" if passed else _refused(response))
+    return verdict(passed, "the next call passes" if passed else _refused(response).reason)
 
 
 async def retry_headers(probe: Probe) -> Outcome:
@@ -208,7 +212,7 @@ async def no_cookie_kept(probe: Probe) -> Outcome:
     await probe.chat(respond(200, sent))
     response, received = await probe.chat(respond())
     if received is None:
-        return verdict(False, _refused(response))
+        return _refused(response)
     return verdict(
         received.header("cookie") is None, f"the next client's request had cookie {received.header('cookie')!r}"
     )
@@ -227,7 +231,7 @@ async def gzip_request(probe: Probe) -> Outcome:
     packed = gzip.compress(probe.body(), mtime=0)
     response, received = await probe.chat(respond(), packed, headers=[("content-encoding", b"gzip")])
     if received is None:
-        return verdict(False, _refused(response))
+        return _refused(response)
     same = received.body == packed and received.header("content-encoding") == b"gzip"
     return verdict(same, "identical" if same else f"upstream got {len(received.body)} other bytes")
 
@@ -252,7 +256,7 @@ async def sse_bytes(probe: Probe) -> Outcome:
         return verdict(response.complete, "identical" if response.complete else "identical, but not ended")
     parts = {"comment": b": OPENROUTER", "event and id": b"id: 7", "[DONE]": DONE, "unknown field": b"x_provider"}
     lost = [name for name, part in parts.items() if part not in response.body]
-    return verdict(False, f"{len(response.body)} bytes for {len(whole)}; lost: {', '.join(lost) or 'only formatting'}")
+    return fail(f"{len(response.body)} bytes for {len(whole)}; lost: {', '.join(lost) or 'only formatting'}")
 
 
 async def usage_unasked(probe: Probe) -> Outcome:
@@ -264,7 +268,7 @@ async def usage_unasked(probe: Probe) -> Outcome:
 
     response, received = await probe.chat(script, probe.body(stream=True))
     if received is None:
-        return verdict(False, _refused(response))
+        return _refused(response)
     shown = b'"prompt_tokens"' in response.body
     asked = b"include_usage" in received.body
     return verdict(
@@ -282,14 +286,14 @@ async def hang_up_during(probe: Probe) -> Outcome:
 
 
 async def _hang_up(probe: Probe, script: Script, body: bytes, *, wait_for_data: bool) -> Outcome:
-    """Leave when the upstream has the request (and, if asked for, the client the first bytes); time the upstream's end."""
+    """Leave when the upstream has the request (and, if asked, the client some data); time the end at the upstream."""
     probe.upstream.reset(script)
     reader, writer = await asyncio.open_connection("127.0.0.1", probe.port)
     writer.write(probe.raw("POST", "/chat/completions", body, None))
     received = await probe.upstream.first("POST")
     if received is None:
         writer.close()
-        return verdict(False, "the request did not reach the upstream in 5 s")
+        return fail("the request did not reach the upstream in 5 s")
     if wait_for_data:
         async with asyncio.timeout(5):
             await reader.readuntil(b"word 3")
@@ -300,7 +304,7 @@ async def _hang_up(probe: Probe, script: Script, body: bytes, *, wait_for_data: 
         async with asyncio.timeout(WATCH_S):
             await received.closed.wait()
     except TimeoutError:
-        return verdict(False, f"upstream not cancelled within {WATCH_S:.0f} s")
+        return fail(f"upstream not cancelled within {WATCH_S:.0f} s")
     took = time.monotonic() - begun
     return verdict(took <= CANCEL_S, f"cancelled {'within' if took <= CANCEL_S else 'only after'} {_rounded(took)}")
 
@@ -312,22 +316,23 @@ def _rounded(seconds: float) -> str:
 async def dies_during(probe: Probe) -> Outcome:
     response, _ = await probe.chat(stream([_delta(f"{n}") for n in range(3)], die=True), probe.body(stream=True))
     if not response.complete:
-        return verdict(True, f"cut off after {response.body.count(b'data:')} events: no client takes it for whole")
+        return Outcome("pass", f"cut off after {response.body.count(b'data:')} events: no client takes it for whole")
     last = response.body.strip().rsplit(b"\n\n", 1)[-1]
-    return verdict(False, f"ends cleanly; last event {last[:100]!r}")
+    return fail(f"ends cleanly; last event {last[:100]!r}")
 
 
 async def multipart(probe: Probe) -> Outcome:
     edge = b"----8f3c"
     file = bytes(range(256)) * 300
     body = b'--%b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--%b\r\n' % (edge, edge)
-    body += b'Content-Disposition: form-data; name="file"; filename="a.jsonl"\r\nContent-Type: application/octet-stream\r\n\r\n'
+    body += b'Content-Disposition: form-data; name="file"; filename="a.jsonl"\r\n'
+    body += b"Content-Type: application/octet-stream\r\n\r\n"
     body += file + b"\r\n--%b--\r\n" % edge
     kind = b"multipart/form-data; boundary=" + edge
     script = respond(body=b'{"id":"file-1","object":"file","bytes":1,"created_at":1,"filename":"a","purpose":"batch"}')
     response, received = await probe.send("POST", "/files", body, script=script, headers=[("content-type", kind)])
     if (other := _elsewhere(response, received)) is not None or received is None:
-        return other or verdict(False, _refused(response))
+        return other or _refused(response)
     same = received.body == body and received.header("content-type") == kind
     return verdict(
         same, "identical" if same else f"upstream got {len(received.body)} bytes for {len(body)}, re-encoded"
@@ -347,7 +352,7 @@ async def options(probe: Probe) -> Outcome:
     script = respond(204, [("allow", b"GET, POST"), ("x-mark", b"1")], b"")
     response, received = await probe.send("OPTIONS", "/models", script=script)
     if received is None and response.status in {200, 204}:
-        return verdict(False, f"answered by the gateway itself: {response.status}")
+        return fail(f"answered by the gateway itself: {response.status}")
     if (other := _elsewhere(response, received)) is not None:
         return other
     passed = response.status == 204 and response.header("x-mark") == b"1"
@@ -358,7 +363,7 @@ async def unknown_path(probe: Probe) -> Outcome:
     path = "/some/future/route%20x"
     response, received = await probe.send("POST", path, b'{"a": 1}', script=respond(201, body=b'{"made":1}'))
     if (other := _elsewhere(response, received)) is not None or received is None:
-        return other or verdict(False, _refused(response))
+        return other or _refused(response)
     passed = received.target.endswith(path.encode()) and received.body == b'{"a": 1}' and response.status == 201
     return verdict(passed, f"upstream got {received.target!r} {received.body[:40]!r}; the client {response.status}")
 
@@ -367,7 +372,7 @@ async def chunked_request(probe: Probe) -> Outcome:
     body = probe.body()
     response, received = await probe.send("POST", "/chat/completions", body, script=respond(), chunked=True)
     if received is None:
-        return verdict(False, _refused(response))
+        return _refused(response)
     passed = response.status == 200 and json.loads(received.body)["messages"] == json.loads(body)["messages"]
     return verdict(
         passed, f"{response.status}; {'same bytes' if received.body == body else 'same messages, rewritten'}"
@@ -385,7 +390,7 @@ async def not_buffered(probe: Probe) -> Outcome:
         while len(arrived) < 100 and f"@{len(arrived):03d}@".encode() in text:
             arrived[len(arrived)] = when
     if len(arrived) < 100:
-        return verdict(False, f"{len(arrived)} of 100 chunks arrived")
+        return fail(f"{len(arrived)} of 100 chunks arrived")
     worst = max(arrived[n] - sent[n] for n in arrived) / 1e9
     return verdict(worst < BUFFERED_S, f"100 of 100; none later than {max(0.01, round(worst, 2))} s")
 

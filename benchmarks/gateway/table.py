@@ -147,12 +147,13 @@ def render(result: Result) -> str:
     """The whole report."""
     view = View(result)
     machine = result["machine"]
+    hardware = f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, Linux {machine['kernel']}"
+    rounds = f"{result['rounds']} {'round' if result['rounds'] == 1 else 'rounds, medians [min-max]'}"
+    foreign = f"Foreign CPU while measuring: {view.foreign():.2f} cores (median)."
     lines = [
-        f"Machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, Linux {machine['kernel']}, "
-        f"Python {machine['python']}. {result['placement']}",
+        f"Machine: {hardware}, Python {machine['python']}. {result['placement']}",
         "",
-        f"Command: `{result['command']}`; {result['rounds']} rounds, medians [min-max]. "
-        f"Foreign CPU while measuring: {view.foreign():.2f} cores (median).",
+        f"Command: `{result['command']}`; {rounds}. {foreign}",
     ]
     for title, columns in TABLES:
         lines += ["", f"### {title}", "", "| | " + " | ".join(name.strip() for name, _ in columns) + " |"]

@@ -1,4 +1,4 @@
-"""Raw HTTP/1.1 at both ends of a proxy: an upstream that records and follows a script, and a client that hides nothing."""
+"""Raw HTTP/1.1 at both ends of a proxy: an upstream that records and obeys a script, a client that hides nothing."""
 
 from __future__ import annotations
 

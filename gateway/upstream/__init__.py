@@ -16,7 +16,7 @@ BUILT_IN = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class UpstreamRequest:
     """A request ready to go out: `target` is the path with query exactly as it stands on the request line.
 

@@ -38,7 +38,7 @@ class Connection(asyncio.Protocol):
         self._transport: Any = None
         self._parser: Any = httptools.HttpResponseParser(self)
         self._response: NativeResponse | None = None
-        self._head: asyncio.Future[NativeResponse] | None = None
+        self._head: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
         self._unwanted: asyncio.Future[None] | None = None
         self._poll: select.poll | None = None
@@ -49,6 +49,7 @@ class Connection(asyncio.Protocol):
         self._interim = False
         self._keep_alive = False
         self._until_eof = False
+        self._finished = False
         self._eof = False
         self._bodiless = False
         self._request_sent = True
@@ -76,23 +77,22 @@ class Connection(asyncio.Protocol):
         self._headers, self._head_bytes, self._barren_bytes = [], 0, 0
         self._in_body = self._interim = self._keep_alive = self._until_eof = False
         self._bodiless = request.method == "HEAD"
-        self._response = NativeResponse(self, idle_timeout_s)
+        response = self._response = NativeResponse(self, idle_timeout_s)
         head = self._head = self._loop.create_future()
         try:
             await self._write(request, idle_timeout_s)
-            timer = self._loop.call_later(timeout_s, self._head_is_late)
+            timer = self._loop.call_later(timeout_s, self._head_is_late, head)
             try:
-                response: NativeResponse = await head
+                await head
             finally:
                 timer.cancel()
         except BaseException:
-            self._response = None
-            self.abort()
+            if self._response is response:  # otherwise the connection may be carrying another exchange by now
+                self._response = None
+                self.abort()
             if head.done() and not head.cancelled():
                 head.exception()  # seen: when both sides fail at once, the one raised here is the one told
             raise
-        finally:
-            self._head = None
         return response
 
     def abort(self) -> None:
@@ -163,8 +163,8 @@ class Connection(asyncio.Protocol):
         if self._unwanted is not None and not self._unwanted.done():
             self._unwanted.set_result(None)
 
-    def _head_is_late(self) -> None:
-        if self._head is not None and not self._head.done():
+    def _head_is_late(self, head: asyncio.Future[None]) -> None:
+        if not head.done():
             self._fail("the upstream did not answer in time", "timeout")
 
     def _fail(self, detail: str, kind: UpstreamErrorKind = "protocol") -> None:
@@ -200,6 +200,8 @@ class Connection(asyncio.Protocol):
             self._fail("the upstream switched protocols unasked")
         if self._barren_bytes > MAX_HEAD_BYTES:  # an endless header, trailer or chunk extension
             self._fail(f"the upstream's headers are larger than {MAX_HEAD_BYTES} bytes")
+        if self._finished:  # and all bytes that came with the end of the message were looked at
+            self._release()
 
     def eof_received(self) -> None:
         self._eof = True
@@ -268,7 +270,7 @@ class Connection(asyncio.Protocol):
         self._until_eof = not (sized or chunked)
         response.status = status
         response.headers = self._headers
-        head.set_result(response)
+        head.set_result(None)
         if status >= _FIRST_REFUSAL:
             self._stop_sending()
         if self._bodiless:
@@ -290,15 +292,14 @@ class Connection(asyncio.Protocol):
     def _finish(self, response: NativeResponse) -> None:
         self._response = None
         response.complete()
-        if self._keep_alive and self._request_sent and not self._transport.get_write_buffer_size():
-            # Called from inside the parser: bytes behind this message would follow at once; the release waits for them.
-            self._loop.call_soon(self._release)
-        else:
-            self._stop_sending()
-            self.abort()
+        self._finished = True
 
     def _release(self) -> None:
-        if not (self._keep_alive and self.usable):
+        """Go back to the pool, unless something of this exchange, or more than it, is still on its way."""
+        self._finished = False
+        unsent = not self._request_sent or self._transport.get_write_buffer_size() > 0
+        if unsent or not (self._keep_alive and self.usable):
+            self._stop_sending()
             self.abort()
             return
         if self._bodiless:  # the parser waits for the body that a HEAD does not have
