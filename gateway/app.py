@@ -131,6 +131,7 @@ class Gateway:
                 first_byte_s=settings.first_byte_timeout_s,
                 total_s=settings.total_timeout_s,
             ),
+            include_usage=config.capture.include_usage,
         )
 
 

@@ -48,7 +48,7 @@ class Client:
         size = 0
         more = True
         while more:
-            message = first or await self._receive()
+            message: Any = first or await self._receive()
             first = None
             if message["type"] != "http.request":
                 raise ClientDisconnected
@@ -66,7 +66,7 @@ class Client:
 
     async def read(self) -> bytes:
         """Return the whole body. Raises as `chunks` does."""
-        message = await self._receive()
+        message: Any = await self._receive()
         if message["type"] == "http.request" and not message.get("more_body", False):
             body: bytes = message.get("body", b"")
             if len(body) > self._max_body_bytes:

@@ -74,6 +74,7 @@ class Capture(Table, frozen=True):
     salt: str = "gaugeway"
     max_content_bytes: Count = 4 * MEBIBYTE
     extractors: tuple[str, ...] = DEFAULT_ORDER
+    include_usage: bool = False
     buffer_exchanges: Count = 10_000
     buffer_bytes: Count = 256 * MEBIBYTE
     retention_days: Positive = 30.0

@@ -99,6 +99,7 @@ class Recording:
     chunks: list[bytes] = field(default_factory=list)
     size: int = 0
     too_large: bool = False
+    asked_for_usage: bool = False
     ending: Ending = "complete"
     error_kind: str | None = None
     request_overhead_s: float | None = None

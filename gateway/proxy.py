@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from gateway import splice
+from gateway import splice, usage
 from gateway.client import Client, ClientDisconnected, Guard, TookTooLong
 from gateway.contexts import explicit
 from gateway.contexts.explicit import ExplicitError
@@ -62,6 +62,7 @@ class Proxy:
     """An ASGI callable for `/v1/*` and `/openai/*`.
 
     `record` is called once for every request, when it is over, on the event loop: it must neither block nor raise.
+    With `include_usage`, streams are asked for their usage, which is then kept from clients that did not ask.
     """
 
     def __init__(
@@ -71,11 +72,13 @@ class Proxy:
         record: Callable[[Recording], None],
         tracing: Tracing,
         limits: Limits,
+        include_usage: bool = False,
     ) -> None:
         self._router = router
         self._record = record
         self._tracing = tracing
         self._limits = limits
+        self._include_usage = include_usage
 
     async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -145,6 +148,8 @@ class Proxy:
             if recording.route in GENERATION_ROUTES:
                 self._keep_request(body, recording)
             body, length = _read_explicit(body, seen, recording)
+            if self._include_usage and recording.route in usage.ROUTES and (asked := usage.ask_for_usage(body)):
+                body, length, recording.asked_for_usage = asked, len(asked), True
             if length is None and seen.content_length is None and (body or seen.chunked):
                 length = len(body)
         elif seen.ours:
@@ -195,6 +200,7 @@ class Proxy:
         headers = for_client(response.headers, recording.id.encode())
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         keep = recording.route in GENERATION_ROUTES and not recording.too_large
+        hide = usage.HideUsage() if recording.asked_for_usage and usage.can_be_hidden(response.headers) else None
         more = True
         while more:
             try:
@@ -209,7 +215,8 @@ class Proxy:
                 recording.first_chunk_s = time.perf_counter() - start
             if not more:
                 guard.delivered()
-            await send({"type": "http.response.body", "body": chunk, "more_body": more})
+            passed = chunk if hide is None else hide.feed(chunk) + (b"" if more else hide.flush())
+            await send({"type": "http.response.body", "body": passed, "more_body": more})
             if keep and chunk:
                 keep = self._keep_chunk(chunk, recording)
 

@@ -64,8 +64,17 @@ class Contender:
     def version(self) -> str | None:
         """The version here, or None; `direct` has none."""
         if self.package == "gaugeway":
-            return distribution_version("gaugeway")
+            return f"{distribution_version('gaugeway')} {_commit()}".strip()
         return installs.version(self.package) if self.package else "-"
+
+
+def _commit() -> str:
+    """The commit that is checked out, with a + if the code differs from it; nothing outside a repository."""
+    git = ["env", "GIT_OPTIONAL_LOCKS=0", "git", "-C", str(installs.HERE)]
+    head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    changed = [*git, "status", "--porcelain", ":/gateway", ":/monitors"]
+    dirty = head.stdout and subprocess.run(changed, capture_output=True, text=True, check=False).stdout
+    return head.stdout.strip() + ("+" if dirty else "")
 
 
 def _nginx(start: Start) -> list[str]:

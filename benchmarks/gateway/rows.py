@@ -7,98 +7,17 @@ import gzip
 import json
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 
 import peers
+from probe import Outcome, Probe, fail, verdict
 from upstream import LAST, REPLY
-from wire import Headers, Received, Recorder, Response, Script, exchange, respond, silence, stream
+from wire import Headers, Received, Response, Script, respond, silence, stream
 
 CANCEL_S = 0.2
 WATCH_S = 3.0
 BUFFERED_S = 0.1
 TRACE = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 DONE = b"data: [DONE]\n\n"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """`pass`, `fail` or `not offered`, and why in a line."""
-
-    result: str
-    reason: str
-
-
-def verdict(passed: object, reason: str) -> Outcome:
-    return Outcome("pass" if passed else "fail", reason)
-
-
-def fail(reason: str) -> Outcome:
-    return Outcome("fail", reason)
-
-
-@dataclass
-class Probe:
-    """One contender between our client and our upstream."""
-
-    contender: peers.Contender
-    port: int
-    upstream: Recorder
-    seen: dict[int, Response] = field(default_factory=dict)
-
-    async def send(
-        self,
-        method: str,
-        path: str,
-        body: bytes = b"",
-        *,
-        script: Script,
-        headers: Headers | None = None,
-        chunked: bool = False,
-    ) -> tuple[Response, Received | None]:
-        """One request; (what the client got, what the upstream got)."""
-        self.upstream.reset(script)
-        response = await exchange(self.port, self.raw(method, path, body, headers, chunked=chunked), method=method)
-        same = (received for received in self.upstream.received if received.method == method)
-        return response, next(same, None)
-
-    def raw(self, method: str, path: str, body: bytes, headers: Headers | None, *, chunked: bool = False) -> bytes:
-        given: Headers = [
-            ("host", b"127.0.0.1:%d" % self.port),
-            ("authorization", b"Bearer " + peers.KEY.encode()),
-            ("accept", b"*/*"),
-            ("user-agent", b"OpenAI/Python 3.52.0"),
-            *((name, value.encode()) for name, value in self.contender.headers(self.upstream.port).items()),
-            *(headers or []),
-        ]
-        if method == "POST" and not any(name == "content-type" for name, _ in given):
-            given.append(("content-type", b"application/json"))
-        if chunked:
-            given.append(("transfer-encoding", b"chunked"))
-            half = len(body) // 2
-            body = b"%x\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (half, body[:half], len(body) - half, body[half:])
-        elif body or method == "POST":
-            given.append(("content-length", b"%d" % len(body)))
-        lines = b"".join(b"%b: %b\r\n" % (name.encode(), value) for name, value in given)
-        return b"%b %b%b HTTP/1.1\r\n%b\r\n%b" % (
-            method.encode(),
-            self.contender.base.encode(),
-            path.encode(),
-            lines,
-            body,
-        )
-
-    def body(self, model: str = "bench", **more: object) -> bytes:
-        """A chat request."""
-        name = self.contender.model.format(model)
-        return json.dumps(
-            {"model": name, "messages": [{"role": "user", "content": "When is it paid?"}], **more}
-        ).encode()
-
-    async def chat(
-        self, script: Script, body: bytes | None = None, *, headers: Headers | None = None, query: str = ""
-    ) -> tuple[Response, Received | None]:
-        sent = self.body() if body is None else body
-        return await self.send("POST", "/chat/completions" + query, sent, script=script, headers=headers)
 
 
 def _refused(response: Response) -> Outcome:
@@ -122,8 +41,8 @@ async def unknown_field(probe: Probe) -> Outcome:
 
 async def body_bytes(probe: Probe) -> Outcome:
     name = probe.contender.model.format("bench").encode()
-    body = (
-        b'{ "messages":[{"content":"caf\\u00e9 \xc3\xa9","role":"user"}],\n  "temperature" : 1.0, "model":"%b"}' % name
+    body = b'{ "messages":[{"content":"caf\\u00e9 \xc3\xa9 %b","role":"user"}],\n  "temperature" : 1.0, "model":"%b"}'
+    body %= (probe.mark(), name)
     )
     response, received = await probe.chat(respond(), body)
     if received is None:
@@ -287,7 +206,7 @@ async def hang_up_during(probe: Probe) -> Outcome:
 
 async def _hang_up(probe: Probe, script: Script, body: bytes, *, wait_for_data: bool) -> Outcome:
     """Leave when the upstream has the request (and, if asked, the client some data); time the end at the upstream."""
-    probe.upstream.reset(script)
+    probe.upstream.reset(script, keep_mark=True)
     reader, writer = await asyncio.open_connection("127.0.0.1", probe.port)
     writer.write(probe.raw("POST", "/chat/completions", body, None))
     received = await probe.upstream.first("POST")
@@ -306,11 +225,7 @@ async def _hang_up(probe: Probe, script: Script, body: bytes, *, wait_for_data: 
     except TimeoutError:
         return fail(f"upstream not cancelled within {WATCH_S:.0f} s")
     took = time.monotonic() - begun
-    return verdict(took <= CANCEL_S, f"cancelled {'within' if took <= CANCEL_S else 'only after'} {_rounded(took)}")
-
-
-def _rounded(seconds: float) -> str:
-    return f"{CANCEL_S} s" if seconds <= CANCEL_S else f"{seconds:.1f} s"
+    return verdict(took <= CANCEL_S, f"cancelled after {took * 1000:.0f} ms")
 
 
 async def dies_during(probe: Probe) -> Outcome:
@@ -318,18 +233,22 @@ async def dies_during(probe: Probe) -> Outcome:
     if not response.complete:
         return Outcome("pass", f"cut off after {response.body.count(b'data:')} events: no client takes it for whole")
     last = response.body.strip().rsplit(b"\n\n", 1)[-1]
+    if last.startswith(b'data: {"error"'):
+        return Outcome("pass", f"a clean end, but its last event says so: {last[:100]!r}")
     return fail(f"ends cleanly; last event {last[:100]!r}")
 
 
 async def multipart(probe: Probe) -> Outcome:
     edge = b"----8f3c"
     file = bytes(range(256)) * 300
-    body = b'--%b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--%b\r\n' % (edge, edge)
-    body += b'Content-Disposition: form-data; name="file"; filename="a.jsonl"\r\n'
+    body = b'--%b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nuser_data\r\n--%b\r\n' % (edge, edge)
+    body += b'Content-Disposition: form-data; name="file"; filename="a.bin"\r\n'
     body += b"Content-Type: application/octet-stream\r\n\r\n"
     body += file + b"\r\n--%b--\r\n" % edge
     kind = b"multipart/form-data; boundary=" + edge
-    script = respond(body=b'{"id":"file-1","object":"file","bytes":1,"created_at":1,"filename":"a","purpose":"batch"}')
+    script = respond(
+        body=b'{"id":"file-1","object":"file","bytes":1,"created_at":1,"filename":"a","purpose":"user_data"}'
+    )
     response, received = await probe.send("POST", "/files", body, script=script, headers=[("content-type", kind)])
     if (other := _elsewhere(response, received)) is not None or received is None:
         return other or _refused(response)
@@ -392,7 +311,7 @@ async def not_buffered(probe: Probe) -> Outcome:
     if len(arrived) < 100:
         return fail(f"{len(arrived)} of 100 chunks arrived")
     worst = max(arrived[n] - sent[n] for n in arrived) / 1e9
-    return verdict(worst < BUFFERED_S, f"100 of 100; none later than {max(0.01, round(worst, 2))} s")
+    return verdict(worst < BUFFERED_S, f"100 of 100; the latest {worst * 1000:.0f} ms after it was sent")
 
 
 ROWS: dict[str, Callable[[Probe], Awaitable[Outcome]]] = {

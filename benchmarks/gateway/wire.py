@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from upstream import REPLY, framed
 Headers = list[tuple[str, bytes]]
 MODELS = json.dumps({"object": "list", "data": [{"id": name, "object": "model"} for name in peers.MODELS]}).encode()
 TIMEOUT_S = 15.0
+MARK = re.compile(rb"\[request (\d+)\]")
 
 
 @dataclass
@@ -159,6 +161,7 @@ class Recorder:
     def __init__(self) -> None:
         self.script: Script = ordinary
         self.received: list[Received] = []
+        self.mark = 0
         self.tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self.port = 0
@@ -173,8 +176,10 @@ class Recorder:
         self._server.close()
         self.reset()
 
-    def reset(self, script: Script = ordinary) -> None:
+    def reset(self, script: Script = ordinary, *, keep_mark: bool = False) -> None:
         """Forget what came, drop what is unanswered, follow another script."""
+        if not keep_mark:
+            self.mark += 1
         for task in self.tasks:
             task.cancel()
         for received in self.received:
@@ -215,10 +220,12 @@ class _Connection(asyncio.Protocol):
             return
         self._data = self._data[message.size :]
         self._current = Received(**vars(message), transport=self._transport)
-        self._recorder.received.append(self._current)
-        # A request that is no part of a row (health checks, lists of models) gets the ordinary answer.
-        probing = self._current.method == "GET"
-        script = ordinary if probing else self._recorder.script
+        # What is no part of a row (health checks, lists of models, late retries) gets the ordinary answer.
+        mark = MARK.search(self._current.body)
+        stray = self._current.method == "GET" or (mark is not None and int(mark[1]) != self._recorder.mark)
+        if not stray:
+            self._recorder.received.append(self._current)
+        script = ordinary if stray else self._recorder.script
         self._task = asyncio.ensure_future(script(self._current))
         self._recorder.tasks.add(self._task)
         self._task.add_done_callback(self._recorder.tasks.discard)

@@ -528,3 +528,32 @@ def test_anthropic_messages_pass_and_are_captured():
         assert (second.response, second.response_id, second.skip_reason) == ("Two.", "msg_2", None)
 
     run(scenario, stream, reply(json.dumps(whole).encode()))
+
+
+def test_usage_that_only_we_asked_for_is_captured_and_kept_from_the_client():
+    words = [b'data: {"choices":[{"index":0,"delta":{"content":"Hi"}}],"usage":null}\n\n']
+    usage = b'data: {"choices":[],"usage":{"prompt_tokens":4,"completion_tokens":2}}\n\n'
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(one), one) for one in (*words, usage, b"data: [DONE]\n\n"))
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    stream = head + chunks + b"0\r\n\r\n"
+
+    async def main():
+        upstream = ScriptedUpstream(stream, stream)
+        async with tcp_server(upstream) as port:
+            config = Config(
+                gateway=GatewayTable(),
+                upstreams=(Upstream(base_url=f"http://127.0.0.1:{port}/v1"),),
+                capture=Capture(include_usage=True),
+            )
+            async with running_gateway("", config=config) as gateway:
+                body = (await exchange(gateway.port, post(b'{"model": "m", "stream": true}')))[2]
+                assert body == words[0] + b"data: [DONE]\n\n"
+                assert b'"stream_options":{"include_usage":true}' in upstream.requests[0][1]
+                asked = b'{"model": "m", "stream": true, "stream_options": {"include_usage": true}}'
+                body = (await exchange(gateway.port, post(asked)))[2]
+                assert body == words[0] + usage + b"data: [DONE]\n\n"
+                assert upstream.requests[1][1] == asked
+                for sample in await gateway.samples(2):
+                    assert (sample.usage.input_tokens, sample.usage.output_tokens) == (4, 2)
+
+    asyncio.run(main())

@@ -1,0 +1,92 @@
+"""Asking the upstream for a stream's usage where the client did not, and keeping the answer from the client."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from gateway.exchange import Headers
+
+ROUTES = frozenset({"chat_completions", "completions"})
+_OPTION = b'"stream_options":{"include_usage":true}'
+_END_OF_EVENT = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+
+
+class _Body(msgspec.Struct):
+    stream: bool = False
+    stream_options: msgspec.Raw | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[Any]
+    usage: dict[str, Any] | None = None
+
+
+_read_body = msgspec.json.Decoder(_Body).decode
+_read_chunk = msgspec.json.Decoder(_Chunk).decode
+
+
+def ask_for_usage(body: bytes) -> bytes | None:
+    """Put `stream_options.include_usage` into the body of a streamed request, as its first member.
+
+    Returns None when there is nothing to do: no stream, options of the client's own, or no JSON object.
+
+    >>> ask_for_usage(b'{"model": "m", "stream": true}')
+    b'{"stream_options":{"include_usage":true},"model": "m", "stream": true}'
+    """
+    try:
+        said = _read_body(body)
+    except msgspec.DecodeError:
+        return None
+    if not said.stream or said.stream_options is not None:
+        return None
+    start = body.index(b"{") + 1
+    return body[:start] + _OPTION + b"," + body[start:]
+
+
+class HideUsage:
+    """Takes the chunk that carries nothing but usage out of a stream; every other byte passes as it came.
+
+    An event is held until it is whole, since only then it is known what it is.
+    """
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Take in bytes of the stream, return those that may go on."""
+        data = self._held + data
+        passed: list[bytes] = []
+        start = 0
+        for end in _END_OF_EVENT.finditer(data):
+            event = data[start : end.end()]
+            if not _is_usage(event):
+                passed.append(event)
+            start = end.end()
+        self._held = data[start:]
+        return b"".join(passed)
+
+    def flush(self) -> bytes:
+        """Return what is left at the stream's end: an event that was cut off."""
+        held, self._held = self._held, b""
+        return held
+
+
+def can_be_hidden(response_headers: Headers) -> bool:
+    """Whether the response is a stream in which an event can be left out: not packed, and of no announced length."""
+    names = {name.lower(): value for name, value in response_headers}
+    streams = names.get(b"content-type", b"").startswith(b"text/event-stream")
+    return streams and not names.keys() & {b"content-encoding", b"content-length"}
+
+
+def _is_usage(event: bytes) -> bool:
+    if b'"usage"' not in event:
+        return False
+    lines = [line[5:] for line in event.splitlines() if line.startswith(b"data:")]
+    try:
+        chunk = _read_chunk(b"\n".join(lines))
+    except msgspec.DecodeError:
+        return False
+    return not chunk.choices and chunk.usage is not None

@@ -1,0 +1,100 @@
+import asyncio
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.keys import Keyring
+from gateway.keys_cli import keys
+from gateway.keystore import KeyStore
+
+
+@pytest.fixture
+def gaugeway(tmp_path):
+    def run(*words, data_dir=tmp_path / "data"):
+        return CliRunner().invoke(keys, [*words, "--data-dir", str(data_dir)])
+
+    return run
+
+
+def create(gaugeway, *words):
+    result = gaugeway("create", "--app", "shop", *words)
+    assert result.exit_code == 0, result.output
+    return result.stdout.strip(), result.stderr.split()[0]
+
+
+def stored(tmp_path):
+    async def read():
+        store = KeyStore(tmp_path / "data" / "keys.db")
+        try:
+            return await store.keys()
+        finally:
+            await store.aclose()
+
+    return asyncio.run(read())
+
+
+def test_a_created_key_is_alone_on_standard_output_and_opens_the_gate(gaugeway, tmp_path):
+    secret, key_id = create(
+        gaugeway, "--models", "gpt-*, o3", "--expires", "30d", "--requests-per-min", "60", "--usd-per-day", "2.5"
+    )
+    (key,) = stored(tmp_path)
+    assert Keyring([key]).check([(b"authorization", f"Bearer {secret}".encode())], key.created_at) is key
+    assert (key.id, key.app, key.models) == (key_id, "shop", ("gpt-*", "o3"))
+    assert key.expires_at == pytest.approx(key.created_at + 30 * 86400)
+    assert (key.quota.requests_per_min, key.quota.tokens_per_min, key.quota.usd_per_day) == (60, None, 2.5)
+
+
+def test_the_list_shows_everything_but_the_secret(gaugeway):
+    assert gaugeway("list").stdout == "no keys\n"
+    secret, key_id = create(gaugeway, "--tokens-per-min", "1000", "--expires", "2099-01-01")
+    line = gaugeway("list").stdout.splitlines()[1]
+    for word in (key_id, "shop", "active", "2099-01-01T00:00:00Z", "1000", "0.0000"):
+        assert word in line
+    assert secret not in gaugeway("list").output
+
+
+def test_a_revoked_key_is_listed_as_such(gaugeway):
+    _, key_id = create(gaugeway)
+    assert gaugeway("revoke", key_id).exit_code == 0
+    assert gaugeway("revoke", key_id).exit_code == 0
+    assert "revoked" in gaugeway("list").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("create", "--app", "shop", "--expires", "soon"), "--expires"),
+        (("create", "--app", "shop", "--models", " , "), "--models"),
+        (("create", "--app", " "), "--app"),
+        (("create", "--app", "shop", "--requests-per-min", "0"), "--requests-per-min"),
+        (("create",), "--app"),
+        (("revoke", "key_unknown"), "key_unknown"),
+    ],
+)
+def test_bad_input_is_named_and_exits_with_2(gaugeway, words, named):
+    result = gaugeway(*words)
+    assert result.exit_code == 2
+    assert named in result.stderr
+    assert not result.stdout
+
+
+def test_the_key_itself_given_for_its_id_is_not_repeated(gaugeway):
+    secret, _ = create(gaugeway)
+    result = gaugeway("revoke", secret)
+    assert result.exit_code == 2
+    assert secret not in result.output
+
+
+def test_asking_for_keys_makes_no_file(gaugeway, tmp_path):
+    gaugeway("list")
+    gaugeway("revoke", "key_1")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_file_that_is_something_else_is_reported(gaugeway, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "keys.db").write_text("not a database" * 100)
+    result = gaugeway("create", "--app", "shop")
+    assert result.exit_code == 2
+    assert "keys.db" in result.stderr
+    assert not result.stdout
