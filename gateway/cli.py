@@ -19,6 +19,8 @@ from monitors.settings import ConfigError
 @click.version_option(version("gaugeway"), prog_name="gaugeway")
 def main() -> None:
     """Know how good your RAG answers are, and be called when they get worse."""
+    if "" not in sys.path:  # own metrics are found in the working directory, as `python -m` finds them
+        sys.path.insert(0, "")
 
 
 @main.command()

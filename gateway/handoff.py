@@ -118,9 +118,9 @@ class HandOff:
             if not self._closing:
                 await asyncio.sleep(self._interval_s)  # lets a batch gather
         await self._read_batch()
-        self._instruments.waiting.set(len(self._recordings) + len(self._samples))
         if self._samples and time.monotonic() >= self._retry_at:
             await self._deliver()
+        self._instruments.waiting.set(len(self._recordings) + len(self._samples))
 
     async def _read_batch(self) -> None:
         overflown, self._overflown = self._overflown, Counter()

@@ -196,24 +196,18 @@ class Holder(NamedTuple):
 
 
 class Permit:
-    """A request that was let in: for whom, with the headers that may go upstream. `release` it when it is over."""
+    """A request that was let in: for whom, with the headers that may go upstream. `release` it when it is over.
 
-    __slots__ = ("_turnstile", "headers", "holder")
+    `app` is what the request counts for: the key's, where keys are asked for. `key_id` is None without keys.
+    """
+
+    __slots__ = ("_turnstile", "app", "headers", "holder", "key_id")
 
     def __init__(self, holder: Holder, headers: Headers, turnstile: Turnstile) -> None:
         self.holder = holder
+        self.key_id, self.app = holder
         self.headers = headers
         self._turnstile: Turnstile | None = turnstile
-
-    @property
-    def app(self) -> str:
-        """The app to count the request for: the key's, where keys are asked for."""
-        return self.holder.app
-
-    @property
-    def key_id(self) -> str | None:
-        """The id of the key that came with the request."""
-        return self.holder.key_id
 
     def release(self) -> None:
         """Make room for the next one; doing so twice changes nothing."""
@@ -226,7 +220,8 @@ class Gate:
     """Lets requests in or refuses them. On the event loop alone, but for `charge`, which any thread may call.
 
     Rates and `max_concurrency` are divided by `workers`, since each process counts for itself; USD a day are not: what
-    all of them spent is read from the file every few seconds. `clock` is monotonic, `wall` is Unix time.
+    all of them spent is read from the file every few seconds. Beyond `max_apps`, apps that only the client vouches for
+    share one account. `clock` is monotonic, `wall` is Unix time.
     """
 
     def __init__(
@@ -235,12 +230,14 @@ class Gate:
         *,
         needs_key: bool = False,
         workers: int = 1,
+        max_apps: int = MAX_APPS,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._limits = limits
         self.needs_key = needs_key
         self._workers = workers
+        self._max_apps = max_apps
         self._clock, self._wall = clock, wall
         self._keyring: Keyring | None = None
         self._accounts: dict[str, Account] = {}
@@ -371,7 +368,7 @@ class Gate:
 
     def _has_room(self) -> bool:
         now = self._clock()
-        if len(self._accounts) >= MAX_APPS and now - self._purged_at >= _PURGE_EVERY_S:
+        if len(self._accounts) >= self._max_apps and now - self._purged_at >= _PURGE_EVERY_S:
             self._purged_at = now
             today = self.today()
             self._accounts = {
@@ -379,7 +376,7 @@ class Gate:
                 for name, account in self._accounts.items()
                 if not account.is_idle(now) or self._ledger.spent(today, name)
             }
-        return len(self._accounts) < MAX_APPS
+        return len(self._accounts) < self._max_apps
 
 
 def limits_of(limits: Limits, app: str) -> AppLimits:

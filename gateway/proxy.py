@@ -11,8 +11,6 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-import msgspec
-
 from gateway import splice, usage
 from gateway.client import Client, ClientDisconnected, Guard, TookTooLong
 from gateway.contexts import explicit
@@ -20,6 +18,7 @@ from gateway.contexts.explicit import ExplicitError
 from gateway.errors import Rejection, body_of, too_large
 from gateway.exchange import GENERATION_ROUTES, Recording, Trace, route_of
 from gateway.headers import Seen, for_client, inspect
+from gateway.routing import model_of
 from gateway.upstream import UpstreamError, UpstreamResponse
 from gateway.upstreams import Outgoing, RoutedError, Router
 
@@ -48,14 +47,9 @@ class Limits:
     total_s: float | None = None
 
 
-class _Model(msgspec.Struct):
-    model: str | None = None
-
-
 LARGE_BYTES = 256 * 1024
 """Cutting our key out of a larger body takes so long that other requests would notice: it is done in a thread."""
 _log = logging.getLogger("gaugeway")
-_read_model = msgspec.json.Decoder(_Model).decode
 
 
 class Proxy:
@@ -124,7 +118,11 @@ class Proxy:
         if seen.content_length is not None and seen.content_length > limit:
             raise too_large(limit)
         client = Client(receive, limit)
-        body = await client.read() if buffered else client.chunks()
+        body: bytes | AsyncIterator[bytes]
+        if buffered or (not seen.chunked and not seen.content_length):
+            body = await client.read()  # without a body this is b"", which can be sent again
+        else:
+            body = client.chunks()
         if isinstance(body, bytes) and len(body) > LARGE_BYTES and splice.mentions_key(body):
             outgoing = await asyncio.to_thread(self._outgoing, scope, seen, body, recording)
         else:
@@ -145,9 +143,10 @@ class Proxy:
         """Make the request ready to go out. Raises Rejection."""
         length = None
         if isinstance(body, bytes):
-            if recording.route in GENERATION_ROUTES:
-                self._keep_request(body, recording)
+            whole = body
             body, length = _read_explicit(body, seen, recording)
+            if recording.route in GENERATION_ROUTES:  # not before: a request we refuse leaves nothing behind
+                self._keep_request(whole, recording)
             if self._include_usage and recording.route in usage.ROUTES and (asked := usage.ask_for_usage(body)):
                 body, length, recording.asked_for_usage = asked, len(asked), True
             if length is None and seen.content_length is None and (body or seen.chunked):
@@ -164,7 +163,7 @@ class Proxy:
             body=body,
             content_length=length,
             traceparent=traceparent,
-            model=_model(body) if self._router.reads_model and isinstance(body, bytes) else None,
+            model=model_of(body) if self._router.reads_model and isinstance(body, bytes) else None,
             session=said.session if said else None,
             canary=seen.upstream,
         )
@@ -188,7 +187,7 @@ class Proxy:
             recording.ending = "upstream_error"
             raise Rejection(502, "upstream_unreachable", f"Gaugeway: {error.detail}.") from error
         recording.upstream = routed.upstream
-        recording.tags = routed.tags
+        recording.tags = routed.tags if routed.model is None else routed.tags | {"model_sent": routed.model}
         return routed.response
 
     async def _relay(
@@ -259,14 +258,6 @@ def _read_explicit(body: bytes, seen: Seen, recording: Recording) -> tuple[bytes
     except ExplicitError as error:
         raise Rejection(400, "invalid_value", f"Invalid '{error.field}': {error}.", error.field) from error
     return body, new_length
-
-
-def _model(body: bytes) -> str | None:
-    """Return the model a JSON body names; None when there is none that could be read (the upstream may say so)."""
-    try:
-        return _read_model(body).model
-    except msgspec.DecodeError:
-        return None
 
 
 def _late(slow: TookTooLong) -> Rejection:

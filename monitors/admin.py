@@ -1,15 +1,35 @@
-"""What every admin port has: `/metrics`, and a token where one is set."""
+"""What every admin port has: `/metrics`, a token where one is set, and where none is, a look at the Host header."""
 
 from __future__ import annotations
 
 import hmac
+import re
 from typing import Any
 
 from litestar import Request, Response, get
 from litestar.connection import ASGIConnection
-from litestar.exceptions import NotAuthorizedException
+from litestar.exceptions import NotAuthorizedException, PermissionDeniedException
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
+
+_HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d*)?")
+
+
+def allowed_hosts(host: str, token: str | None) -> Any:
+    """Return a guard that, without a token, answers only requests whose Host is a loopback name or the bound `host`.
+
+    A web page cannot read another origin, but its author's name server can turn the page's own name into 127.0.0.1
+    (DNS rebinding): the browser then asks us, under that name. Litestar's own check compares the port too, which we
+    need not know.
+    """
+    names = {"localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host.lower()}
+
+    def guard(connection: ASGIConnection[Any, Any, Any, Any], _: Any) -> None:
+        asked = _HOST.fullmatch(connection.headers.get("host", ""))
+        if token is None and (asked is None or asked[1].lower() not in names):
+            raise PermissionDeniedException("without a token this address answers only under the name localhost")
+
+    return guard
 
 
 def token_guard(token: str | None) -> Any:

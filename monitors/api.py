@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Protocol
 
@@ -12,7 +12,7 @@ from litestar.exceptions import NotFoundException
 from litestar.params import Parameter
 from prometheus_client import CollectorRegistry
 
-from monitors.admin import metrics_handler, token_guard
+from monitors.admin import allowed_hosts, metrics_handler, token_guard
 from monitors.quality import Quality
 from monitors.records import Alert, Evaluation, Failed, Sample, Score, Skipped
 from monitors.stores import Query, Store
@@ -33,15 +33,15 @@ class Insight(Protocol):
     def quality(self) -> Sequence[Quality]:
         """The latest estimates."""
 
-    def state_of(self, app: str, metric: str) -> str:
-        """ok, pending or firing; unwatched where no rule looks at this stream."""
+    def states(self) -> Mapping[tuple[str, str], str]:
+        """The worst state, quiet, pending or firing, of the rules that watch each stream, by app and metric."""
 
     def alerts(self) -> Sequence[Alert]:
         """Alerts, newest first."""
 
 
-def admin_app(insight: Insight, registry: CollectorRegistry, token: str | None) -> Litestar:
-    """Build the admin app; with a token everything but `/healthz` asks for it."""
+def admin_app(insight: Insight, registry: CollectorRegistry, *, host: str, token: str | None) -> Litestar:
+    """Build the admin app for the address `host`; with a token everything but `/healthz` asks for it."""
 
     @get("/healthz", sync_to_thread=False)
     def healthz() -> dict[str, str]:
@@ -49,7 +49,7 @@ def admin_app(insight: Insight, registry: CollectorRegistry, token: str | None) 
 
     guarded = [metrics_handler(registry), *_overview_handlers(insight), *_exchange_handlers(insight.store)]
     return Litestar(
-        [healthz, Router("/", route_handlers=guarded, guards=[token_guard(token)])],
+        [healthz, Router("/", route_handlers=guarded, guards=[allowed_hosts(host, token), token_guard(token)])],
         openapi_config=None,
         logging_config=None,
     )
@@ -62,7 +62,8 @@ def _overview_handlers(insight: Insight) -> list[Any]:
 
     @get("/api/metrics", sync_to_thread=False)
     def metrics() -> list[dict[str, Any]]:
-        return [asdict(one) | {"state": insight.state_of(one.app, one.metric)} for one in insight.quality()]
+        states = insight.states()
+        return [asdict(one) | {"state": states.get((one.app, one.metric), "unwatched")} for one in insight.quality()]
 
     @get("/api/alerts", sync_to_thread=False)
     def alerts() -> list[dict[str, Any]]:

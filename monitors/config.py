@@ -13,6 +13,7 @@ Rate = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -142,6 +143,11 @@ class Config(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     gateway: dict[str, Any] = msgspec.field(default_factory=dict)
     upstreams: tuple[dict[str, Any], ...] = ()
+    routing: dict[str, Any] = msgspec.field(default_factory=dict)
+    keys: dict[str, Any] = msgspec.field(default_factory=dict)
+    limits: dict[str, Any] = msgspec.field(default_factory=dict)
+    prices: dict[str, Any] = msgspec.field(default_factory=dict)
+    cache: dict[str, Any] = msgspec.field(default_factory=dict)
     capture: Sampled = Sampled()
 
 
@@ -150,7 +156,18 @@ def load(path: Path | None, *, port: int | None = None) -> Config:
     raw = settings.read(path)
     if port is not None:
         raw["monitors"] = {**raw.get("monitors", {}), "port": port}
-    return settings.convert(gather_options(raw), Config)
+    config = settings.convert(gather_options(raw), Config)
+    if problems := admin_problems(config):
+        raise settings.ConfigError(problems)
+    return config
+
+
+def admin_problems(shared: Shared) -> list[str]:
+    """Say what is wrong with the monitors' admin port: what others can reach asks for a token."""
+    host = shared.monitors.host
+    if host in LOOPBACK or shared.monitors.token:
+        return []
+    return [f"monitors.host: binding to {host} needs a token (monitors.token)"]
 
 
 def gather_options(raw: dict[str, Any]) -> dict[str, Any]:

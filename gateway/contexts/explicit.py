@@ -13,7 +13,10 @@ from gateway.exchange import Explicit, Headers, Request, Response
 from monitors.records import Context
 
 PREFIX = b"x-gaugeway-"
-_OFF = frozenset({"off", "false", "0", "no"})
+_ON, _OFF = frozenset({"on", "true", "1", "yes"}), frozenset({"off", "false", "0", "no"})
+_NAMES = frozenset(
+    {"app", "session", "question", "contexts", "reference", "tags", "capture", "context-key", "upstream"}
+)
 
 
 class _Passage(msgspec.Struct, forbid_unknown_fields=True):
@@ -74,6 +77,8 @@ def from_headers(headers: Headers) -> Explicit | None:
     said = {name[len(PREFIX) :].decode("latin-1"): value for name, value in headers if name.startswith(PREFIX)}
     if not said:
         return None
+    for name in said.keys() - _NAMES:
+        raise ExplicitError(f"x-gaugeway-{name}", f"Unknown header; known: {', '.join(sorted(_NAMES))}")
     text = {name: _text(name, value) for name, value in said.items()}
     return Explicit(
         question=text.get("question"),
@@ -82,7 +87,7 @@ def from_headers(headers: Headers) -> Explicit | None:
         app=text.get("app"),
         session=text.get("session"),
         tags=_header_tags(text.get("tags", "")),
-        capture=text.get("capture", "on").strip().lower() not in _OFF,
+        capture=_header_capture(text.get("capture", "on")),
     )
 
 
@@ -140,6 +145,13 @@ def _header_tags(value: str) -> dict[str, str]:
             raise ExplicitError("x-gaugeway-tags", f"Expected `name=value` pairs separated by commas, got `{pair}`")
         tags[name.strip()] = content.strip()
     return tags
+
+
+def _header_capture(value: str) -> bool:
+    word = value.strip().lower()
+    if word not in _ON | _OFF:
+        raise ExplicitError("x-gaugeway-capture", f"Expected `on` or `off`, got `{value}`")
+    return word in _ON
 
 
 def _text(name: str, value: bytes) -> str:

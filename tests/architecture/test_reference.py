@@ -32,7 +32,7 @@ def config_keys() -> list[tuple[str, str]]:
     keys = []
     for table, kind in get_type_hints(Config).items():
         struct = next(one for one in (kind, *get_args(kind)) if hasattr(one, "__struct_fields__"))
-        keys += [(table, key) for key in struct.__struct_fields__ if key not in ("options", "rules")]
+        keys += [(table, key) for key in struct.__struct_fields__ if key not in ("options", "rules", "apps")]
     return keys + [("alerts", key) for key in Rule.__struct_fields__]
 
 

@@ -310,7 +310,14 @@ def test_headers_are_read_with_json_base64url_and_percent_encoding():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("contexts", b"[1]"), ("contexts", b"%%%"), ("tags", b"novalue"), ("question", b"%ff")],
+    [
+        ("contexts", b"[1]"),
+        ("contexts", b"%%%"),
+        ("tags", b"novalue"),
+        ("question", b"%ff"),
+        ("capture", b"no thanks"),
+        ("capturing", b"off"),
+    ],
 )
 def test_a_mistake_in_a_header_is_named(name, value):
     with pytest.raises(ExplicitError) as caught:

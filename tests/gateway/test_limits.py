@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway import limits as module
 from gateway.config import AppLimits, Limits
 from gateway.errors import Rejection
 from gateway.keys import Keyring, Quota, VirtualKey, digest
@@ -405,11 +404,9 @@ def test_other_limits_apply_at_once_and_forget_nothing():
     asyncio.run(scenario())
 
 
-def test_apps_thought_up_by_clients_neither_fill_the_memory_nor_evade_the_limit(monkeypatch):
-    monkeypatch.setattr(module, "MAX_APPS", 10)
-
+def test_apps_thought_up_by_clients_neither_fill_the_memory_nor_evade_the_limit():
     async def scenario():
-        bench = Bench(Limits(requests_per_min=1, apps={"named": AppLimits()}))
+        bench = Bench(Limits(requests_per_min=1, apps={"named": AppLimits()}), max_apps=10)
         assert await bench.admitted(1, app="named") == 1
         assert sum([await bench.admitted(1, app=f"app-{number}") for number in range(100)]) == 10
         assert len(bench.gate._accounts) == 11

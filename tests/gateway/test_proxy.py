@@ -557,3 +557,14 @@ def test_usage_that_only_we_asked_for_is_captured_and_kept_from_the_client():
                     assert (sample.usage.input_tokens, sample.usage.output_tokens) == (4, 2)
 
     asyncio.run(main())
+
+
+def test_a_request_that_we_refuse_leaves_nothing_of_itself_behind():
+    async def scenario(gateway, upstream):
+        body = b'{"model": "m", "messages": [{"role": "user", "content": "private"}], "gaugeway": {"capture": "off"}}'
+        head, _, _ = await exchange(gateway.port, post(body))
+        assert head.startswith(b"HTTP/1.1 400")
+        (sample,) = await gateway.samples(1)
+        assert (sample.question, sample.response, sample.skip_reason) == (None, "", "rejected")
+
+    run(scenario)
