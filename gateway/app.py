@@ -15,10 +15,16 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from gateway import contexts, routes, tracing, upstream
+from gateway.accounting import Accounting
+from gateway.cache import Cache
 from gateway.capture import Capture
 from gateway.config import Config
+from gateway.exchange import Exchange
 from gateway.handoff import HandOff
 from gateway.instruments import Instruments
+from gateway.keystore import Keeper, KeyStore
+from gateway.limits import Gate, any_limit
+from gateway.prices import Prices
 from gateway.proxy import Limits, Proxy
 from gateway.realtime import Realtime
 from gateway.target import Target
@@ -42,7 +48,14 @@ _PROXIED = ("/v1/", "/openai/")
 class Gateway:
     """The data plane: an ASGI callable for the traffic port, an admin app, and the hand-off to the queue."""
 
-    def __init__(self, config: Config, *, queue: Queue, upstream_client: Upstream | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        queue: Queue,
+        keys_file: Path | None = None,
+        upstream_client: Upstream | None = None,
+    ) -> None:
         self.registry = CollectorRegistry()
         self.readiness = routes.Readiness()
         self._queue = queue
@@ -50,11 +63,17 @@ class Gateway:
         self._config = config
         self._clients: dict[Path | None, Upstream] = {} if upstream_client is None else {None: upstream_client}
         self._span_processor, self._spans = _spans(config)
+        self._gate = _gate(config)
+        self._keeper = None
+        if self._gate is not None and keys_file is not None:
+            self._keeper = Keeper(KeyStore(keys_file), self._gate, every_s=config.keys.refresh_s)
+        self._cache = _cache(config)
+        self._accounting = Accounting(Prices(config.prices), self._gate, self._instruments)
         self.handoff = HandOff(
             queue=queue,
             reader=_capture(config),
             instruments=self._instruments,
-            on_exchange=self._spans.emit if self._spans else None,
+            on_exchange=self._on_exchange,
             max_items=config.capture.buffer_exchanges,
             max_bytes=config.capture.buffer_bytes,
         )
@@ -72,11 +91,24 @@ class Gateway:
         else:
             await self._realtime(cast("WebSocketScope", scope), receive, send)
 
+    async def start(self) -> None:
+        """Start what runs beside the requests."""
+        self.handoff.start()
+        if self._keeper is not None:
+            await self._keeper.start()
+
     def apply(self, config: Config) -> None:
         """Take over a new configuration for the requests to come; those under way keep theirs.
 
-        Addresses, the upstream client with its timeouts, buffers and telemetry stay until a restart.
+        Addresses, the upstream client with its time limits, buffers, telemetry, and whether there are keys or limits
+        at all stay until a restart.
         """
+        if self._gate is not None:
+            self._gate.use(config.limits)
+        if config.cache != self._config.cache:
+            self._cache = _cache(config)
+        self._accounting.prices = Prices(config.prices)
+        self._config = config
         self._proxy = self._build_proxy(config)
         self._realtime = self._build_realtime(config)
         self.handoff.reader = _capture(config)
@@ -94,11 +126,18 @@ class Gateway:
     async def aclose(self) -> None:
         """Deliver what was captured, then let go of every connection."""
         await self.handoff.aclose()
+        if self._keeper is not None:
+            await self._keeper.aclose()
         for client in self._clients.values():
             await client.aclose()
         await self._queue.aclose()
         if self._span_processor is not None:
             await asyncio.to_thread(self._span_processor.shutdown)
+
+    def _on_exchange(self, exchange: Exchange) -> None:
+        self._accounting.account(exchange)
+        if self._spans is not None:
+            self._spans.emit(exchange)
 
     def _client(self, ca_file: Path | None) -> Upstream:
         """Return the client that trusts `ca_file` (None: the system's certificates); kept over reloads."""
@@ -115,6 +154,7 @@ class Gateway:
             target=Target.parse(first.base_url, name=first.name, api_key=first.api_key),
             record=self.handoff.offer,
             connect_timeout_s=config.gateway.connect_timeout_s,
+            gate=self._gate,
         )
 
     def _build_proxy(self, config: Config) -> Proxy:
@@ -132,6 +172,8 @@ class Gateway:
                 total_s=settings.total_timeout_s,
             ),
             include_usage=config.capture.include_usage,
+            gate=self._gate,
+            cache=self._cache,
         )
 
 
@@ -145,8 +187,8 @@ async def run(
         queue = from_url(queue_url(config, data_dir), config.queue.lease_s, config.queue.max_attempts)
     except ValueError as error:
         raise ConfigError([f"queue.url: {error}"]) from error
-    gateway = Gateway(config, queue=queue)
-    gateway.handoff.start()
+    gateway = Gateway(config, queue=queue, keys_file=data_dir / "keys.db")
+    await gateway.start()
     if reload is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.reload, reload)
     targets = ", ".join(one.base_url for one in config.upstreams)
@@ -181,6 +223,17 @@ def _capture(config: Config) -> Capture:
         salt=capture.salt,
         limit=capture.max_content_bytes,
     )
+
+
+def _gate(config: Config) -> Gate | None:
+    if not config.keys.enabled and not any_limit(config.limits):
+        return None
+    return Gate(config.limits, needs_key=config.keys.enabled, workers=config.gateway.workers)
+
+
+def _cache(config: Config) -> Cache | None:
+    cache = config.cache
+    return Cache(cache.apps, ttl_s=cache.ttl_s, max_bytes=cache.max_bytes) if cache.apps else None
 
 
 def _exposed(registry: CollectorRegistry, config: Config) -> CollectorRegistry:

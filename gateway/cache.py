@@ -91,7 +91,8 @@ def cache_key(
     """Return what a request is kept under; None for one whose answer is never kept.
 
     `headers` are those that the client sent (names in lower case), `key_id` is the id of our key among them, `body` is
-    what the upstream gets. Every part is preceded by its length, so that no two requests run into the same text.
+    the client's without our own member, before anything is added to it. Every part is preceded by its length, so that
+    no two requests run into the same text.
     """
     if method != "POST" or route not in ROUTES:
         return None
@@ -142,7 +143,7 @@ class Cache:
         return Cached(response.status, headers, response.chunks)
 
     def store(self, key: CacheKey, status: int, headers: Headers, chunks: Sequence[bytes], now: float) -> bool:
-        """Keep a response that ended complete; return False for one that is not to be kept.
+        """Keep a response that ended complete, as the client got it; return False for one that is not to be kept.
 
         Its headers stay as they were, `date` and `x-request-id` too: they tell when and by which request the answer
         was made, and the Age added on every hit says that it is an old one. Only rate-limit counts are left out.

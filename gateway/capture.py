@@ -65,6 +65,8 @@ def read(recording: Recording, limit: int) -> Exchange:
         response=response,
         trace=recording.trace,
         tags=recording.tags,
+        cached=recording.cached,
+        key_id=recording.key_id,
     )
 
 
@@ -110,8 +112,8 @@ def extract(exchange: Exchange, extractors: Sequence[Extractor]) -> Extraction:
 def skip_reason(exchange: Exchange) -> str | None:
     """Say why the response is no answer that could be judged; None when it is one."""
     response = exchange.response
-    if exchange.ending != "complete":
-        return exchange.ending
+    if exchange.ending != "complete" or exchange.cached:
+        return exchange.ending if exchange.ending != "complete" else "cache_hit"
     if response.status >= 400 or response.body.get("error"):  # noqa: PLR2004 - HTTP's border
         return "error_response"
     if response.refusal or response.finish_reason in _CUT_SHORT:

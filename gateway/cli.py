@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from gateway import config as configuration
+from gateway.keys_cli import keys
 from monitors.cli import fail, monitors, plane_options
 from monitors.settings import ConfigError
 
@@ -104,6 +105,7 @@ def _arguments(options: dict[str, Any]) -> list[str]:
 
 
 main.add_command(monitors)
+main.add_command(keys)
 
 if __name__ == "__main__":
     main(prog_name="gaugeway")

@@ -100,6 +100,8 @@ class Recording:
     size: int = 0
     too_large: bool = False
     asked_for_usage: bool = False
+    cached: bool = False
+    key_id: str | None = None
     ending: Ending = "complete"
     error_kind: str | None = None
     request_overhead_s: float | None = None
@@ -146,5 +148,7 @@ class Exchange:
     model: str
     request: Request
     response: Response
+    cached: bool = False
+    key_id: str | None = None
     trace: Trace | None = None
     tags: dict[str, str] = field(default_factory=dict)

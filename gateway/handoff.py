@@ -171,7 +171,6 @@ class HandOff:
 
     def _choose(self, recording: Recording, exchange: Exchange) -> tuple[Sample | None, str | None]:
         """Return the exchange's sample, or its outcome."""
-        self._instruments.usage(exchange)
         if self._on_exchange is not None:
             self._on_exchange(exchange)
         if recording.explicit is not None and not recording.explicit.capture:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from gateway.exchange import GENERATION_ROUTES, Exchange, Recording
@@ -45,6 +47,7 @@ class Instruments:
             OVERHEAD_BUCKETS,
         )
         self._tokens = counter("tokens", "Tokens the upstream reported.", "app", "model", "type")
+        self._cost = counter("cost_usd", "What exchanges cost at the configured prices.", "app", "model", "type")
         self._upstream_errors = counter("upstream_errors", "Upstream failures by kind.", "upstream", "kind")
         self._exchanges = counter("exchanges", "Exchanges, each with exactly one outcome.", "app", "outcome")
         self._extractions = counter(
@@ -103,6 +106,12 @@ class Instruments:
         ):
             if count:
                 self._tokens.labels(app, model, kind).inc(count)
+
+    def cost(self, app: str, model: str, costs: Mapping[str, float]) -> None:
+        """Count what an exchange cost, in USD by type of token."""
+        app, model = self._cap("app", app), self._cap("model", model)
+        for kind, usd in costs.items():
+            self._cost.labels(app, model, kind).inc(usd)
 
     def outcome(self, app: str, outcome: str) -> None:
         """Count an exchange that came to its one outcome."""

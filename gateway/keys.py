@@ -118,6 +118,22 @@ def without_credentials(headers: Headers) -> Headers:
     return [(name, value) for name, value in headers if name not in CREDENTIALS]
 
 
+def model_asked(path: str, in_body: str | None) -> str | None:
+    """Return the model a request asks for: the body's, or the deployment's of an Azure-style path.
+
+    None when the two differ: which of them counts is up to the upstream, so neither may open the door to the other.
+
+    >>> model_asked("/openai/deployments/gpt-4o/chat/completions", None)
+    'gpt-4o'
+    >>> model_asked("/openai/deployments/o3/chat/completions", "gpt-4o")
+    """
+    _, marker, rest = path.partition("/deployments/")
+    deployment = rest.split("/", 1)[0] if marker else None
+    if deployment is None or in_body is None:
+        return deployment or in_body
+    return in_body if in_body == deployment else None
+
+
 def check_model(key: VirtualKey, model: str | None) -> None:
     """Raise Rejection with 403 for a model that the key does not allow."""
     if key.allows(model):

@@ -245,13 +245,27 @@ class Gate:
         self._charges: deque[tuple[Holder, int, float]] = deque()
         self._purged_at = -math.inf
 
+    def identify(self, headers: Headers) -> VirtualKey | None:
+        """Return a request's key; None where none is asked for. Raises Rejection: 401, or 503 before keys are known.
+
+        Needs the headers only: calling it before a body is read keeps strangers from sending one.
+        """
+        if not self.needs_key:
+            return None
+        if self._keyring is None:
+            headers = [(b"retry-after", b"1")]
+            raise Rejection(503, "keys_unavailable", "Gaugeway cannot read its keys yet.", headers=headers)
+        return self._keyring.check(headers, self._wall())
+
     async def admit(self, headers: Headers, model: str | None, app: str | None, *, reading: bool = False) -> Permit:
-        """Return a permit once the request may go on. Raises Rejection: 401, 403, 429, or 503 before keys are known.
+        """Return a permit once the request may go on. Raises Rejection as `identify` does, and with 403 and 429.
 
         `headers` have lower-case names; `app` is what the client said. `reading` says that the request uses no model
         (GET and HEAD, but no WebSocket), so that a key for certain models may make it.
         """
-        key = self._identify(headers, model, reading=reading) if self.needs_key else None
+        key = self.identify(headers)
+        if key and not reading:
+            check_model(key, model)
         holder = Holder(key.id, key.app) if key else Holder(None, app or _DEFAULT_APP)
         self._settle()
         account = self._app_account(holder)
@@ -302,16 +316,6 @@ class Gate:
     def today(self) -> int:
         """Return the number of this UTC day."""
         return int(self._wall() // DAY_S)
-
-    def _identify(self, headers: Headers, model: str | None, *, reading: bool) -> VirtualKey:
-        if self._keyring is None:
-            raise Rejection(
-                503, "keys_unavailable", "Gaugeway cannot read its keys yet.", headers=[(b"retry-after", b"1")]
-            )
-        key = self._keyring.check(headers, self._wall())
-        if not reading:
-            check_model(key, model)
-        return key
 
     def _check(self, accounts: tuple[Account, ...]) -> None:
         now, wall = self._clock(), self._wall()

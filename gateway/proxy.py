@@ -8,18 +8,21 @@ import random
 import time
 from asyncio import CancelledError
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from gateway import splice, usage
+from gateway.cache import MISS, Cache, CacheKey, Tape, cache_key
 from gateway.client import Client, ClientDisconnected, Guard, TookTooLong
 from gateway.contexts import explicit
 from gateway.contexts.explicit import ExplicitError
 from gateway.errors import Rejection, body_of, too_large
-from gateway.exchange import GENERATION_ROUTES, Recording, Trace, route_of
-from gateway.headers import Seen, for_client, inspect
+from gateway.exchange import GENERATION_ROUTES, Explicit, Headers, Recording, Trace, route_of
+from gateway.headers import Seen, inspect
+from gateway.limits import Gate, Permit
+from gateway.relay import Relay
 from gateway.routing import model_of
-from gateway.upstream import UpstreamError, UpstreamResponse
+from gateway.upstream import UpstreamResponse
 from gateway.upstreams import Outgoing, RoutedError, Router
 
 if TYPE_CHECKING:
@@ -56,7 +59,8 @@ class Proxy:
     """An ASGI callable for `/v1/*` and `/openai/*`.
 
     `record` is called once for every request, when it is over, on the event loop: it must neither block nor raise.
-    With `include_usage`, streams are asked for their usage, which is then kept from clients that did not ask.
+    With `include_usage`, streams are asked for their usage, which is then kept from clients that did not ask. `gate`
+    lets requests in, `cache` answers them; None for neither.
     """
 
     def __init__(
@@ -67,12 +71,16 @@ class Proxy:
         tracing: Tracing,
         limits: Limits,
         include_usage: bool = False,
+        gate: Gate | None = None,
+        cache: Cache | None = None,
     ) -> None:
         self._router = router
         self._record = record
         self._tracing = tracing
         self._limits = limits
         self._include_usage = include_usage
+        self._gate = gate
+        self._cache = cache
 
     async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -86,14 +94,14 @@ class Proxy:
             recording.status = rejection.status
             if recording.ending == "complete":
                 recording.ending = "rejected"
-            await _answer(send, rejection, recording.id)
+            await _refuse(send, rejection, recording.id)
         except TookTooLong as slow:
             recording.ending = "timeout"
             recording.error_kind = "timeout"
             # Once the response has begun there is nothing to say: the server closes the connection on return.
             if not recording.status:
                 recording.status = 504
-                await _answer(send, _late(slow), recording.id)
+                await _refuse(send, _late(slow), recording.id)
         except CancelledError:
             recording.ending = "client_cancelled"
             raise
@@ -103,7 +111,7 @@ class Proxy:
             recording.ending = "upstream_truncated" if recording.status else "upstream_error"
             if not recording.status:
                 recording.status = 500
-                await _answer(send, _internal(error), recording.id)
+                await _refuse(send, _internal(error), recording.id)
         finally:
             recording.duration_s = time.perf_counter() - start
             self._record(recording)
@@ -112,8 +120,7 @@ class Proxy:
         self, scope: HTTPScope, receive: Receive, send: Send, recording: Recording, start: float
     ) -> None:
         seen = inspect(recording.request_headers)
-        generation = recording.route in GENERATION_ROUTES
-        buffered = generation or seen.json
+        buffered = recording.route in GENERATION_ROUTES or seen.json
         limit = self._limits.body_bytes if buffered else self._limits.upload_bytes
         if seen.content_length is not None and seen.content_length > limit:
             raise too_large(limit)
@@ -124,42 +131,56 @@ class Proxy:
         else:
             body = client.chunks()
         if isinstance(body, bytes) and len(body) > LARGE_BYTES and splice.mentions_key(body):
-            outgoing = await asyncio.to_thread(self._outgoing, scope, seen, body, recording)
+            body, length = await asyncio.to_thread(self._read, body, seen, recording)
         else:
-            outgoing = self._outgoing(scope, seen, body, recording)
-        guard = Guard(client, first_byte_s=self._limits.first_byte_s, total_s=self._limits.total_s)
-        async with guard:
-            recording.request_overhead_s = time.perf_counter() - client.body_complete_at(start)
-            response = await self._send(outgoing, recording)
-            guard.head_arrived()
+            body, length = self._read(body, seen, recording)
+        relay = Relay(send, recording, start=start, content_bytes=self._limits.content_bytes)
+        async with Guard(client, first_byte_s=self._limits.first_byte_s, total_s=self._limits.total_s) as guard:
+            permit = await self._admit(body, recording) if self._gate is not None else None
             try:
-                await self._relay(response, send, recording, start, guard)
+                outgoing = self._outgoing(scope, seen, body, length=length, recording=recording, permit=permit)
+                recording.request_overhead_s = time.perf_counter() - client.body_complete_at(start)
+                await self._answer(outgoing, recording, relay, guard)
             finally:
-                await response.aclose()
+                if permit is not None:
+                    permit.release()
+
+    def _read(
+        self, body: bytes | AsyncIterator[bytes], seen: Seen, recording: Recording
+    ) -> tuple[bytes | AsyncIterator[bytes], int | None]:
+        """Read what is said out of band; return the body to send and, if it changed, its length. Raises Rejection."""
+        if not isinstance(body, bytes):
+            if seen.ours:
+                _read_explicit(b"", seen, recording)
+            return body, None
+        whole = body
+        body, length = _read_explicit(body, seen, recording)
+        if recording.route in GENERATION_ROUTES:  # not before: a request we refuse leaves nothing behind
+            self._keep_request(whole, recording)
+        if self._include_usage and recording.route in usage.ROUTES and (asked := usage.ask_for_usage(body)):
+            body, length, recording.asked_for_usage = asked, len(asked), True
+        if length is None and seen.content_length is None and (body or seen.chunked):
+            length = len(body)
+        return body, length
 
     def _outgoing(
-        self, scope: HTTPScope, seen: Seen, body: bytes | AsyncIterator[bytes], recording: Recording
+        self,
+        scope: HTTPScope,
+        seen: Seen,
+        body: bytes | AsyncIterator[bytes],
+        *,
+        length: int | None,
+        recording: Recording,
+        permit: Permit | None,
     ) -> Outgoing:
-        """Make the request ready to go out. Raises Rejection."""
-        length = None
-        if isinstance(body, bytes):
-            whole = body
-            body, length = _read_explicit(body, seen, recording)
-            if recording.route in GENERATION_ROUTES:  # not before: a request we refuse leaves nothing behind
-                self._keep_request(whole, recording)
-            if self._include_usage and recording.route in usage.ROUTES and (asked := usage.ask_for_usage(body)):
-                body, length, recording.asked_for_usage = asked, len(asked), True
-            if length is None and seen.content_length is None and (body or seen.chunked):
-                length = len(body)
-        elif seen.ours:
-            _read_explicit(b"", seen, recording)
+        """Make the request ready to go out."""
         recording.trace, traceparent = self._tracing.begin(seen.traceparent)
         said = recording.explicit
         return Outgoing(
             method=recording.method,
             raw_path=scope.get("raw_path") or recording.path.encode(),
             query=scope["query_string"],
-            headers=recording.request_headers,
+            headers=recording.request_headers if permit is None else permit.headers,
             body=body,
             content_length=length,
             traceparent=traceparent,
@@ -175,6 +196,64 @@ class Proxy:
             recording.request_body = body
             recording.size = len(body)
 
+    async def _admit(self, body: bytes | AsyncIterator[bytes], recording: Recording) -> Permit:
+        """Ask the gate; a key's app takes the place of the one the client names. Raises Rejection."""
+        assert self._gate is not None  # noqa: S101 - for the type checker
+        said = recording.explicit or Explicit()
+        model = model_of(body) if isinstance(body, bytes) else None
+        permit = await self._gate.admit(
+            recording.request_headers, model, said.app, reading=recording.method in ("GET", "HEAD")
+        )
+        recording.key_id = permit.key_id
+        recording.explicit = replace(said, app=permit.app)
+        return permit
+
+    async def _answer(self, outgoing: Outgoing, recording: Recording, relay: Relay, guard: Guard) -> None:
+        """Answer from the cache or from the upstream."""
+        key = self._cache_key(outgoing, recording)
+        if key is None or self._cache is None:
+            await self._from_upstream(outgoing, recording, relay, guard)
+        elif (cached := self._cache.lookup(key, time.monotonic())) is not None:
+            recording.cached = True
+            await relay.replay(cached, guard)
+        else:
+            tape = Tape(self._cache.max_bytes)
+            whole = await self._from_upstream(outgoing, recording, relay, guard, extra=[MISS], tape=tape)
+            if whole and tape.whole:
+                self._cache.store(key, recording.status, recording.response_headers, tape.chunks, time.monotonic())
+
+    def _cache_key(self, outgoing: Outgoing, recording: Recording) -> CacheKey | None:
+        app = (recording.explicit.app if recording.explicit else None) or "default"
+        if self._cache is None or not isinstance(outgoing.body, bytes) or not self._cache.serves(app):
+            return None
+        return cache_key(
+            app=app,
+            key_id=recording.key_id,
+            route=recording.route,
+            method=outgoing.method,
+            path=outgoing.raw_path,
+            query=outgoing.query,
+            headers=recording.request_headers,
+            body=outgoing.body,
+        )
+
+    async def _from_upstream(
+        self,
+        outgoing: Outgoing,
+        recording: Recording,
+        relay: Relay,
+        guard: Guard,
+        *,
+        extra: Headers | None = None,
+        tape: Tape | None = None,
+    ) -> bool:
+        response = await self._send(outgoing, recording)
+        guard.head_arrived()
+        try:
+            return await relay.run(response, guard, extra=extra, tape=tape)
+        finally:
+            await response.aclose()
+
     async def _send(self, outgoing: Outgoing, recording: Recording) -> UpstreamResponse:
         try:
             routed = await self._router.send(outgoing)
@@ -189,44 +268,6 @@ class Proxy:
         recording.upstream = routed.upstream
         recording.tags = routed.tags if routed.model is None else routed.tags | {"model_sent": routed.model}
         return routed.response
-
-    async def _relay(
-        self, response: UpstreamResponse, send: Send, recording: Recording, start: float, guard: Guard
-    ) -> None:
-        """Pass the response on as it comes, keeping a copy of a generation's body."""
-        recording.status = response.status
-        recording.response_headers = response.headers
-        headers = for_client(response.headers, recording.id.encode())
-        await send({"type": "http.response.start", "status": response.status, "headers": headers})
-        keep = recording.route in GENERATION_ROUTES and not recording.too_large
-        hide = usage.HideUsage() if recording.asked_for_usage and usage.can_be_hidden(response.headers) else None
-        more = True
-        while more:
-            try:
-                chunk, more = await response.read()
-            except UpstreamError as error:
-                # Returning without the last body message makes the server close the connection: the client must not
-                # take half a response for a whole one.
-                recording.error_kind = error.kind
-                recording.ending = "timeout" if error.kind == "timeout" else "upstream_truncated"
-                return
-            if chunk and recording.first_chunk_s is None:
-                recording.first_chunk_s = time.perf_counter() - start
-            if not more:
-                guard.delivered()
-            passed = chunk if hide is None else hide.feed(chunk) + (b"" if more else hide.flush())
-            await send({"type": "http.response.body", "body": passed, "more_body": more})
-            if keep and chunk:
-                keep = self._keep_chunk(chunk, recording)
-
-    def _keep_chunk(self, chunk: bytes, recording: Recording) -> bool:
-        recording.size += len(chunk)
-        if recording.size > self._limits.content_bytes:
-            recording.too_large = True
-            recording.chunks.clear()
-            return False
-        recording.chunks.append(chunk)
-        return True
 
 
 def begin(method: str, path: str, headers: Iterable[tuple[bytes, bytes]], route: str | None = None) -> Recording:
@@ -271,7 +312,7 @@ def _internal(error: Exception) -> Rejection:
     return Rejection(500, "internal_error", f"Gaugeway: the request could not be passed on ({type(error).__name__}).")
 
 
-async def _answer(send: Send, rejection: Rejection, exchange_id: str) -> None:
+async def _refuse(send: Send, rejection: Rejection, exchange_id: str) -> None:
     body = body_of(rejection)
     headers = [
         (b"content-type", b"application/json"),

@@ -7,12 +7,16 @@ import contextlib
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from gateway.exchange import Recording
+from gateway.contexts.explicit import from_headers
+from gateway.errors import Rejection, body_of
+from gateway.exchange import Explicit, Headers, Recording
 from gateway.headers import OURS, connection_tokens
+from gateway.limits import Gate
 from gateway.proxy import begin
 from gateway.target import Target
 from monitors.tasks import spawn
@@ -33,7 +37,15 @@ class Realtime:
     request of route `realtime`; their content is not captured.
     """
 
-    def __init__(self, *, target: Target, record: Callable[[Recording], None], connect_timeout_s: float) -> None:
+    def __init__(
+        self,
+        *,
+        target: Target,
+        record: Callable[[Recording], None],
+        connect_timeout_s: float,
+        gate: Gate | None = None,
+    ) -> None:
+        self._gate = gate
         self._target = target
         self._record = record
         self._connect_timeout_s = connect_timeout_s
@@ -45,19 +57,38 @@ class Realtime:
         recording.upstream = self._target.name
         try:
             await receive()  # websocket.connect
-            await self._pass(scope, receive, send, recording)
+            await self._admitted(scope, receive, send, recording)
+        except Rejection as rejection:
+            recording.status, recording.ending = rejection.status, "rejected"
+            headers = [(b"content-type", b"application/json"), *rejection.headers]
+            await _refuse(scope, send, rejection.status, headers, body_of(rejection))
         finally:
             recording.duration_s = time.perf_counter() - start
             self._record(recording)
 
-    async def _pass(self, scope: WebSocketScope, receive: Receive, send: Send, recording: Recording) -> None:
+    async def _admitted(self, scope: WebSocketScope, receive: Receive, send: Send, recording: Recording) -> None:
+        """Ask the gate first, if there is one; a WebSocket counts as one request at once for as long as it lasts."""
+        if self._gate is None:
+            await self._pass(scope, recording.request_headers, receive, send, recording)
+            return
+        said = from_headers([header for header in recording.request_headers if header[0].startswith(OURS)])
+        model = parse_qs(scope["query_string"].decode("latin-1")).get("model", [None])[0]
+        permit = await self._gate.admit(recording.request_headers, model, said.app if said else None)
         try:
-            upstream = await self._open(scope)
+            recording.explicit = Explicit(app=permit.app)
+            await self._pass(scope, permit.headers, receive, send, recording)
+        finally:
+            permit.release()
+
+    async def _pass(
+        self, scope: WebSocketScope, headers: Headers, receive: Receive, send: Send, recording: Recording
+    ) -> None:
+        try:
+            upstream = await self._open(scope, headers)
         except InvalidStatus as refusal:
             recording.status, recording.ending = refusal.response.status_code, "upstream_error"
-            headers = [(b"content-type", refusal.response.headers.get("content-type", "text/plain").encode())]
-            body = refusal.response.body or b""
-            await _refuse(scope, send, recording.status, headers, bytes(body))
+            kind = refusal.response.headers.get("content-type", "text/plain").encode()
+            await _refuse(scope, send, recording.status, [(b"content-type", kind)], bytes(refusal.response.body or b""))
             return
         except (OSError, TimeoutError, InvalidHandshake, ValueError):
             recording.status, recording.ending, recording.error_kind = 502, "upstream_error", "connect"
@@ -65,8 +96,8 @@ class Realtime:
             return
         recording.status = 101
         async with upstream:
-            headers = [(b"x-gaugeway-exchange-id", recording.id.encode())]
-            await send({"type": "websocket.accept", "subprotocol": upstream.subprotocol, "headers": headers})
+            ours = [(b"x-gaugeway-exchange-id", recording.id.encode())]
+            await send({"type": "websocket.accept", "subprotocol": upstream.subprotocol, "headers": ours})
             downward = spawn(_downward(upstream, send), name="realtime, to the client")
             upward = spawn(_upward(receive, upstream), name="realtime, to the upstream")
             await asyncio.wait({downward, upward}, return_when=asyncio.FIRST_COMPLETED)
@@ -76,14 +107,14 @@ class Realtime:
                 task.cancel()
             await asyncio.wait({downward, upward})
 
-    async def _open(self, scope: WebSocketScope) -> ClientConnection:
+    async def _open(self, scope: WebSocketScope, client_headers: Headers) -> ClientConnection:
         target = self._target
         path = target.join(scope.get("raw_path") or scope["path"].encode(), scope["query_string"]).decode("latin-1")
         scheme = "wss" if target.scheme == "https" else "ws"
-        dropped = _HANDSHAKE | connection_tokens(scope["headers"])
+        dropped = _HANDSHAKE | connection_tokens(client_headers)
         headers = [
             (name.decode("latin-1"), value.decode("latin-1"))
-            for name, value in scope["headers"]
+            for name, value in client_headers
             if name not in dropped and not name.startswith((OURS, b"sec-websocket-"))
         ]
         if target.authorization is not None:

@@ -12,7 +12,7 @@ from monitors.metrics import Metric
 from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
 
 TIMEOUT_S = 90.0
-"""Shorter than a queue's lease, so that a sample whose judge hangs is not evaluated twice at the same time."""
+"""For a metric that asks no judge: shorter than a queue's lease, so that a sample is not evaluated twice at once."""
 
 
 async def evaluate(
@@ -21,7 +21,8 @@ async def evaluate(
     """Compute `metric` for `sample` and keep what it cost.
 
     `rate` is the probability with which this metric is computed for this exchange, capture included; `clock` counts
-    seconds. Never raises for what a metric does.
+    seconds. `timeout_s` is the metric's for everything, waiting for a free judge included. Never raises for what a
+    metric does.
     """
     started, spend = clock(), Spend()
     tab = SPEND.set(spend)
@@ -32,13 +33,19 @@ async def evaluate(
     return Evaluation(
         sample_id=sample.id,
         metric=metric.name,
-        version=metric.version,
+        version=str(metric.version),
         outcome=outcome,
-        judge=getattr(metric, "judge", None),
+        judge=judge_of(metric),
         seconds=max(0.0, clock() - started),
         cost_usd=spend.usd,
         rate=rate,
     )
+
+
+def judge_of(metric: Metric) -> str | None:
+    """The name of the judge that `metric` says it asks; None when it asks none."""
+    judge = getattr(metric, "judge", None)
+    return None if judge is None else str(getattr(judge, "model", judge))
 
 
 async def _outcome(metric: Metric, sample: Sample, timeout_s: float) -> Outcome:
@@ -57,12 +64,15 @@ async def _outcome(metric: Metric, sample: Sample, timeout_s: float) -> Outcome:
 
 
 def _checked(outcome: object) -> Outcome:
+    """The outcome in plain types, whatever look-alikes (numpy's numbers) a metric used; no store knows those."""
     if isinstance(outcome, Score):
         if math.isfinite(outcome.value) and 0.0 <= outcome.value <= 1.0:
-            return outcome
+            return Score(float(outcome.value), str(outcome.reason), tuple(outcome.evidence))
         return Failed("invalid_score", f"a score lies in [0, 1], got {outcome.value!r}")
-    if isinstance(outcome, Skipped | Failed):
-        return outcome
+    if isinstance(outcome, Skipped):
+        return Skipped(str(outcome.reason))
+    if isinstance(outcome, Failed):
+        return Failed(str(outcome.error), str(outcome.detail))
     return Failed("invalid_score", f"a metric returns a Score or Skipped, got {type(outcome).__name__}")
 
 

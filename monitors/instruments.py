@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from monitors.labels import LabelCap
+from monitors.labels import OVERFLOW, LabelCap
 from monitors.quality import Quality
 
 SCORE_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -63,8 +63,10 @@ class Instruments:
         self.queue_oldest_seconds = gauge("queue_oldest_seconds", "Age of the oldest of them.")
         self.queue_dead_letters = gauge("queue_dead_letters", "Samples set aside after too many attempts.")
         self.late_scores = counter("late_scores", "Scores that came after their bucket was closed.")
-        self.worker_errors = counter("worker_errors", "Failures of queue or store; repeated.", ("operation",))
+        self.worker_errors = counter("worker_errors", "Failed operations, by operation.", ("operation",))
+        self.notifications = counter("notifications", "Attempts to tell an alert.", ("notifier", "result"))
         self.cap = LabelCap(counter("label_overflow", "Label values shown as _other, by label.", ("label",)))
+        self._shown: set[tuple[str, str]] = set()
         gauge("build_info", "Always 1; the version is the label.", ("version",)).labels(version).set(1)
 
     def judged(self, model: str, seconds: float, input_tokens: int, output_tokens: int, usd: float) -> None:
@@ -79,25 +81,31 @@ class Instruments:
         """Count a request the judge did not answer usably."""
         self.judge_errors.labels(model, kind).inc()
 
-    def show_quality(self, estimates: Sequence[Quality]) -> None:
-        """Set the quality gauges; where there is no basis for a number, its series is taken away."""
-        for one in estimates:
-            labels = (self.cap("app", one.app), one.metric)
-            self.quality_n_eff.labels(*labels).set(one.n_eff)
-            self.quality_coverage_ratio.labels(*labels).set(one.coverage_ratio)
-            for instrument, value in (
-                (self.quality_mean, one.mean),
-                (self.quality_ci_low, one.ci_low),
-                (self.quality_ci_high, one.ci_high),
-            ):
-                if value is not None:
-                    instrument.labels(*labels).set(value)
-                else:
-                    with contextlib.suppress(KeyError):
-                        instrument.remove(*labels)
+    def show_quality(self, estimates: Sequence[Quality], promises: Mapping[str, tuple[float, float]]) -> None:
+        """Set the gauges of each app and metric; `promises` maps a metric to (objective, threshold).
 
-    def show_objective(self, app: str, metric: str, objective: float, threshold: float) -> None:
-        """Set what is promised for a metric."""
-        app = self.cap("app", app)
-        self.slo_objective_ratio.labels(app, metric).set(objective)
-        self.score_threshold_ratio.labels(app, metric).set(threshold)
+        Where there is no basis for a number, and for what is not in `estimates` any more, the series is taken away.
+        Apps beyond the cap have no gauges: under one name they would overwrite each other.
+        """
+        shown: set[tuple[str, str]] = set()
+        for one in estimates:
+            app = self.cap("app", one.app)
+            if app != OVERFLOW:
+                shown.add((app, one.metric))
+                numbers = one.n_eff, one.coverage_ratio, one.mean, one.ci_low, one.ci_high
+                self._set((app, one.metric), numbers + promises.get(one.metric, (None, None)))
+        for gone in self._shown - shown:
+            self._set(gone, (None,) * 7)
+        self._shown = shown
+
+    def _set(self, labels: tuple[str, str], values: tuple[float | None, ...]) -> None:
+        gauges = (
+            *(self.quality_n_eff, self.quality_coverage_ratio, self.quality_mean, self.quality_ci_low),
+            *(self.quality_ci_high, self.slo_objective_ratio, self.score_threshold_ratio),
+        )
+        for gauge, value in zip(gauges, values, strict=True):
+            if value is not None:
+                gauge.labels(*labels).set(value)
+            else:
+                with contextlib.suppress(KeyError):
+                    gauge.remove(*labels)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from monitors.statistics.estimators import hajek
+from monitors.statistics.estimators import hajek_from_sums
 from monitors.statistics.intervals import MIN_N_EFF, confidence_sequence
-from monitors.stores import Point
+from monitors.stores import Summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,27 +28,22 @@ class Quality:
     ci_high: float | None = None
 
 
-def estimate(points: Sequence[Point]) -> list[Quality]:
-    """Estimate from a window's points, sorted by app and metric."""
-    groups: dict[tuple[str, str], list[Point]] = defaultdict(list)
-    for point in points:
-        groups[point.app, point.metric].append(point)
-    return [_quality(app, metric, group) for (app, metric), group in sorted(groups.items())]
+def estimate(summaries: Iterable[Summary]) -> list[Quality]:
+    """Estimate from a window's summaries, sorted by app and metric."""
+    return [_quality(one) for one in sorted(summaries, key=lambda one: (one.app, one.metric))]
 
 
-def _quality(app: str, metric: str, points: Sequence[Point]) -> Quality:
-    scored = [(point.value, point.rate) for point in points if point.value is not None]
-    failed = sum(point.outcome == "failed" for point in points)
-    covered = len(scored) / (len(scored) + failed) if scored or failed else 0.0
-    if not scored:
-        return Quality(app=app, metric=metric, n=0, n_eff=0.0, coverage_ratio=covered)
-    found = hajek([value for value, _ in scored], [rate for _, rate in scored])
+def _quality(one: Summary) -> Quality:
+    covered = one.n / (one.n + one.failed) if one.n or one.failed else 0.0
+    if not one.n:
+        return Quality(app=one.app, metric=one.metric, n=0, n_eff=0.0, coverage_ratio=covered)
+    found = hajek_from_sums(n=one.n, w=one.w, wx=one.wx, w2=one.w2, w2x=one.w2x, w2x2=one.w2x2)
     if found.n_eff < MIN_N_EFF:
-        return Quality(app=app, metric=metric, n=found.n, n_eff=found.n_eff, coverage_ratio=covered)
+        return Quality(app=one.app, metric=one.metric, n=found.n, n_eff=found.n_eff, coverage_ratio=covered)
     low, high = confidence_sequence(found)
     return Quality(
-        app=app,
-        metric=metric,
+        app=one.app,
+        metric=one.metric,
         n=found.n,
         n_eff=found.n_eff,
         coverage_ratio=covered,

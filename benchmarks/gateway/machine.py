@@ -23,6 +23,17 @@ def cpu_ns(pids: list[int]) -> int:
     return total
 
 
+def cpu_by_process(pids: list[int]) -> dict[str, int]:
+    """CPU time of each of these, by "pid name"; `python -m X` is called X."""
+    found = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            words = (PROC / str(pid) / "cmdline").read_text().split("\0")
+            module = words[words.index("-m") + 1] if "-m" in words[:4] else Path(words[0]).name
+            found[f"{pid} {module}"] = cpu_ns([pid])
+    return found
+
+
 def _stat(pid: int) -> list[str]:
     """The fields of /proc/PID/stat after the name: state, parent, ..."""
     try:

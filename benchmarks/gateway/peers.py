@@ -263,7 +263,7 @@ class Running:
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
             machine.stop(self._process.pid)
-            self._process.poll()
+            self._process.wait(timeout=5)
         if self._home is not None:
             shutil.rmtree(self._home, ignore_errors=True)
 

@@ -43,7 +43,6 @@ async def body_bytes(probe: Probe) -> Outcome:
     name = probe.contender.model.format("bench").encode()
     body = b'{ "messages":[{"content":"caf\\u00e9 \xc3\xa9 %b","role":"user"}],\n  "temperature" : 1.0, "model":"%b"}'
     body %= (probe.mark(), name)
-    )
     response, received = await probe.chat(respond(), body)
     if received is None:
         return _refused(response)

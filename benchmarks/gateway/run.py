@@ -126,17 +126,22 @@ class Bench:
     ) -> dict[str, Any]:
         pids = running.pids()
         own = [os.getpid(), self._upstream_pid]
-        cpu, ours, busy, begun = machine.cpu_ns(pids), machine.cpu_ns(own), machine.busy_ns(), time.monotonic_ns()
+        before, ours = machine.cpu_by_process(pids), machine.cpu_ns(own)
+        busy, begun = machine.busy_ns(), time.monotonic_ns()
         try:
             found: dict[str, Any] = work(target)
         except OSError as error:
             return {"error": f"{type(error).__name__}: {error}", "settled": self._settle(running)}
         settled = self._settle(running)
-        spent = machine.cpu_ns(pids) - cpu
+        after = machine.cpu_by_process(running.pids())
+        each = {name: used - before.get(name, 0) for name, used in after.items()}
+        spent = sum(each.values())
         elapsed = time.monotonic_ns() - begun
         foreign = machine.busy_ns() - busy - spent - (machine.cpu_ns(own) - ours)
+        units = 1000 * max(1.0, found["units"])
         return found | {
-            "cpu_us": spent / 1000 / max(1.0, found["units"]),
+            "cpu_us": spent / units,
+            "cpu_us_by_process": {name.partition(" ")[2]: used / units for name, used in each.items() if used},
             "foreign_cores": max(0.0, foreign / elapsed),
             "settled": settled,
         }

@@ -178,4 +178,11 @@ def _notes(result: Result) -> list[str]:
         unsettled = sorted({phase for r in rounds for phase in r if r[phase].get("settled") is False})
         if unsettled:
             notes.append(f"- {label} still worked on what it had taken in when these ended: {', '.join(unsettled)}")
+        shares = [
+            r["c64"]["cpu_us_by_process"] for r in rounds if len(r.get("c64", {}).get("cpu_us_by_process", {})) > 1
+        ]
+        if name.startswith("gaugeway") and shares:
+            medians = {process: statistics.median(s.get(process, 0.0) for s in shares) for process in shares[0]}
+            parts = ", ".join(f"{process} {value:,.0f}" for process, value in medians.items() if value >= 1)
+            notes.append(f"- {label}, c64, CPU us/req by process: {parts}")
     return notes

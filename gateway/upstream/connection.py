@@ -108,9 +108,10 @@ class Connection(asyncio.Protocol):
     async def _write(self, request: UpstreamRequest, timeout_s: float) -> None:
         body = request.body
         framing = dict(request.headers)  # names are in lower case
-        chunked = _TRANSFER_ENCODING in framing
         announced = framing.get(_CONTENT_LENGTH, b"0")
-        length = None if chunked else int(announced) if announced.isdigit() else -1
+        length = None if _TRANSFER_ENCODING in framing else int(announced) if announced.isdigit() else -1
+        if length == -1 or (isinstance(body, bytes) and length not in (None, len(body))):
+            raise _misframed()
         lines = [b"%b %b HTTP/1.1\r\n" % (request.method.encode("ascii"), request.target)]
         lines += [b"%b: %b\r\n" % header for header in request.headers]
         lines.append(b"\r\n")
@@ -118,10 +119,8 @@ class Connection(asyncio.Protocol):
             self._transport.write(b"".join(lines))
             await self._write_stream(body, length, timeout_s)
             return
-        if chunked:
+        if length is None:
             body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if body else b"0\r\n\r\n"
-        elif len(body) != length:
-            raise _misframed()
         if len(body) <= _ONE_WRITE_BYTES:
             lines.append(body)
             body = b""
@@ -297,8 +296,8 @@ class Connection(asyncio.Protocol):
     def _release(self) -> None:
         """Go back to the pool, unless something of this exchange, or more than it, is still on its way."""
         self._finished = False
-        unsent = not self._request_sent or self._transport.get_write_buffer_size() > 0
-        if unsent or not (self._keep_alive and self.usable):
+        sent = self._request_sent and not self._transport.get_write_buffer_size()
+        if not (sent and self._keep_alive and self.usable):
             self._stop_sending()
             self.abort()
             return

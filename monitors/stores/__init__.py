@@ -41,8 +41,30 @@ class Query:
     limit: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """All points of one app and metric in numbers: how many scores and failures, and sums over the scores x.
+
+    `w` is the sum of the weights 1/rate, `wx` that of weight times score, `w2`, `w2x`, `w2x2` those of the weight's
+    square times 1, score, score squared.
+    """
+
+    app: str
+    metric: str
+    n: int
+    failed: int
+    w: float
+    wx: float
+    w2: float
+    w2x: float
+    w2x2: float
+
+
 class Store(Protocol):
-    """Append-only rows keyed by the evaluation's identity (sample_id, metric, version)."""
+    """Append-only rows keyed by the evaluation's identity (sample_id, metric, version).
+
+    A row that cannot be read, because something else wrote it, is left out of every answer.
+    """
 
     async def add(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
         """Store the sample and its evaluations in one transaction; return those that were not there before."""
@@ -52,6 +74,9 @@ class Store(Protocol):
 
     async def series(self, query: Query) -> Sequence[Point]:
         """Return the points that `query` asks for."""
+
+    async def summary(self, query: Query) -> Sequence[Summary]:
+        """Return the points that `query` asks for as one summary per app and metric; order and limit do not count."""
 
     async def prune(self, before: float) -> int:
         """Delete samples (and their evaluations) started before `before`, Unix seconds; return how many samples."""

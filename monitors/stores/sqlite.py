@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
 from monitors.sqlite import Database, Schema, path_from_url
-from monitors.stores import Point, Query
+from monitors.stores import Point, Query, Summary
+
+T = TypeVar("T")
+_log = logging.getLogger("gaugeway")
 
 SCHEMA = Schema(
     kind="store",
@@ -63,6 +67,14 @@ _EVALUATIONS = """
     FROM evaluations WHERE sample_id = ? ORDER BY rowid
 """
 _POINTS = "SELECT sample_id, started_at, app, model, metric, outcome, value, reason, rate FROM evaluations"
+# A numpy number that slips through becomes a BLOB: such a row is no point, and must not take a place in a page of them.
+_READABLE = "typeof(rate) = 'real' AND (outcome <> 'score' OR typeof(value) = 'real')"
+# There are few rates, so that their weights can be worked out here: that takes SQLite four times as long.
+_SUMMARY = """
+    SELECT app, metric, outcome, rate, count(*), count(*) FILTER (WHERE typeof(value) = 'real'),
+        total(value) FILTER (WHERE typeof(value) = 'real'), total(value * value) FILTER (WHERE typeof(value) = 'real')
+    FROM evaluations WHERE {conditions} GROUP BY app, metric, outcome, rate
+"""
 _ORDERS = {
     "oldest": "ORDER BY started_at, rowid",
     "newest": "ORDER BY started_at DESC, rowid DESC",
@@ -80,6 +92,7 @@ _PRUNE_SAMPLES = """
     )
 """
 _PRUNE_BATCH = 500
+_LEAST_RATE = 1e-100
 _SAVE = "INSERT INTO states (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 
 
@@ -93,6 +106,7 @@ class SQLiteStore:
     def __init__(self, path: str | Path, busy_timeout_s: float = 5.0) -> None:
         self._writer = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
         self._reader = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
+        self._complained = False
 
     @classmethod
     def from_url(cls, url: str) -> SQLiteStore:
@@ -116,29 +130,33 @@ class SQLiteStore:
         async with self._reader.reading() as connection:
             payloads = list(await connection.execute_fetchall("SELECT payload FROM samples WHERE id = ?", (sample_id,)))
             rows = await connection.execute_fetchall(_EVALUATIONS, (sample_id,))
-        if not payloads:
+        found = self._read(lambda row: msgspec.json.decode(row[0], type=Sample), payloads)
+        if not found:
             return None
-        return msgspec.json.decode(payloads[0][0], type=Sample), [_evaluation(sample_id, row) for row in rows]
+        return found[0], self._read(lambda row: _evaluation(sample_id, row), rows)
 
     async def series(self, query: Query) -> Sequence[Point]:
-        conditions = ["started_at >= :since", "started_at < :until"]
-        if query.metric is not None:
-            conditions.append("metric = :metric")
-        if query.app is not None:
-            conditions.append("app = :app")
+        conditions, parameters = _where(query)
+        conditions += f" AND {_READABLE}"
         if query.order in ("lowest", "highest"):
-            conditions.append("outcome = 'score'")
-        parameters = {
-            "since": query.since,
-            "until": query.until,
-            "metric": query.metric,
-            "app": query.app,
-            "limit": -1 if query.limit is None else max(query.limit, 0),
-        }
-        statement = " ".join([_POINTS, "WHERE", " AND ".join(conditions), _ORDERS[query.order], "LIMIT :limit"])
+            conditions += " AND outcome = 'score'"
+        limit = -1 if query.limit is None else max(query.limit, 0)
+        statement = " ".join([_POINTS, "WHERE", conditions, _ORDERS[query.order], "LIMIT :limit"])
         async with self._reader.reading() as connection:
-            rows = await connection.execute_fetchall(statement, parameters)
+            rows = await connection.execute_fetchall(statement, {**parameters, "limit": limit})
         return [_point(row) for row in rows]
+
+    async def summary(self, query: Query) -> Sequence[Summary]:
+        conditions, parameters = _where(query)
+        async with self._reader.reading() as connection:
+            rows = await connection.execute_fetchall(_SUMMARY.format(conditions=conditions), parameters)
+        summaries: dict[tuple[str, str], _Sums] = {}
+        unreadable = 0
+        for app, metric, *group in rows:
+            unreadable += summaries.setdefault((app, metric), _Sums()).add(*group)
+        if unreadable:
+            self._complain(f"{unreadable} evaluations hold no number")
+        return [sums.summary(app, metric) for (app, metric), sums in summaries.items()]
 
     async def prune(self, before: float) -> int:
         parameters = {"before": before, "limit": _PRUNE_BATCH}
@@ -168,6 +186,60 @@ class SQLiteStore:
         finally:
             await self._writer.aclose()
 
+    def _read(self, read: Callable[[Any], T], rows: Iterable[Any]) -> list[T]:
+        """Read every row that can be read."""
+        readable: list[T] = []
+        for row in rows:
+            try:
+                readable.append(read(row))
+            except (TypeError, ValueError, msgspec.DecodeError) as error:
+                self._complain(f"{type(error).__name__}: {error}")
+        return readable
+
+    def _complain(self, problem: str) -> None:
+        """Say once that rows are left out: they stay until they are pruned, and are met at every reading."""
+        if not self._complained:
+            _log.warning("the store leaves out what it cannot read: %s", problem)
+        self._complained = True
+
+
+class _Sums:
+    """Adds up the groups of equal outcome and rate that make one summary."""
+
+    def __init__(self) -> None:
+        self._n = self._failed = 0
+        self._sums = [0.0] * 5
+
+    def add(self, outcome: str, rate: Any, rows: int, n: int, x: float, x2: float) -> int:
+        """Take in `rows` rows, `n` of them with values whose sum is `x`; return how many of them cannot be read."""
+        if not isinstance(rate, float) or not _LEAST_RATE <= rate <= 1.0:
+            return rows
+        self._failed += rows if outcome == "failed" else 0
+        if outcome != "score":
+            return 0
+        weight = 1.0 / rate
+        self._n += n
+        terms = (weight * n, weight * x, weight**2 * n, weight**2 * x, weight**2 * x2)
+        self._sums = [total + term for total, term in zip(self._sums, terms, strict=True)]
+        return rows - n
+
+    def summary(self, app: str, metric: str) -> Summary:
+        w, wx, w2, w2x, w2x2 = self._sums
+        return Summary(
+            app=app, metric=metric, n=self._n, failed=self._failed, w=w, wx=wx, w2=w2, w2x=w2x, w2x2=w2x2
+        )
+
+
+def _where(query: Query) -> tuple[str, dict[str, Any]]:
+    """The conditions of a query in SQL, and their parameters."""
+    conditions = ["started_at >= :since", "started_at < :until"]
+    if query.metric is not None:
+        conditions.append("metric = :metric")
+    if query.app is not None:
+        conditions.append("app = :app")
+    parameters = {"since": query.since, "until": query.until, "metric": query.metric, "app": query.app}
+    return " AND ".join(conditions), parameters
+
 
 def _unseen(evaluations: Iterable[Evaluation], seen: set[tuple[str, str]]) -> list[Evaluation]:
     """Return the evaluations whose (metric, version) is not in `seen`, and of equal ones the first."""
@@ -187,7 +259,7 @@ def _row(sample: Sample, evaluation: Evaluation) -> tuple[Any, ...]:
     evidence: tuple[dict[str, Any], ...] = ()
     match evaluation.outcome:
         case Score():
-            kind, value, detail = "score", evaluation.outcome.value, evaluation.outcome.reason
+            kind, value, detail = "score", float(evaluation.outcome.value), evaluation.outcome.reason
             evidence = evaluation.outcome.evidence
         case Skipped():
             kind, reason = "skipped", evaluation.outcome.reason
@@ -206,9 +278,9 @@ def _row(sample: Sample, evaluation: Evaluation) -> tuple[Any, ...]:
         detail,
         msgspec.json.encode(evidence).decode(),
         evaluation.judge,
-        evaluation.seconds,
-        evaluation.cost_usd,
-        evaluation.rate,
+        float(evaluation.seconds),
+        float(evaluation.cost_usd),
+        float(evaluation.rate),
     )
 
 

@@ -8,6 +8,7 @@ from gateway.keys import (
     VirtualKey,
     check_model,
     digest,
+    model_asked,
     parse_expiry,
     presented_key,
     without_credentials,
@@ -87,6 +88,21 @@ def test_a_key_for_certain_models_allows_those_and_no_others():
         rejection = caught.value
         assert (rejection.status, rejection.code, rejection.param) == (403, "model_not_allowed", "model")
     check_model(key(), None)
+
+
+@pytest.mark.parametrize(
+    ("path", "in_body", "model"),
+    [
+        ("/v1/chat/completions", "m", "m"),
+        ("/v1/chat/completions", None, None),
+        ("/openai/deployments/m/chat/completions", None, "m"),
+        ("/openai/deployments/m/chat/completions", "m", "m"),
+        ("/openai/deployments/other/chat/completions", "m", None),
+        ("/openai/deployments/", "m", None),
+    ],
+)
+def test_a_model_in_the_body_opens_no_other_deployment(path, in_body, model):
+    assert model_asked(path, in_body) == model
 
 
 def test_every_credential_is_cut_out_and_nothing_else():

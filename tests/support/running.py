@@ -81,13 +81,13 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running_gateway(
-    base_url: str, *, queue: Any = None, config: Config | None = None, **settings: Any
+    base_url: str, *, queue: Any = None, config: Config | None = None, keys_file: Path | None = None, **settings: Any
 ) -> AsyncIterator[Running]:
     """Run a gateway in front of `base_url`; `settings` are keys of `[gateway]`."""
     config = config or Config(gateway=GatewayTable(**settings), upstreams=(Upstream(base_url=base_url),))
     queue = queue or MemoryQueue()
-    gateway = Gateway(config, queue=queue)
-    gateway.handoff.start()
+    gateway = Gateway(config, queue=queue, keys_file=keys_file)
+    await gateway.start()
     async with serving(gateway) as port:
         try:
             yield Running(gateway, port, queue)
