@@ -7,8 +7,6 @@ from typing import Protocol
 
 from monitors.records import Finding
 
-BUILT_IN = {"esr": "monitors.detectors.esr:MixtureESR"}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:

@@ -8,11 +8,6 @@ from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
-BUILT_IN = {
-    "openai": "monitors.judges.openai:OpenAIJudge",
-    "scripted": "monitors.judges.scripted:Scripted",
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
@@ -27,8 +22,8 @@ class Prompt:
 class JudgeError(Exception):
     """The judge gave no usable answer.
 
-    `kind` is one of timeout, connection, rate_limited, server_error, refused, bad_request, unreadable: it becomes a
-    label, and the `error` of the `Failed` outcome.
+    `kind` is one of timeout, connection, rate_limited, server_error, refused, bad_request, context_overflow (the prompt
+    is too long for the model), unreadable: it becomes a label, and the `error` of the `Failed` outcome.
     """
 
     def __init__(self, kind: str, detail: str = "") -> None:

@@ -11,6 +11,8 @@ import msgspec
 
 T = TypeVar("T")
 _MAX_STARTS = 64
+_ESCAPE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\.")
+_ONE_ESCAPE = 6
 _THOUGHTS = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 
 
@@ -49,18 +51,25 @@ def _strict(node: Any) -> Any:
 def read(text: str, answer_type: type[T]) -> T:
     r"""Find the answer in `text`, whatever is around it (code fences, prose, thoughts), and read it strictly.
 
-    Raises UnreadableError that says what was wrong with the first JSON object found.
+    Half a surrogate pair, which JSON may carry and no store can keep, becomes a question mark. Raises UnreadableError
+    that says what was wrong with the first JSON object found.
 
     >>> read('Sure! ```json\n{"a": 1}\n``` Anything else?', dict[str, int])
     {'a': 1}
     """
     problem = ""
+    text = _ESCAPE.sub(_whole, text.encode("utf-8", "replace").decode())
     for candidate in _objects(_THOUGHTS.sub("", text, count=1)):
         try:
             return msgspec.convert(candidate, answer_type)
         except msgspec.ValidationError as error:
             problem = problem or str(error)
     raise UnreadableError(problem or "the answer holds no JSON object")
+
+
+def _whole(escape: re.Match[str]) -> str:
+    """An escape of JSON as it is, or a question mark for one half of a pair without the other."""
+    return "?" if len(escape[0]) == _ONE_ESCAPE else escape[0]
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:

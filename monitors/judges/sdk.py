@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from monitors.judges import JudgeError
@@ -11,6 +12,12 @@ if TYPE_CHECKING:
 
 _DETAIL_LENGTH = 500
 _TIMEOUT, _RATE_LIMITED, _SERVER_ERROR = 408, 429, 500
+_TOO_LONG = (400, 413, 422)
+_OVERFLOW = re.compile(
+    r"context[ _-]?(?:length|window|size)|(?:prompt|input) (?:is |was )?too (?:long|large)|too many (?:input )?tokens"
+    r"|maximum number of (?:input )?tokens|reduce the length",
+    re.IGNORECASE,
+)
 
 
 def connect(*, base_url: str, api_key: str | None, timeout_s: float, max_retries: int) -> AsyncOpenAI:
@@ -41,9 +48,18 @@ def judge_error(error: Exception, api_key: str | None) -> JudgeError:
         kind = "unreadable"
     elif status == _RATE_LIMITED:
         kind = "rate_limited"
+    elif overflows(error):
+        kind = "context_overflow"
     else:
         kind = "server_error" if status >= _SERVER_ERROR else "bad_request"
     return JudgeError(kind, clean(str(error), api_key))
+
+
+def overflows(error: Exception) -> bool:
+    """Whether the server refused the request because it is too long for the model."""
+    if getattr(error, "status_code", None) not in _TOO_LONG:
+        return False
+    return getattr(error, "code", None) == "context_length_exceeded" or _OVERFLOW.search(str(error)) is not None
 
 
 def clean(text: str, api_key: str | None) -> str:
