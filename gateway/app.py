@@ -66,7 +66,7 @@ class Gateway:
         self._gate = _gate(config)
         self._keeper = None
         if self._gate is not None and keys_file is not None:
-            self._keeper = Keeper(KeyStore(keys_file), self._gate, every_s=config.keys.refresh_s)
+            self._keeper = Keeper(KeyStore(keys_file, busy_timeout_s=0.5), self._gate, every_s=config.keys.refresh_s)
         self._cache = _cache(config)
         self._accounting = Accounting(Prices(config.prices), self._gate, self._instruments)
         self.handoff = HandOff(

@@ -95,7 +95,7 @@ class Guard:
 
     def __init__(self, client: Client, *, first_byte_s: float | None, total_s: float | None) -> None:
         self._client = client
-        self._limits: tuple[tuple[Reason, float | None], ...] = (("first_byte", first_byte_s), ("total", total_s))
+        self._first_byte_s, self._total_s = first_byte_s, total_s
         self._timers: dict[Reason, TimerHandle] = {}
         self._guarded: Task[object] | None = None
         self._watcher: Task[None] | None = None
@@ -106,10 +106,15 @@ class Guard:
         loop = asyncio.get_running_loop()
         self._guarded = current_task()
         self._timers["client"] = loop.call_later(WATCH_AFTER_S, self._start_watching)
-        for reason, seconds in self._limits:
-            if seconds is not None:
-                self._timers[reason] = loop.call_later(seconds, self._cancel, reason)
+        if self._total_s is not None:
+            self._timers["total"] = loop.call_later(self._total_s, self._cancel, "total")
         return self
+
+    def upstream_asked(self) -> None:
+        """From now on the upstream has the limited time until the first byte."""
+        if self._first_byte_s is not None:
+            loop = asyncio.get_running_loop()
+            self._timers["first_byte"] = loop.call_later(self._first_byte_s, self._cancel, "first_byte")
 
     def head_arrived(self) -> None:
         """The first byte is there: its limit is kept."""

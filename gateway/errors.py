@@ -19,6 +19,7 @@ class Rejection(Exception):
         headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         super().__init__(message)
+        self.type = "invalid_request_error" if status < 500 else "api_error"  # noqa: PLR2004 - HTTP's border
         self.status = status
         self.code = code
         self.message = message
@@ -33,6 +34,5 @@ def too_large(limit: int) -> Rejection:
 
 def body_of(rejection: Rejection) -> bytes:
     """The JSON body of an error, as OpenAI's clients read it."""
-    kind = "invalid_request_error" if rejection.status < 500 else "api_error"  # noqa: PLR2004 - HTTP's border
-    error = {"message": rejection.message, "type": kind, "param": rejection.param, "code": rejection.code}
+    error = {"message": rejection.message, "type": rejection.type, "param": rejection.param, "code": rejection.code}
     return msgspec.json.encode({"error": error})

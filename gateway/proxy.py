@@ -9,7 +9,7 @@ import time
 from asyncio import CancelledError
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gateway import splice, usage
 from gateway.cache import MISS, Cache, CacheKey, Tape, cache_key
@@ -19,6 +19,7 @@ from gateway.contexts.explicit import ExplicitError
 from gateway.errors import Rejection, body_of, too_large
 from gateway.exchange import GENERATION_ROUTES, Explicit, Headers, Recording, Trace, route_of
 from gateway.headers import Seen, inspect
+from gateway.keys import model_asked, without_credentials
 from gateway.limits import Gate, Permit
 from gateway.relay import Relay
 from gateway.routing import model_of
@@ -53,6 +54,14 @@ class Limits:
 LARGE_BYTES = 256 * 1024
 """Cutting our key out of a larger body takes so long that other requests would notice: it is done in a thread."""
 _log = logging.getLogger("gaugeway")
+
+
+class _Body(NamedTuple):
+    """A request's body: as it is sent, its length if that changed, and as the client asked (b"" for a stream)."""
+
+    sent: bytes | AsyncIterator[bytes]
+    length: int | None
+    asked: bytes
 
 
 class Proxy:
@@ -124,6 +133,11 @@ class Proxy:
         limit = self._limits.body_bytes if buffered else self._limits.upload_bytes
         if seen.content_length is not None and seen.content_length > limit:
             raise too_large(limit)
+        headers = recording.request_headers
+        if self._gate is not None and self._gate.needs_key:
+            # From here on the key is in nobody's hands but the gate's; strangers are refused before their body is read.
+            recording.request_headers = without_credentials(headers)
+            self._gate.identify(headers)
         client = Client(receive, limit)
         body: bytes | AsyncIterator[bytes]
         if buffered or (not seen.chunked and not seen.content_length):
@@ -131,48 +145,37 @@ class Proxy:
         else:
             body = client.chunks()
         if isinstance(body, bytes) and len(body) > LARGE_BYTES and splice.mentions_key(body):
-            body, length = await asyncio.to_thread(self._read, body, seen, recording)
+            ready = await asyncio.to_thread(self._read, body, seen, recording)
         else:
-            body, length = self._read(body, seen, recording)
+            ready = self._read(body, seen, recording)
         relay = Relay(send, recording, start=start, content_bytes=self._limits.content_bytes)
         async with Guard(client, first_byte_s=self._limits.first_byte_s, total_s=self._limits.total_s) as guard:
-            permit = await self._admit(body, recording) if self._gate is not None else None
+            permit = await self._admit(headers, ready, recording) if self._gate is not None else None
             try:
-                outgoing = self._outgoing(scope, seen, body, length=length, recording=recording, permit=permit)
+                outgoing = self._outgoing(scope, seen, ready, recording)
                 recording.request_overhead_s = time.perf_counter() - client.body_complete_at(start)
-                await self._answer(outgoing, recording, relay, guard)
+                await self._answer(outgoing, ready.asked, recording, relay, guard)
             finally:
                 if permit is not None:
                     permit.release()
 
-    def _read(
-        self, body: bytes | AsyncIterator[bytes], seen: Seen, recording: Recording
-    ) -> tuple[bytes | AsyncIterator[bytes], int | None]:
-        """Read what is said out of band; return the body to send and, if it changed, its length. Raises Rejection."""
+    def _read(self, body: bytes | AsyncIterator[bytes], seen: Seen, recording: Recording) -> _Body:
+        """Read what is said out of band, and make the body what the upstream gets. Raises Rejection."""
         if not isinstance(body, bytes):
             if seen.ours:
                 _read_explicit(b"", seen, recording)
-            return body, None
-        whole = body
-        body, length = _read_explicit(body, seen, recording)
+            return _Body(body, None, b"")
+        asked, length = _read_explicit(body, seen, recording)
         if recording.route in GENERATION_ROUTES:  # not before: a request we refuse leaves nothing behind
-            self._keep_request(whole, recording)
-        if self._include_usage and recording.route in usage.ROUTES and (asked := usage.ask_for_usage(body)):
-            body, length, recording.asked_for_usage = asked, len(asked), True
-        if length is None and seen.content_length is None and (body or seen.chunked):
-            length = len(body)
-        return body, length
+            self._keep_request(body, recording)
+        sent = asked
+        if self._include_usage and recording.route in usage.ROUTES and (more := usage.ask_for_usage(asked)):
+            sent, length, recording.asked_for_usage = more, len(more), True
+        if length is None and seen.content_length is None and (sent or seen.chunked):
+            length = len(sent)
+        return _Body(sent, length, asked)
 
-    def _outgoing(
-        self,
-        scope: HTTPScope,
-        seen: Seen,
-        body: bytes | AsyncIterator[bytes],
-        *,
-        length: int | None,
-        recording: Recording,
-        permit: Permit | None,
-    ) -> Outgoing:
+    def _outgoing(self, scope: HTTPScope, seen: Seen, body: _Body, recording: Recording) -> Outgoing:
         """Make the request ready to go out."""
         recording.trace, traceparent = self._tracing.begin(seen.traceparent)
         said = recording.explicit
@@ -180,11 +183,11 @@ class Proxy:
             method=recording.method,
             raw_path=scope.get("raw_path") or recording.path.encode(),
             query=scope["query_string"],
-            headers=recording.request_headers if permit is None else permit.headers,
-            body=body,
-            content_length=length,
+            headers=recording.request_headers,
+            body=body.sent,
+            content_length=body.length,
             traceparent=traceparent,
-            model=model_of(body) if self._router.reads_model and isinstance(body, bytes) else None,
+            model=model_of(body.asked) if self._router.reads_model and body.asked else None,
             session=said.session if said else None,
             canary=seen.upstream,
         )
@@ -196,33 +199,31 @@ class Proxy:
             recording.request_body = body
             recording.size = len(body)
 
-    async def _admit(self, body: bytes | AsyncIterator[bytes], recording: Recording) -> Permit:
+    async def _admit(self, headers: Headers, body: _Body, recording: Recording) -> Permit:
         """Ask the gate; a key's app takes the place of the one the client names. Raises Rejection."""
         assert self._gate is not None  # noqa: S101 - for the type checker
         said = recording.explicit or Explicit()
-        model = model_of(body) if isinstance(body, bytes) else None
-        permit = await self._gate.admit(
-            recording.request_headers, model, said.app, reading=recording.method in ("GET", "HEAD")
-        )
+        model = model_asked(recording.path, model_of(body.asked) if body.asked else None)
+        permit = await self._gate.admit(headers, model, said.app, reading=recording.method in ("GET", "HEAD"))
         recording.key_id = permit.key_id
         recording.explicit = replace(said, app=permit.app)
         return permit
 
-    async def _answer(self, outgoing: Outgoing, recording: Recording, relay: Relay, guard: Guard) -> None:
+    async def _answer(self, outgoing: Outgoing, asked: bytes, recording: Recording, relay: Relay, guard: Guard) -> None:
         """Answer from the cache or from the upstream."""
-        key = self._cache_key(outgoing, recording)
+        key = self._cache_key(outgoing, asked, recording)
         if key is None or self._cache is None:
             await self._from_upstream(outgoing, recording, relay, guard)
         elif (cached := self._cache.lookup(key, time.monotonic())) is not None:
             recording.cached = True
             await relay.replay(cached, guard)
         else:
-            tape = Tape(self._cache.max_bytes)
+            tape = Tape(min(self._cache.max_bytes, self._limits.content_bytes))
             whole = await self._from_upstream(outgoing, recording, relay, guard, extra=[MISS], tape=tape)
             if whole and tape.whole:
                 self._cache.store(key, recording.status, recording.response_headers, tape.chunks, time.monotonic())
 
-    def _cache_key(self, outgoing: Outgoing, recording: Recording) -> CacheKey | None:
+    def _cache_key(self, outgoing: Outgoing, asked: bytes, recording: Recording) -> CacheKey | None:
         app = (recording.explicit.app if recording.explicit else None) or "default"
         if self._cache is None or not isinstance(outgoing.body, bytes) or not self._cache.serves(app):
             return None
@@ -234,7 +235,7 @@ class Proxy:
             path=outgoing.raw_path,
             query=outgoing.query,
             headers=recording.request_headers,
-            body=outgoing.body,
+            body=asked,
         )
 
     async def _from_upstream(
@@ -247,6 +248,7 @@ class Proxy:
         extra: Headers | None = None,
         tape: Tape | None = None,
     ) -> bool:
+        guard.upstream_asked()
         response = await self._send(outgoing, recording)
         guard.head_arrived()
         try:

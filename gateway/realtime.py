@@ -16,6 +16,7 @@ from gateway.contexts.explicit import from_headers
 from gateway.errors import Rejection, body_of
 from gateway.exchange import Explicit, Headers, Recording
 from gateway.headers import OURS, connection_tokens
+from gateway.keys import model_asked, without_credentials
 from gateway.limits import Gate
 from gateway.proxy import begin
 from gateway.target import Target
@@ -72,8 +73,13 @@ class Realtime:
             await self._pass(scope, recording.request_headers, receive, send, recording)
             return
         said = from_headers([header for header in recording.request_headers if header[0].startswith(OURS)])
-        model = parse_qs(scope["query_string"].decode("latin-1")).get("model", [None])[0]
-        permit = await self._gate.admit(recording.request_headers, model, said.app if said else None)
+        models = set(parse_qs(scope["query_string"].decode("latin-1")).get("model", []))
+        # Of several models, which one counts is up to the upstream: none of them may open the door to another.
+        model = model_asked(recording.path, models.pop() if len(models) == 1 else None)
+        headers = recording.request_headers
+        if self._gate.needs_key:
+            recording.request_headers = without_credentials(headers)
+        permit = await self._gate.admit(headers, model, said.app if said else None)
         try:
             recording.explicit = Explicit(app=permit.app)
             await self._pass(scope, permit.headers, receive, send, recording)

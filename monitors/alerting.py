@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from hashlib import blake2b
+from typing import Literal
 
 from monitors.causes import Side, likely_cause
 from monitors.config import Rule
@@ -22,6 +23,9 @@ from monitors.stores import Point
 DOUBT_LOG10 = -1.0
 """From a tenth of the evidence an alarm needs, an alert is pending: shown, and told to nobody."""
 WORST = 5
+MAX_STREAMS = 200
+"""Apps a rule watches; their names are the clients' choice, and every one of them stays in the ledger for good."""
+HOUR_S, DAY_HOURS = 3600.0, 24
 NO_CONTEXTS = "no_contexts"
 _log = logging.getLogger("gaugeway")
 
@@ -54,10 +58,10 @@ class SavedStream:
     """A stream as the ledger keeps it; `case` is the fingerprint of its open alert."""
 
     app: str
-    min_rate: float | None
     detector: str
     recovery: str | None
     case: str | None
+    rates: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +105,9 @@ def fingerprint(rule: str, metric: str, app: str, since: float) -> str:
 class Stream:
     """One rule on one app: scores in the order of time go in, `case` is the alert that comes out, if any.
 
-    Weights are the smallest known rate over a score's own. A rate smaller than any before counts from the next bucket
-    on, because weights must be fixed before the scores are seen; only the very first bucket uses its own smallest.
+    Weights are the smallest rate of the last day (before each bucket, or of the last hour with scores if that is longer
+    ago) over a score's own. A smaller one counts from the next bucket on, because weights must be fixed before the
+    scores are seen; only the very first bucket uses its own smallest. `rates` are the smallest by hour of Unix time.
     """
 
     rule: str
@@ -112,14 +117,23 @@ class Stream:
     flipped: bool
     detector: MixtureESR
     recovery: Recovery | None = None
-    min_rate: float | None = None
+    rates: dict[int, float] = field(default_factory=dict)
     case: Case | None = None
+
+    @property
+    def state(self) -> Literal["quiet", "pending", "firing"]:
+        """What gauges and people are shown."""
+        if self.case is None:
+            return "quiet"
+        return "firing" if self.case.alert.state == "firing" else "pending"
 
     def bucket(self, start: float, seconds: float, points: Sequence[Point]) -> Bucket:
         """Make a bucket of one time's points, on the "higher is better" scale; remember their smallest rate."""
-        lowest = min(point.rate for point in points)
-        known = lowest if self.min_rate is None else self.min_rate
-        self.min_rate = min(known, lowest)
+        lowest, hour = min(point.rate for point in points), math.floor(start / HOUR_S)
+        recent = {at: rate for at, rate in self.rates.items() if at >= hour - DAY_HOURS}
+        recent = recent or dict(sorted(self.rates.items())[-1:])
+        known = min(recent.values(), default=lowest)
+        self.rates = recent | {hour: min(lowest, recent.get(hour, lowest))}
         return Bucket(
             start=start,
             seconds=seconds,
@@ -185,9 +199,11 @@ class Watch:
         """Whether the rule is about `app`."""
         return any(fnmatchcase(app, pattern) for pattern in self.rule.apps)
 
-    def stream(self, app: str) -> Stream:
-        """The stream of `app`, discovered now if it is new."""
+    def stream(self, app: str) -> Stream | None:
+        """The stream of `app`, discovered now if it is new and there is room."""
         if app not in self.streams:
+            if len(self.streams) >= MAX_STREAMS:
+                return None
             self.streams[app] = Stream(
                 rule=self.name,
                 metric=self.rule.metric,
@@ -198,15 +214,18 @@ class Watch:
             )
         return self.streams[app]
 
-    def feed(self, points: Iterable[Point], *, until: float, bucket_s: float, cases: MutableMapping[str, Case]) -> None:
+    def feed(
+        self, points: Iterable[Point], *, until: float, bucket_s: float, cases: MutableMapping[str, Case]
+    ) -> set[str]:
         """Take in all points of [closed_until, until), oldest first; add alerts to `cases`, drop doubts that passed.
 
-        There is no await in here: the points count as taken in if and only if this returns. Times without points cost
-        nothing. Of several scores for one exchange (another version of the metric) the first counts: two judgements of
+        Returns the apps there was no room for. There is no await in here: the points count as taken in if and only if
+        this returns. Times without points cost nothing. Of several scores for one exchange (another version of the metric) the first counts: two judgements of
         the same answer are not independent given the past.
         """
         buckets: dict[tuple[int, str], dict[str, Point]] = {}
         last = round(until / bucket_s) - 1
+        unwatched = set()
         for point in points:
             if usable(point) and self.covers(point.app):
                 # a quotient of floats may round up to the edge: such a point is the last bucket's
@@ -214,6 +233,9 @@ class Watch:
                 buckets.setdefault(key, {}).setdefault(point.sample_id, point)
         for index, app in sorted(buckets):
             stream = self.stream(app)
+            if stream is None:
+                unwatched.add(app)
+                continue
             before = stream.case
             stream.take(stream.bucket(index * bucket_s, bucket_s, list(buckets[index, app].values())))
             if before is not None and before is not stream.case and before.alert.state == "pending":
@@ -221,6 +243,7 @@ class Watch:
             if stream.case is not None:
                 cases[stream.case.alert.fingerprint] = stream.case
         self.closed_until = until
+        return unwatched
 
     def saved(self) -> SavedWatch:
         """What the ledger keeps."""
@@ -230,10 +253,10 @@ class Watch:
             streams=tuple(
                 SavedStream(
                     app=stream.app,
-                    min_rate=stream.min_rate,
                     detector=stream.detector.dumps(),
                     recovery=stream.recovery.dumps() if stream.recovery is not None else None,
                     case=stream.case.alert.fingerprint if stream.case is not None else None,
+                    rates=stream.rates,
                 )
                 for stream in self.streams.values()
             ),
@@ -246,7 +269,9 @@ class Watch:
         self.closed_until = saved.closed_until
         for state in saved.streams:
             stream = self.stream(state.app)
-            stream.min_rate = state.min_rate
+            if stream is None:
+                return
+            stream.rates = dict(state.rates)
             stream.case = cases.get(state.case or "")
             try:
                 stream.detector.loads(state.detector)

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from monitors.alerting import WORST, Case, SavedWatch, Watch, described, name_of, side
+from monitors.alerting import MAX_STREAMS, WORST, Case, SavedWatch, Watch, described, name_of, side
 from monitors.config import Alerts, Rule
 from monitors.notifiers import Notifier
 from monitors.records import Alert, AlertState, Sample
@@ -48,6 +48,27 @@ class Observer(Protocol):
         """Take in all streams as they are after a tick."""
 
 
+class Counts(Protocol):
+    """Counts what only shows in the log otherwise."""
+
+    def notified(self, notifier: str, result: Literal["delivered", "failed"]) -> None:
+        """One attempt to tell one alert was made."""
+
+    def undescribed(self) -> None:
+        """The means, cause and examples of one alert could not be looked up; a later tick tries again."""
+
+    def unwatched(self, app: str) -> None:
+        """Scores of `app` were not taken in, because its rule watches too many apps already."""
+
+
+class Uncounted:
+    """Counts nothing."""
+
+    def notified(self, notifier: str, result: Literal["delivered", "failed"]) -> None: ...
+    def undescribed(self) -> None: ...
+    def unwatched(self, app: str) -> None: ...
+
+
 class Delivery:
     """Tells every notifier every alert's state until it was told once; each notifier counts for itself.
 
@@ -55,8 +76,11 @@ class Delivery:
     later round, after 10 s, 20 s ... 15 min. At least once: a crash between telling and saving tells again.
     """
 
-    def __init__(self, notifiers: Mapping[str, Notifier], ledger: Ledger, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, notifiers: Mapping[str, Notifier], ledger: Ledger, clock: Callable[[], float], counts: Counts
+    ) -> None:
         self._notifiers = dict(notifiers)
+        self._counts = counts
         self._ledger = ledger
         self._clock = clock
         self._told: dict[str, dict[str, AlertState]] = {}
@@ -112,7 +136,9 @@ class Delivery:
                 "notifier %s was not told about alert %s (%s: %s); next try in %.0f s",
                 *(name, alert.fingerprint, type(error).__name__, error, pause),
             )
+            self._counts.notified(name, "failed")
         else:
+            self._counts.notified(name, "delivered")
             self._failures.pop(key, None)
             self._told[name][alert.fingerprint] = alert.state
             self._unsaved = True
@@ -144,6 +170,7 @@ class AlertEngine:
         lower_is_better: Callable[[str], bool],
         clock: Callable[[], float] = time.time,
         observer: Observer | None = None,
+        counts: Counts | None = None,
     ) -> None:
         self._config = config
         self._store = store
@@ -152,7 +179,9 @@ class AlertEngine:
         self._lower_is_better = lower_is_better
         self._clock = clock
         self._observer = observer
-        self._delivery = Delivery(notifiers, ledger, clock)
+        self._counts = counts or Uncounted()
+        self._complaints: set[str] = set()
+        self._delivery = Delivery(notifiers, ledger, clock, self._counts)
         self._cases: dict[str, Case] = {}
         self._watches: dict[str, Watch] = {}
         self._restored = False
@@ -177,7 +206,7 @@ class AlertEngine:
         for case in list(self._cases.values()):
             rule = self._watches.get(case.alert.rule)
             if (until := case.to_describe((rule and rule.closed_until) or 0.0)) is not None:
-                await self._describe(case, until)
+                await self._try_to_describe(case, until)
         await self._save()
         if self._observer is not None:
             self._observer.watched(self.streams())
@@ -196,11 +225,7 @@ class AlertEngine:
                 app=stream.app,
                 m0=watch.rule.slo,
                 evidence_log10=stream.detector.evidence_log10,
-                state="quiet"
-                if stream.case is None
-                else "firing"
-                if stream.case.alert.state == "firing"
-                else "pending",
+                state=stream.state,
                 closed_until=watch.closed_until or 0.0,
             )
             for watch in self._watches.values()
@@ -265,8 +290,26 @@ class AlertEngine:
                 else:  # one bucket holds more than a page
                     until = min(up_to, self._edge(since) + self._config.bucket_s)
                     points = await self._store.series(replace(query, until=until, limit=None))
-            watch.feed(points, until=until, bucket_s=self._config.bucket_s, cases=self._cases)
+            unwatched = watch.feed(points, until=until, bucket_s=self._config.bucket_s, cases=self._cases)
             self._unsaved = True
+            if unwatched:
+                self._complain(f"rule {watch.name} watches {MAX_STREAMS} apps and no more; give it a pattern in `apps`")
+            for app in unwatched:
+                self._counts.unwatched(app)
+
+    async def _try_to_describe(self, case: Case, until: float) -> None:
+        """Describe, or leave it to a later tick: an alert without its means must still be saved and told."""
+        try:
+            await self._describe(case, until)
+        except Exception as error:  # noqa: BLE001 - one row of one alert must not silence all the others
+            self._complain(f"alert {case.alert.fingerprint} has no description: {type(error).__name__}: {error}")
+            self._counts.undescribed()
+
+    def _complain(self, what: str) -> None:
+        """Say it once: it is likely to be met again at every tick."""
+        if what not in self._complaints and len(self._complaints) < HISTORY:
+            self._complaints.add(what)
+            _log.warning("%s", what)
 
     async def _describe(self, case: Case, until: float) -> None:
         """Look up what people want to know: up to a day before the onset against the time from there to `until`."""

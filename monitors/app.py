@@ -12,7 +12,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry
 
 from monitors import config as configuration
-from monitors import judges, notifiers, telemetry
+from monitors import notifiers, telemetry
 from monitors.alerts import AlertEngine
 from monitors.api import admin_app
 from monitors.config import Config, Shared
@@ -22,6 +22,7 @@ from monitors.exporters.prometheus import PrometheusExporter
 from monitors.importer import load
 from monitors.instruments import Instruments
 from monitors.judges import Judge
+from monitors.judges.openai import OpenAIJudge
 from monitors.metrics import LOWER_IS_BETTER, lower_is_better
 from monitors.metrics.catalogue import Catalogue, build
 from monitors.notifiers import Notifier
@@ -56,7 +57,7 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
         exporters=exporters,
         instruments=instruments,
     )
-    app = admin_app(plane, instruments.registry, config.monitors.token)
+    app = admin_app(plane, instruments.registry, host=config.monitors.host, token=config.monitors.token)
     plane.start()
     _log.info("monitors: http://%s:%d/api/status", config.monitors.host, config.monitors.port)
     try:
@@ -104,7 +105,7 @@ def _judge(config: Shared, instruments: Instruments) -> Judge | None:
     if settings.base_url is None or settings.model is None:
         missing = "model" if settings.model is None else "base_url"
         raise ConfigError([f"judge.{missing}: needed for a judge (or leave out the whole table)"])
-    judge: Judge = load("openai", judges.BUILT_IN)(
+    return OpenAIJudge(
         base_url=settings.base_url,
         api_key=settings.api_key,
         model=settings.model,
@@ -116,7 +117,6 @@ def _judge(config: Shared, instruments: Instruments) -> Judge | None:
         price_out=settings.price_out,
         observer=instruments,
     )
-    return judge
 
 
 def _embeddings(config: Shared) -> Embeddings | None:
@@ -163,6 +163,7 @@ def _engine(
     async def oldest() -> float | None:
         return (await queue.depth()).oldest_started_at
 
+    gauges = AlertGauges(instruments)
     return AlertEngine(
         config.alerts.rules,
         config.alerts,
@@ -171,7 +172,8 @@ def _engine(
         queue_oldest=oldest,
         notifiers=_notifiers(config),
         lower_is_better=lambda name: lower_is_better(known[name]) if name in known else name in LOWER_IS_BETTER,
-        observer=AlertGauges(instruments),
+        observer=gauges,
+        counts=gauges,
     )
 
 

@@ -1,4 +1,4 @@
-"""The whole plug-in system: a short name of ours, or an import string `package.module:Name`."""
+"""The whole plug-in system: a short name of ours, an import string `package.module:Name`, or a URL's scheme."""
 
 from __future__ import annotations
 
@@ -26,3 +26,15 @@ def load(name: str, built_in: Mapping[str, str]) -> Any:
         return getattr(module, attribute)
     except AttributeError as error:
         raise ValueError(f"{name!r}: module {module_name!r} has no {attribute!r}") from error
+
+
+def adapter(url: str, built_in: Mapping[str, str], what: str) -> Any:
+    """Return the adapter for the scheme of `url`: `what` it is, is for people. Only that adapter is imported.
+
+    Raises ValueError, which quotes no more than the scheme, for one that is not among `built_in`.
+    """
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme not in built_in:
+        known = ", ".join(f"{name}://" for name in sorted(built_in))
+        raise ValueError(f"no {what} for URLs that start with {scheme if separator else ''!r}; known: {known}")
+    return load(scheme, built_in)

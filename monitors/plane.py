@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Literal
 
 from monitors.alerts import AlertEngine, Watched
 from monitors.config import Config
+from monitors.evaluation import TIMEOUT_S
 from monitors.exporters import Exporter
 from monitors.instruments import Instruments
+from monitors.labels import OVERFLOW
 from monitors.metrics import lower_is_better
 from monitors.metrics.catalogue import Catalogue
 from monitors.quality import Quality, estimate
-from monitors.queues import Queue
+from monitors.queues import Pruned, Queue
 from monitors.records import Alert, Evaluation, Sample, Score
 from monitors.stores import Query, Store
 from monitors.tasks import spawn
@@ -24,7 +27,9 @@ from monitors.worker import Worker
 
 _log = logging.getLogger("gaugeway")
 _DAY_S = 86_400.0
-_WORST_FIRST = {"unwatched": 0, "quiet": 1, "pending": 2, "firing": 3}
+_BADNESS = {"quiet": 1, "pending": 2, "firing": 3}
+_ASKED_AT_ONCE, _ASKED_IN_A_ROW = 5, 3
+"""The most that one sample asks of the judge: every metric by itself; the claims, their verdicts, the missing ones."""
 
 
 class Plane:
@@ -58,6 +63,7 @@ class Plane:
             concurrency=config.monitors.concurrency,
             on_error=lambda operation: instruments.worker_errors.labels(operation).inc(),
             on_scored=self._count_late,
+            judged_timeout_s=patience_s(config),
         )
 
     def start(self) -> None:
@@ -110,10 +116,10 @@ class Plane:
         """Return the latest estimates."""
         return self._quality
 
-    def state_of(self, app: str, metric: str) -> str:
-        """Return the worst state of the rules that watch this stream."""
-        states = [one.state for one in self._engine.streams() if (one.app, one.metric) == (app, metric)]
-        return max(states, key=_WORST_FIRST.__getitem__, default="unwatched")
+    def states(self) -> Mapping[tuple[str, str], str]:
+        """Return the worst state of the rules that watch each stream, by app and metric."""
+        worst_last = sorted(self._engine.streams(), key=lambda one: _BADNESS[one.state])
+        return {(one.app, one.metric): one.state for one in worst_last}
 
     def alerts(self) -> Sequence[Alert]:
         """Return the alerts, newest first."""
@@ -126,13 +132,10 @@ class Plane:
 
     async def _estimate(self) -> None:
         now = time.time()
-        points = await self.store.series(Query(since=now - self._config.monitors.window_s, until=now + _DAY_S))
-        self._quality = await asyncio.to_thread(estimate, points)
-        self._instruments.show_quality(self._quality)
-        apps = {one.app for one in self._quality}
-        for one in self._catalogue.enabled:
-            for app in apps:
-                self._instruments.show_objective(app, one.metric.name, one.objective, one.threshold)
+        window = Query(since=now - self._config.monitors.window_s, until=now + _DAY_S)
+        self._quality = estimate(await self.store.summary(window))
+        promises = {one.metric.name: (one.objective, one.threshold) for one in self._catalogue.enabled}
+        self._instruments.show_quality(self._quality, promises)
 
     async def _measure_queue(self) -> None:
         depth = await self._queue.depth()
@@ -142,16 +145,30 @@ class Plane:
         self._instruments.queue_dead_letters.set(depth.dead)
 
     async def _prune(self) -> None:
-        removed = await self.store.prune(time.time() - self._config.capture.retention_days * _DAY_S)
-        if removed:
-            _log.info("removed %d samples older than %g days", removed, self._config.capture.retention_days)
+        days = self._config.capture.retention_days
+        before = time.time() - days * _DAY_S
+        if removed := await self.store.prune(before):
+            _log.info("removed %d samples older than %g days", removed, days)
+        if isinstance(self._queue, Pruned) and (removed := await self._queue.prune(before)):
+            _log.warning("removed %d samples older than %g days that were never evaluated", removed, days)
 
     def _failed(self, what: str) -> Callable[[], None]:
         return lambda: self._instruments.worker_errors.labels(what).inc()
 
 
+def patience_s(config: Config) -> float:
+    """How long a metric that asks the judge may take: more than its answers and waiting for a free judge can add up to.
+
+    All samples under way ask all they can at once, the judge takes its whole `timeout_s` for every answer, and ours
+    comes last each time. Only a judge of one's own that never answers takes longer.
+    """
+    asked = config.monitors.concurrency * _ASKED_AT_ONCE
+    rounds = 1 + math.ceil(asked / config.judge.concurrency)
+    return max(TIMEOUT_S, _ASKED_IN_A_ROW * rounds * config.judge.timeout_s)
+
+
 class AlertGauges:
-    """Shows the watched streams as gauges."""
+    """Shows the watched streams as gauges, and counts what goes wrong with alerts."""
 
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
@@ -159,10 +176,25 @@ class AlertGauges:
     def watched(self, streams: Sequence[Watched]) -> None:
         """Set the gauges of every stream."""
         for one in streams:
-            labels = (self._instruments.cap("app", one.app), one.metric, one.rule)
+            app = self._instruments.cap("app", one.app)
+            if app == OVERFLOW:  # under one name they would overwrite each other
+                continue
+            labels = (app, one.metric, one.rule)
             self._instruments.quality_alarm.labels(*labels).set(one.state == "firing")
             self._instruments.quality_evidence_log10.labels(*labels).set(one.evidence_log10)
             self._instruments.quality_baseline.labels(*labels).set(one.m0)
+
+    def notified(self, notifier: str, result: Literal["delivered", "failed"]) -> None:
+        """Count an attempt to tell an alert."""
+        self._instruments.notifications.labels(notifier, result).inc()
+
+    def undescribed(self) -> None:
+        """Count an alert whose description could not be looked up."""
+        self._instruments.worker_errors.labels("describe").inc()
+
+    def unwatched(self, app: str) -> None:
+        """Count an app that a rule has no room for, once."""
+        self._instruments.cap.count("watched_app", app)
 
 
 async def _every(seconds: float, action: Callable[[], Awaitable[None]], failed: Callable[[], None]) -> None:

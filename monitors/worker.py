@@ -144,6 +144,8 @@ class Worker:
             return await add(*evaluations)
         except Exception as error:  # noqa: BLE001 - whatever it is, to try the same again would not help
             self._on_error("store")
+            if not evaluations:
+                raise
             _log.warning("an evaluation of %s cannot be stored: %s: %s", sample.id, type(error).__name__, error)
         new: list[Evaluation] = []
         for evaluation in evaluations:

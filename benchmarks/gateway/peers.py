@@ -42,6 +42,8 @@ class Start:
     upstream: int
     home: Path
     upstream_client: str | None = None
+    # Ports whose /healthz must answer too before it counts as started.
+    healthy: list[int] = field(default_factory=list)
 
     def write(self, name: str, text: str) -> str:
         path = self.home / name
@@ -192,9 +194,12 @@ def _gaugeway(command: str, capture: str) -> Callable[[Start], list[str]]:
         client = f'[gateway]\nupstream_client = "{start.upstream_client}"\n' if start.upstream_client else ""
         upstream = f'[[upstreams]]\nbase_url = "http://127.0.0.1:{start.upstream}/v1"\n'
         config = start.write("gaugeway.toml", client + capture + upstream)
+        monitors = machine.free_port()
+        if command == "serve":
+            start.healthy.append(monitors)
         return [
             *(str(Path(sys.executable).parent / "gaugeway"), command, "--config", config, "--port", str(start.port)),
-            *("--admin-port", str(machine.free_port()), "--monitors-port", str(machine.free_port())),
+            *("--admin-port", str(machine.free_port()), "--monitors-port", str(monitors)),
             *("--data-dir", str(start.home / "data")),
         ]
 
@@ -253,7 +258,7 @@ class Running:
                 words, cwd=self._home, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         try:
-            self._wait(begun + READY_S)
+            self._wait(begun + READY_S, start.healthy)
         except BaseException:
             self.__exit__()
             raise
@@ -275,8 +280,8 @@ class Running:
         """The end of what it printed."""
         return (self._home / "log").read_text(errors="replace")[-1500:] if self._home else ""
 
-    def _wait(self, deadline: float) -> None:
-        """Return when a chat request is answered with the upstream's text."""
+    def _wait(self, deadline: float, healthy: list[int]) -> None:
+        """Return when a chat request is answered with the upstream's text and every other part says it lives."""
         last = "no answer"
         while time.monotonic() < deadline:
             assert self._process is not None
@@ -287,6 +292,8 @@ class Running:
                 self.port = int(taken.read_text())
             try:
                 status, body = self._ask()
+                for port in healthy:
+                    _health(port)
             except (OSError, http.client.HTTPException) as error:
                 last = repr(error)
             else:
@@ -314,6 +321,17 @@ class Running:
 
     def _tail(self) -> str:
         return " / ".join(line.strip() for line in self.log().splitlines()[-4:])[-500:]
+
+
+def _health(port: int) -> None:
+    """Raise OSError unless this port's /healthz answers 200."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/healthz")
+        if (status := connection.getresponse().status) != 200:
+            raise OSError(f"/healthz of port {port}: {status}")
+    finally:
+        connection.close()
 
 
 def select(only: str | None) -> list[Contender]:

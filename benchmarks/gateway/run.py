@@ -112,10 +112,11 @@ class Bench:
             load.control(self._upstream, **settings)
             found[name] = self._phase(running, target, work)
             for _ in range(self._retries):
-                if found[name].get("foreign_cores", 0.0) < FOREIGN_LIMIT:
+                disturbed = found[name].get("foreign_cores", 0.0)
+                if disturbed < FOREIGN_LIMIT:
                     break
                 again = self._phase(running, target, work)
-                if again.get("foreign_cores", 9.0) < found[name]["foreign_cores"]:
+                if again.get("foreign_cores", 9.0) < disturbed:
                     found[name] = again
         found["after"] = self._memory(running)
         _say(contender.name, found)
@@ -134,6 +135,9 @@ class Bench:
             return {"error": f"{type(error).__name__}: {error}", "settled": self._settle(running)}
         settled = self._settle(running)
         after = machine.cpu_by_process(running.pids())
+        if gone := sorted(set(before) - set(after)):
+            # Its CPU cannot be read any more, and what was measured is not what the row's name says.
+            return {"error": f"ended during the phase: {', '.join(gone)}; {running.log()[-200:]!r}", "settled": settled}
         each = {name: used - before.get(name, 0) for name, used in after.items()}
         spent = sum(each.values())
         elapsed = time.monotonic_ns() - begun

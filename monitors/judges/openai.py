@@ -15,10 +15,11 @@ from monitors.judges import SPEND, JudgeError, Observer, Prompt, reading, sdk
 T = TypeVar("T")
 
 _WAYS = ("json_schema", "json_object", "none")
-_REFUSES_FORMAT = re.compile(
-    r"response.?format|json.?schema|json.?object|json.?mode|structured.?output|schema|grammar|guided", re.IGNORECASE
+_FORMAT = r"response.?format|json.?schema|json.?object|json.?mode|structured.?outputs?|guided.?\w+|grammar"
+_REFUSED = (
+    r"not (?:supported|permitted|allowed|available|implemented)|(?:does|do)(?: not|n't) support|unsupported|unavailable"
+    r"|unknown|unrecogni[sz]ed|unexpected|extra_forbidden|must be|failed to parse"
 )
-_REFUSES_TEMPERATURE = re.compile(r"temperature", re.IGNORECASE)
 _REFUSALS = (400, 422)
 _ASKED = 2
 
@@ -49,7 +50,7 @@ class OpenAIJudge:
     `timeout_s` bounds a whole `ask` from the moment it has one of the `concurrency` slots: retries (the SDK's own, at
     most `max_retries` a request, honouring Retry-After) and the second asking included. Prices are USD per million
     tokens. A server that refuses a JSON schema is asked in JSON mode, then in plain words; one that refuses the
-    temperature is asked without. What worked is remembered. Belongs to one event loop.
+    temperature is asked without. What worked is remembered, once it has worked. Belongs to one event loop.
     """
 
     def __init__(
@@ -109,18 +110,24 @@ class OpenAIJudge:
         """One answered request, in the best way the server is known to accept."""
         import openai  # noqa: PLC0415 - loaded by the constructor
 
+        way, temperature = self._way, self._temperature
         while True:
-            way, temperature = self._way, self._temperature
             started = time.perf_counter()
             try:
                 raw = await self._client.chat.completions.with_raw_response.create(
-                    **self._request(prompt, reading.strict_schema(answer_type), way, again=again)
+                    **self._request(prompt, reading.strict_schema(answer_type), way, temperature, again=again)
                 )
             except openai.OpenAIError as error:
-                if not self._adapt(error, way, temperature):
+                if temperature is not None and _refuses(error, "temperature", "temperature"):
+                    temperature = None
+                elif way + 1 < len(_WAYS) and _refuses(error, "response_format", _FORMAT):
+                    way += 1
+                else:
                     # The causes below hold the request, and so the key: they stay out of every traceback.
                     raise sdk.judge_error(error, self._api_key) from None
                 continue
+            self._way = max(self._way, way)
+            self._temperature = None if temperature is None else self._temperature
             try:
                 completion = msgspec.json.decode(raw.content, type=_Completion)
             except msgspec.DecodeError as error:
@@ -129,7 +136,9 @@ class OpenAIJudge:
             self._count(time.perf_counter() - started, completion.usage)
             return completion
 
-    def _request(self, prompt: Prompt, schema: dict[str, Any], way: int, *, again: bool) -> dict[str, Any]:
+    def _request(
+        self, prompt: Prompt, schema: dict[str, Any], way: int, temperature: float | None, *, again: bool
+    ) -> dict[str, Any]:
         system = prompt.system
         if again or _WAYS[way] != "json_schema":
             system += f"\n\nThe JSON object must fit this JSON schema:\n{json.dumps(schema, ensure_ascii=False)}"
@@ -137,8 +146,8 @@ class OpenAIJudge:
             "model": self._model,
             "messages": [{"role": "system", "content": system}, {"role": "user", "content": prompt.user}],
         }
-        if self._temperature is not None:
-            request["temperature"] = self._temperature
+        if temperature is not None:
+            request["temperature"] = temperature
         if _WAYS[way] == "json_schema":
             name = re.sub(r"[^A-Za-z0-9_-]", "_", prompt.task)[:64]
             shape = {"name": name, "strict": True, "schema": schema}
@@ -146,19 +155,6 @@ class OpenAIJudge:
         elif _WAYS[way] == "json_object":
             request["response_format"] = {"type": "json_object"}
         return request
-
-    def _adapt(self, error: Exception, way: int, temperature: float | None) -> bool:
-        """Whether the server refused how it was asked rather than what, and there is another way left to ask."""
-        if getattr(error, "status_code", None) not in _REFUSALS:
-            return False
-        said = f"{error} {getattr(error, 'body', '')}"
-        if temperature is not None and _REFUSES_TEMPERATURE.search(said):
-            self._temperature = None
-            return True
-        if way + 1 < len(_WAYS) and _REFUSES_FORMAT.search(said):
-            self._way = max(self._way, way + 1)
-            return True
-        return False
 
     def _count(self, seconds: float, usage: _Usage | None) -> None:
         tokens_in = (usage and usage.prompt_tokens) or 0
@@ -171,6 +167,20 @@ class OpenAIJudge:
             spend.usd += usd
         if self._observer is not None:
             self._observer.judged(self._model, seconds, tokens_in, tokens_out, usd)
+
+
+def _refuses(error: Exception, parameter: str, names: str) -> bool:
+    """Whether the server refused how it was asked, by `parameter`, rather than what.
+
+    A word that only occurs in the message means nothing: it may be the sample's, or be there to count its tokens.
+    """
+    if getattr(error, "status_code", None) not in _REFUSALS or sdk.overflows(error):
+        return False
+    if str(getattr(error, "param", None)).partition(".")[0] == parameter:
+        return True
+    near = r"(?:[^.\n]|\.(?=\w)){0,80}?"
+    phrase = rf"(?:{names}){near}\b(?:{_REFUSED})|\b(?:{_REFUSED}){near}(?:{names})"
+    return re.search(phrase, f"{error} {getattr(error, 'body', '')}", re.IGNORECASE) is not None
 
 
 def _text(completion: _Completion) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ _LONGEST_RUN = 6
 _OVERLAP, _BIGRAMS, _RUN = 0.6, 0.2, 0.2
 _NUMBER_PENALTY, _NAME_PENALTY, _NEGATION_PENALTY = 0.3, 0.2, 0.15
 _ABOUT_THE_SAME = 0.5
+_MANY_CHARACTERS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +56,29 @@ class LexicalGroundedness:
     judge = None
 
     async def score(self, sample: Sample) -> Score | Skipped:
-        if not sample.response.strip():
-            return Skipped("no_response")
-        source = _Source(sample)
-        if not source.sentences:
-            return Skipped("no_contexts")
-        response = tokens.sentences(sample.response)
-        # Questions state nothing ("Shall I go on?"); in a response of nothing else there is nothing to judge.
-        stated = [sentence for sentence in response if not sentence.text.endswith(("?", "\uff1f", "\u061f"))]
-        if not stated:
-            return Skipped("no_claims")
-        judged = [source.judge(sentence) for sentence in stated]
-        scores = [one.score for one in judged]
-        value = (sum(scores) / len(scores) + min(scores)) / 2
-        weakest = min(judged, key=lambda one: one.score)
-        reason = f"{len(judged)} sentences, the least grounded {weakest.score:.2f}"
-        return Score(min(1.0, max(0.0, value)), reason, tuple(_evidence(one) for one in judged))
+        size = len(sample.response) + sum(len(context.text) for context in sample.contexts)
+        if size < _MANY_CHARACTERS:
+            return _score(sample)
+        return await asyncio.to_thread(_score, sample)  # it may take half a second, and everybody else would wait
+
+
+def _score(sample: Sample) -> Score | Skipped:
+    if not sample.response.strip():
+        return Skipped("no_response")
+    source = _Source(sample)
+    if not source.sentences:
+        return Skipped("no_contexts")
+    response = tokens.sentences(sample.response)
+    # Questions state nothing ("Shall I go on?"); in a response of nothing else there is nothing to judge.
+    stated = [sentence for sentence in response if not sentence.text.endswith(("?", "\uff1f", "\u061f"))]
+    if not stated:
+        return Skipped("no_claims")
+    judged = [source.judge(sentence) for sentence in stated]
+    scores = [one.score for one in judged]
+    value = (sum(scores) / len(scores) + min(scores)) / 2
+    weakest = min(judged, key=lambda one: one.score)
+    reason = f"{len(judged)} sentences, the least grounded {weakest.score:.2f}"
+    return Score(min(1.0, max(0.0, value)), reason, tuple(_evidence(one) for one in judged))
 
 
 class _Source:

@@ -11,7 +11,8 @@ from monitors.judges import JudgeError
 from monitors.tasks import spawn
 
 T = TypeVar("T")
-DEFAULT_SIZE = 256
+DEFAULT_SIZE = 32
+"""Who shares an answer asks at about the same time; an answer quotes much of its sample, so that few are kept."""
 
 
 class _Flight(Generic[T]):

@@ -73,6 +73,7 @@ class Fused:
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
         self._claims = prompting.load("claims_verdicts")
+        self._verdicts = prompting.load("claim_verdicts")
         self._statements = _Statements(judge)
         self._shared: Shared[answers.ClaimsVerdicts] = Shared()
 
@@ -81,6 +82,8 @@ class Fused:
         return self._judge.model
 
     def version(self, question: Question) -> str:
+        if question == "contradicted":
+            return f"{self._claims.version}-{self._verdicts.version}"
         return self._statements.version if question == "statements" else self._claims.version
 
     async def claims(self, sample: Sample) -> JudgedClaims:
@@ -96,10 +99,9 @@ class Fused:
     async def contradicted(self, sample: Sample) -> tuple[answers.ContradictedContext, ...]:
         judged = await self.claims(sample)
         reasons: dict[int, str] = {}
-        for claim in judged.claims:
-            if claim.verdict == "contradicted":
-                for index in claim.contexts:
-                    reasons.setdefault(index, f"{claim.claim} ↔ {claim.quote}" if claim.quote else claim.claim)
+        for claim in await self._located(sample, judged.claims):
+            for index in claim.contexts:
+                reasons.setdefault(index, f"{claim.claim} ↔ {claim.quote}" if claim.quote else claim.claim)
         return tuple(
             answers.ContradictedContext(index, contradicted=index in reasons, reason=reasons.get(index, ""))
             for index in sent_contexts(sample)
@@ -107,6 +109,24 @@ class Fused:
 
     async def statements(self, sample: Sample) -> tuple[answers.StatementsOfContext, ...]:
         return await self._statements.of(sample)
+
+    async def _located(self, sample: Sample, claims: Sequence[JudgedClaim]) -> list[JudgedClaim]:
+        """The claims that are contradicted, each with the contexts that do it.
+
+        A contradiction that names no context we sent is a missing verdict on the contexts: no context at all would
+        count as contradicted, which is the best score. Such claims are asked about once more.
+        """
+
+        async def ask(ids: Sequence[int]) -> Iterable[tuple[int, JudgedClaim]]:
+            prompt = self._verdicts.fill([*_contexts(sample), *_claims([one.claim for one in claims], ids)])
+            verdicts = (await self._judge.ask(prompt, answers.ClaimVerdicts)).verdicts
+            judged = [(one.id, _judged(claims[one.id].claim, one, sample)) for one in verdicts if one.id in ids]
+            return [(id_, one) for id_, one in judged if one.contexts or one.verdict != "contradicted"]
+
+        nowhere = [id_ for id_, one in enumerate(claims) if one.verdict == "contradicted" and not one.contexts]
+        found = await _complete(ask, nowhere, times=1)
+        located = [found.get(id_, one) for id_, one in enumerate(claims)]
+        return [one for one in located if one.verdict == "contradicted"]
 
     async def _answer(self, sample: Sample) -> answers.ClaimsVerdicts:
         return await self._shared.get(_key(sample), lambda: self._ask(sample))
@@ -207,15 +227,15 @@ class _Statements:
 
 
 async def _complete(
-    ask: Callable[[Sequence[int]], Awaitable[Iterable[tuple[int, V]]]], wanted: Sequence[int]
+    ask: Callable[[Sequence[int]], Awaitable[Iterable[tuple[int, V]]]], wanted: Sequence[int], times: int = _ASKED
 ) -> Mapping[int, V]:
-    """Ask for every id in `wanted` and once more for those that got no verdict; in the order wanted.
+    """Ask for every id in `wanted` and once more (at most `times`) for those that got no verdict; in the order wanted.
 
     The first verdict on an id counts, one nobody asked for does not. Raises JudgeError when some stay without.
     """
     found: dict[int, V] = {}
     missing = list(wanted)
-    for _ in range(_ASKED):
+    for _ in range(times):
         if missing:
             for id_, verdict in await ask(missing):
                 if id_ in missing:
@@ -235,8 +255,8 @@ def _judged(claim: str, verdict: answers.FusedClaim | answers.ClaimVerdict, samp
 
 
 def _key(sample: Sample) -> Hashable:
-    """The sample's id, and what is judged: contexts or a question may reach the same exchange later."""
-    return sample.id, sample.question, sample.response, sample.contexts
+    """The sample's id, and a hash of what is judged: contexts or a question may reach the same exchange later."""
+    return sample.id, hash((sample.question, sample.response, sample.contexts))
 
 
 def _question(sample: Sample) -> list[Datum]:

@@ -15,8 +15,8 @@ NOT_ENDED = "0001-01-01T00:00:00Z"
 UNKNOWN = "insufficient data"
 
 
-def webhook_body(alert: Alert, *, external_url: str = "") -> dict[str, Any]:
-    """The JSON object for one alert. `external_url` is where people reach the operator's page; empty if nowhere.
+def webhook_body(alert: Alert) -> dict[str, Any]:
+    """The JSON object for one alert; its links to a page of ours are empty, as there is none.
 
     Shape: https://prometheus.io/docs/alerting/latest/configuration/#webhook_config. Annotation values are strings.
     """
@@ -33,7 +33,7 @@ def webhook_body(alert: Alert, *, external_url: str = "") -> dict[str, Any]:
         "groupLabels": group,
         "commonLabels": labels,
         "commonAnnotations": notes,
-        "externalURL": external_url,
+        "externalURL": "",
         "alerts": [
             {
                 "status": status,
@@ -41,7 +41,7 @@ def webhook_body(alert: Alert, *, external_url: str = "") -> dict[str, Any]:
                 "annotations": notes,
                 "startsAt": rfc3339(alert.since),
                 "endsAt": rfc3339(alert.ended_at) if alert.ended_at is not None else NOT_ENDED,
-                "generatorURL": f"{external_url.rstrip('/')}/api/alerts" if external_url else "",
+                "generatorURL": "",
                 "fingerprint": alert.fingerprint,
             }
         ],

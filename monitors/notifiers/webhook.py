@@ -22,7 +22,7 @@ class WebhookNotifier:
     on plain http is spoken to directly: a forward proxy would not understand that target.
     """
 
-    def __init__(self, url: str, timeout_s: float = 10.0, external_url: str = "") -> None:
+    def __init__(self, url: str, timeout_s: float = 10.0) -> None:
         try:
             parsed = httpx.URL(url)
         except httpx.InvalidURL:
@@ -33,10 +33,9 @@ class WebhookNotifier:
         self._target = parsed.raw_path
         self._auth = httpx.BasicAuth(parsed.username, parsed.password) if parsed.userinfo else None
         self._timeout_s = timeout_s
-        self._external_url = external_url
 
     async def notify(self, alert: Alert) -> None:
-        body = webhook_body(alert, external_url=self._external_url)
+        body = webhook_body(alert)
         mounts = {"http://": httpx.AsyncHTTPTransport()}
         try:
             async with (

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from monitors.records import Sample
 
-BUILT_IN = {
-    "memory": "monitors.queues.memory:MemoryQueue",
-    "sqlite": "monitors.queues.sqlite:SQLiteQueue",
-}
+BUILT_IN = {"sqlite": "monitors.queues.sqlite:SQLiteQueue"}
+"""Those that several processes can share. `monitors.queues.memory.MemoryQueue` is for one process: for tests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,3 +54,11 @@ class Queue(Protocol):
 
     async def aclose(self) -> None:
         """Release the connection; calling it twice is harmless."""
+
+
+@runtime_checkable
+class Pruned(Protocol):
+    """A queue that keeps samples until it is told to let go of them; one that forgets by itself need not have this."""
+
+    async def prune(self, before: float) -> int:
+        """Delete dead letters, and waiting samples that nobody holds, started before `before`; return how many."""

@@ -28,13 +28,6 @@ class MemoryQueue:
         self._waiting: dict[str, _Waiting] = {}
         self._dead: dict[str, Sample] = {}
 
-    @classmethod
-    def from_url(cls, url: str, lease_s: float, max_attempts: int) -> MemoryQueue:
-        """Return the queue that `memory://` stands for. Raises ValueError for anything more than that."""
-        if url != "memory://":
-            raise ValueError(f"{url!r}: a queue in memory has no address; expected memory://")
-        return cls(lease_s, max_attempts)
-
     async def put(self, samples: Sequence[Sample]) -> None:
         new: dict[str, _Waiting] = {}
         for sample in samples:

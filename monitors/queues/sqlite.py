@@ -65,6 +65,16 @@ _DEPTH = """
     SELECT (SELECT count(*) FROM samples), (SELECT count(*) FROM samples WHERE leased_until > :now),
         (SELECT count(*) FROM dead), (SELECT min(started_at) FROM samples)
 """
+_PRUNE = (
+    "DELETE FROM dead WHERE rowid IN (SELECT rowid FROM dead WHERE started_at < :before LIMIT :limit)",
+    """
+    DELETE FROM samples WHERE position IN (
+        SELECT position FROM samples
+        WHERE started_at < :before AND (leased_until IS NULL OR leased_until <= :now) LIMIT :limit
+    )
+    """,
+)
+_PRUNE_BATCH = 500
 _log = logging.getLogger("gaugeway")
 
 
@@ -121,6 +131,18 @@ class SQLiteQueue:
             await self._bury(connection, now)
             ((total, leased, dead, oldest),) = await connection.execute_fetchall(_DEPTH, {"now": now})
         return Depth(ready=total - leased, leased=leased, dead=dead, oldest_started_at=oldest)
+
+    async def prune(self, before: float) -> int:
+        """Delete dead letters, and waiting samples that nobody holds, started before `before`; return how many."""
+        total = 0
+        for statement in _PRUNE:
+            removed = _PRUNE_BATCH
+            while removed == _PRUNE_BATCH:
+                async with self._database.writing() as connection:
+                    parameters = {"before": before, "now": self._clock(), "limit": _PRUNE_BATCH}
+                    removed = (await connection.execute(statement, parameters)).rowcount
+                total += removed
+        return total
 
     async def aclose(self) -> None:
         await self._database.aclose()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from monitors.importer import load
+from monitors.importer import adapter
 from monitors.stores import BUILT_IN, Ledger, Store
 
 
@@ -17,9 +17,5 @@ def from_url(url: str) -> StoreAndLedger:
 
     Nothing is opened yet. Raises ValueError for a URL of another kind.
     """
-    scheme, separator, _ = url.partition("://")
-    if not separator or scheme not in BUILT_IN:
-        known = ", ".join(f"{name}://" for name in sorted(BUILT_IN))
-        raise ValueError(f"no store for URLs that start with {scheme if separator else ''!r}; known: {known}")
-    store: StoreAndLedger = load(scheme, BUILT_IN).from_url(url)
+    store: StoreAndLedger = adapter(url, BUILT_IN, "store").from_url(url)
     return store

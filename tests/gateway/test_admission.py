@@ -8,7 +8,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from gateway.config import AppLimits, Cache, Config, Keys, Limits, Price, Upstream
+from gateway.config import AppLimits, Cache, Capture, Config, Keys, Limits, Price, Upstream
 from gateway.keystore import KeyStore
 from tests.gateway.test_proxy import CHAT, ScriptedUpstream, exchange, post, reply, request, whole_response
 from tests.support.running import running_gateway, tcp_server
@@ -180,3 +180,39 @@ def test_an_answer_that_did_not_come_whole_is_not_kept():
         assert (await exchange(gateway.port, post()))[1]["x-gaugeway-cache"] == "miss"
 
     run(scenario, die, cache=Cache(apps=("*",)))
+
+
+def test_a_key_for_one_model_does_not_open_another_through_an_azure_path(tmp_path):
+    async def create():
+        store = KeyStore(tmp_path / "keys.db")
+        made = await store.create(app="narrow", now=time.time(), models=("m",))
+        await store.aclose()
+        return made.secret
+
+    secret = asyncio.run(create())
+
+    async def scenario(gateway, upstream):
+        for path, status in (
+            ("/v1/chat/completions", b"200"),
+            ("/openai/deployments/m/chat/completions", b"200"),
+            ("/openai/deployments/o3/chat/completions", b"403"),
+        ):
+            head, _, _ = await exchange(gateway.port, post(CHAT, path, f"api-key: {secret}"))
+            assert head.split()[1] == status
+
+    run(scenario, reply(), reply(), keys_file=tmp_path / "keys.db", keys=Keys(enabled=True))
+
+
+def test_a_cached_answer_to_a_question_of_ours_about_usage_is_not_given_to_a_client_that_asks_itself():
+    usage = b'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\n'
+    chunked = b"%x\r\n%b\r\n0\r\n\r\n" % (len(usage), usage)
+    stream = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked
+
+    async def scenario(gateway, upstream):
+        plain = b'{"stream_options":{"include_usage":true},"stream": true}'
+        assert (await exchange(gateway.port, post(b'{"stream": true}')))[2] == b""
+        assert upstream.requests[0][1] == plain
+        _, headers, body = await exchange(gateway.port, post(plain))
+        assert (headers["x-gaugeway-cache"], body) == ("miss", usage)
+
+    run(scenario, stream, stream, cache=Cache(apps=("*",)), capture=Capture(include_usage=True))
