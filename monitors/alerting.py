@@ -220,8 +220,8 @@ class Watch:
         """Take in all points of [closed_until, until), oldest first; add alerts to `cases`, drop doubts that passed.
 
         Returns the apps there was no room for. There is no await in here: the points count as taken in if and only if
-        this returns. Times without points cost nothing. Of several scores for one exchange (another version of the metric) the first counts: two judgements of
-        the same answer are not independent given the past.
+        this returns. Times without points cost nothing. Of several scores for one exchange (another version of the
+        metric) the first counts: two judgements of the same answer are not independent given the past.
         """
         buckets: dict[tuple[int, str], dict[str, Point]] = {}
         last = round(until / bucket_s) - 1

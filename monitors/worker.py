@@ -43,9 +43,9 @@ class Worker:
     anywhere loses nothing and doubles nothing. While queue or store fail, the worker waits and tries again (0.1 s up
     to 5 s) and takes no new work. An evaluation that no store can take is stored as Failed("unstorable").
 
-    A metric that asks no judge has `timeout_s`. One that does has `judged_timeout_s`, which is to be longer than waiting
-    for a free judge can take: the judge bounds each answer once its turn has come, and to give up a sample because
-    others came first would lose scores, those of the longest samples first.
+    A metric that asks no judge has `timeout_s`. One that does has `judged_timeout_s`, to be longer than waiting for a
+    free judge can take: the judge bounds each answer once its turn has come, and giving up because others came first
+    would lose scores, and not by chance.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Worker:
 
         try:
             return await add(*evaluations)
-        except Exception as error:  # noqa: BLE001 - whatever it is, to try the same again would not help
+        except Exception as error:  # whatever it is, to try the same again would not help
             self._on_error("store")
             if not evaluations:
                 raise
@@ -151,7 +151,7 @@ class Worker:
         for evaluation in evaluations:
             try:
                 added = await add(evaluation)
-            except Exception as error:  # noqa: BLE001 - as above
+            except Exception as error:  # noqa: BLE001 - the same
                 added = await add(replace(evaluation, outcome=Failed("unstorable", type(error).__name__)))
             if added is None:
                 return None

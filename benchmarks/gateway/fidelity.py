@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import installs
+import machine
 import peers
 from rows import ROWS, Outcome, Probe
 from wire import Recorder
@@ -81,6 +82,7 @@ def main() -> int:
     parser.add_argument("--upstream-client", help="[gateway] upstream_client for Gaugeway (default: its own default)")
     parser.add_argument("--out", type=Path, default=installs.HERE / "results" / "fidelity", help="without its suffix")
     arguments = parser.parse_args()
+    machine.clean_up_on_sigterm()
     chosen = [c for c in peers.select(arguments.only) if arguments.only or c.name not in NOT_BY_ITSELF]
     result = asyncio.run(run(chosen, arguments.upstream_client))
     arguments.out.parent.mkdir(parents=True, exist_ok=True)

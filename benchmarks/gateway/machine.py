@@ -7,6 +7,7 @@ import os
 import platform
 import signal
 import socket
+import sys
 import time
 from pathlib import Path
 
@@ -95,6 +96,11 @@ def stop(root: int, grace_s: float = 8.0) -> None:
 def _same(pid: int, started: str) -> bool:
     fields = _stat(pid)
     return bool(fields) and fields[0] != "Z" and fields[19] == started
+
+
+def clean_up_on_sigterm() -> None:
+    """End by an exception, so that what was started is stopped (a contender has a session of its own)."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def free_port() -> int:

@@ -191,6 +191,7 @@ def main() -> int:
     parser.add_argument("--no-pin", action="store_true", help="let the system place the processes")
     parser.add_argument("--out", type=Path, help="results/bench (.json and .md), with --quick results/quick")
     arguments = parser.parse_args()
+    machine.clean_up_on_sigterm()
     chosen = peers.select(arguments.only)
     pinned = not arguments.no_pin and (os.cpu_count() or 1) > 1
     if pinned:

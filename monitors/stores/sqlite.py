@@ -153,7 +153,7 @@ class SQLiteStore:
         summaries: dict[tuple[str, str], _Sums] = {}
         unreadable = 0
         for app, metric, *group in rows:
-            unreadable += summaries.setdefault((app, metric), _Sums()).add(*group)
+            unreadable += summaries.setdefault((app, metric), _Sums()).add(group)
         if unreadable:
             self._complain(f"{unreadable} evaluations hold no number")
         return [sums.summary(app, metric) for (app, metric), sums in summaries.items()]
@@ -210,10 +210,11 @@ class _Sums:
         self._n = self._failed = 0
         self._sums = [0.0] * 5
 
-    def add(self, outcome: str, rate: Any, rows: int, n: int, x: float, x2: float) -> int:
+    def add(self, group: Sequence[Any]) -> int:
         """Take in `rows` rows, `n` of them with values whose sum is `x`; return how many of them cannot be read."""
+        outcome, rate, rows, n, x, x2 = group
         if not isinstance(rate, float) or not _LEAST_RATE <= rate <= 1.0:
-            return rows
+            return int(rows)
         self._failed += rows if outcome == "failed" else 0
         if outcome != "score":
             return 0
@@ -221,13 +222,11 @@ class _Sums:
         self._n += n
         terms = (weight * n, weight * x, weight**2 * n, weight**2 * x, weight**2 * x2)
         self._sums = [total + term for total, term in zip(self._sums, terms, strict=True)]
-        return rows - n
+        return int(rows - n)
 
     def summary(self, app: str, metric: str) -> Summary:
         w, wx, w2, w2x, w2x2 = self._sums
-        return Summary(
-            app=app, metric=metric, n=self._n, failed=self._failed, w=w, wx=wx, w2=w2, w2x=w2x, w2x2=w2x2
-        )
+        return Summary(app=app, metric=metric, n=self._n, failed=self._failed, w=w, wx=wx, w2=w2, w2x=w2x, w2x2=w2x2)
 
 
 def _where(query: Query) -> tuple[str, dict[str, Any]]:
