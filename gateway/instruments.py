@@ -12,6 +12,7 @@ from monitors.records import Sample
 
 DURATION_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 163.84, 600)
 FIRST_CHUNK_BUCKETS = DURATION_BUCKETS[:-2]
+_MAX_KEPT = 10_000
 OVERHEAD_BUCKETS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05)
 
 
@@ -46,6 +47,9 @@ class Instruments:
             ("stage",),
             OVERHEAD_BUCKETS,
         )
+        self._request_overhead = self._overhead.labels("request")
+        self._capture_overhead = self._overhead.labels("capture")
+        self._requests_children: dict[tuple[str, str, bool, str, str, str], tuple[Counter, Histogram, Histogram]] = {}
         self._tokens = counter("tokens", "Tokens the upstream reported.", "app", "model", "type")
         self._cost = counter("cost_usd", "What exchanges cost at the configured prices.", "app", "model", "type")
         self._upstream_errors = counter("upstream_errors", "Upstream failures by kind.", "upstream", "kind")
@@ -80,15 +84,17 @@ class Instruments:
 
     def request(self, recording: Recording, *, app: str, model: str, stream: bool) -> None:
         """Count one finished request."""
-        app, model = self._cap("app", app), self._cap("model", model)
-        streamed = "true" if stream else "false"
-        status_class = _status_class(recording.status)
-        self._requests.labels(app, recording.route, model, status_class, streamed, recording.ending).inc()
-        self._duration.labels(app, model, streamed).observe(recording.duration_s)
+        key = (app, model, stream, recording.route, _status_class(recording.status), recording.ending)
+        children = self._requests_children.get(key)
+        if children is None:
+            children = self._request_children(*key)
+        requests, duration, first_chunk = children
+        requests.inc()
+        duration.observe(recording.duration_s)
         if recording.first_chunk_s is not None and stream:
-            self._first_chunk.labels(app, model).observe(recording.first_chunk_s)
+            first_chunk.observe(recording.first_chunk_s)
         if recording.request_overhead_s is not None:
-            self._overhead.labels("request").observe(recording.request_overhead_s)
+            self._request_overhead.observe(recording.request_overhead_s)
         kind = recording.error_kind or ("status_5xx" if recording.status >= 500 else None)  # noqa: PLR2004
         if kind is not None and recording.ending != "rejected":
             self._upstream_errors.labels(recording.upstream or "none", kind).inc()
@@ -106,6 +112,27 @@ class Instruments:
         ):
             if count:
                 self._tokens.labels(app, model, kind).inc(count)
+
+    def _request_children(
+        self,
+        app: str,
+        model: str,
+        stream: bool,
+        route: str,
+        status_class: str,
+        ending: str,  # noqa: FBT001 - a label
+    ) -> tuple[Counter, Histogram, Histogram]:
+        """Look up the series of one kind of request; kept, since a look-up costs more than counting."""
+        shown_app, shown_model = self._cap("app", app), self._cap("model", model)
+        streamed = "true" if stream else "false"
+        children = (
+            self._requests.labels(shown_app, route, shown_model, status_class, streamed, ending),
+            self._duration.labels(shown_app, shown_model, streamed),
+            self._first_chunk.labels(shown_app, shown_model),
+        )
+        if len(self._requests_children) < _MAX_KEPT:
+            self._requests_children[app, model, stream, route, status_class, ending] = children
+        return children
 
     def cost(self, app: str, model: str, costs: Mapping[str, float]) -> None:
         """Count what an exchange cost, in USD by type of token."""
@@ -131,7 +158,7 @@ class Instruments:
 
     def capture_seconds(self, seconds: float) -> None:
         """Record what reading one exchange cost."""
-        self._overhead.labels("capture").observe(seconds)
+        self._capture_overhead.observe(seconds)
 
     def hand_off_failed(self) -> None:
         """Count a failed attempt to put samples into the queue."""

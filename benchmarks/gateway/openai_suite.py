@@ -1,8 +1,8 @@
 """Run the `openai` package's own API tests directly and through Gaugeway: same requests out, same outcomes back.
 
 The tests come with the package's source distribution. They are written for a mock of OpenAI's whole API; here a stub
-answers everything alike, so many of them fail, directly as well as through Gaugeway. What counts is that no test can tell
-the two apart, and that the upstream receives the same requests: method, target, headers and body.
+answers everything alike, so many of them fail, directly as well as through Gaugeway. What counts is that no test can
+tell the two apart, and that the upstream receives the same requests: method, target, headers and body.
 
     python benchmarks/gateway/openai_suite.py [--tests tests/api_resources]
 """
@@ -21,10 +21,10 @@ import threading
 import time
 import urllib.request
 import venv
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 HERE = Path(__file__).parent
 SUITE = HERE / ".peers" / "openai-suite"
@@ -41,8 +41,8 @@ ANSWER = json.dumps(
         "created_at": 0,
     }
 ).encode()
-# Not the client's: the connection's, the address's, or (of a test that counts time) the moment's.
-NOT_COMPARED = {"host", "connection", "accept-encoding", "traceparent", "x-stainless-read-timeout"}
+# Not the client's: they belong to the address and to the connection.
+NOT_COMPARED = {"host", "connection"}
 
 
 class Stub(ThreadingHTTPServer):
@@ -64,6 +64,8 @@ class Stub(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
+    """Any method on any path."""
+
     protocol_version = "HTTP/1.1"
 
     def handle_any(self) -> None:
@@ -88,7 +90,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(ANSWER)
 
-    do_GET = do_POST = do_DELETE = do_PATCH = do_PUT = do_HEAD = handle_any
+    do_GET = do_POST = do_DELETE = do_PATCH = do_PUT = do_HEAD = handle_any  # noqa: N815 - http.server's names
 
     def log_message(self, *_: object) -> None:
         pass
@@ -141,7 +143,7 @@ def outcomes(source: Path, tests: str, base_url: str) -> dict[str, str]:
             check=False,
         )
         found = {}
-        for case in ElementTree.parse(report.name).iter("testcase"):  # noqa: S314 - written by the run above
+        for case in ET.parse(report.name).iter("testcase"):
             kinds = {child.tag for child in case}
             found[f"{case.get('classname')}::{case.get('name')}"] = next(
                 iter(kinds & {"failure", "error", "skipped"}), "passed"
@@ -165,9 +167,7 @@ def main() -> int:
         f"openai {VERSION}, {chosen.tests}: {len(direct)} tests, {dict(collections.Counter(direct.values()))} directly"
     )
     print(f"through Gaugeway: {dict(collections.Counter(through.values()))}; outcomes that differ: {len(differing)}")
-    print(
-        f"requests received by the upstream: {asked_directly.total()} directly, {asked_through.total()} through Gaugeway"
-    )
+    print(f"requests received by the upstream: {asked_directly.total()} directly, {asked_through.total()} through it")
     missing, extra = asked_directly - asked_through, asked_through - asked_directly
     print(f"requests that differ in method, target, headers or body: {missing.total() + extra.total()}")
     for title, these in (("only directly", missing), ("only through Gaugeway", extra)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import http.client
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -71,8 +72,11 @@ class Contender:
 
 
 def _commit() -> str:
-    """The commit that is checked out, with a + if the code differs from it; nothing outside a repository."""
-    git = ["env", "GIT_OPTIONAL_LOCKS=0", "git", "-C", str(installs.HERE)]
+    """The commit of the code that is measured, with a + if it differs from that; nothing outside a repository."""
+    found = importlib.util.find_spec("gateway")
+    if found is None or found.origin is None:
+        return ""
+    git = ["env", "GIT_OPTIONAL_LOCKS=0", "git", "-C", str(Path(found.origin).parent)]
     head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     changed = [*git, "status", "--porcelain", ":/gateway", ":/monitors"]
     dirty = head.stdout and subprocess.run(changed, capture_output=True, text=True, check=False).stdout

@@ -193,6 +193,7 @@ def main() -> int:
     arguments = parser.parse_args()
     machine.clean_up_on_sigterm()
     chosen = peers.select(arguments.only)
+    contenders = {c.name: {"label": c.label, "version": c.version()} for c in chosen}
     pinned = not arguments.no_pin and (os.cpu_count() or 1) > 1
     if pinned:
         machine.pin(1)
@@ -219,7 +220,7 @@ def main() -> int:
         "placement": placement,
         "command": shlex.join(["python", *sys.argv]),
         "rounds": arguments.rounds,
-        "contenders": {c.name: {"label": c.label, "version": c.version()} for c in chosen},
+        "contenders": contenders,
         "missing": bench.missing,
         "samples": bench.samples,
     }

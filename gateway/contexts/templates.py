@@ -161,13 +161,12 @@ def _passages(text: str, template: Template) -> Iterator[Context]:
     chunks = [chunk.strip() for chunk in text.split(template.separator)]
     chunks = [chunk for chunk in chunks if chunk]
     for index, chunk in enumerate(chunks):
-        lines = chunk.split("\n")
         if (
             template.name == "llamaindex"
             and index + 1 < len(chunks)
-            and all(_METADATA_LINE.fullmatch(line.strip()) for line in lines)
+            and all(_METADATA_LINE.fullmatch(line.strip()) for line in chunk.split("\n"))
         ):
-            pairs = dict(line.strip().split(": ", 1) for line in lines)
+            pairs = dict(line.strip().split(": ", 1) for line in chunk.split("\n"))
             source = next((pairs[key] for key in _SOURCE_KEYS if key in pairs), None)
             continue
         yield Context(text=chunk, source=source)
