@@ -87,7 +87,7 @@ class Instruments:
         key = (app, model, stream, recording.route, _status_class(recording.status), recording.ending)
         children = self._requests_children.get(key)
         if children is None:
-            children = self._request_children(*key)
+            children = self._request_children(key)
         requests, duration, first_chunk = children
         requests.inc()
         duration.observe(recording.duration_s)
@@ -113,16 +113,9 @@ class Instruments:
             if count:
                 self._tokens.labels(app, model, kind).inc(count)
 
-    def _request_children(
-        self,
-        app: str,
-        model: str,
-        stream: bool,
-        route: str,
-        status_class: str,
-        ending: str,  # noqa: FBT001 - a label
-    ) -> tuple[Counter, Histogram, Histogram]:
+    def _request_children(self, key: tuple[str, str, bool, str, str, str]) -> tuple[Counter, Histogram, Histogram]:
         """Look up the series of one kind of request; kept, since a look-up costs more than counting."""
+        app, model, stream, route, status_class, ending = key
         shown_app, shown_model = self._cap("app", app), self._cap("model", model)
         streamed = "true" if stream else "false"
         children = (
@@ -131,7 +124,7 @@ class Instruments:
             self._first_chunk.labels(shown_app, shown_model),
         )
         if len(self._requests_children) < _MAX_KEPT:
-            self._requests_children[app, model, stream, route, status_class, ending] = children
+            self._requests_children[key] = children
         return children
 
     def cost(self, app: str, model: str, costs: Mapping[str, float]) -> None:
