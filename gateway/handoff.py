@@ -17,6 +17,7 @@ from monitors.tasks import happens_within, spawn
 
 _log = logging.getLogger("gaugeway.handoff")
 _FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0
+_READ_AT_ONCE, _READ_BYTES = 8, 64 * 1024
 
 
 class Reader(Protocol):
@@ -45,7 +46,7 @@ class HandOff:
         on_exchange: Callable[[Exchange], None] | None = None,
         max_items: int = 10_000,
         max_bytes: int = 256 * 1024 * 1024,
-        batch: int = 100,
+        batch: int = 50,
         interval_s: float = 0.05,
     ) -> None:
         self.reader = reader
@@ -110,7 +111,7 @@ class HandOff:
                 await asyncio.sleep(self._interval_s)
 
     async def _step(self) -> None:
-        """Wait for work, read one batch, deliver one batch."""
+        """Wait for work, read some, deliver a batch when there is one."""
         if not (self._recordings or self._overflown):
             self._wake.clear()
             waits = max(self._retry_at - time.monotonic(), 0.01) if self._samples else None
@@ -118,7 +119,8 @@ class HandOff:
             if not self._closing:
                 await asyncio.sleep(self._interval_s)  # lets a batch gather
         await self._read_batch()
-        if self._samples and time.monotonic() >= self._retry_at:
+        enough = len(self._samples) >= self._batch or not self._recordings
+        if self._samples and enough and time.monotonic() >= self._retry_at:
             await self._deliver()
         self._instruments.waiting.set(len(self._recordings) + len(self._samples))
 
@@ -126,10 +128,10 @@ class HandOff:
         overflown, self._overflown = self._overflown, Counter()
         for (app, route, status, ending), count in overflown.items():
             self._instruments.overflown(app, route, status, ending, count)
-        self._reading = [self._recordings.popleft() for _ in range(min(self._batch, len(self._recordings)))]
+        self._reading = self._next_to_read()
         if not self._reading:
             return
-        # In a thread: parsing must not hold up the event loop.
+        # In a thread, and few at a time: parsing must not hold up the event loop, nor its thread the processor.
         samples = await asyncio.to_thread(lambda batch: [self._capture(one) for one in batch], self._reading)
         for recording, sample in zip(self._reading, samples, strict=True):
             if sample is None:
@@ -137,6 +139,14 @@ class HandOff:
             else:
                 self._samples.append((sample, recording.size))
         self._reading = []
+
+    def _next_to_read(self) -> list[Recording]:
+        taken: list[Recording] = []
+        size = 0
+        while self._recordings and len(taken) < _READ_AT_ONCE and size < _READ_BYTES:
+            taken.append(self._recordings.popleft())
+            size += taken[-1].size
+        return taken
 
     def _give_up_reading(self) -> None:
         for recording in self._reading:

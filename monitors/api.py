@@ -9,7 +9,7 @@ from typing import Annotated, Any, Protocol
 
 from litestar import Litestar, Router, get
 from litestar.exceptions import NotFoundException
-from litestar.params import Parameter
+from litestar.params import FromPath, FromQuery, QueryParameter
 from prometheus_client import CollectorRegistry
 
 from monitors.admin import allowed_hosts, metrics_handler, token_guard
@@ -75,18 +75,18 @@ def _overview_handlers(insight: Insight) -> list[Any]:
 def _exchange_handlers(store: Store) -> list[Any]:
     @get("/api/exchanges")
     async def exchanges(
-        app: str | None = None,
-        metric: str | None = None,
-        since_s: Annotated[float, Parameter(gt=0, description="how far back, seconds")] = DAY_S,
-        order: Annotated[str, Parameter(pattern="^(newest|lowest|highest)$")] = "newest",
-        limit: Annotated[int, Parameter(ge=1, le=1000)] = 100,
+        app: FromQuery[str | None] = None,
+        metric: FromQuery[str | None] = None,
+        since_s: Annotated[float, QueryParameter(gt=0, description="how far back, seconds")] = DAY_S,
+        order: Annotated[str, QueryParameter(pattern="^(newest|lowest|highest)$")] = "newest",
+        limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100,
     ) -> list[dict[str, Any]]:
         now = time.time()
         query = Query(since=now - since_s, until=now + DAY_S, metric=metric, app=app, order=order, limit=limit)  # type: ignore[arg-type]  # the pattern says so
         return [asdict(point) for point in await store.series(query)]
 
     @get("/api/exchanges/{exchange_id:str}")
-    async def exchange(exchange_id: str) -> dict[str, Any]:
+    async def exchange(exchange_id: FromPath[str]) -> dict[str, Any]:
         found = await store.sample(exchange_id)
         if found is None:
             raise NotFoundException(f"no captured exchange has the id {exchange_id}")

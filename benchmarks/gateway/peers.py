@@ -74,9 +74,9 @@ class Contender:
 def _commit() -> str:
     """The commit of the code that is measured, with a + if it differs from that; nothing outside a repository."""
     found = importlib.util.find_spec("gateway")
-    if found is None or found.origin is None:
+    if found is None or not found.submodule_search_locations:
         return ""
-    git = ["env", "GIT_OPTIONAL_LOCKS=0", "git", "-C", str(Path(found.origin).parent)]
+    git = ["env", "GIT_OPTIONAL_LOCKS=0", "git", "-C", next(iter(found.submodule_search_locations))]
     head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     changed = [*git, "status", "--porcelain", ":/gateway", ":/monitors"]
     dirty = head.stdout and subprocess.run(changed, capture_output=True, text=True, check=False).stdout

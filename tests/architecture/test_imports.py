@@ -54,7 +54,7 @@ ALLOWED = {
     "monitors.exporters": "monitors.instruments",
     "monitors.instruments": "monitors.labels monitors.quality",
     "monitors.metrics": "monitors.config monitors.embeddings monitors.importer monitors.judges monitors.settings monitors.tasks",  # noqa: E501
-    "monitors.plane": "monitors.alerts monitors.config monitors.exporters monitors.instruments monitors.metrics monitors.quality monitors.queues monitors.stores monitors.tasks monitors.worker",  # noqa: E501
+    "monitors.plane": "monitors.alerts monitors.config monitors.evaluation monitors.exporters monitors.instruments monitors.labels monitors.metrics monitors.quality monitors.queues monitors.stores monitors.tasks monitors.worker",  # noqa: E501
     "monitors.quality": "monitors.statistics monitors.stores",
     "monitors.queues": "monitors.importer monitors.sqlite",
     "monitors.stores": "monitors.importer monitors.sqlite",

@@ -3,10 +3,11 @@
 import asyncio
 import sqlite3
 
+import numpy as np
 import pytest
 
 from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped, Usage
-from monitors.stores import Point, Query
+from monitors.stores import Point, Query, Summary
 from monitors.stores.sqlite import SQLiteStore
 
 EVER = {"since": 0.0, "until": 1e12}
@@ -217,6 +218,61 @@ def test_a_limit_keeps_the_first_of_the_order(run, limit, expected):
         await fill(store, *((str(at), float(at), "x", "m", Score(0.5)) for at in range(4)))
         points = await store.series(Query(**EVER, order="newest", limit=limit))
         assert ids(points) == ["3", "2", "1", "0"][:expected]
+
+    run(scenario)
+
+
+def test_a_number_of_numpy_is_stored_as_a_number(run):
+    async def scenario(store):
+        await store.add(sample("a"), [evaluation("a", "m", Score(np.float32(0.5)), rate=np.float32(0.25))])
+        (point,) = await store.series(Query(**EVER))
+        assert (point.value, point.rate) == (0.5, 0.25)
+
+    run(scenario)
+
+
+def test_a_summary_adds_up_the_points_of_each_app_and_metric(run):
+    outcomes = [(Score(0.5), 0.1), (Score(0.75), 0.5), (Score(1.0), 0.5), (Failed("timeout"), 0.5), (Skipped("x"), 1.0)]
+
+    async def scenario(store):
+        for at, (outcome, rate) in enumerate(outcomes):
+            for metric in ("m", "n"):
+                name = f"{metric}{at}"
+                await store.add(sample(name, float(at), app="shop"), [evaluation(name, metric, outcome, rate=rate)])
+        await fill(store, ("z", 1.0, "other", "m", Failed("timeout")))
+        summaries = {(one.app, one.metric): one for one in await store.summary(Query(**EVER, order="lowest", limit=1))}
+        assert set(summaries) == {("shop", "m"), ("shop", "n"), ("other", "m")}
+        found = summaries["shop", "m"]
+        assert (found.n, found.failed) == (3, 1)
+        assert [found.w, found.wx, found.w2, found.w2x, found.w2x2] == pytest.approx(
+            [14.0, 8.5, 108.0, 57.0, 25.0 + 4.0 * 0.75**2 + 4.0], rel=1e-12
+        )
+        assert summaries["other", "m"] == Summary(
+            app="other", metric="m", n=0, failed=1, w=0.0, wx=0.0, w2=0.0, w2x=0.0, w2x2=0.0
+        )
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"since": 1.0, "until": 3.0}, {("x", "n"): 1, ("y", "m"): 1}),
+        ({"metric": "m"}, {("x", "m"): 1, ("y", "m"): 1}),
+        ({"app": "x"}, {("x", "m"): 1, ("x", "n"): 1}),
+        ({"metric": "unknown"}, {}),
+    ],
+)
+def test_a_summary_is_of_the_points_that_a_query_asks_for(run, fields, expected):
+    async def scenario(store):
+        await fill(
+            store,
+            ("a", 0.0, "x", "m", Score(0.5)),
+            ("b", 1.0, "x", "n", Score(0.5)),
+            ("c", 2.0, "y", "m", Score(0.5)),
+        )
+        found = await store.summary(Query(**{**EVER, **fields}))
+        assert {(one.app, one.metric): one.n for one in found} == expected
 
     run(scenario)
 

@@ -10,6 +10,7 @@ import pytest
 
 from monitors import alerts as engine_module
 from monitors.alerting import name_of
+from monitors.alerts import Uncounted
 from monitors.config import Rule
 from tests.support.alerting import RULE, T0, People, World, replace_config, run
 
@@ -174,6 +175,66 @@ def test_a_notifier_that_fails_is_tried_again_ever_more_slowly_and_the_others_ar
 
     deaf, good = People(failures=5), People()
     run(path, scenario, deaf=deaf, good=good)
+
+
+class Counts(Uncounted):
+    """Remembers what it was told."""
+
+    def __init__(self):
+        self.notifications, self.undescribed_alerts = [], 0
+
+    def notified(self, notifier, result):
+        self.notifications.append((notifier, result))
+
+    def undescribed(self):
+        self.undescribed_alerts += 1
+
+
+def counted(world):
+    counts = Counts()
+    world.engine._counts = world.engine._delivery._counts = counts
+    return counts
+
+
+def test_every_attempt_to_tell_is_counted(path):
+    async def scenario(world):
+        counts = counted(world)
+        await world.minutes([0.95] * 10 + [0.3] * 20)
+        for _ in range(3):
+            await world.later(60.0)
+        assert counts.notifications.count(("deaf", "failed")) == 2
+        assert counts.notifications.count(("deaf", "delivered")) == 1
+        assert counts.notifications.count(("good", "delivered")) == 1
+        assert len(counts.notifications) == 4
+
+    run(path, scenario, deaf=People(failures=2), good=People())
+
+
+def test_an_alert_that_cannot_be_described_is_saved_and_told_like_the_others_and_described_later(path, caplog):
+    async def scenario(world):
+        counts = counted(world)
+        await world.tick()
+        await world.minutes([0.95] * 10 + [0.3] * 20, tick=False)
+        await world.minutes([0.95] * 10 + [0.3] * 20, app="other", tick=False)
+        world.now += 300.0
+        world.store.failing = {"sample": 1}  # looked up while the first alert is described
+        await world.tick()
+        first, second = sorted(world.engine.alerts(), key=lambda alert: alert.mean_since is not None)
+        assert (first.state, first.mean_since) == ("firing", None)
+        assert second.mean_since is not None
+        assert len(people.alerts) == 2
+        assert counts.undescribed_alerts == caplog.text.count("has no description") == 1
+        world.store.failing = {"sample": 1}
+        await world.tick()
+        assert caplog.text.count("has no description") == 1, "said once"
+        await world.tick()
+        assert all(alert.mean_since == pytest.approx(0.3, abs=0.01) for alert in world.engine.alerts())
+        world.restart()
+        await world.tick()
+        assert all(alert.mean_since is not None for alert in world.engine.alerts())
+
+    people = People()
+    run(path, scenario, people=people)
 
 
 def test_a_notifier_that_hangs_holds_up_nothing_and_is_given_up(path, monkeypatch):

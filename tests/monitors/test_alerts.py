@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import msgspec
 import numpy as np
 import pytest
 
-from monitors.alerting import Watch, share
+from monitors.alerting import MAX_STREAMS, SavedWatch, Watch, share
+from monitors.alerts import AlertEngine, Uncounted
 from monitors.config import Rule
 from monitors.detectors.esr import FLOOR_LOG10, MixtureESR
 from monitors.records import Failed, Skipped
@@ -211,7 +215,60 @@ def test_scores_count_by_the_smallest_rate_known_before_their_bucket():
     assert bucket(0.4, 0.8) == (1.0, 0.5)
     assert bucket(0.8, 0.2) == (0.5, 1.0)
     assert bucket(0.8, 0.2) == (0.25, 1.0)
-    assert stream.min_rate == 0.2
+    assert min(stream.rates.values()) == 0.2
+
+
+def test_a_small_rate_is_forgotten_after_a_day_and_the_last_one_known_is_not(path):
+    def weights(watch, at, rate):
+        return watch.stream("shop").bucket(T0 + at, 60.0, [point("x", T0 + at, 0.9, rate)]).weights
+
+    def fresh():
+        return Watch(rule=RULE, name="answers", flipped=False, budget_per_s=1e-6)
+
+    watch, day = fresh(), 86_400.0
+    weights(watch, 0.0, 0.01)
+    for hour in range(1, 25):
+        assert weights(watch, 3600.0 * hour, 1.0) == (0.01,)
+    saved = msgspec.json.decode(msgspec.json.encode(watch.saved()), type=SavedWatch)
+    restored = fresh()
+    restored.restore(saved, {})
+    assert weights(restored, day, 1.0) == (0.01,)
+    for again in (watch, restored):
+        assert weights(again, day + 7200.0, 1.0) == (1.0,)
+        assert len(again.stream("shop").rates) <= 26
+    weights(watch, day + 7260.0, 0.5)
+    assert weights(watch, 30 * day, 1.0) == (0.5,), "fixed before the scores are seen, however long ago"
+
+
+def test_a_rule_watches_so_many_apps_and_the_others_are_told(path, caplog):
+    apps = []
+
+    class Counts(Uncounted):
+        def unwatched(self, app):
+            apps.append(app)
+
+    async def scenario(world):
+        world.engine = AlertEngine(
+            world.rules,
+            world.config,
+            world.store,
+            world.store,
+            queue_oldest=lambda: asyncio.sleep(0),
+            notifiers={},
+            clock=lambda: world.now,
+            lower_is_better=lambda _: False,
+            counts=Counts(),
+        )
+        for k in range(MAX_STREAMS + 3):
+            await world.add(world.now + k / 10, 0.9, app=f"app-{k:03}")
+        await world.later(600.0)
+        await world.add(world.now - 100.0, 0.9, app="app-202")
+        await world.later(600.0)
+        assert [len(watch.streams) for watch in world.engine._watches.values()] == [MAX_STREAMS]
+
+    run(path, scenario)
+    assert sorted(apps) == ["app-200", "app-201", "app-202", "app-202"]
+    assert caplog.text.count("watches 200 apps and no more") == 1
 
 
 def point(sample_id, started_at, value, rate=1.0, app="shop"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitors.statistics.estimators import Estimate, hajek
+from monitors.statistics.estimators import Estimate, hajek, hajek_from_sums
 from monitors.statistics.intervals import MIN_N_EFF, closed_window, confidence_sequence
 
 
@@ -43,6 +43,31 @@ def test_sampling_bad_answers_more_often_does_not_bias_the_mean():
 def test_values_without_a_usable_rate_are_refused(values, rates):
     with pytest.raises(ValueError, match=r"rates|values"):
         hajek(values, rates)
+
+
+@pytest.mark.parametrize("law", ["beta", "binary", "equal", "one"])
+def test_sums_give_the_same_estimate_as_the_scores(law):
+    rng = np.random.default_rng(3)
+    n = 1 if law == "one" else 20_000
+    x = {"beta": rng.beta(6.7, 1.18, n), "binary": (rng.random(n) < 0.85).astype(float)}.get(law, np.full(n, 0.9))
+    rate = rng.choice([0.01, 0.1, 0.5, 1.0], n)
+    w = 1.0 / rate
+    sums = {"w": w, "wx": w * x, "w2": w**2, "w2x": w**2 * x, "w2x2": (w * x) ** 2}
+    estimate = hajek_from_sums(n=n, **{name: float(terms.sum()) for name, terms in sums.items()})
+    expected = hajek(x.tolist(), rate.tolist())
+    assert (estimate.n, estimate.mean, estimate.n_eff) == (
+        *(expected.n, pytest.approx(expected.mean, rel=1e-12), pytest.approx(expected.n_eff, rel=1e-12)),
+    )
+    assert estimate.sd**2 == pytest.approx(expected.sd**2, abs=1e-12)
+    if law in ("beta", "binary"):
+        assert estimate.sd == pytest.approx(expected.sd, rel=1e-12)
+
+
+@pytest.mark.parametrize("changes", [{"n": 0}, {"w": 0.0}, {"w2": float("inf")}, {"wx": float("nan")}])
+def test_sums_over_nothing_or_without_end_are_refused(changes):
+    sums = {"n": 1, "w": 1.0, "wx": 0.5, "w2": 1.0, "w2x": 0.5, "w2x2": 0.25}
+    with pytest.raises(ValueError, match="sums"):
+        hajek_from_sums(**(sums | changes))
 
 
 def test_the_interval_of_equal_scores_has_a_width_and_stays_in_the_unit_interval():

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import math
 
+import numpy as np
 import pytest
 
 from monitors.evaluation import evaluate
@@ -75,12 +76,18 @@ def invalid():
         (lambda: Score(1.5), Failed("invalid_score", "ValueError: a score lies in [0, 1], got 1.5")),
         (lambda: Score(math.nan), Failed("invalid_score", "ValueError: a score lies in [0, 1], got nan")),
         (invalid, Failed("invalid_score", "a score lies in [0, 1], got nan")),
+        (lambda: Score(np.float32(0.5), np.str_("r")), Score(0.5, "r")),
+        (lambda: Score(True), Score(1.0)),
         (lambda: 0.7, Failed("invalid_score", "a metric returns a Score or Skipped, got float")),
         (lambda: None, Failed("invalid_score", "a metric returns a Score or Skipped, got NoneType")),
     ],
 )
 def test_every_ending_has_its_outcome(does, outcome):
     assert run(does).outcome == outcome
+
+
+def test_a_score_is_a_plain_number_whatever_the_metric_computed_with():
+    assert type(run(lambda: Score(np.float32(0.5))).outcome.value) is float
 
 
 def test_a_metric_that_takes_too_long_fails_with_timeout():

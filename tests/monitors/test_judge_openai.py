@@ -164,9 +164,56 @@ def test_a_server_without_json_mode_is_asked_in_plain_words():
 def test_another_bad_request_is_no_reason_to_fall_back():
     with LLMServer(error(400, "This model's maximum context length is 8192 tokens")) as server:
         (failure,) = ask(server)
-    assert failure.kind == "bad_request"
+    assert failure.kind == "context_overflow"
     assert "maximum context length" in failure.detail
     assert len(server.requests) == 1
+    with LLMServer(error(400, "'messages' must not be empty")) as server:
+        assert ask(server)[0].kind == "bad_request"
+    assert len(server.requests) == 1
+
+
+TOO_LONG = (
+    "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens (8500 in the "
+    "messages, 500 in the response_format schemas). Unsupported. Please reduce the length of the messages or schemas."
+)
+
+
+@pytest.mark.parametrize("code", ["context_length_exceeded", None])
+def test_a_sample_that_is_too_long_leaves_structured_output_on(code):
+    body = {"error": {"message": TOO_LONG if code is None else "response_format unsupported", "code": code}}
+    refusal = Reply(status=400, body=json.dumps(body).encode())
+    with LLMServer(refusal, GOOD) as server:
+        failure, answer = ask(server, times=2)
+    assert (failure.kind, answer) == ("context_overflow", Mood("good", "sun"))
+    kinds = [request.body["response_format"]["type"] for request in server.requests]
+    assert kinds == ["json_schema", "json_schema"]
+
+
+def test_words_of_the_sample_in_a_refusal_are_no_reason_to_fall_back():
+    echo = error(400, "Flagged as harmful: 'which temperature and json_schema do I need for'")
+    with LLMServer(echo, GOOD) as server:
+        assert ask(server, times=2)[0].kind == "bad_request"
+    assert len(server.requests) == 2
+    assert server.requests[1].body["response_format"]["type"] == "json_schema"
+    assert "temperature" in server.requests[1].body
+
+
+def test_what_did_not_help_is_not_remembered():
+    refusals = [
+        error(400, "'temperature' is not supported"),
+        error(400, "response_format is not supported"),
+        error(400, "no"),
+    ]
+    with LLMServer(*refusals, GOOD) as server:
+        assert ask(server, times=2)[1] == Mood("good", "sun")
+    assert "temperature" in server.requests[3].body
+    assert server.requests[3].body["response_format"]["type"] == "json_schema"
+
+
+def test_half_a_surrogate_pair_is_cleaned_and_a_whole_one_kept():
+    escaped = r'{"mood": "good", "why": "\ud83d a \ud83d\ude00 b \\ud83d c \uDE00 \u00e9"}'
+    assert reading.read(escaped, Mood) == Mood("good", "? a \U0001f600 b \\ud83d c ? \u00e9")
+    assert reading.read('{"mood": "good", "why": "\ud83d"}', Mood) == Mood("good", "?")
 
 
 def test_a_model_that_takes_no_temperature_is_asked_without():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 
 import pytest
 
-from monitors.metrics import tokens
+from monitors.metrics import lexical_groundedness, tokens
 from monitors.metrics.lexical_groundedness import LexicalGroundedness
 from monitors.records import Context, Sample, Score, Skipped
 
@@ -213,3 +214,17 @@ def test_hostile_texts_end_soon_and_in_range(text):
 @pytest.mark.parametrize("written", ["1,000", "1.000", "1'000", "1000", "1\u202f000"])
 def test_a_number_is_one_word_however_it_is_grouped(written):
     assert tokens.parse(f"about {written} people").tokens == ("about", "1000", "people")
+
+
+@pytest.mark.parametrize(("size", "elsewhere"), [(1_000, False), (60_000, True)])
+def test_a_huge_text_is_scored_beside_the_event_loop(monkeypatch, size, elsewhere):
+    threads = []
+    computed = lexical_groundedness._score
+
+    def watched(sample):
+        threads.append(threading.current_thread() is not threading.main_thread())
+        return computed(sample)
+
+    monkeypatch.setattr(lexical_groundedness, "_score", watched)
+    assert score("The battery is not replaceable.", LAMP * (size // len(LAMP) + 1)).value == pytest.approx(1.0)
+    assert threads == [elsewhere]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from monitors.judges import JudgeError
-from monitors.metrics.sharing import Shared
+from monitors.metrics.sharing import DEFAULT_SIZE, Shared
+from monitors.metrics.verdicts import _key
+from monitors.records import Context, Sample
 
 
 def counting(value="v", *, gate=None, error=None):
@@ -42,6 +45,16 @@ def test_only_the_last_used_are_remembered():
         return len(calls)
 
     assert asyncio.run(run()) == 4
+
+
+def test_what_is_remembered_holds_no_sample():
+    big = Sample(id="s", started_at=0.0, question="q" * 1000, response="r" * 1000, contexts=(Context(text="c" * 1000),))
+    key = _key(big)
+    assert len(repr(key)) < 100
+    assert key == _key(replace(big, app="other"))
+    for change in ({"id": "t"}, {"question": None}, {"response": "s"}, {"contexts": ()}):
+        assert _key(replace(big, **change)) != key
+    assert DEFAULT_SIZE < 50
 
 
 def test_a_judges_failure_reaches_everybody_and_is_forgotten():

@@ -186,6 +186,34 @@ def test_a_verdict_that_names_no_valid_context_still_counts():
     assert [one["verdict"] for one in result.evidence] == ["supported", "contradicted"]
 
 
+@pytest.mark.parametrize("second", [{"verdict": "contradicted", "contexts": [1]}, {"verdict": "not_mentioned"}])
+def test_a_contradiction_that_names_no_context_is_asked_about_once_more_and_both_modes_agree(second):
+    claims = [
+        ("c", "contradicted", [0], "q", "relevant"),
+        ("d", "contradicted", [9], "q", "relevant"),
+        ("e", "supported", [], "q", "relevant"),
+    ]
+    judge = same_verdicts(claims)
+    judge._answers["claim_verdicts"] = {"verdicts": [{"id": 1, **second}, {"id": 7, "verdict": "contradicted"}]}
+    contradicted = {0, *second.get("contexts", [])}
+    judge._answers["contradicted_contexts"] = {
+        "contexts": [{"index": index, "contradicted": index in contradicted} for index in (0, 1)]
+    }
+    result = score(Hallucination(Fused(judge)))
+    assert result.value == score(Hallucination(Separate(judge))).value == len(contradicted) / 2
+    assert [prompt.task for prompt in judge.asked] == ["claims_verdicts", "claim_verdicts", "contradicted_contexts"]
+    assert ids(judge.asked[1], "claim", "id") == [1]
+
+
+def test_a_contradiction_that_twice_names_no_context_is_no_score():
+    judge = same_verdicts([("c", "contradicted", [], "q", "relevant")])
+    with pytest.raises(JudgeError) as caught:
+        score(Hallucination(Fused(judge)))
+    assert caught.value.kind == "unreadable"
+    assert len(judge.asked) == 2
+    assert score(Faithfulness(Fused(judge))).value == 0.0
+
+
 def test_contradiction_only_lets_unmentioned_claims_pass_and_says_so_in_the_version():
     strict, lenient = (Faithfulness(Fused(same_verdicts()), contradiction_only=only) for only in (False, True))
     assert score(lenient).value == pytest.approx(2 / 3)

@@ -348,3 +348,25 @@ def test_an_unknown_scheme_is_refused_with_those_that_are_known(url):
     with pytest.raises(ValueError, match="known: sqlite://") as refusal:
         from_url(url)
     assert "secret" not in str(refusal.value)
+
+
+def test_rows_that_cannot_be_read_are_left_out_of_every_answer_and_said_once(path, store, caplog):
+    async def scenario():
+        for at in range(4):
+            await store.add(sample(str(at), float(at)), [evaluation(str(at))])
+        await store.add(sample("evidence"), [evaluation("evidence", "m")])
+        execute(path, "UPDATE evaluations SET value = ? WHERE sample_id = '1'", b"\x00\x00\x00?")
+        execute(path, "UPDATE evaluations SET rate = ? WHERE sample_id = '2'", b"\x00")
+        execute(path, "UPDATE evaluations SET evidence = '?' WHERE sample_id = 'evidence'")
+        execute(path, "UPDATE samples SET payload = '{' WHERE id = '3'")
+        for order in ("oldest", "highest"):
+            page = Query(since=0.0, until=1e12, order=order, limit=3)
+            assert {point.sample_id for point in await store.series(page)} == {"0", "3", "evidence"}
+        for _ in range(2):
+            assert [(one.n, one.w) for one in await store.summary(EVERYTHING)] == [(3, 3.0)]
+        assert await store.sample("1") == (sample("1", 1.0), [])
+        assert await store.sample("3") is None
+        assert await store.sample("evidence") == (sample("evidence"), [])
+
+    run(store, scenario)
+    assert caplog.text.count("cannot read") == 1

@@ -1,0 +1,71 @@
+"""What `/metrics` of the monitors shows, and what it does not show any more."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from monitors.alerts import Watched
+from monitors.instruments import Instruments
+from monitors.labels import LabelCap
+from monitors.plane import AlertGauges
+from monitors.quality import Quality
+
+PROMISES = {"m": (0.95, 0.7)}
+GAUGES = (
+    *("quality_n_eff", "quality_coverage_ratio", "quality_mean", "quality_ci_low", "quality_ci_high"),
+    *("slo_objective_ratio", "score_threshold_ratio"),
+)
+
+
+@pytest.fixture
+def instruments():
+    return Instruments(CollectorRegistry(), version="0")
+
+
+def quality(app, *, mean=0.5):
+    return Quality(app=app, metric="m", n=200, n_eff=200.0, coverage_ratio=1.0, mean=mean, ci_low=mean, ci_high=mean)
+
+
+def value(instruments, name, **labels):
+    return instruments.registry.get_sample_value(f"gaugeway_{name}", labels)
+
+
+def test_the_gauges_of_an_app_that_left_the_window_leave_too(instruments):
+    instruments.show_quality([quality("a"), quality("b")], PROMISES)
+    assert all(value(instruments, name, app="b", metric="m") is not None for name in GAUGES)
+    instruments.show_quality([quality("a")], PROMISES)
+    assert all(value(instruments, name, app="a", metric="m") is not None for name in GAUGES)
+    assert all(value(instruments, name, app="b", metric="m") is None for name in GAUGES)
+
+
+def test_without_a_basis_for_a_number_its_gauge_is_taken_away_and_the_others_stay(instruments):
+    instruments.show_quality([quality("a")], PROMISES)
+    instruments.show_quality([quality("a", mean=None)], PROMISES)
+    assert value(instruments, "quality_mean", app="a", metric="m") is None
+    assert value(instruments, "quality_n_eff", app="a", metric="m") == 200.0
+
+
+def test_apps_beyond_the_cap_have_no_gauges_and_are_counted_once(instruments):
+    estimates = [quality(f"app-{k:03}") for k in range(103)]
+    watched = [
+        Watched(rule="r", metric="m", app=one.app, m0=0.5, evidence_log10=0.0, state="quiet", closed_until=0.0)
+        for one in estimates
+    ]
+    for _ in range(3):
+        instruments.show_quality(estimates, PROMISES)
+        AlertGauges(instruments).watched(watched)
+    assert value(instruments, "quality_mean", app="app-099", metric="m") == 0.5
+    assert value(instruments, "quality_alarm", app="app-099", metric="m", rule="r") == 0.0
+    for app in ("app-100", "_other"):
+        assert all(value(instruments, name, app=app, metric="m") is None for name in GAUGES)
+        assert value(instruments, "quality_alarm", app=app, metric="m", rule="r") is None
+    assert value(instruments, "label_overflow_total", label="app") == 3.0
+
+
+def test_the_memory_for_values_beyond_the_cap_is_bounded():
+    overflow = Counter("overflow", "Test.", ("label",), registry=None)
+    cap = LabelCap(overflow, limit=1, remembered=5)
+    assert [cap("app", f"a{k}") for k in [*range(20), 0]] == ["a0", *["_other"] * 19, "a0"]
+    assert overflow.labels("app")._value.get() == 5.0
+    assert len(cap._counted["app"]) == 5

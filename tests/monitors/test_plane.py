@@ -1,0 +1,158 @@
+"""The plane on a real store: what it estimates and says, and what it lets go of."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from monitors.alerts import AlertEngine
+from monitors.app import check
+from monitors.config import Alerts, Config, Rule, Shared, admin_problems, load
+from monitors.config import Monitors as MonitorsTable
+from monitors.config import Queue as QueueTable
+from monitors.instruments import Instruments
+from monitors.metrics.catalogue import Catalogue
+from monitors.plane import Plane
+from monitors.queues.memory import MemoryQueue
+from monitors.queues.sqlite import SQLiteQueue
+from monitors.records import Evaluation, Failed, Sample, Score
+from monitors.settings import ConfigError
+from monitors.statistics.estimators import hajek
+from monitors.stores.sqlite import SQLiteStore
+
+DAY_S = 86_400.0
+
+
+def run(tmp_path, scenario, queue=None, rules=()):
+    async def main():
+        store = SQLiteStore(tmp_path / "store.db")
+        instruments = Instruments(CollectorRegistry(), version="0")
+        waiting = queue or MemoryQueue()
+        config = Config(alerts=Alerts(rules=rules, watermark_s=0.0, bucket_s=1.0))
+        engine = AlertEngine(
+            rules,
+            config.alerts,
+            store,
+            store,
+            queue_oldest=lambda: asyncio.sleep(0),
+            notifiers={},
+            lower_is_better=lambda _: False,
+        )
+        plane = Plane(
+            config,
+            queue=waiting,
+            store=store,
+            catalogue=Catalogue(enabled=()),
+            engine=engine,
+            exporters=[],
+            instruments=instruments,
+        )
+        try:
+            await scenario(plane, store, waiting)
+        finally:
+            await engine.aclose()
+            await waiting.aclose()
+            await store.aclose()
+
+    asyncio.run(main())
+
+
+async def add(store, name, outcome, *, app="shop", rate=1.0, age_s=10.0):
+    sample = Sample(id=name, started_at=time.time() - age_s, app=app)
+    await store.add(sample, [Evaluation(sample_id=name, metric="m", version="1", outcome=outcome, rate=rate)])
+
+
+def test_the_estimate_is_that_of_the_scores_in_the_window(tmp_path):
+    values, rates = [k % 7 / 7 for k in range(200)], [0.5 if k % 3 else 1.0 for k in range(200)]
+
+    async def scenario(plane, store, _):
+        for k, (value, rate) in enumerate(zip(values, rates, strict=True)):
+            await add(store, f"s{k}", Score(value), rate=rate)
+        await add(store, "failed", Failed("timeout"))
+        await add(store, "old", Score(1.0), age_s=7200.0)
+        await add(store, "few", Score(1.0), app="new")
+        await plane._estimate()
+        few, shop = plane.quality()
+        expected = hajek(values, rates)
+        assert (shop.app, shop.n, shop.mean) == ("shop", 200, pytest.approx(expected.mean))
+        assert shop.n_eff == pytest.approx(expected.n_eff)
+        assert shop.coverage_ratio == pytest.approx(200 / 201)
+        assert shop.ci_low < shop.mean < shop.ci_high
+        assert (few.n, few.mean) == (1, None)
+
+    run(tmp_path, scenario)
+
+
+def test_the_state_of_a_stream_is_the_worst_of_its_rules(tmp_path):
+    rules = (Rule(metric="m", slo=0.9, name="strict"), Rule(metric="m", slo=0.1, name="lenient"))
+
+    async def scenario(plane, store, _):
+        for k in range(60):
+            await add(store, f"s{k}", Score(0.3), age_s=100.0 - k)
+        await plane._engine.tick()
+        assert plane.states() == {("shop", "m"): "firing"}
+
+    run(tmp_path, scenario, rules=rules)
+
+
+def test_dead_letters_and_stale_samples_go_with_the_retention(tmp_path):
+    now = [time.time()]
+    queue = SQLiteQueue(tmp_path / "queue.db", lease_s=60.0, max_attempts=1, clock=lambda: now[0])
+
+    def batch(prefix, days, count=3):
+        return [Sample(id=f"{prefix}{k}", started_at=time.time() - days * DAY_S) for k in range(count)]
+
+    async def scenario(plane, store, queue):
+        await queue.put(batch("dead", 40, 600) + batch("young-dead", 1))
+        await queue.lease(1000)
+        now[0] += 60.0
+        assert (await queue.depth()).dead == 603
+        await queue.put(batch("leased", 40))
+        await queue.lease(10)
+        await queue.put(batch("stale", 40, 600) + batch("waiting", 1))
+        await plane._prune()
+        depth = await queue.depth()
+        assert (depth.ready, depth.leased, depth.dead) == (3, 3, 3)
+        assert await queue.prune(time.time() - 30 * DAY_S) == 0
+
+    run(tmp_path, scenario, queue=queue)
+
+
+def test_a_queue_that_forgets_by_itself_is_not_pruned(tmp_path):
+    async def scenario(plane, store, queue):
+        await queue.put([Sample(id="a", started_at=1.0)])
+        await plane._prune()
+        assert (await queue.depth()).ready == 1
+
+    run(tmp_path, scenario)
+
+
+def test_a_queue_in_memory_is_refused_because_two_processes_cannot_share_it():
+    with pytest.raises(ConfigError, match=r"queue\.url: .*known: sqlite://"):
+        check(Shared(queue=QueueTable(url="memory://")))
+
+
+@pytest.mark.parametrize(
+    ("monitors", "problems"),
+    [
+        ({}, 0),
+        ({"host": "localhost"}, 0),
+        ({"host": "::1"}, 0),
+        ({"host": "0.0.0.0", "token": "t"}, 0),
+        ({"host": "0.0.0.0"}, 1),
+        ({"host": "0.0.0.0", "token": ""}, 1),
+        ({"host": "example.org"}, 1),
+    ],
+)
+def test_an_address_that_others_can_reach_needs_a_token_also_when_the_monitors_run_alone(tmp_path, monitors, problems):
+    assert len(admin_problems(Shared(monitors=MonitorsTable(**monitors)))) == problems
+    path = tmp_path / "gaugeway.toml"
+    path.write_text("[monitors]\n" + "".join(f'{key} = "{value}"\n' for key, value in monitors.items()))
+    if not problems:
+        assert load(path).monitors.host == monitors.get("host", "127.0.0.1")
+        return
+    with pytest.raises(ConfigError, match=r"monitors\.host: .* needs a token"):
+        load(path)
