@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check fix bench clean
+.PHONY: help demo test check fix bench peers clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -33,8 +33,15 @@ fix: .venv/dev  ## Format and repair what can be repaired
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: .venv/dev  ## Benchmarks (loopback only); tables on standard output
+bench: .venv/dev  ## Benchmarks without peers (loopback only); tables on standard output
 	$(BIN)/python benchmarks/detection/null_and_drops.py
+	$(BIN)/python benchmarks/gateway/run.py --quick --rounds 1 --only direct,gaugeway-off,gaugeway-on
+
+peers: .venv/dev  ## Side by side with other gateways: installs them (2 GB), benchmark, fidelity, openai's own tests
+	$(BIN)/python benchmarks/gateway/peers.py install
+	$(BIN)/python benchmarks/gateway/run.py
+	$(BIN)/python benchmarks/gateway/fidelity.py
+	$(BIN)/python benchmarks/gateway/openai_suite.py
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache *.egg-info

@@ -80,7 +80,8 @@ class Gateway:
         self._proxy = self._build_proxy(config)
         self._realtime = self._build_realtime(config)
         self._other = routes.traffic_app(self.readiness)
-        self.admin = routes.admin_app(_exposed(self.registry, config), config.gateway.admin_token)
+        settings = config.gateway
+        self.admin = routes.admin_app(_exposed(self.registry, config), settings.admin_host, settings.admin_token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send `/v1/*` and `/openai/*` straight to the proxy, everything else through Litestar."""
@@ -132,7 +133,7 @@ class Gateway:
             await client.aclose()
         await self._queue.aclose()
         if self._span_processor is not None:
-            await asyncio.to_thread(self._span_processor.shutdown)
+            await telemetry.shut_down(self._span_processor.shutdown)
 
     def _on_exchange(self, exchange: Exchange) -> None:
         self._accounting.account(exchange)

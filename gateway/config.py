@@ -11,11 +11,20 @@ from gateway.contexts import BUILT_IN as EXTRACTORS
 from gateway.contexts import DEFAULT_ORDER
 from gateway.target import Target
 from monitors import settings
-from monitors.config import Count, Port, Positive, Rate, Shared, Table, gather_options
+from monitors.config import (
+    LOOPBACK,
+    Count,
+    Port,
+    Positive,
+    Rate,
+    Shared,
+    Table,
+    admin_problems,
+    gather_options,
+)
 from monitors.importer import load as load_object
 
 MEBIBYTE = 1024 * 1024
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class Gateway(Table, frozen=True):
@@ -168,13 +177,10 @@ def _problems(config: Config) -> list[str]:
             load_object(name, EXTRACTORS)
         except ValueError as error:
             problems.append(f"capture.extractors[{index}]: {error}")
-    for where, host, token in (
-        ("gateway.admin_host", config.gateway.admin_host, config.gateway.admin_token),
-        ("monitors.host", config.monitors.host, config.monitors.token),
-    ):
-        if host not in LOOPBACK and not token:
-            key = "gateway.admin_token" if where.startswith("gateway") else "monitors.token"
-            problems.append(f"{where}: binding to {host} needs a token ({key})")
+    if config.gateway.admin_host not in LOOPBACK and not config.gateway.admin_token:
+        host = config.gateway.admin_host
+        problems.append(f"gateway.admin_host: binding to {host} needs a token (gateway.admin_token)")
+    problems += admin_problems(config)
     return problems
 
 

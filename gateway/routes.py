@@ -8,7 +8,7 @@ from litestar import Litestar, Request, Response, get
 from litestar.exceptions import HTTPException
 
 from gateway.errors import Rejection, body_of
-from monitors.admin import metrics_handler, token_guard
+from monitors.admin import allowed_hosts, metrics_handler, token_guard
 
 
 class Readiness:
@@ -43,9 +43,14 @@ def traffic_app(readiness: Readiness) -> Litestar:
     )
 
 
-def admin_app(registry: Any, token: str | None) -> Litestar:
+def admin_app(registry: Any, host: str, token: str | None) -> Litestar:
     """The gateway's admin port."""
-    return Litestar([metrics_handler(registry)], guards=[token_guard(token)], openapi_config=None, logging_config=None)
+    return Litestar(
+        [metrics_handler(registry)],
+        guards=[allowed_hosts(host, token), token_guard(token)],
+        openapi_config=None,
+        logging_config=None,
+    )
 
 
 def _openai_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from importlib.metadata import version
 from pathlib import Path
@@ -95,7 +94,7 @@ async def _close(one: Any) -> None:
     if hasattr(one, "aclose"):
         await one.aclose()
     if hasattr(one, "shutdown"):
-        await asyncio.to_thread(one.shutdown)
+        await telemetry.shut_down(one.shutdown)
 
 
 def _judge(config: Shared, instruments: Instruments) -> Judge | None:

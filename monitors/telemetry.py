@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from monitors.settings import ConfigError
@@ -29,3 +32,10 @@ def log_exporter(endpoint: str) -> LogRecordExporter:
     except ImportError as error:
         raise ConfigError([_MISSING]) from error
     return OTLPLogExporter(endpoint=f"{endpoint.rstrip('/')}/v1/logs")
+
+
+async def shut_down(shutdown: Callable[[], object], timeout_s: float = 3.0) -> None:
+    """Flush a buffer's rest; a collector that does not answer must not keep the process from ending."""
+    thread = threading.Thread(target=shutdown, name="telemetry shutdown", daemon=True)
+    thread.start()
+    await asyncio.to_thread(thread.join, timeout_s)

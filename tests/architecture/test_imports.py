@@ -30,8 +30,8 @@ ALLOWED = {
     "gateway.keystore": "gateway.keys gateway.limits gateway.prices monitors.sqlite monitors.tasks",
     "gateway.limits": "gateway.config gateway.errors gateway.exchange gateway.keys gateway.prices",
     "gateway.prices": "gateway.config",
-    "gateway.proxy": "gateway.cache gateway.client gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.limits gateway.relay gateway.routing gateway.splice gateway.upstream gateway.upstreams gateway.usage",  # noqa: E501
-    "gateway.realtime": "gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.limits gateway.proxy gateway.target monitors.tasks",  # noqa: E501
+    "gateway.proxy": "gateway.cache gateway.client gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.relay gateway.routing gateway.splice gateway.upstream gateway.upstreams gateway.usage",  # noqa: E501
+    "gateway.realtime": "gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.proxy gateway.target monitors.tasks",  # noqa: E501
     "gateway.relay": "gateway.cache gateway.client gateway.exchange gateway.headers gateway.upstream gateway.usage",
     "gateway.routes": "gateway.errors monitors.admin",
     "gateway.routing": "gateway.exchange",
