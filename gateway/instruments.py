@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -58,29 +59,21 @@ class Instruments:
             "context_extractions", "Captured exchanges by what found their contexts.", "app", "extractor"
         )
         self._hand_off_errors = counter("handoff_errors", "Failed attempts to reach the queue; they are repeated.")
-        self.waiting = Gauge(
-            "gaugeway_handoff_waiting",
-            "Exchanges in memory on their way to the queue.",
-            multiprocess_mode="livesum",
-            registry=registry,
-        )
-        self._upstream_state = Gauge(
-            "gaugeway_upstream_state",
-            "1 healthy, 0.5 being probed, 0 left out.",
-            ("upstream",),
-            multiprocess_mode="livemin",
-            registry=registry,
-        )
         self._reloads = counter("config_reloads", "Configuration reloads, by result.", "result")
         self._cap = LabelCap(counter("label_overflow", "Label values shown as _other, by label.", "label"))
-        info = Gauge(
-            "gaugeway_build_info",
-            "Always 1; the version is the label.",
-            ("version",),
-            multiprocess_mode="max",
-            registry=registry,
+        self._gauges(registry, version)
+
+    def _gauges(self, registry: CollectorRegistry, version: str) -> None:
+        """Make the gauges; the mode says how the values of several workers become one."""
+
+        def gauge(name: str, text: str, mode: Literal["livesum", "livemin", "max"], *labels: str) -> Gauge:
+            return Gauge(f"gaugeway_{name}", text, labels, multiprocess_mode=mode, registry=registry)
+
+        self.waiting = gauge("handoff_waiting", "Exchanges in memory on their way to the queue.", "livesum")
+        self._upstream_state = gauge(
+            "upstream_state", "1 healthy, 0.5 being probed, 0 left out.", "livemin", "upstream"
         )
-        info.labels(version).set(1)
+        gauge("build_info", "Always 1; the version is the label.", "max", "version").labels(version).set(1)
 
     def request(self, recording: Recording, *, app: str, model: str, stream: bool) -> None:
         """Count one finished request."""

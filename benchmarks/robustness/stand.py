@@ -94,7 +94,9 @@ class Stand:
     def by(self, name: str, label: str) -> dict[str, int]:
         """A counter's sums by one label."""
         found: dict[str, int] = {}
-        for labels, value in re.findall(rf"^{name}\{{(.*)\}} (\S+)$", self.get(self.admin_port, "/metrics"), re.MULTILINE):
+        for labels, value in re.findall(
+            rf"^{name}\{{(.*)\}} (\S+)$", self.get(self.admin_port, "/metrics"), re.MULTILINE
+        ):
             key = re.search(rf'{label}="([^"]*)"', labels)[1]
             found[key] = found.get(key, 0) + round(float(value))
         return found
