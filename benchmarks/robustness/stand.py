@@ -14,6 +14,7 @@ import threading
 import time
 import urllib.request
 from pathlib import Path
+from typing import Self
 
 ROOT = Path(__file__).parents[2]
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -34,7 +35,7 @@ class Stand:
         self._settings = settings
         self._stopping = threading.Event()
 
-    def __enter__(self) -> Stand:
+    def __enter__(self) -> Self:
         self._scratch = tempfile.TemporaryDirectory(prefix="gaugeway-robustness-")
         scratch = Path(self._scratch.name)
         config = scratch / "gaugeway.toml"

@@ -4,9 +4,9 @@
 
 Every request carries a nonce of its own in body, key and cookie; the upstream echoes it in whatever way chance
 chooses: at once, late, streamed, large, cut off, with a second response that nobody asked for, or not at all. Counted
-are responses with anything of another tenant's in them, requests at the upstream whose key or cookie is not their own, whole
-responses that lack their nonce, and whether the gateway counted exactly the requests that were sent. Exit status 1 if
-any of it is wrong.
+are responses with anything of another tenant's in them, requests at the upstream whose key or cookie is not their own,
+whole responses that lack their nonce, and whether the gateway counted exactly the requests that were sent. Exit status
+1 if any of it is wrong.
 """
 
 from __future__ import annotations
@@ -91,11 +91,9 @@ def plain(body: bytes, *extra: bytes) -> bytes:
     return head % (len(body), lines) + body
 
 
-def completion(nonce: bytes) -> bytes:
-    return b'{"id":"%b","choices":[{"message":{"role":"assistant","content":"%b"},"finish_reason":"stop"}]}' % (
-        nonce,
-        nonce,
-    )
+def completion(nonce: bytes, times: int = 1) -> bytes:
+    message = b'{"role":"assistant","content":"%b"}' % (nonce * times)
+    return b'{"id":"%b","choices":[{"message":%b,"finish_reason":"stop"}]}' % (nonce, message)
 
 
 async def answer(dice: random.Random, nonce: bytes, writer: asyncio.StreamWriter) -> bool:
@@ -116,7 +114,7 @@ async def answer(dice: random.Random, nonce: bytes, writer: asyncio.StreamWriter
             await asyncio.sleep(dice.random() * 0.003 if dice.random() < 0.5 else 0)
         writer.write(b"0\r\n\r\n")
     elif kind < 0.9:
-        writer.write(plain(completion(nonce) + nonce * 20_000, cookie))
+        writer.write(plain(completion(nonce, 20_000), cookie))
     elif kind < 0.93:
         writer.write(whole[: dice.randrange(len(whole))])
         return False
@@ -185,6 +183,7 @@ class Tenant:
             await self.hang_up("in the head")
             return
         self.tally["sent"] += 1
+        self.tally["completions sent"] += b"/chat/" in head
         if fate < 0.08:
             self.writer.write(head + body[: self.dice.randrange(len(body))])
             await self.hang_up("in the body")
@@ -269,6 +268,7 @@ def main() -> None:
         took = time.monotonic() - began
         counted = stand.settled("gaugeway_requests_total", tally["sent"])
         endings = stand.by("gaugeway_requests_total", "ending")
+        exchanges = stand.settled("gaugeway_exchanges_total", tally["completions sent"])
         outcomes = stand.by("gaugeway_exchanges_total", "outcome")
         leaks = json.loads(stand.get(stand.upstream_port, "/v1/_leaks"))
         complaints = collections.Counter(line[24:120] for line in stand.complaints())
@@ -278,13 +278,20 @@ def main() -> None:
     for name, value in sorted(tally.items()):
         print(f"  {name}: {value}")
     print(f"counted by the gateway: {counted} of {tally['sent']} sent; endings {endings}")
-    print(f"exchanges: {sum(outcomes.values())} {outcomes}")
+    print(f"exchanges: {exchanges} of {tally['completions sent']} completions sent; outcomes {outcomes}")
     print(f"seen by the upstream: {leaks}")
     print(f"descriptors at the end: {descriptors}")
     for line, count in complaints.most_common(10):
         print(f"  logged {count}x {line}")
     bad = tally["FOREIGN"] + tally["without their nonce"] + tally["hung"]
-    bad += leaks["key"] + leaks["cookie"] + leaks["mixed"] + (counted != tally["sent"]) + (not alive)
+    bad += (
+        leaks["key"]
+        + leaks["cookie"]
+        + leaks["mixed"]
+        + (counted != tally["sent"])
+        + (exchanges != tally["completions sent"])
+        + (not alive)
+    )
     print("TENANTS APART" if not bad else "WRONG")
     sys.exit(bool(bad))
 

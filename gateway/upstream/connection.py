@@ -46,7 +46,6 @@ class Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._barren_bytes = 0
         self._in_body = False
-        self._interim = False
         self._keep_alive = False
         self._until_eof = False
         self._finished = False
@@ -75,7 +74,7 @@ class Connection(asyncio.Protocol):
         if not self.usable:
             raise StaleError
         self._headers, self._head_bytes, self._barren_bytes = [], 0, 0
-        self._in_body = self._interim = self._keep_alive = self._until_eof = False
+        self._in_body = self._keep_alive = self._until_eof = False
         self._bodiless = request.method == "HEAD"
         response = self._response = NativeResponse(self, idle_timeout_s)
         head = self._head = self._loop.create_future()
@@ -250,8 +249,7 @@ class Connection(asyncio.Protocol):
         if not _LOWEST_STATUS <= status <= _HIGHEST_STATUS:
             self._fail("the upstream answered with a status that does not exist")
             return
-        self._interim = status < _FIRST_FINAL
-        if self._interim:
+        if status < _FIRST_FINAL:
             self._headers = []
             return
         sized = chunked = False
