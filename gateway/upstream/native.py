@@ -16,6 +16,7 @@ Origin: TypeAlias = tuple[str, str, int]
 MAX_IDLE = 1000
 IDLE_S = 55.0
 MAX_AGE_S = 600.0
+STALE_WITHIN_S = 1.0
 
 
 class NativeUpstream:
@@ -23,8 +24,8 @@ class NativeUpstream:
 
     TLS is verified against the system's certificates, or those of `ca_file`. Idle connections are kept for 55 s, at
     most 1,000 for an origin, and none longer than 10 minutes, so that a changed DNS record is noticed. A request that
-    finds its reused connection closed, with nothing of a response, is sent once more on a new one, unless its body was
-    a stream that has begun.
+    finds its reused connection closed, with nothing of a response, is sent once more on a new one, unless that took more
+    than a second (the upstream may have worked on it) or its body was a stream that has begun.
     """
 
     def __init__(
@@ -46,10 +47,13 @@ class NativeUpstream:
         connection = self._reused(request.origin)
         if connection is not None:
             begun = _Once(request)
+            clock = asyncio.get_running_loop().time
+            sent_at = clock()
             try:
                 return await connection.exchange(begun.request, self._read_timeout_s, self._read_timeout_s)
             except StaleError as error:
-                if begun.consumed:
+                # One that was closed while it lay idle says so at once; later, the upstream may have worked on it.
+                if begun.consumed or clock() - sent_at > STALE_WITHIN_S:
                     raise UpstreamError("protocol", "the upstream closed a reused connection") from error
         connection = await self._connect(request.origin)
         try:

@@ -569,3 +569,17 @@ def test_a_request_that_we_refuse_leaves_nothing_of_itself_behind():
         assert (sample.question, sample.response, sample.skip_reason) == (None, "", "rejected")
 
     run(scenario)
+
+
+def test_a_request_that_the_upstream_has_worked_on_is_not_sent_a_second_time():
+    async def die_at_work(reader, writer):
+        await asyncio.sleep(1.3)
+        writer.close()
+
+    async def scenario(gateway, upstream):
+        await exchange(gateway.port, post())
+        head, _, _ = await exchange(gateway.port, post())
+        assert head.startswith(b"HTTP/1.1 502")
+        assert len(upstream.requests) == 2
+
+    run(scenario, reply(), die_at_work, reply())
