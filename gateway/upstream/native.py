@@ -24,8 +24,8 @@ class NativeUpstream:
 
     TLS is verified against the system's certificates, or those of `ca_file`. Idle connections are kept for 55 s, at
     most 1,000 for an origin, and none longer than 10 minutes, so that a changed DNS record is noticed. A request that
-    finds its reused connection closed, with nothing of a response, is sent once more on a new one, unless that took more
-    than a second (the upstream may have worked on it) or its body was a stream that has begun.
+    finds its reused connection closed, with nothing of a response, is sent once more on a new one, unless that took
+    more than a second (the upstream may have worked on it) or its body was a stream that has begun.
     """
 
     def __init__(

@@ -1309,7 +1309,8 @@ class Authority:
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    trustme = pytest.importorskip("trustme")
+    import trustme
+
     ca = trustme.CA()
     file = tmp_path_factory.mktemp("ca") / "ca.pem"
     ca.cert_pem.write_to_path(str(file))
