@@ -50,7 +50,11 @@ class Stand:
             self.gateway = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
         self._emptying = threading.Thread(target=self._empty, args=(scratch / "queue.db",), daemon=True)
         self._emptying.start()
-        self._wait()
+        try:
+            self._wait()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
