@@ -17,7 +17,7 @@ from monitors.tasks import happens_within, spawn
 
 _log = logging.getLogger("gaugeway.handoff")
 _FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0
-_READ_AT_ONCE, _READ_BYTES = 8, 64 * 1024
+_READ_AT_ONCE, _READ_AT_MOST, _READ_BYTES = 8, 200, 16 * 1024
 
 
 class Reader(Protocol):
@@ -46,7 +46,7 @@ class HandOff:
         on_exchange: Callable[[Exchange], None] | None = None,
         max_items: int = 10_000,
         max_bytes: int = 256 * 1024 * 1024,
-        batch: int = 50,
+        batch: int = 100,
         interval_s: float = 0.05,
     ) -> None:
         self.reader = reader
@@ -143,7 +143,9 @@ class HandOff:
     def _next_to_read(self) -> list[Recording]:
         taken: list[Recording] = []
         size = 0
-        while self._recordings and len(taken) < _READ_AT_ONCE and size < _READ_BYTES:
+        # The more wait, the more at once: then throughput counts for more than a millisecond of somebody's latency.
+        at_once = min(max(_READ_AT_ONCE, len(self._recordings) // 8), _READ_AT_MOST)
+        while self._recordings and len(taken) < at_once and size < _READ_BYTES * at_once:
             taken.append(self._recordings.popleft())
             size += taken[-1].size
         return taken

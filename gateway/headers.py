@@ -22,17 +22,24 @@ HOP_BY_HOP = frozenset(
 )
 _NOT_FORWARDED = HOP_BY_HOP | {b"host", b"expect"}
 OURS = b"x-gaugeway-"
-_HARMLESS = frozenset({b"keep-alive", b"close", b""})
+_HARMLESS = frozenset({b"keep-alive", b"close", b"", b"content-length", b"transfer-encoding", b"host"})
+"""What `Connection` may name without effect: nothing, and what frames or addresses the request itself."""
+_LOOKALIKES = frozenset({b"transfer_encoding", b"content_length"})
 _LENGTH = len(b"connection")
 
 
 @dataclass(slots=True)
 class Seen:
-    """What the proxy needs to know of a request's headers, found in one pass."""
+    """What the proxy needs to know of a request's headers, found in one pass.
+
+    `ambiguous`: the framing could be read in another way by somebody behind us.
+    """
 
     content_length: int | None = None
     json: bool = False
     chunked: bool = False
+    upgrade: bool = False
+    ambiguous: bool = False
     traceparent: bytes | None = None
     upstream: str | None = None
     ours: Headers = field(default_factory=list)
@@ -48,6 +55,11 @@ def inspect(headers: Headers) -> Seen:
             seen.json = value.startswith(b"application/json")
         elif name == b"transfer-encoding":
             seen.chunked = True
+            seen.ambiguous = seen.ambiguous or value.strip().lower() != b"chunked"
+        elif name == b"upgrade":
+            seen.upgrade = True
+        elif name in _LOOKALIKES:
+            seen.ambiguous = True
         elif name == b"traceparent":
             seen.traceparent = value
         elif name.startswith(OURS):
@@ -97,9 +109,14 @@ def for_upstream(
     return kept
 
 
-def for_client(headers: Headers, exchange_id: bytes) -> Headers:
-    """Return the response headers to send: the upstream's, and ours with the exchange's id."""
+def for_client(headers: Headers, exchange_id: bytes, *, status: int = 200) -> Headers:
+    """Return the response headers to send: the upstream's, and ours with the exchange's id.
+
+    A 304 goes without the length of the body that it does not have, which the server would wait for.
+    """
     dropped = HOP_BY_HOP | connection_tokens(headers)
+    if status == 304:  # noqa: PLR2004 - not modified
+        dropped |= {b"content-length"}
     kept = [(name, value) for name, value in headers if name.lower() not in dropped]
     return [*kept, (b"x-gaugeway-exchange-id", exchange_id)]
 

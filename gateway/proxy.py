@@ -16,7 +16,7 @@ from gateway.cache import MISS, Cache, CacheKey, Tape, cache_key
 from gateway.client import Client, ClientDisconnected, Guard, TookTooLong
 from gateway.contexts import explicit
 from gateway.contexts.explicit import ExplicitError
-from gateway.errors import Rejection, body_of, too_large
+from gateway.errors import Rejection, body_of, too_large, unclear_request
 from gateway.exchange import GENERATION_ROUTES, Explicit, Headers, Recording, Trace, route_of
 from gateway.headers import Seen, inspect
 from gateway.keys import model_asked, without_credentials
@@ -129,6 +129,9 @@ class Proxy:
         self, scope: HTTPScope, receive: Receive, send: Send, recording: Recording, start: float
     ) -> None:
         seen = inspect(recording.request_headers)
+        # A body behind an upgrade does not arrive: the server takes it for the new protocol's.
+        if seen.ambiguous or recording.method == "CONNECT" or (seen.upgrade and (seen.content_length or seen.chunked)):
+            raise unclear_request(recording.method)
         buffered = recording.route in GENERATION_ROUTES or seen.json
         limit = self._limits.body_bytes if buffered else self._limits.upload_bytes
         if seen.content_length is not None and seen.content_length > limit:

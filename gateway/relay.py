@@ -66,7 +66,7 @@ class Relay:
     async def _head(self, status: int, headers: Headers, extra: Headers) -> None:
         self._recording.status = status
         self._recording.response_headers = headers
-        shown = for_client(headers, self._recording.id.encode()) + extra
+        shown = for_client(headers, self._recording.id.encode(), status=status) + extra
         await self._send({"type": "http.response.start", "status": status, "headers": shown})
 
     async def _chunks(self, chunks: Iterable[bytes]) -> None:

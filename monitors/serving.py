@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _log = logging.getLogger("gaugeway")
 KEEP_ALIVE_S = 120
@@ -41,6 +42,16 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's protocol, but for trailers: they must not become headers of the request they follow."""
+
+    def on_headers_complete(self) -> None:
+        """Let what comes behind the head go nowhere."""
+        super().on_headers_complete()
+        if not self.parser.should_upgrade():
+            self.headers = []
 
 
 async def serve(
@@ -119,7 +130,7 @@ def _config(listener: Listener, drain_s: float) -> uvicorn.Config:
         host=listener.host,
         port=listener.port,
         loop="none",
-        http="httptools",
+        http=_Protocol,
         ws="websockets-sansio",
         ws_max_size=MAX_MESSAGE_BYTES,
         ws_ping_interval=None,
@@ -146,8 +157,10 @@ def configure_logs(log_format: str) -> None:
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    for chatty in ("httpx", "httpx2", "httpcore", "openai", "aiosqlite", "uvicorn.error", "uvicorn"):
+    for chatty in ("httpx", "httpx2", "httpcore", "openai", "aiosqlite", "uvicorn"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    # It would call every response that the upstream cut an error of ours; those are counted.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
 
 def run(main: Coroutine[Any, Any, None], log_format: str = "text") -> None:

@@ -334,22 +334,7 @@ def test_what_is_clear_goes_on_in_one_framing(client):
 
 
 # Taken out one by one as the proxy refuses them.
-OPEN = {
-    "CL named by Connection": "headers.py: Connection must not take content-length away",
-    "CL named by Connection, JSON": "headers.py: Connection must not take content-length away",
-    "Host named by Connection": "headers.py: Connection must not take host away",
-    "a coding that is not ours to undo": "a transfer-encoding other than exactly chunked must be answered 400 or 501",
-    "a trailer as a header": "uvicorn appends trailers to the scope's headers when they come with the head",
-    "an upgrade with a body": "uvicorn drops a body behind Upgrade: refuse it, or strip Upgrade before the parser",
-    "CONNECT": "the method must be refused",
-    "TE with an underscore": "transfer_encoding and content_length mean the same as with a dash to CGI-like servers",
-}
-
-
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=pytest.mark.xfail(reason=OPEN[case])) if case in OPEN else case for case in BY_US],
-)
+@pytest.mark.parametrize("case", BY_US)
 def test_what_the_server_lets_through_is_refused_by_us_or_made_clear(case):
     raw, at_most = BY_US[case]
 
