@@ -92,6 +92,7 @@ class HandOff:
             await asyncio.wait([self._task], timeout=timeout_s)
             self._task.cancel()
             await asyncio.wait([self._task])
+        self._count_overflown()
         for sample, _ in self._samples:
             self._instruments.outcome(sample.app, "error")
         left = [one for one in (*self._reading, *self._recordings) if one.route in GENERATION_ROUTES]
@@ -125,9 +126,7 @@ class HandOff:
         self._instruments.waiting.set(len(self._recordings) + len(self._samples))
 
     async def _read_batch(self) -> None:
-        overflown, self._overflown = self._overflown, Counter()
-        for (app, route, status, ending), count in overflown.items():
-            self._instruments.overflown(app, route, status, ending, count)
+        self._count_overflown()
         self._reading = self._next_to_read()
         if not self._reading:
             return
@@ -139,6 +138,11 @@ class HandOff:
             else:
                 self._samples.append((sample, recording.size))
         self._reading = []
+
+    def _count_overflown(self) -> None:
+        overflown, self._overflown = self._overflown, Counter()
+        for (app, route, status, ending), count in overflown.items():
+            self._instruments.overflown(app, route, status, ending, count)
 
     def _next_to_read(self) -> list[Recording]:
         taken: list[Recording] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from gateway.exchange import Exchange, Trace
 
@@ -15,13 +15,6 @@ if TYPE_CHECKING:
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?\s*\Z")
 _OPERATIONS = {"chat_completions": "chat", "responses": "chat", "completions": "text_completion"}
 _API_TYPES = {"chat_completions": "chat_completions", "responses": "responses"}
-
-
-class SpanSink(Protocol):
-    """Takes the exchange's span once the exchange has been read."""
-
-    def emit(self, exchange: Exchange) -> None:
-        """Make the span and hand it to a buffer; never blocks."""
 
 
 def parse_traceparent(value: bytes | None) -> tuple[str, str, bool] | None:

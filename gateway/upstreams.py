@@ -376,7 +376,7 @@ async def _hold(response: UpstreamResponse) -> _Held:
                 chunk, more = await response.read()
                 chunks.append(chunk)
                 size += len(chunk)
-    except BaseException:
+    except BaseException:  # a cancel too: the connection must not be left open
         await response.aclose()
         raise
     return _Held(response, b"".join(chunks), more=more)

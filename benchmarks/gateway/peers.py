@@ -263,7 +263,7 @@ class Running:
             )
         try:
             self._wait(begun + READY_S, start.healthy)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: nothing started here may outlive the run
             self.__exit__()
             raise
         self.ready_s = time.monotonic() - begun

@@ -52,7 +52,7 @@ class Stand:
         self._emptying.start()
         try:
             self._wait()
-        except BaseException:
+        except BaseException:  # Ctrl-C too: nothing started here may outlive the run
             self.__exit__()
             raise
         return self

@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
                 await head
             finally:
                 timer.cancel()
-        except BaseException:
+        except BaseException:  # a cancel too: whatever ends the wait, half an exchange must not stay behind
             if self._response is response:  # otherwise the connection may be carrying another exchange by now
                 self._response = None
                 self.abort()
