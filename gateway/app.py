@@ -20,6 +20,7 @@ from gateway.cache import Cache
 from gateway.capture import Capture
 from gateway.config import Config
 from gateway.exchange import Exchange
+from gateway.express import express_protocol
 from gateway.handoff import HandOff
 from gateway.instruments import Instruments
 from gateway.keystore import Keeper, KeyStore
@@ -29,13 +30,13 @@ from gateway.proxy import Limits, Proxy
 from gateway.realtime import Realtime
 from gateway.target import Target
 from gateway.upstream import Upstream
-from gateway.upstreams import Router
+from gateway.upstreams import Router, Way
 from monitors import telemetry
 from monitors.config import queue_url
 from monitors.importer import load
 from monitors.queues import Queue
 from monitors.queues.opening import from_url
-from monitors.serving import Listener, serve
+from monitors.serving import Listener, ServerProtocol, serve
 from monitors.settings import ConfigError
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Gateway:
         self._queue = queue
         self._instruments = Instruments(self.registry, version=version("gaugeway"))
         self._config = config
-        self._clients: dict[Path | None, Upstream] = {} if upstream_client is None else {None: upstream_client}
+        self._clients: dict[Way, Upstream] = {} if upstream_client is None else {Way(None, None): upstream_client}
         self._span_processor, self._spans = _spans(config)
         self._gate = _gate(config)
         self._keeper = None
@@ -79,6 +80,9 @@ class Gateway:
         )
         self._proxy = self._build_proxy(config)
         self._realtime = self._build_realtime(config)
+        self.protocol = ServerProtocol
+        if config.gateway.http_path == "protocol":
+            self.protocol = express_protocol(lambda: self._proxy)
         self._other = routes.traffic_app(self.readiness)
         settings = config.gateway
         self.admin = routes.admin_app(_exposed(self.registry, config), settings.admin_host, settings.admin_token)
@@ -140,14 +144,17 @@ class Gateway:
         if self._spans is not None:
             self._spans.emit(exchange)
 
-    def _client(self, ca_file: Path | None) -> Upstream:
-        """Return the client that trusts `ca_file` (None: the system's certificates); kept over reloads."""
-        if ca_file not in self._clients:
+    def _client(self, way: Way) -> Upstream:
+        """Return the client for a way to the upstreams; kept over reloads. The native one knows no proxies."""
+        if way not in self._clients:
             settings = self._config.gateway
-            self._clients[ca_file] = load(settings.upstream_client, upstream.BUILT_IN)(
-                connect_timeout_s=settings.connect_timeout_s, read_timeout_s=settings.read_timeout_s, ca_file=ca_file
-            )
-        return self._clients[ca_file]
+            times = {"connect_timeout_s": settings.connect_timeout_s, "read_timeout_s": settings.read_timeout_s}
+            if way.proxy is not None:
+                made = load("httpx", upstream.BUILT_IN)(**times, ca_file=way.ca_file, proxy=way.proxy)
+            else:
+                made = load(settings.upstream_client, upstream.BUILT_IN)(**times, ca_file=way.ca_file)
+            self._clients[way] = made
+        return self._clients[way]
 
     def _build_realtime(self, config: Config) -> Realtime:
         first = config.upstreams[0]
@@ -169,6 +176,7 @@ class Gateway:
                 body_bytes=settings.max_body_bytes,
                 upload_bytes=settings.max_upload_bytes,
                 content_bytes=config.capture.max_content_bytes,
+                read_s=settings.read_timeout_s,
                 first_byte_s=settings.first_byte_timeout_s,
                 total_s=settings.total_timeout_s,
             ),
@@ -196,7 +204,7 @@ async def run(
     _log.info("gateway: http://%s:%d/v1 -> %s", settings.host, settings.port, targets)
     shared = settings.workers > 1
     listeners = [
-        Listener(gateway, settings.host, settings.port, shared),
+        Listener(gateway, settings.host, settings.port, shared, gateway.protocol),
         Listener(gateway.admin, settings.admin_host, settings.admin_port, shared),
     ]
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -38,6 +39,7 @@ class Gateway(Table, frozen=True):
     admin_token: str | None = None
     max_body_bytes: Count = 100 * MEBIBYTE
     upstream_client: Literal["native", "httpx"] = "native"
+    http_path: Literal["asgi", "protocol"] = "asgi"
     max_upload_bytes: Count = 1024 * MEBIBYTE
     connect_timeout_s: Positive = 5.0
     first_byte_timeout_s: Positive | None = None
@@ -50,13 +52,15 @@ class Gateway(Table, frozen=True):
 class Upstream(Table, frozen=True):
     """`[[upstreams]]`: a provider behind the gateway. Without `api_key` the client's own Authorization passes.
 
-    `models` are shell patterns; `aliases` maps a model that clients ask for to the one this upstream is sent.
+    `proxy` is an HTTP proxy's URL. `models` are shell patterns; `aliases` maps a model that clients ask for to the one
+    this upstream is sent.
     """
 
     base_url: str
     name: str = "default"
     api_key: str | None = None
     ca_file: str | None = None
+    proxy: str | None = None
     models: tuple[str, ...] = ("*",)
     aliases: dict[str, str] = msgspec.field(default_factory=dict)
     weight: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)] = 1.0
@@ -195,6 +199,16 @@ def _routing_problems(upstreams: tuple[Upstream, ...]) -> list[str]:
         names.add(upstream.name)
         if upstream.ca_file is not None and not Path(upstream.ca_file).is_file():
             problems.append(f"upstreams[{index}].ca_file: there is no file {upstream.ca_file!r}")
+        if upstream.proxy is not None and not _is_http_url(upstream.proxy):  # not shown: it may hold a password
+            problems.append(f"upstreams[{index}].proxy: expected a URL such as http://proxy.example:3128")
     if not any(upstream.weight for upstream in upstreams):
         problems.append("upstreams: the weight of at least one must be above 0")
     return problems
+
+
+def _is_http_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+import msgspec
+
 from monitors.records import Context, Usage
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
@@ -75,12 +77,12 @@ class Trace:
     sampled: bool = True
 
 
-@dataclass(slots=True, kw_only=True)
-class Recording:
+class Recording(msgspec.Struct, kw_only=True):
     """What the proxy saw, raw. Filled on the request path, then handed over and never touched again.
 
     Times are seconds; `started_at` is Unix time, the others are durations from the start of the request.
-    `request_body` is None when the body was passed through without being kept.
+    `request_body` is None when the body was passed through without being kept. A struct because one is made for every
+    request (a dataclass costs 2 µs more).
     """
 
     id: str
@@ -93,10 +95,10 @@ class Recording:
     explicit: Explicit | None = None
     trace: Trace | None = None
     upstream: str | None = None
-    tags: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
     status: int = 0
-    response_headers: Headers = field(default_factory=list)
-    chunks: list[bytes] = field(default_factory=list)
+    response_headers: Headers = msgspec.field(default_factory=list)
+    chunks: list[bytes] = msgspec.field(default_factory=list)
     size: int = 0
     too_large: bool = False
     asked_for_usage: bool = False
@@ -107,6 +109,17 @@ class Recording:
     request_overhead_s: float | None = None
     first_chunk_s: float | None = None
     duration_s: float = 0.0
+
+    def keep(self, chunk: bytes, limit: int) -> None:
+        """Keep bytes of the response, unless that makes more than `limit` bytes, request included."""
+        if self.too_large:
+            return
+        self.size += len(chunk)
+        if self.size > limit:
+            self.too_large = True
+            self.chunks.clear()
+        else:
+            self.chunks.append(chunk)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from gateway.exchange import Headers
 
@@ -25,11 +26,11 @@ OURS = b"x-gaugeway-"
 _HARMLESS = frozenset({b"keep-alive", b"close", b"", b"content-length", b"transfer-encoding", b"host"})
 """What `Connection` may name without effect: nothing, and what frames or addresses the request itself."""
 _LOOKALIKES = frozenset({b"transfer_encoding", b"content_length"})
+_TELLING = _LOOKALIKES | {b"content-length", b"content-type", b"transfer-encoding", b"upgrade", b"traceparent"}
 _LENGTH = len(b"connection")
 
 
-@dataclass(slots=True)
-class Seen:
+class Seen(msgspec.Struct):
     """What the proxy needs to know of a request's headers, found in one pass.
 
     `ambiguous`: the framing could be read in another way by somebody behind us.
@@ -42,31 +43,36 @@ class Seen:
     ambiguous: bool = False
     traceparent: bytes | None = None
     upstream: str | None = None
-    ours: Headers = field(default_factory=list)
+    ours: Headers = msgspec.field(default_factory=list)
 
 
 def inspect(headers: Headers) -> Seen:
     """Look through the headers (names in lower case, as ASGI gives them) once."""
     seen = Seen()
     for name, value in headers:
-        if name == b"content-length":
-            seen.content_length = int(value) if value.isdigit() else None
-        elif name == b"content-type":
-            seen.json = value.startswith(b"application/json")
-        elif name == b"transfer-encoding":
-            seen.chunked = True
-            seen.ambiguous = seen.ambiguous or value.strip().lower() != b"chunked"
-        elif name == b"upgrade":
-            seen.upgrade = True
-        elif name in _LOOKALIKES:
-            seen.ambiguous = True
-        elif name == b"traceparent":
-            seen.traceparent = value
-        elif name.startswith(OURS):
+        if name.startswith(OURS):
             seen.ours.append((name, value))
             if name == b"x-gaugeway-upstream":
                 seen.upstream = value.decode("latin-1")
+        elif name in _TELLING:
+            _note(seen, name, value)
     return seen
+
+
+def _note(seen: Seen, name: bytes, value: bytes) -> None:
+    if name == b"content-length":
+        seen.content_length = int(value) if value.isdigit() else None
+    elif name == b"content-type":
+        seen.json = value.startswith(b"application/json")
+    elif name == b"transfer-encoding":
+        seen.chunked = True
+        seen.ambiguous = seen.ambiguous or value.strip().lower() != b"chunked"
+    elif name == b"upgrade":
+        seen.upgrade = True
+    elif name == b"traceparent":
+        seen.traceparent = value
+    else:
+        seen.ambiguous = True
 
 
 def for_upstream(
@@ -85,17 +91,19 @@ def for_upstream(
     kept: Headers = [(b"host", host)]
     chunked = False
     hop = b""
-    for name, value in headers:
-        if name in _NOT_FORWARDED or name.startswith(OURS):
-            if name == b"connection":
-                hop += b"," + value
+    replaced = (
+        length is not None and b"content-length",
+        authorization is not None and b"authorization",
+        traceparent is not None and b"traceparent",
+    )
+    for header in headers:
+        name = header[0]
+        if name in _NOT_FORWARDED:
+            if name == b"connection" and header[1] != b"keep-alive":
+                hop += b"," + header[1]
             chunked = chunked or name == b"transfer-encoding"
-        elif not (
-            (length is not None and name == b"content-length")
-            or (authorization is not None and name == b"authorization")
-            or (traceparent is not None and name == b"traceparent")
-        ):
-            kept.append((name, value))
+        elif name not in replaced and not name.startswith(OURS):
+            kept.append(header)
     if hop and (tokens := _tokens(hop)):
         kept = [header for header in kept if header[0] not in tokens]
     if length is not None:

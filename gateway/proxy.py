@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from asyncio import CancelledError
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -41,12 +41,14 @@ class Tracing(Protocol):
 class Limits:
     """How large and how slow a request may be. Bytes and seconds; None for no limit.
 
-    Bodies and responses that together exceed `content_bytes` pass, but are not kept for capture.
+    Bodies and responses that together exceed `content_bytes` pass, but are not kept for capture. `read_s` is the time
+    for each wait for the upstream.
     """
 
     body_bytes: int
     upload_bytes: int
     content_bytes: int
+    read_s: float = 600.0
     first_byte_s: float | None = None
     total_s: float | None = None
 
@@ -84,17 +86,19 @@ class Proxy:
         cache: Cache | None = None,
     ) -> None:
         self._router = router
-        self._record = record
+        self.record = record
         self._tracing = tracing
-        self._limits = limits
+        self.limits = limits
         self._include_usage = include_usage
         self._gate = gate
         self._cache = cache
+        self.direct = None if include_usage or gate or cache else router.only
+        """The upstream, when a request goes to it as it is and its response comes back as it is."""
 
     async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         start = time.perf_counter()
-        recording = begin(scope["method"], scope["path"], scope["headers"])
+        recording = begin(scope["method"], scope["path"], list(scope["headers"]))
         try:
             await self._exchange(scope, receive, send, recording, start)
         except ClientDisconnected:
@@ -123,7 +127,7 @@ class Proxy:
                 await _refuse(send, _internal(error), recording.id)
         finally:
             recording.duration_s = time.perf_counter() - start
-            self._record(recording)
+            self.record(recording)
 
     async def _exchange(
         self, scope: HTTPScope, receive: Receive, send: Send, recording: Recording, start: float
@@ -133,7 +137,7 @@ class Proxy:
         if seen.ambiguous or recording.method == "CONNECT" or (seen.upgrade and (seen.content_length or seen.chunked)):
             raise unclear_request(recording.method)
         buffered = recording.route in GENERATION_ROUTES or seen.json
-        limit = self._limits.body_bytes if buffered else self._limits.upload_bytes
+        limit = self.limits.body_bytes if buffered else self.limits.upload_bytes
         if seen.content_length is not None and seen.content_length > limit:
             raise too_large(limit)
         headers = recording.request_headers
@@ -141,6 +145,7 @@ class Proxy:
             # From here on the key is in nobody's hands but the gate's; strangers are refused before their body is read.
             recording.request_headers = without_credentials(headers)
             self._gate.identify(headers)
+        raw_path = scope.get("raw_path") or recording.path.encode()
         client = Client(receive, limit)
         body: bytes | AsyncIterator[bytes]
         if buffered or (not seen.chunked and not seen.content_length):
@@ -151,11 +156,11 @@ class Proxy:
             ready = await asyncio.to_thread(self._read, body, seen, recording)
         else:
             ready = self._read(body, seen, recording)
-        relay = Relay(send, recording, start=start, content_bytes=self._limits.content_bytes)
-        async with Guard(client, first_byte_s=self._limits.first_byte_s, total_s=self._limits.total_s) as guard:
+        relay = Relay(send, recording, start=start, content_bytes=self.limits.content_bytes)
+        async with Guard(client, first_byte_s=self.limits.first_byte_s, total_s=self.limits.total_s) as guard:
             permit = await self._admit(headers, ready, recording) if self._gate is not None else None
             try:
-                outgoing = self._outgoing(scope, seen, ready, recording)
+                outgoing = self._outgoing(raw_path, scope["query_string"], seen, ready, recording)
                 recording.request_overhead_s = time.perf_counter() - client.body_complete_at(start)
                 await self._answer(outgoing, ready.asked, recording, relay, guard)
             finally:
@@ -178,14 +183,17 @@ class Proxy:
             length = len(sent)
         return _Body(sent, length, asked)
 
-    def _outgoing(self, scope: HTTPScope, seen: Seen, body: _Body, recording: Recording) -> Outgoing:
-        """Make the request ready to go out."""
+    def ready(self, body: bytes, seen: Seen, recording: Recording, raw_path: bytes, query: bytes) -> Outgoing:
+        """Read a request whose body is whole, and make it ready to go out. Raises Rejection."""
+        return self._outgoing(raw_path, query, seen, self._read(body, seen, recording), recording)
+
+    def _outgoing(self, raw_path: bytes, query: bytes, seen: Seen, body: _Body, recording: Recording) -> Outgoing:
         recording.trace, traceparent = self._tracing.begin(seen.traceparent)
         said = recording.explicit
         return Outgoing(
             method=recording.method,
-            raw_path=scope.get("raw_path") or recording.path.encode(),
-            query=scope["query_string"],
+            raw_path=raw_path,
+            query=query,
             headers=recording.request_headers,
             body=body.sent,
             content_length=body.length,
@@ -196,7 +204,7 @@ class Proxy:
         )
 
     def _keep_request(self, body: bytes, recording: Recording) -> None:
-        if len(body) > self._limits.content_bytes:
+        if len(body) > self.limits.content_bytes:
             recording.too_large = True
         else:
             recording.request_body = body
@@ -221,7 +229,7 @@ class Proxy:
             recording.cached = True
             await relay.replay(cached, guard)
         else:
-            tape = Tape(min(self._cache.max_bytes, self._limits.content_bytes))
+            tape = Tape(min(self._cache.max_bytes, self.limits.content_bytes))
             whole = await self._from_upstream(outgoing, recording, relay, guard, extra=[MISS], tape=tape)
             if whole and tape.whole:
                 self._cache.store(key, recording.status, recording.response_headers, tape.chunks, time.monotonic())
@@ -275,8 +283,8 @@ class Proxy:
         return routed.response
 
 
-def begin(method: str, path: str, headers: Iterable[tuple[bytes, bytes]], route: str | None = None) -> Recording:
-    """Start the record of a request that arrives now."""
+def begin(method: str, path: str, headers: Headers, route: str | None = None) -> Recording:
+    """Start the record of a request that arrives now. The headers are kept, not copied."""
     now = time.time()
     return Recording(
         # The id starts with the time (milliseconds) so that rows keyed by it are written in order.
@@ -285,7 +293,7 @@ def begin(method: str, path: str, headers: Iterable[tuple[bytes, bytes]], route:
         method=method,
         path=path,
         route=route or route_of(method, path),
-        request_headers=list(headers),
+        request_headers=headers,
     )
 
 
@@ -317,7 +325,8 @@ def _internal(error: Exception) -> Rejection:
     return Rejection(500, "internal_error", f"Gaugeway: the request could not be passed on ({type(error).__name__}).")
 
 
-async def _refuse(send: Send, rejection: Rejection, exchange_id: str) -> None:
+def refusal(rejection: Rejection, exchange_id: str) -> tuple[Headers, bytes]:
+    """Return the headers and the body of an answer of our own."""
     body = body_of(rejection)
     headers = [
         (b"content-type", b"application/json"),
@@ -325,5 +334,10 @@ async def _refuse(send: Send, rejection: Rejection, exchange_id: str) -> None:
         (b"x-gaugeway-exchange-id", exchange_id.encode()),
         *rejection.headers,
     ]
+    return headers, body
+
+
+async def _refuse(send: Send, rejection: Rejection, exchange_id: str) -> None:
+    headers, body = refusal(rejection, exchange_id)
     await send({"type": "http.response.start", "status": rejection.status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -54,7 +54,7 @@ class Realtime:
     async def __call__(self, scope: WebSocketScope, receive: Receive, send: Send) -> None:
         """Serve one WebSocket from its handshake to its end."""
         start = time.perf_counter()
-        recording = begin("GET", scope["path"], scope["headers"], route="realtime")
+        recording = begin("GET", scope["path"], list(scope["headers"]), route="realtime")
         recording.upstream = self._target.name
         try:
             await receive()  # websocket.connect

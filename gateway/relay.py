@@ -25,7 +25,7 @@ class Relay:
         self._recording = recording
         self._start = start
         self._content_bytes = content_bytes
-        self._keeping = recording.route in GENERATION_ROUTES and not recording.too_large
+        self._keeping = recording.route in GENERATION_ROUTES
 
     async def run(
         self, response: UpstreamResponse, guard: Guard, *, extra: Headers | None = None, tape: Tape | None = None
@@ -53,7 +53,7 @@ class Relay:
             if tape is not None:
                 tape.add(passed)
             if self._keeping and chunk:
-                self._keep(chunk)
+                recording.keep(chunk, self._content_bytes)
         return True
 
     async def replay(self, cached: Cached, guard: Guard) -> None:
@@ -73,15 +73,5 @@ class Relay:
         for chunk in chunks:
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
             if self._keeping:
-                self._keep(chunk)
+                self._recording.keep(chunk, self._content_bytes)
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    def _keep(self, chunk: bytes) -> None:
-        recording = self._recording
-        recording.size += len(chunk)
-        if recording.size > self._content_bytes:
-            recording.too_large = True
-            recording.chunks.clear()
-            self._keeping = False
-        else:
-            recording.chunks.append(chunk)

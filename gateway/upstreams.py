@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -50,6 +50,13 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     session: str | None = None
     canary: str | None = None
+
+
+class Way(NamedTuple):
+    """How upstreams are reached: the certificates trusted (None: the system's), and the HTTP proxy's URL, if any."""
+
+    ca_file: Path | None
+    proxy: str | None
 
 
 class Routed(msgspec.Struct, frozen=True):
@@ -97,7 +104,7 @@ class Unobserved:
 class Router:
     """Sends requests to the upstreams of the configuration, in the order in which they are listed there.
 
-    `client` makes the client for a CA file (None: the system's certificates); upstreams with the same one share it.
+    `client` makes the client for a way to the upstreams; those with the same one share it.
     `clock` is monotonic, `wall` Unix time (for dates in Retry-After); both in seconds.
     """
 
@@ -106,16 +113,16 @@ class Router:
         upstreams: Sequence[Settings],
         routing: Routing,
         *,
-        client: Callable[[Path | None], Upstream],
+        client: Callable[[Way], Upstream],
         observer: Observer | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._clients = {path: client(path) for path in dict.fromkeys(_ca_file(one) for one in upstreams)}
+        self._clients = {way: client(way) for way in dict.fromkeys(_way(one) for one in upstreams)}
         several = len(upstreams) > 1
-        self._links = {one.name: _Link(one, self._clients[_ca_file(one)], several=several) for one in upstreams}
+        self._links = {one.name: Link(one, self._clients[_way(one)], several=several) for one in upstreams}
         self._routes = [link.route for link in self._links.values()]
         self._observer = observer or Unobserved()
         self._clock, self._wall, self._chance, self._sleep = clock, wall, chance, sleep
@@ -135,14 +142,15 @@ class Router:
         self.reads_model = several or any(route.aliases or route.models != ANY_MODEL for route in self._routes)
         """Whether `Outgoing.model` is looked at."""
         plain = not (several or routing.header or self.reads_model or self._routes[0].max_retries)
-        self._only = next(iter(self._links.values())) if plain else None
+        self.only = next(iter(self._links.values())) if plain else None
+        """The upstream there is, when there is one and nothing to choose, to change or to repeat."""
 
     async def send(self, outgoing: Outgoing) -> Routed:
         """Return as soon as a response's head is there that goes to the client.
 
         Raises RoutedError when no upstream answered, Rejection when none serves the model.
         """
-        only = self._only
+        only = self.only
         if only is None:
             return await self._travel(outgoing)
         try:
@@ -255,7 +263,7 @@ class Router:
         now = self._clock()
         return [route for route in routes if self._ejection.takes(route.name, now)]
 
-    async def _set_aside(self, journey: _Journey, asked: _Link, outcome: UpstreamResponse | UpstreamError) -> None:
+    async def _set_aside(self, journey: _Journey, asked: Link, outcome: UpstreamResponse | UpstreamError) -> None:
         """Keep a failed response until a later one takes its place."""
         if isinstance(outcome, UpstreamError):
             self._observer.error(asked.name, outcome.kind)
@@ -293,7 +301,7 @@ class Router:
             _log.info("upstream %s is back", upstream)
 
 
-class _Link:
+class Link:
     """An upstream of the configuration with all that can be computed once."""
 
     __slots__ = ("_authorization", "_host", "_join", "_origin", "client", "name", "route", "tags")
@@ -333,7 +341,7 @@ class _Journey:
 
     outgoing: Outgoing
     peers: list[str]
-    link: _Link
+    link: Link
     others: list[Route] = field(default_factory=list)
     retries: int = 0
     attempts: int = 0
@@ -386,5 +394,5 @@ def _kind(response: UpstreamResponse) -> str:
     return f"status_{response.status // 100}xx"
 
 
-def _ca_file(settings: Settings) -> Path | None:
-    return Path(settings.ca_file) if settings.ca_file is not None else None
+def _way(settings: Settings) -> Way:
+    return Way(Path(settings.ca_file) if settings.ca_file is not None else None, settings.proxy)

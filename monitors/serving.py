@@ -22,6 +22,16 @@ BACKLOG = 2048
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 
+class ServerProtocol(HttpToolsProtocol):
+    """uvicorn's protocol, but for trailers: they must not become headers of the request they follow."""
+
+    def on_headers_complete(self) -> None:
+        """Let what comes behind the head go nowhere."""
+        super().on_headers_complete()
+        if not self.parser.should_upgrade():
+            self.headers = []
+
+
 @dataclass(frozen=True, slots=True)
 class Listener:
     """An ASGI app and where it listens; `shared` lets several processes listen on the same port (SO_REUSEPORT)."""
@@ -30,6 +40,7 @@ class Listener:
     host: str
     port: int
     shared: bool = False
+    protocol: type[ServerProtocol] = ServerProtocol
 
 
 class _Server(uvicorn.Server):
@@ -42,16 +53,6 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-class _Protocol(HttpToolsProtocol):
-    """uvicorn's protocol, but for trailers: they must not become headers of the request they follow."""
-
-    def on_headers_complete(self) -> None:
-        """Let what comes behind the head go nowhere."""
-        super().on_headers_complete()
-        if not self.parser.should_upgrade():
-            self.headers = []
 
 
 async def serve(
@@ -130,7 +131,7 @@ def _config(listener: Listener, drain_s: float) -> uvicorn.Config:
         host=listener.host,
         port=listener.port,
         loop="none",
-        http=_Protocol,
+        http=listener.protocol,
         ws="websockets-sansio",
         ws_max_size=MAX_MESSAGE_BYTES,
         ws_ping_interval=None,

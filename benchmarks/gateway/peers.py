@@ -193,11 +193,11 @@ def _sglang(start: Start) -> list[str]:
     ]
 
 
-def _gaugeway(command: str, capture: str) -> Callable[[Start], list[str]]:
+def _gaugeway(command: str, settings: str) -> Callable[[Start], list[str]]:
     def words(start: Start) -> list[str]:
         client = f'[gateway]\nupstream_client = "{start.upstream_client}"\n' if start.upstream_client else ""
         upstream = f'[[upstreams]]\nbase_url = "http://127.0.0.1:{start.upstream}/v1"\n'
-        config = start.write("gaugeway.toml", client + capture + upstream)
+        config = start.write("gaugeway.toml", client + settings + upstream)
         monitors = machine.free_port()
         if command == "serve":
             start.healthy.append(monitors)
@@ -217,6 +217,12 @@ CONTENDERS = {
         Contender("nginx", "nginx", _nginx, "nginx"),
         Contender("gaugeway-off", "Gaugeway, capture off", _gaugeway("gateway", "[capture]\nrate = 0\n"), "gaugeway"),
         Contender("gaugeway-on", "Gaugeway, capture on", _gaugeway("gateway", ""), "gaugeway"),
+        Contender(
+            "gaugeway-protocol",
+            "Gaugeway, on, protocol path",
+            _gaugeway("gateway", '[gateway]\nhttp_path = "protocol"\n'),
+            "gaugeway",
+        ),
         Contender("gaugeway-serve", "Gaugeway, on + monitors", _gaugeway("serve", ""), "gaugeway"),
         Contender("sglang", "sglang-router", _sglang, "sglang"),
         Contender(

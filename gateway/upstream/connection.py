@@ -11,17 +11,13 @@ import httptools
 
 from gateway.exchange import Headers
 from gateway.upstream import UpstreamError, UpstreamErrorKind, UpstreamRequest
+from gateway.upstream.response import NativeResponse, Receiver, StaleError
 
 MAX_HEAD_BYTES = 256 * 1024
-HIGH_WATER_BYTES = 256 * 1024
 _ONE_WRITE_BYTES = 64 * 1024
 _CONTENT_LENGTH = b"content-length"
 _TRANSFER_ENCODING = b"transfer-encoding"
 _LOWEST_STATUS, _FIRST_FINAL, _FIRST_REFUSAL, _HIGHEST_STATUS = 100, 200, 300, 599
-
-
-class StaleError(Exception):
-    """The connection ended before anything of the response arrived: it was closed while it lay idle."""
 
 
 class Connection(asyncio.Protocol):
@@ -37,8 +33,7 @@ class Connection(asyncio.Protocol):
         self._lost = lost
         self._transport: Any = None
         self._parser: Any = httptools.HttpResponseParser(self)
-        self._response: NativeResponse | None = None
-        self._head: asyncio.Future[None] | None = None
+        self._response: Receiver | None = None
         self._writable: asyncio.Future[None] | None = None
         self._unwanted: asyncio.Future[None] | None = None
         self._poll: select.poll | None = None
@@ -71,13 +66,9 @@ class Connection(asyncio.Protocol):
         `timeout_s` bounds the wait for the head, `idle_timeout_s` each wait for more of the body. Raises UpstreamError,
         and StaleError when the other side closed without a word. Whatever ends this early closes the connection.
         """
-        if not self.usable:
-            raise StaleError
-        self._headers, self._head_bytes, self._barren_bytes = [], 0, 0
-        self._in_body = self._keep_alive = self._until_eof = False
-        self._bodiless = request.method == "HEAD"
-        response = self._response = NativeResponse(self, idle_timeout_s)
-        head = self._head = self._loop.create_future()
+        response = NativeResponse(self, idle_timeout_s)
+        head = response.head
+        self._begin(request.method, response)
         try:
             await self._write(request, idle_timeout_s)
             timer = self._loop.call_later(timeout_s, self._head_is_late, head)
@@ -94,30 +85,50 @@ class Connection(asyncio.Protocol):
             raise
         return response
 
+    def start(self, request: UpstreamRequest, receiver: Receiver) -> None:
+        """Send a request whose body is whole; `receiver` takes what comes back, and watches the time.
+
+        Raises StaleError when the connection is not usable any more, UpstreamError when the headers misframe the body.
+        """
+        body = request.body
+        if not isinstance(body, bytes):
+            raise TypeError("a body that comes bit by bit has to be waited for")
+        length = _announced_length(request)
+        if length not in (None, len(body)):
+            raise _misframed()
+        self._begin(request.method, receiver)
+        self._write_whole(_head_lines(request), body, length)
+
+    def _begin(self, method: str, receiver: Receiver) -> None:
+        if not self.usable:
+            raise StaleError
+        self._headers, self._head_bytes, self._barren_bytes = [], 0, 0
+        self._in_body = self._keep_alive = self._until_eof = False
+        self._bodiless = method == "HEAD"
+        self._response = receiver
+
     def abort(self) -> None:
         """Close at once."""
         if self._transport is not None:
             self._transport.abort()
 
     def resume(self) -> None:
-        """Read on, after the response's buffer was emptied."""
+        """Read on, after what came was passed on."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     async def _write(self, request: UpstreamRequest, timeout_s: float) -> None:
         body = request.body
-        framing = dict(request.headers)  # names are in lower case
-        announced = framing.get(_CONTENT_LENGTH, b"0")
-        length = None if _TRANSFER_ENCODING in framing else int(announced) if announced.isdigit() else -1
+        length = _announced_length(request)
         if length == -1 or (isinstance(body, bytes) and length not in (None, len(body))):
             raise _misframed()
-        lines = [b"%b %b HTTP/1.1\r\n" % (request.method.encode("ascii"), request.target)]
-        lines += [b"%b: %b\r\n" % header for header in request.headers]
-        lines.append(b"\r\n")
-        if not isinstance(body, bytes):
-            self._transport.write(b"".join(lines))
+        if isinstance(body, bytes):
+            self._write_whole(_head_lines(request), body, length)
+        else:
+            self._transport.write(b"".join(_head_lines(request)))
             await self._write_stream(body, length, timeout_s)
-            return
+
+    def _write_whole(self, lines: list[bytes], body: bytes, length: int | None) -> None:
         if length is None:
             body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if body else b"0\r\n\r\n"
         if len(body) <= _ONE_WRITE_BYTES:
@@ -169,11 +180,7 @@ class Connection(asyncio.Protocol):
         """End the exchange under way with an error, and the connection."""
         response, self._response = self._response, None
         if response is not None:
-            error = UpstreamError(kind, detail)
-            if self._head is not None and not self._head.done():
-                self._head.set_exception(error)
-            else:
-                response.fail(error)
+            response.fail(UpstreamError(kind, detail))
         self._stop_sending()
         self.abort()
 
@@ -186,7 +193,8 @@ class Connection(asyncio.Protocol):
             self._poll.register(raw.fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
-        if self._response is None:
+        response = self._response
+        if response is None:
             self.abort()
             return
         self._barren_bytes += len(data)
@@ -198,6 +206,7 @@ class Connection(asyncio.Protocol):
             self._fail("the upstream switched protocols unasked")
         if self._barren_bytes > MAX_HEAD_BYTES:  # an endless header, trailer or chunk extension
             self._fail(f"the upstream's headers are larger than {MAX_HEAD_BYTES} bytes")
+        response.arrived()
         if self._finished:  # and all bytes that came with the end of the message were looked at
             self._release()
 
@@ -208,10 +217,10 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         response, self._response = self._response, None
         if response is not None:
-            if self._head is not None and not self._head.done():
+            if not self._in_body:
                 cut = UpstreamError("protocol", "the upstream closed in the middle of its response's head")
-                self._head.set_exception(cut if self._barren_bytes else StaleError())
-            elif self._in_body and self._until_eof and self._eof and error is None:
+                response.fail(cut if self._barren_bytes else StaleError())
+            elif self._until_eof and self._eof and error is None:
                 response.complete()
             else:
                 response.fail(UpstreamError("protocol", "the upstream closed in the middle of its response"))
@@ -242,8 +251,8 @@ class Connection(asyncio.Protocol):
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        response, head = self._response, self._head
-        if response is None or head is None or head.done():
+        response = self._response
+        if response is None or self._in_body:
             return
         status = self._parser.get_status_code()
         if not _LOWEST_STATUS <= status <= _HIGHEST_STATUS:
@@ -265,9 +274,7 @@ class Connection(asyncio.Protocol):
         self._barren_bytes = 0
         self._keep_alive = self._parser.should_keep_alive()
         self._until_eof = not (sized or chunked)
-        response.status = status
-        response.headers = self._headers
-        head.set_result(None)
+        response.begin(status, self._headers)
         if status >= _FIRST_REFUSAL:
             self._stop_sending()
         if self._bodiless:
@@ -286,7 +293,7 @@ class Connection(asyncio.Protocol):
         if self._in_body and self._response is not None:
             self._finish(self._response)
 
-    def _finish(self, response: NativeResponse) -> None:
+    def _finish(self, response: Receiver) -> None:
         self._response = None
         response.complete()
         self._finished = True
@@ -306,82 +313,6 @@ class Connection(asyncio.Protocol):
         self._released(self)
 
 
-class NativeResponse:
-    """A response as it arrives. Bytes that came together are returned together."""
-
-    def __init__(self, connection: Connection, idle_timeout_s: float) -> None:
-        self.status = 0
-        self.headers: Headers = []
-        self._connection = connection
-        self._idle_timeout_s = idle_timeout_s
-        self._chunks: list[bytes] = []
-        self._size = 0
-        self._paused = False
-        self._ended = False
-        self._error: UpstreamError | None = None
-        self._waiter: asyncio.Future[None] | None = None
-
-    async def read(self) -> tuple[bytes, bool]:
-        """Return what has arrived, and whether more may follow. Raises UpstreamError."""
-        while not (self._chunks or self._ended):
-            if self._error is not None:
-                raise self._error
-            await self._wait()
-        chunks, self._chunks, self._size = self._chunks, [], 0
-        if self._paused:
-            self._paused = False
-            self._connection.resume()
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks), not self._ended
-
-    async def aclose(self) -> None:
-        """Let go; before the end the connection is closed."""
-        if not self._ended:
-            self._connection.abort()
-
-    def feed(self, data: bytes) -> bool:
-        """Take in bytes; True when so much waits that the upstream should pause."""
-        self._chunks.append(data)
-        self._size += len(data)
-        self._wake()
-        if self._size > HIGH_WATER_BYTES and not self._paused:
-            self._paused = True
-            return True
-        return False
-
-    def complete(self) -> None:
-        """The body is whole."""
-        if self._error is None:
-            self._ended = True
-            self._paused = False  # the connection is not ours any more: emptying the buffer must not resume it
-            self._wake()
-
-    def fail(self, error: UpstreamError) -> None:
-        """The rest of the body will not come; what has come is still delivered."""
-        if not self._ended and self._error is None:
-            self._error = error
-            self._wake()
-
-    async def _wait(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._waiter = loop.create_future()
-        timer = loop.call_later(self._idle_timeout_s, self._is_late)
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-            timer.cancel()
-
-    def _is_late(self) -> None:
-        if self._waiter is None or self._waiter.done():
-            return  # in time after all
-        self.fail(UpstreamError("timeout", "the upstream paused for too long in the middle of its response"))
-        self._connection.abort()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-
 async def _next(body: AsyncIterator[bytes], unwanted: asyncio.Future[None]) -> bytes | None:
     """Return the body's next bytes; None at its end, or as soon as it is unwanted."""
     chunk = asyncio.ensure_future(anext(body, None))
@@ -396,3 +327,21 @@ async def _next(body: AsyncIterator[bytes], unwanted: asyncio.Future[None]) -> b
 
 def _misframed() -> UpstreamError:
     return UpstreamError("protocol", "the request's body does not have the length that its headers announce")
+
+
+def _head_lines(request: UpstreamRequest) -> list[bytes]:
+    lines = [b"%b %b HTTP/1.1\r\n" % (request.method.encode("ascii"), request.target)]
+    lines += [b"%b: %b\r\n" % header for header in request.headers]
+    lines.append(b"\r\n")
+    return lines
+
+
+def _announced_length(request: UpstreamRequest) -> int | None:
+    """Return the body's length as the headers (names in lower case) announce it; None for chunks, -1 for nonsense."""
+    announced = b"0"
+    for name, value in request.headers:
+        if name == _CONTENT_LENGTH:
+            announced = value
+        elif name == _TRANSFER_ENCODING:
+            return None
+    return int(announced) if announced.isdigit() else -1

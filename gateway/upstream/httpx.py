@@ -18,6 +18,19 @@ MAX_CONNECTIONS = 2000
 KEEPALIVE_S = 60.0
 
 
+class _ExactURL(httpx.URL):
+    """A URL whose path and query go out as they came; the `target` extension would go to a proxy's CONNECT as well."""
+
+    def __init__(self, target: bytes, url: httpx.URL) -> None:
+        super().__init__(url)
+        self._target = target
+
+    @property
+    def raw_path(self) -> bytes:
+        """The target, untouched."""
+        return self._target
+
+
 class _Body(httpx.AsyncByteStream):
     def __init__(self, body: bytes | AsyncIterator[bytes]) -> None:
         self._body = body
@@ -34,7 +47,7 @@ class HttpxUpstream:
     """Any `httpx.AsyncBaseTransport` as an upstream; by default HTTP/1.1 with a pool of up to 2,000 connections.
 
     Times in seconds: `connect_timeout_s` to open a connection, `read_timeout_s` between two reads.
-    `ca_file` replaces the system's certificates.
+    `ca_file` replaces the system's certificates; `proxy` is an HTTP proxy's URL, for upstreams that are reached by one.
     """
 
     def __init__(
@@ -43,13 +56,14 @@ class HttpxUpstream:
         connect_timeout_s: float = 5.0,
         read_timeout_s: float = 600.0,
         ca_file: Path | None = None,
+        proxy: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         limits = httpx.Limits(
             max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS, keepalive_expiry=KEEPALIVE_S
         )
         tls = ssl.create_default_context(cafile=ca_file)
-        self._transport = transport or httpx.AsyncHTTPTransport(verify=tls, limits=limits, trust_env=False)
+        self._transport = transport or httpx.AsyncHTTPTransport(verify=tls, limits=limits, trust_env=False, proxy=proxy)
         timeout = httpx.Timeout(read_timeout_s, connect=connect_timeout_s, pool=connect_timeout_s)
         self._timeout = timeout.as_dict()
 
@@ -60,8 +74,9 @@ class HttpxUpstream:
             httpx.URL(scheme=scheme, host=host, port=port),
             headers=request.headers,
             stream=_Body(request.body),
-            extensions={"timeout": self._timeout, "target": request.target},
+            extensions={"timeout": self._timeout},
         )
+        outgoing.url = _ExactURL(request.target, outgoing.url)
         with _translated():
             return HttpxResponse(await self._handle(outgoing))
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from gateway.upstream import UpstreamError, UpstreamRequest
-from gateway.upstream.connection import Connection, NativeResponse, StaleError
+from gateway.upstream.connection import Connection
+from gateway.upstream.response import NativeResponse, StaleError
 
 Origin: TypeAlias = tuple[str, str, int]
 
@@ -44,11 +45,11 @@ class NativeUpstream:
         self._closed = False
 
     async def send(self, request: UpstreamRequest) -> NativeResponse:
-        connection = self._reused(request.origin)
+        clock = asyncio.get_running_loop().time
+        sent_at = clock()
+        connection = self.reused(request.origin, sent_at)
         if connection is not None:
             begun = _Once(request)
-            clock = asyncio.get_running_loop().time
-            sent_at = clock()
             try:
                 return await connection.exchange(begun.request, self._read_timeout_s, self._read_timeout_s)
             except StaleError as error:
@@ -68,9 +69,9 @@ class NativeUpstream:
             connection.abort()
         self._idle.clear()
 
-    def _reused(self, origin: Origin) -> Connection | None:
+    def reused(self, origin: Origin, now: float) -> Connection | None:
+        """Take an idle connection out of the pool; None when there is none. `now` is the event loop's time."""
         idle = self._idle[origin]
-        now = asyncio.get_running_loop().time()
         while idle:
             connection = idle.pop()
             young = now - connection.idle_since < IDLE_S and now - connection.opened_at < MAX_AGE_S

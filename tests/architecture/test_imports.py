@@ -14,7 +14,7 @@ ALLOWED = {
     "gateway.__main__": "gateway.cli",
     "gateway.accounting": "gateway.exchange gateway.instruments gateway.limits gateway.prices",
     "gateway.answers": "gateway.contexts gateway.exchange",
-    "gateway.app": "gateway.accounting gateway.cache gateway.capture gateway.config gateway.contexts gateway.exchange gateway.handoff gateway.instruments gateway.keystore gateway.limits gateway.prices gateway.proxy gateway.realtime gateway.routes gateway.target gateway.tracing gateway.upstream gateway.upstreams monitors.config monitors.importer monitors.queues monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
+    "gateway.app": "gateway.accounting gateway.cache gateway.capture gateway.config gateway.contexts gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.keystore gateway.limits gateway.prices gateway.proxy gateway.realtime gateway.routes gateway.target gateway.tracing gateway.upstream gateway.upstreams monitors.config monitors.importer monitors.queues monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
     "gateway.cache": "gateway.exchange",
     "gateway.capture": "gateway.answers gateway.contexts gateway.encoding gateway.exchange gateway.sse monitors.sampling",  # noqa: E501
     "gateway.cli": "gateway.app gateway.config gateway.demo gateway.keys_cli gateway.supervisor monitors.app monitors.cli monitors.serving monitors.settings",  # noqa: E501
@@ -22,6 +22,7 @@ ALLOWED = {
     "gateway.config": "gateway.contexts gateway.target monitors.config monitors.importer monitors.settings",
     "gateway.contexts": "gateway.exchange",
     "gateway.demo": "gateway.contexts monitors.tasks",
+    "gateway.express": "gateway.errors gateway.exchange gateway.headers gateway.proxy gateway.upstream gateway.upstreams monitors.serving",  # noqa: E501
     "gateway.handoff": "gateway.exchange gateway.instruments monitors.queues monitors.tasks",
     "gateway.headers": "gateway.exchange",
     "gateway.instruments": "gateway.exchange monitors.labels",

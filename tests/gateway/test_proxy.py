@@ -9,7 +9,7 @@ import pytest
 
 from gateway.config import Capture, Config, Upstream
 from gateway.config import Gateway as GatewayTable
-from gateway.relay import Relay
+from gateway.exchange import Recording
 from tests.support.running import header_lines, read_request, running_gateway, tcp_server
 
 CHAT = b'{"model": "m",  "messages": [{"role": "user", "content": "Q \\u00e9 \xc3\xa9"}], "unknown_field": [1.50]}'
@@ -447,11 +447,11 @@ def test_a_mistake_of_ours_is_a_500_before_the_head_and_a_cut_after_it(monkeypat
         assert head.startswith(b"HTTP/1.1 500")
         assert json.loads(body)["error"]["code"] == "internal_error"
 
-        def also_broken(relay, chunk):
+        def also_broken(recording, chunk, limit):
             raise RuntimeError("a bug")
 
         with monkeypatch.context() as patched:
-            patched.setattr(Relay, "_keep", also_broken)
+            patched.setattr(Recording, "keep", also_broken)
             await exchange(gateway.port, post())
         samples = await gateway.samples(2)
         assert [sample.skip_reason for sample in samples] == ["upstream_error", "upstream_truncated"]

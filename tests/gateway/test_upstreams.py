@@ -18,7 +18,7 @@ from gateway.errors import Rejection, body_of
 from gateway.upstream import UpstreamError
 from gateway.upstream.httpx import HttpxUpstream
 from gateway.upstream.native import NativeUpstream
-from gateway.upstreams import HELD_BYTES, Outgoing, RoutedError, Router
+from gateway.upstreams import HELD_BYTES, Outgoing, RoutedError, Router, Way
 from monitors.settings import ConfigError
 from monitors.tasks import spawn
 from tests.support.running import header_lines, read_request, tcp_server, toml
@@ -622,23 +622,30 @@ def test_a_client_that_goes_away_says_nothing_about_the_upstream():
 # configuration
 
 
-def test_upstreams_share_a_client_unless_they_trust_another_authority():
+def test_upstreams_share_a_client_unless_they_are_reached_in_another_way():
     made = []
 
     class Client:
         async def aclose(self):
             made.append("closed")
 
-    def client(ca_file):
-        made.append(ca_file)
+    def client(way):
+        made.append(way)
         return Client()
 
     tables = [
-        Settings(base_url="http://h/v1", name=name, ca_file=ca_file)
-        for name, ca_file in (("a", None), ("b", "/ca.pem"), ("c", None), ("d", "/ca.pem"))
+        Settings(base_url="http://h/v1", name=name, ca_file=ca_file, proxy=proxy)
+        for name, ca_file, proxy in (
+            ("a", None, None),
+            ("b", "/ca.pem", None),
+            ("c", None, None),
+            ("d", "/ca.pem", None),
+            ("e", None, "http://proxy:3128"),
+        )
     ]
     asyncio.run(Router(tables, Routing(), client=client).aclose())
-    assert made == [None, Path("/ca.pem"), "closed", "closed"]
+    ways = [Way(None, None), Way(Path("/ca.pem"), None), Way(None, "http://proxy:3128")]
+    assert made == [*ways, *["closed"] * 3]
 
 
 def test_everything_can_be_set_in_the_file(tmp_path):
@@ -675,6 +682,7 @@ header = true
         ('[[upstreams]]\nbase_url = "http://a"\nweight = 0', "the weight of at least one must be above 0"),
         ('[[upstreams]]\nbase_url = "http://a"\nweight = -1', "upstreams[0].weight"),
         ('[[upstreams]]\nbase_url = "http://a"\nca_file = "/no/such.pem"', "upstreams[0].ca_file: there is no file"),
+        ('[[upstreams]]\nbase_url = "http://a"\nproxy = "socks://p"', "upstreams[0].proxy: expected a URL such as"),
         ('[[upstreams]]\nbase_url = "http://a"\n[routing]\nretry_on = [200]', "routing.retry_on"),
         ('[[upstreams]]\nbase_url = "http://a"\n[routing]\neject = 1', "did you mean 'eject_s'"),
     ],

@@ -12,7 +12,7 @@ from gateway.app import Gateway
 from gateway.config import Config, Upstream
 from gateway.config import Gateway as GatewayTable
 from monitors.queues.memory import MemoryQueue
-from monitors.serving import Listener, _config, _Server
+from monitors.serving import Listener, ServerProtocol, _config, _Server
 from monitors.tasks import spawn
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -21,7 +21,8 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
 @contextlib.asynccontextmanager
 async def serving(app: Any) -> AsyncIterator[int]:
     """Serve an ASGI app as the product does; yields the port."""
-    server = _Server(_config(Listener(app, "127.0.0.1", 0), drain_s=1))
+    protocol = getattr(app, "protocol", ServerProtocol)
+    server = _Server(_config(Listener(app, "127.0.0.1", 0, protocol=protocol), drain_s=1))
     task = spawn(server.serve(), name="server under test")
     while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.005)
