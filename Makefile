@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test check fix bench peers clean
+.PHONY: help demo test frameworks check fix bench peers clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -23,6 +23,9 @@ demo: .venv/run  ## A scripted model, real retrieval, an injected regression and
 
 test: .venv/dev  ## All tests
 	$(BIN)/python -m pytest
+
+frameworks: .venv/dev  ## The RAG frameworks that the tests drive, one environment each (1 GB); without them those are skipped
+	$(BIN)/python tests/frameworks/environment.py
 
 check: .venv/dev  ## Formatting, lint, types
 	$(BIN)/ruff format --check .

@@ -43,7 +43,8 @@ def _choices_answer(body: dict[str, Any], status: int) -> Response:
 
 def _responses_answer(body: dict[str, Any], status: int) -> Response:
     """Read an object of the Responses API."""
-    output = [item for item in body.get("output") or [] if isinstance(item, dict)]
+    raw = body.get("output")
+    output = [item for item in raw if isinstance(item, dict)] if isinstance(raw, list) else []
     parts = [
         part
         for item in output

@@ -19,6 +19,7 @@ from gateway.accounting import Accounting
 from gateway.cache import Cache
 from gateway.capture import Capture
 from gateway.config import Config
+from gateway.contexts import Extractor
 from gateway.exchange import Exchange
 from gateway.express import express_protocol
 from gateway.handoff import HandOff
@@ -28,6 +29,8 @@ from gateway.limits import Gate, any_limit
 from gateway.prices import Prices
 from gateway.proxy import Limits, Proxy
 from gateway.realtime import Realtime
+from gateway.resubmissions import Resubmissions
+from gateway.supplements import Supplements
 from gateway.target import Target
 from gateway.upstream import Upstream
 from gateway.upstreams import Router, Way
@@ -36,6 +39,8 @@ from monitors.config import queue_url
 from monitors.importer import load
 from monitors.queues import Queue
 from monitors.queues.opening import from_url
+from monitors.redaction import Redactor
+from monitors.redaction_key import redaction_key
 from monitors.serving import Listener, ServerProtocol, serve
 from monitors.settings import ConfigError
 
@@ -44,6 +49,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("gaugeway")
 _PROXIED = ("/v1/", "/openai/")
+_REMEMBERED = 10_000
 
 
 class Gateway:
@@ -55,6 +61,7 @@ class Gateway:
         *,
         queue: Queue,
         keys_file: Path | None = None,
+        redaction_key: str | None = None,
         upstream_client: Upstream | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
@@ -62,6 +69,7 @@ class Gateway:
         self._queue = queue
         self._instruments = Instruments(self.registry, version=version("gaugeway"))
         self._config = config
+        self._redaction_key = redaction_key
         self._clients: dict[Way, Upstream] = {} if upstream_client is None else {Way(None, None): upstream_client}
         self._span_processor, self._spans = _spans(config)
         self._gate = _gate(config)
@@ -72,18 +80,24 @@ class Gateway:
         self._accounting = Accounting(Prices(config.prices), self._gate, self._instruments)
         self.handoff = HandOff(
             queue=queue,
-            reader=_capture(config),
+            reader=_capture(config, redaction_key),
             instruments=self._instruments,
             on_exchange=self._on_exchange,
             max_items=config.capture.buffer_exchanges,
             max_bytes=config.capture.buffer_bytes,
+        )
+        self._supplements = Supplements(
+            queue=queue,
+            authorise=self._gate.identify if self._gate is not None and self._gate.needs_key else None,
+            redact=_redactor(config, redaction_key).redact_supplement,
+            on_result=self._instruments.supplement,
         )
         self._proxy = self._build_proxy(config)
         self._realtime = self._build_realtime(config)
         self.protocol = ServerProtocol
         if config.gateway.http_path == "protocol":
             self.protocol = express_protocol(lambda: self._proxy)
-        self._other = routes.traffic_app(self.readiness)
+        self._other = routes.traffic_app(self.readiness, self._supplements)
         settings = config.gateway
         self.admin = routes.admin_app(_exposed(self.registry, config), settings.admin_host, settings.admin_token)
 
@@ -99,6 +113,7 @@ class Gateway:
     async def start(self) -> None:
         """Start what runs beside the requests."""
         self.handoff.start()
+        self._supplements.start()
         if self._keeper is not None:
             await self._keeper.start()
 
@@ -116,7 +131,8 @@ class Gateway:
         self._config = config
         self._proxy = self._build_proxy(config)
         self._realtime = self._build_realtime(config)
-        self.handoff.reader = _capture(config)
+        self.handoff.reader = _capture(config, self._redaction_key)
+        self._supplements.redact = _redactor(config, self._redaction_key).redact_supplement
 
     def reload(self, read: Callable[[], Config]) -> None:
         """Apply what `read` returns; a configuration that cannot be used changes nothing and is reported."""
@@ -131,6 +147,7 @@ class Gateway:
     async def aclose(self) -> None:
         """Deliver what was captured, then let go of every connection."""
         await self.handoff.aclose()
+        await self._supplements.aclose()
         if self._keeper is not None:
             await self._keeper.aclose()
         for client in self._clients.values():
@@ -196,7 +213,8 @@ async def run(
         queue = from_url(queue_url(config, data_dir), config.queue.lease_s, config.queue.max_attempts)
     except ValueError as error:
         raise ConfigError([f"queue.url: {error}"]) from error
-    gateway = Gateway(config, queue=queue, keys_file=data_dir / "keys.db")
+    key = redaction_key(config.capture.salt, data_dir)
+    gateway = Gateway(config, queue=queue, keys_file=data_dir / "keys.db", redaction_key=key)
     await gateway.start()
     if reload is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.reload, reload)
@@ -224,14 +242,31 @@ def is_http(scope: Scope) -> TypeGuard[HTTPScope]:
     return str(scope["type"]) == "http"
 
 
-def _capture(config: Config) -> Capture:
-    capture = config.capture
+def _capture(config: Config, key: str | None) -> Capture:
+    capture, redactor = config.capture, _redactor(config, key)
+    plain = frozenset(capture.unredacted_apps)
     return Capture(
-        [load(name, contexts.BUILT_IN)() for name in capture.extractors],
+        extractors(config),
         rate=capture.rate,
         salt=capture.salt,
         limit=capture.max_content_bytes,
+        protect=lambda sample: sample if sample.app in plain else redactor.redact_sample(sample),
+        resubmissions=Resubmissions(capture.resubmission_s, _REMEMBERED) if capture.resubmission_s else None,
     )
+
+
+def extractors(config: Config) -> list[Extractor]:
+    """Return the extractors of the configuration, in their order."""
+    capture = config.capture
+    return [
+        load(name, contexts.BUILT_IN)(*([capture.templates] if name == "patterns" else []))
+        for name in capture.extractors
+    ]
+
+
+def _redactor(config: Config, key: str | None) -> Redactor:
+    capture = config.capture
+    return Redactor(capture.redact, tuple(capture.redact_patterns.items()), key or capture.salt)
 
 
 def _gate(config: Config) -> Gate | None:

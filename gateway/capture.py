@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from gateway import answers, encoding, sse
+from gateway.auxiliary import auxiliary
 from gateway.contexts import Extraction, Extractor, last_user_text
 from gateway.exchange import Exchange, Explicit, Headers, Recording, Request, Response
+from gateway.resubmissions import Resubmissions, digest
 from monitors import sampling
 from monitors.records import Sample
 
@@ -20,14 +23,27 @@ _CUT_SHORT = {"length": "truncated_response", "content_filter": "content_filter"
 class Capture:
     """Reads recordings and chooses samples: `rate` is the probability, decided by a salted hash of the trace's id.
 
-    Without a trace the exchange's own id decides. `limit` bounds what a body may unpack to, in bytes.
+    Without a trace the exchange's own id decides. `limit` bounds what a body may unpack to, in bytes. `protect` is
+    applied to every sample before anybody else sees it. An answer to a request that was answered before, as
+    `resubmissions` remembers, is not to be judged again.
     """
 
-    def __init__(self, extractors: Sequence[Extractor], *, rate: float, salt: str, limit: int) -> None:
+    def __init__(
+        self,
+        extractors: Sequence[Extractor],
+        *,
+        rate: float,
+        salt: str,
+        limit: int,
+        protect: Callable[[Sample], Sample] | None = None,
+        resubmissions: Resubmissions | None = None,
+    ) -> None:
         self._extractors = extractors
         self._rate = rate
         self._salt = salt
         self._limit = limit
+        self._protect = protect
+        self._resubmissions = resubmissions
 
     def read(self, recording: Recording) -> Exchange:
         """Read a recording. Raises ValueError when its bodies make no sense."""
@@ -38,7 +54,17 @@ class Capture:
         key = exchange.trace.trace_id if exchange.trace else exchange.id
         if not sampling.keep(key, self._rate, self._salt):
             return None
-        return to_sample(exchange, extract(exchange, self._extractors), self._rate)
+        reason, kind = skip_reason(exchange), None
+        if reason is None and (kind := auxiliary(exchange.request, exchange.response)) is not None:
+            reason = "auxiliary"
+        if reason is None and self._is_repeated(exchange):
+            reason = "resubmission"
+        sample = to_sample(exchange, extract(exchange, self._extractors), self._rate, reason, kind)
+        return sample if self._protect is None else self._protect(sample)
+
+    def _is_repeated(self, exchange: Exchange) -> bool:
+        seen, known = self._resubmissions, exchange.digest
+        return seen is not None and known is not None and seen.seen(known, exchange.started_at) and exchange.resent
 
 
 def read(recording: Recording, limit: int) -> Exchange:
@@ -67,11 +93,18 @@ def read(recording: Recording, limit: int) -> Exchange:
         tags=recording.tags,
         cached=recording.cached,
         key_id=recording.key_id,
+        digest=_digest(recording, explicit, headers),
+        resent=_may_be_the_same(headers, request_body, explicit),
     )
 
 
-def to_sample(exchange: Exchange, extraction: Extraction, rate: float) -> Sample:
-    """Turn an exchange that was chosen with probability `rate` into a sample."""
+def to_sample(
+    exchange: Exchange, extraction: Extraction, rate: float, reason: str | None, kind: str | None = None
+) -> Sample:
+    """Turn an exchange that was chosen with probability `rate` into a sample.
+
+    `reason` says why it is not to be judged, `kind` what an auxiliary call was for: that becomes the tag `auxiliary`.
+    """
     explicit = exchange.request.explicit or Explicit()
     return Sample(
         id=exchange.id,
@@ -83,7 +116,7 @@ def to_sample(exchange: Exchange, extraction: Extraction, rate: float) -> Sample
         context_source=extraction.source,
         response=exchange.response.text,
         reference=explicit.reference,
-        tags=exchange.tags | explicit.tags,
+        tags=exchange.tags | explicit.tags | ({"auxiliary": kind} if kind else {}),
         session=explicit.session,
         trace_id=exchange.trace.trace_id if exchange.trace else None,
         span_id=exchange.trace.span_id if exchange.trace else None,
@@ -91,7 +124,8 @@ def to_sample(exchange: Exchange, extraction: Extraction, rate: float) -> Sample
         rate=rate,
         usage=exchange.response.usage,
         duration_s=exchange.duration_s,
-        skip_reason=skip_reason(exchange),
+        skip_reason=reason,
+        context_key=explicit.context_key,
     )
 
 
@@ -106,7 +140,7 @@ def extract(exchange: Exchange, extractors: Sequence[Extractor]) -> Extraction:
     question = explicit.question or (found.question if found else None) or last_user_text(exchange.request)
     if found is None:
         return Extraction(question=question, contexts=(), source="none")
-    return Extraction(question=question, contexts=found.contexts, source=found.source)
+    return replace(found, question=question)
 
 
 def skip_reason(exchange: Exchange) -> str | None:
@@ -123,6 +157,20 @@ def skip_reason(exchange: Exchange) -> str | None:
     if not response.text.strip():
         return "empty_response"
     return None
+
+
+def _digest(recording: Recording, explicit: Explicit, headers: dict[str, str]) -> bytes | None:
+    if not recording.request_body:
+        return None
+    sender = recording.key_id or headers.get("authorization") or headers.get("api-key") or headers.get("x-api-key", "")
+    who = f"{sender}\n{explicit.session or ''}".encode("utf-8", "surrogatepass")
+    return digest(explicit.app or "default", who, recording.path, recording.request_body)
+
+
+def _may_be_the_same(headers: dict[str, str], body: dict[str, Any], explicit: Explicit) -> bool:
+    """Whether an equal request could only be this one again. Without a name two users may ask the same."""
+    retried = headers.get("x-stainless-retry-count", "0") != "0"
+    return retried or bool(explicit.session or body.get("user") or body.get("safety_identifier"))
 
 
 def _read_response(recording: Recording, headers: dict[str, str], limit: int) -> Response:

@@ -1,4 +1,4 @@
-"""The command line: `gaugeway serve | gateway | monitors | demo | check`."""
+"""The command line: `gaugeway serve | gateway | monitors | demo | check | keys | inspect`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from gateway import config as configuration
+from gateway.inspect_cli import inspect
 from gateway.keys_cli import keys
 from monitors.cli import fail, monitors, plane_options
 from monitors.settings import ConfigError
@@ -106,6 +107,7 @@ def _arguments(options: dict[str, Any]) -> list[str]:
 
 main.add_command(monitors)
 main.add_command(keys)
+main.add_command(inspect)
 
 if __name__ == "__main__":
     main(prog_name="gaugeway")

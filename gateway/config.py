@@ -10,6 +10,7 @@ import msgspec
 
 from gateway.contexts import BUILT_IN as EXTRACTORS
 from gateway.contexts import DEFAULT_ORDER
+from gateway.contexts.patterns import UserTemplate, check
 from gateway.target import Target
 from monitors import settings
 from monitors.config import (
@@ -22,8 +23,10 @@ from monitors.config import (
     Table,
     admin_problems,
     gather_options,
+    join_problems,
 )
 from monitors.importer import load as load_object
+from monitors.redaction import KINDS, Redactor
 
 MEBIBYTE = 1024 * 1024
 
@@ -81,10 +84,20 @@ class Routing(Table, frozen=True):
 
 
 class Capture(Table, frozen=True):
-    """`[capture]`: what is sampled and how much of it is held."""
+    """`[capture]`: what is sampled, how much of it is held, and what of it is kept out of every store.
+
+    `redact` are kinds, `redact_patterns` own ones (name -> regular expression), `unredacted_apps` those left as they
+    are. A request that comes again within `resubmission_s` seconds is not judged twice; 0 judges all.
+    """
 
     rate: Rate = 1.0
     salt: str = "gaugeway"
+    content: bool = True
+    redact: tuple[str, ...] = KINDS
+    redact_patterns: dict[str, str] = msgspec.field(default_factory=dict)
+    unredacted_apps: tuple[str, ...] = ()
+    templates: tuple[UserTemplate, ...] = ()
+    resubmission_s: Annotated[float, msgspec.Meta(ge=0.0)] = 60.0
     max_content_bytes: Count = 4 * MEBIBYTE
     extractors: tuple[str, ...] = DEFAULT_ORDER
     include_usage: bool = False
@@ -181,10 +194,25 @@ def _problems(config: Config) -> list[str]:
             load_object(name, EXTRACTORS)
         except ValueError as error:
             problems.append(f"capture.extractors[{index}]: {error}")
+    problems += _capture_problems(config.capture)
     if config.gateway.admin_host not in LOOPBACK and not config.gateway.admin_token:
         host = config.gateway.admin_host
         problems.append(f"gateway.admin_host: binding to {host} needs a token (gateway.admin_token)")
-    problems += admin_problems(config)
+    problems += admin_problems(config) + join_problems(config)
+    return problems
+
+
+def _capture_problems(capture: Capture) -> list[str]:
+    problems = []
+    for index, template in enumerate(capture.templates):
+        try:
+            check(template)
+        except ValueError as error:
+            problems.append(f"capture.templates[{index}].pattern: {error}")
+    try:
+        Redactor(capture.redact, tuple(capture.redact_patterns.items()), capture.salt)
+    except ValueError as error:
+        problems.append(f"capture.redact: {error}")
     return problems
 
 

@@ -65,6 +65,7 @@ class Explicit:
     session: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
     capture: bool = True
+    context_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,11 @@ class Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """One request and its response, read."""
+    """One request and its response, read.
+
+    `digest` is the same for the same request of the same sender; with `resent` such a request is the same one again,
+    and not another user's: it says that it is a retry, or names its session or end user.
+    """
 
     id: str
     started_at: float
@@ -165,3 +170,5 @@ class Exchange:
     key_id: str | None = None
     trace: Trace | None = None
     tags: dict[str, str] = field(default_factory=dict)
+    digest: bytes | None = None
+    resent: bool = False

@@ -1,8 +1,8 @@
 """Ordinary requests without ASGI: from the server's protocol straight to an idle upstream connection and back.
 
 A second way for what `Proxy` does, for the one case that makes up the traffic: a whole body for a generation route, one
-upstream, no gate, no cache, and a connection at hand. Everything else, and whatever goes wrong before a byte of the
-response is there, is handed to the ASGI path as if nothing had happened. No task, no ASGI scope, no futures.
+upstream, no gate, no cache, and a connection at hand. Everything else, and whatever goes wrong before a byte has gone
+out, is handed to the ASGI path as if nothing had happened. No task, no ASGI scope, no futures.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from gateway.errors import Rejection
-from gateway.exchange import Headers, Recording
+from gateway.exchange import Headers
 from gateway.headers import Seen, for_client, inspect
 from gateway.proxy import LARGE_BYTES, begin, refusal
 from gateway.upstream import UpstreamError, UpstreamErrorKind, UpstreamRequest
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from gateway.upstreams import Link
 
 _BODILESS = (204, 304)
+_FAILED = b"content-type: text/plain; charset=utf-8\r\ncontent-length: 21\r\nconnection: close\r\n\r\n"
+_FAILED += b"Internal Server Error"
+_FINISHED: Any = SimpleNamespace(response_complete=True, message_event=asyncio.Event())
+"""To the server, the request cycle of an exchange that is over: the connection keeps nothing of the exchange."""
 _ROUTES = {
     b"/v1/chat/completions": "chat_completions",
     b"/v1/completions": "completions",
@@ -56,6 +61,8 @@ class _ExpressProtocol(ServerProtocol):
         """Take the request the short way if it is an ordinary one."""
         if (express := self._ordinary()) is None:
             super().on_headers_complete()
+            if self.express is not None and len(self.pipeline) == 1:
+                self.flow.resume_reading()  # it waits its turn; that the client leaves must be noticed before
         else:
             self.cycle = self.express = express  # type: ignore[assignment]  # it has all that the base class uses
             self.headers = []
@@ -66,7 +73,6 @@ class _ExpressProtocol(ServerProtocol):
             parser.get_method() != b"POST"
             or self.expect_100_continue
             or (self.cycle is not None and not self.cycle.response_complete)  # type: ignore[redundant-expr]  # None first
-            or self.express is not None
             or parser.get_http_version() != "1.1"
             or not parser.should_keep_alive()
             or parser.should_upgrade()
@@ -84,9 +90,10 @@ class _ExpressProtocol(ServerProtocol):
             or seen.ambiguous
             or seen.upgrade
             or proxy.direct is None
+            or not isinstance(proxy.direct.client, NativeUpstream)
         ):
             return None
-        return Express(self, proxy, proxy.direct, _Asked(seen, self.headers, raw_path, query))
+        return Express(self, proxy, proxy.direct, proxy.direct.client, _Asked(seen, self.headers, raw_path, query))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the exchange under way that its client has gone."""
@@ -109,29 +116,30 @@ class _Asked(NamedTuple):
     raw_path: bytes
     query: bytes
 
-    def recording(self) -> Recording:
-        """Start the record of the exchange."""
-        path = self.raw_path.decode("ascii")
-        return begin("POST", path, self.headers, _ROUTES[self.raw_path])
-
 
 class Express:
-    """One exchange. To the server it is a request cycle, to the upstream's connection the receiver of the response."""
+    """One exchange: to the server a request cycle and a task to wait for, to the upstream's connection a receiver."""
 
-    def __init__(self, protocol: _ExpressProtocol, proxy: Proxy, link: Link, asked: _Asked) -> None:
+    def __init__(
+        self, protocol: _ExpressProtocol, proxy: Proxy, link: Link, client: NativeUpstream, asked: _Asked
+    ) -> None:
         # What the server's protocol uses of a cycle.
         self.body = bytearray()
         self.more_body = True
         self.disconnected = False
         self.response_complete = False
         self.keep_alive = True
+        self._start = time.perf_counter()
+        self._recording = begin("POST", asked.raw_path.decode("ascii"), asked.headers, _ROUTES[asked.raw_path])
         self._protocol = protocol
         self._proxy = proxy
         self._link = link
+        self._client = client
         self._asked = asked
         self._scope = protocol.scope
+        self._request: UpstreamRequest | None = None
         self._connection: Connection | None = None
-        self._recording: Recording | None = None
+        self._resending: asyncio.Task[None] | None = None
         self._out: list[bytes] = []
         self._chunked = False
         self._paused = False
@@ -139,7 +147,7 @@ class Express:
         self._over = False
         self._timers: list[Any] = []
         self._heard_at = 0.0
-        self._start = time.perf_counter()
+        protocol.tasks.add(self)  # type: ignore[arg-type]  # see cancel
 
     # The server's side.
 
@@ -152,60 +160,46 @@ class Express:
         """Something of the request arrived (or its client left, which `client_gone` is told as well)."""
         if self.more_body:
             self._protocol.flow.resume_reading()
-        elif self._recording is None and not self._over:
+        elif self._request is None and not self._over:
             self._go()
 
     def client_gone(self) -> None:
-        """The client hung up: so do we."""
-        recording = self._recording
-        if recording is None:
-            # The body never came whole. Nothing went out; the request is counted all the same.
-            recording = self._recording = self._asked.recording()
-        if not self._over:
-            recording.ending = "client_cancelled"
-            self._finish()
-            if self._connection is not None:
-                self._connection.abort()
+        """The client hung up: so do we. What never went out is counted all the same."""
+        self._recording.ending = "client_cancelled"
+        self._finish()
+
+    def cancel(self, msg: object = None) -> None:  # noqa: ARG002 - as a task has it
+        """The server's patience is over. Not at once: it is looping over what it waits for."""
+        self._protocol.loop.call_soon(self._give_up)
 
     def resume(self) -> None:
         """The client takes bytes again."""
-        if self._paused and self._connection is not None and not self._over:
+        if self._paused and self._connection is not None:
             self._paused = False
+            self._heard_at = time.perf_counter()  # the upstream's time begins anew
             self._connection.resume()
 
     def _go(self) -> None:
         body_complete = time.perf_counter()
+        asked, recording = self._asked, self._recording
         try:
-            request, recording = self._prepare(bytes(self.body))
-            connection = _reused(self._link, request, self._protocol.loop.time())
-            self._connection, self._recording = connection, recording
+            outgoing = self._proxy.ready(bytes(self.body), asked.seen, recording, asked.raw_path, asked.query)
+            request = self._request = self._link.request(outgoing, None)
+            connection = self._connection = self._client.reused(request.origin, self._protocol.loop.time())
+            if connection is None:
+                raise StaleError  # noqa: TRY301 - as when it is found closed
             connection.start(request, self)
         except Exception:  # noqa: BLE001 - nothing was sent yet: what is wrong, the ordinary way meets again, and says
-            self._connection = self._recording = None
             self._fall_back()
             return
         self._heard_at = time.perf_counter()
         recording.request_overhead_s = self._heard_at - body_complete
-        loop, limits = self._protocol.loop, self._proxy.limits
-        first_s = min(limits.read_s, limits.first_byte_s or limits.read_s)
-        self._timers.append(loop.call_later(first_s, self._first_byte_late, first_s))
-        if limits.total_s is not None:
-            self._timers.append(loop.call_later(limits.total_s, self._total_late))
-
-    def _prepare(self, body: bytes) -> tuple[UpstreamRequest, Recording]:
-        asked, link = self._asked, self._link
-        recording = asked.recording()
-        recording.upstream = link.name
-        outgoing = self._proxy.ready(body, asked.seen, recording, asked.raw_path, asked.query)
-        return link.request(outgoing, None), recording
+        self._limit_time()
 
     def _fall_back(self) -> None:
         """Serve the request as the server would have done without us."""
-        protocol = self._protocol
-        self._over = True
-        protocol.express = None
-        scope = self._scope
-        asked = self._asked
+        protocol, asked, scope = self._protocol, self._asked, self._scope
+        self._let_go()
         scope["method"], scope["path"], scope["raw_path"] = "POST", asked.raw_path.decode("ascii"), asked.raw_path
         scope["query_string"], scope["headers"] = asked.query, asked.headers
         event = asyncio.Event()
@@ -225,7 +219,7 @@ class Express:
         )
         cycle.body, cycle.more_body = self.body, False
         cycle.disconnected = protocol.transport.is_closing()
-        if protocol.cycle is self:  # type: ignore[comparison-overlap]  # see on_headers_complete
+        if protocol.cycle is _FINISHED:
             protocol.cycle = cycle
         protocol._start_asgi_task(cycle, protocol.app)  # noqa: SLF001 - the base class's own way to begin
 
@@ -233,11 +227,12 @@ class Express:
 
     def begin(self, status: int, headers: Headers) -> None:
         """The head is there: it goes out with the first bytes of the body."""
-        recording = self._recording
-        if recording is None or self._over:
+        if self._over:
             return
         self._begun = True
         self._heard_at = time.perf_counter()
+        recording = self._recording
+        recording.upstream = self._link.name
         recording.status = status
         recording.response_headers = headers
         shown = for_client(headers, recording.id.encode(), status=status)
@@ -246,18 +241,18 @@ class Express:
             lowered = name.lower()
             sized = sized or lowered == b"content-length"
             lines += (lowered, b": ", value, b"\r\n")
+        if not self.keep_alive:
+            lines.append(b"connection: close\r\n")
         self._chunked = not sized
-        if not sized:
-            lines.append(b"transfer-encoding: chunked\r\n")
-        lines.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
+        lines.append(b"\r\n" if sized else b"transfer-encoding: chunked\r\n\r\n")
         self._out = lines
 
     def feed(self, data: bytes) -> bool:
         """Pass bytes on with the next `arrived`; True when the client does not keep up."""
-        recording = self._recording
-        if recording is None or self._over:
+        if self._over:
             return False
         self._heard_at = time.perf_counter()
+        recording = self._recording
         if recording.first_chunk_s is None:
             recording.first_chunk_s = self._heard_at - self._start
         self._out += (b"%x\r\n" % len(data), data, b"\r\n") if self._chunked else (data,)
@@ -275,104 +270,129 @@ class Express:
         """The response is whole."""
         if self._over:
             return
+        self._connection = None  # it is not ours any more
         if self._chunked:
             self._out.append(b"0\r\n\r\n")
-        self.arrived()
         self._delivered()
 
     def fail(self, error: UpstreamError | StaleError) -> None:
         """The upstream broke off, or never answered."""
-        recording = self._recording
-        if self._over or recording is None:
+        if self._over:
             return
-        if self._begun:
-            assert isinstance(error, UpstreamError)  # noqa: S101 - for the type checker: stale means nothing came
-            self._cut(recording, error.kind)
-        elif isinstance(error, StaleError) and time.perf_counter() - self._heard_at <= STALE_WITHIN_S:
-            self._stop_timers()
-            self._connection = self._recording = None
-            self._fall_back()
-        elif isinstance(error, StaleError):
-            self._refuse(recording, "protocol", "the upstream closed a reused connection")
+        self._connection = None
+        if isinstance(error, UpstreamError):
+            self._broken(error.kind, error.detail)
+        elif self._resending is not None:
+            self._broken("protocol", "the upstream closed without an answer")
+        elif time.perf_counter() - self._heard_at > STALE_WITHIN_S:
+            self._broken("protocol", "the upstream closed a reused connection")
         else:
-            self._refuse(recording, error.kind, error.detail)
+            assert self._request is not None  # noqa: S101 - for the type checker
+            self._resending = self._protocol.loop.create_task(self._resend(self._request))
+
+    async def _resend(self, request: UpstreamRequest) -> None:
+        """Send the request once more, on a new connection: the other one was closed while it lay idle."""
+        try:
+            connection = await self._client._connect(request.origin)  # noqa: SLF001 - to be public
+            connection.start(request, self)
+        except (UpstreamError, StaleError) as error:
+            self.fail(error)
+        except Exception:  # noqa: BLE001 - as in _go
+            self._fall_back()
+        else:
+            self._connection = connection
+            self._heard_at = time.perf_counter()
 
     # Ends.
 
-    def _first_byte_late(self, limit_s: float) -> None:
-        if self._begun:
-            self._idle_late()
-        elif limit_s == self._proxy.limits.first_byte_s:
-            self._late("the upstream did not begin to answer in time (gateway.first_byte_timeout_s)")
-        else:
-            self._late("the upstream did not answer in time")
+    def _limit_time(self) -> None:
+        loop, limits = self._protocol.loop, self._proxy.limits
+        if limits.total_s is not None:
+            self._timers.append(loop.call_later(limits.total_s, self._late, "finish", "total"))
+        if limits.first_byte_s is not None:
+            self._timers.append(loop.call_later(limits.first_byte_s, self._first_byte_late))
+        self._timers.append(loop.call_later(limits.read_s, self._look_for_life))
 
-    def _idle_late(self) -> None:
-        """Look whether the upstream has been quiet for too long; if not, look again when it could have been."""
+    def _first_byte_late(self) -> None:
+        if not self._begun:
+            self._late("begin to answer", "first_byte")
+
+    def _look_for_life(self) -> None:
+        """End it if the upstream has been quiet for too long; if not, look again when it could have been."""
         limit_s = self._proxy.limits.read_s
-        # While we do not read, because the client is slow, the upstream cannot be blamed.
-        quiet_s = 0.0 if self._paused else time.perf_counter() - self._heard_at
+        # While we do not read, because the client is slow, or connect anew, the upstream cannot be blamed.
+        quiet_s = 0.0 if self._paused or self._connection is None else time.perf_counter() - self._heard_at
         if quiet_s < limit_s:
-            self._timers[0] = self._protocol.loop.call_later(limit_s - quiet_s, self._idle_late)
+            self._timers[-1] = self._protocol.loop.call_later(limit_s - quiet_s, self._look_for_life)
         else:
-            self._late("")
+            self._broken("timeout", "the upstream did not answer in time")
 
-    def _total_late(self) -> None:
-        self._late("the upstream did not finish in time (gateway.total_timeout_s)")
+    def _late(self, what: str, limit: str) -> None:
+        detail = f"the upstream did not {what} in time (gateway.{limit}_timeout_s)"
+        self._break_off("timeout", detail, upstream=None)
 
-    def _late(self, detail: str) -> None:
-        if self._over or self._recording is None:
-            return
-        if self._begun:
-            self._cut(self._recording, "timeout")
-        else:
-            self._refuse(self._recording, "timeout", detail)
-        if self._connection is not None:
-            self._connection.abort()
+    def _broken(self, kind: UpstreamErrorKind, detail: str) -> None:
+        self._break_off(kind, detail, upstream=self._link.name)
 
-    def _cut(self, recording: Recording, kind: UpstreamErrorKind) -> None:
-        """End the connection, so that the client does not take half a response for a whole one."""
+    def _break_off(self, kind: UpstreamErrorKind, detail: str, *, upstream: str | None) -> None:
+        """End without the upstream's (whole) response; `upstream` is the one to blame if there is nothing of it."""
+        recording = self._recording
+        timeout = kind in ("timeout", "connect_timeout")
         recording.error_kind = kind
-        recording.ending = "timeout" if kind == "timeout" else "upstream_truncated"
+        if self._begun:
+            # The connection ends too: the client must not take half a response for a whole one.
+            recording.ending = "timeout" if timeout else "upstream_truncated"
+            self.arrived()
+            self._finish()
+            self._protocol.transport.close()
+            return
+        recording.ending = "timeout" if timeout else "upstream_error"
+        recording.upstream = upstream
+        code = "upstream_timeout" if timeout else "upstream_unreachable"
+        rejection = Rejection(504 if timeout else 502, code, f"Gaugeway: {detail}.")
+        recording.status = rejection.status
+        headers, body = refusal(rejection, recording.id)
+        if not self.keep_alive:
+            headers.append((b"connection", b"close"))
+        self._out = [STATUS_LINE[rejection.status], *(b"%b: %b\r\n" % header for header in headers), b"\r\n", body]
+        self._delivered()
+
+    def _give_up(self) -> None:
+        """End as an ASGI task does that is cancelled."""
+        if self._over:
+            return
+        self._recording.ending = "client_cancelled"
+        if not self._begun:
+            self._out = [STATUS_LINE[500], _FAILED]
         self.arrived()
         self._finish()
         self._protocol.transport.close()
 
-    def _refuse(self, recording: Recording, kind: UpstreamErrorKind, detail: str) -> None:
-        late = kind == "timeout"
-        recording.error_kind = kind
-        recording.ending = "timeout" if late else "upstream_error"
-        code = "upstream_timeout" if late else "upstream_unreachable"
-        rejection = Rejection(504 if late else 502, code, f"Gaugeway: {detail}.")
-        recording.status = rejection.status
-        headers, body = refusal(rejection, recording.id)
-        self._out = [STATUS_LINE[rejection.status], *(b"%b: %b\r\n" % header for header in headers), b"\r\n", body]
-        self.arrived()
-        self._delivered()
-
     def _delivered(self) -> None:
-        self.response_complete = True
+        self.arrived()
         self._finish()
         if not self.keep_alive:
             self._protocol.transport.close()
         self._protocol.on_response_complete()
 
-    def _stop_timers(self) -> None:
+    def _finish(self) -> None:
+        self._let_go()
+        self._recording.duration_s = time.perf_counter() - self._start
+        self._proxy.record(self._recording)
+
+    def _let_go(self) -> None:
+        """Leave nothing behind: no timer, no upstream connection, no trace on the client's."""
+        self._over = True
+        protocol = self._protocol
+        protocol.express = None
+        protocol.tasks.discard(self)
+        if protocol.cycle is self:  # type: ignore[comparison-overlap]  # see on_headers_complete
+            protocol.cycle = _FINISHED
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
-
-    def _finish(self) -> None:
-        self._over = True
-        self._protocol.express = None
-        self._stop_timers()
-        if self._recording is not None:
-            self._recording.duration_s = time.perf_counter() - self._start
-            self._proxy.record(self._recording)
-
-
-def _reused(link: Link, request: UpstreamRequest, now: float) -> Connection:
-    connection = link.client.reused(request.origin, now) if isinstance(link.client, NativeUpstream) else None
-    if connection is None:
-        raise StaleError
-    return connection
+        resending, self._resending = self._resending, None
+        if resending is not None:
+            resending.cancel()
+        if self._connection is not None:
+            self._connection.abort()

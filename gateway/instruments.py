@@ -58,6 +58,8 @@ class Instruments:
         self._extractions = counter(
             "context_extractions", "Captured exchanges by what found their contexts.", "app", "extractor"
         )
+        self._captured = counter("captured", "Captured exchanges by what they are: answers are judged.", "app", "kind")
+        self._supplements = counter("supplements_received", "Contexts and feedback sent beside.", "source", "result")
         self._hand_off_errors = counter("handoff_errors", "Failed attempts to reach the queue; they are repeated.")
         self._reloads = counter("config_reloads", "Configuration reloads, by result.", "result")
         self._cap = LabelCap(counter("label_overflow", "Label values shown as _other, by label.", "label"))
@@ -140,7 +142,13 @@ class Instruments:
     def captured(self, sample: Sample) -> None:
         """Count a sample that is safely in the queue."""
         self.outcome(sample.app, "captured")
-        self._extractions.labels(self._cap("app", sample.app), sample.context_source).inc()
+        app = self._cap("app", sample.app)
+        self._extractions.labels(app, sample.context_source).inc()
+        self._captured.labels(app, _kind(sample.skip_reason)).inc()
+
+    def supplement(self, source: str, result: str) -> None:
+        """Count what was said about an exchange beside it: accepted, full, or error."""
+        self._supplements.labels(source, result).inc()
 
     def capture_seconds(self, seconds: float) -> None:
         """Record what reading one exchange cost."""
@@ -161,6 +169,14 @@ class Instruments:
     def reloaded(self, result: str) -> None:
         """Count a reload of the configuration: applied or refused."""
         self._reloads.labels(result).inc()
+
+
+def _kind(skip_reason: str | None) -> str:
+    if skip_reason is None:
+        return "answer"
+    if skip_reason in ("auxiliary", "tool_call"):
+        return "auxiliary"
+    return "resubmission" if skip_reason == "resubmission" else "no_answer"
 
 
 def _status_class(status: int) -> str:

@@ -8,6 +8,7 @@ from litestar import Litestar, Request, Response, get
 from litestar.exceptions import HTTPException
 
 from gateway.errors import Rejection, body_of
+from gateway.supplements import Supplements
 from monitors.admin import allowed_hosts, metrics_handler, token_guard
 
 
@@ -22,8 +23,8 @@ class Readiness:
         self.draining = True
 
 
-def traffic_app(readiness: Readiness) -> Litestar:
-    """The paths of the traffic port beside the proxied ones."""
+def traffic_app(readiness: Readiness, supplements: Supplements | None = None) -> Litestar:
+    """The paths of the traffic port beside the proxied ones; `supplements` takes what is said about exchanges."""
 
     @get("/healthz", sync_to_thread=False)
     def healthz() -> dict[str, str]:
@@ -36,7 +37,7 @@ def traffic_app(readiness: Readiness) -> Litestar:
         return Response({"status": "ready"})
 
     return Litestar(
-        [healthz, readyz],
+        [healthz, readyz, *(supplements.handlers() if supplements is not None else ())],
         openapi_config=None,
         logging_config=None,
         exception_handlers={HTTPException: _openai_error},

@@ -40,14 +40,19 @@ class Insight(Protocol):
         """Alerts, newest first."""
 
 
-def admin_app(insight: Insight, registry: CollectorRegistry, *, host: str, token: str | None) -> Litestar:
-    """Build the admin app for the address `host`; with a token everything but `/healthz` asks for it."""
+def admin_app(
+    insight: Insight, registry: CollectorRegistry, *, host: str, token: str | None, handlers: Sequence[Any] = ()
+) -> Litestar:
+    """Build the admin app for the address `host`; with a token everything but `/healthz` asks for it.
+
+    `handlers` are served beside its own, behind the same guards.
+    """
 
     @get("/healthz", sync_to_thread=False)
     def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
-    guarded = [metrics_handler(registry), *_overview_handlers(insight), *_exchange_handlers(insight.store)]
+    guarded = [metrics_handler(registry), *_overview_handlers(insight), *_exchange_handlers(insight.store), *handlers]
     return Litestar(
         [healthz, Router("/", route_handlers=guarded, guards=[allowed_hosts(host, token), token_guard(token)])],
         openapi_config=None,
@@ -90,7 +95,8 @@ def _exchange_handlers(store: Store) -> list[Any]:
         found = await store.sample(exchange_id)
         if found is None:
             raise NotFoundException(f"no captured exchange has the id {exchange_id}")
-        return _as_json(*found)
+        said = await store.supplements_of(found[0])
+        return _as_json(*found) | {"supplements": [asdict(one) for one in said]}
 
     return [exchanges, exchange]
 

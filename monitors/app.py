@@ -28,8 +28,11 @@ from monitors.notifiers import Notifier
 from monitors.plane import AlertGauges, Plane
 from monitors.queues import Queue
 from monitors.queues.opening import from_url as open_queue
+from monitors.redaction import Redactor
+from monitors.redaction_key import redaction_key
 from monitors.serving import Listener, serve
 from monitors.settings import ConfigError
+from monitors.stores.discreet import DiscreetStore
 from monitors.stores.opening import StoreAndLedger
 from monitors.stores.opening import from_url as open_store
 
@@ -45,18 +48,26 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
     for note in catalogue.notes:
         _log.warning("%s", note)
     queue, store = _engines(config, data_dir)
+    key = redaction_key(config.capture.salt, data_dir)
+    redactor = Redactor(config.capture.redact, tuple(config.capture.redact_patterns.items()), key)
     exporters = _exporters(config, catalogue, instruments)
     engine = _engine(config, queue, store, catalogue, instruments)
     plane = Plane(
         config,
         queue=queue,
-        store=store,
+        store=store if config.capture.content else DiscreetStore(store, redactor, window_s=config.queue.lease_s),
         catalogue=catalogue,
         engine=engine,
         exporters=exporters,
         instruments=instruments,
     )
-    app = admin_app(plane, instruments.registry, host=config.monitors.host, token=config.monitors.token)
+    app = admin_app(
+        plane,
+        instruments.registry,
+        host=config.monitors.host,
+        token=config.monitors.token,
+        handlers=_receivers(config, queue, instruments, redactor),
+    )
     plane.start()
     _log.info("monitors: http://%s:%d/api/status", config.monitors.host, config.monitors.port)
     try:
@@ -71,11 +82,14 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
 
 def check(config: Shared) -> None:
     """Build all that the configuration names, without opening or starting anything. Raises ConfigError."""
+    if problems := configuration.join_problems(config):
+        raise ConfigError(problems)
     instruments = Instruments(CollectorRegistry(), version=version("gaugeway"))
     catalogue = build(config.metrics, _judge(config, instruments), _embeddings(config), config.judge.mode)
     queue, store = _engines(config, Path())
     _exporters(config, catalogue, instruments)
     _engine(config, queue, store, catalogue, instruments)
+    _receivers(config, queue, instruments)
 
 
 def _engines(config: Shared, data_dir: Path) -> tuple[Queue, StoreAndLedger]:
@@ -87,6 +101,18 @@ def _engines(config: Shared, data_dir: Path) -> tuple[Queue, StoreAndLedger]:
         return queue, open_store(configuration.store_url(config, data_dir))
     except ValueError as error:
         raise ConfigError([f"{where}: {error}"]) from error
+
+
+def _receivers(config: Shared, queue: Queue, instruments: Instruments, redactor: Redactor | None = None) -> list[Any]:
+    """Build the handlers that receive spans, if any are to be received."""
+    if not config.monitors.otlp_receiver:
+        return []
+    from monitors.otlp.receiver import receiver  # noqa: PLC0415 - only when switched on
+
+    def counted(convention: str, count: int) -> None:
+        instruments.retrieval_spans.labels(convention).inc(count)
+
+    return [receiver(queue.supply, counted=counted, redact=redactor.redact_supplement if redactor else None)]
 
 
 async def _close(one: Any) -> None:

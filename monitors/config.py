@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from monitors import settings
+from monitors.redaction import KINDS
 
 Rate = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]
@@ -21,13 +22,19 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Monitors(Table, frozen=True):
-    """`[monitors]`: the evaluation process and its admin port."""
+    """`[monitors]`: the evaluation process and its admin port.
+
+    An exchange whose contexts come apart from it (a context key, or spans with `otlp_receiver`) is waited for up to
+    `join_window_s` before it is evaluated without them; 0 waits for none.
+    """
 
     host: str = "127.0.0.1"
     port: Port = 9465
     token: str | None = None
     concurrency: Count = 8
     window_s: Positive = 3600.0
+    join_window_s: Annotated[float, msgspec.Meta(ge=0.0)] = 15.0
+    otlp_receiver: bool = False
 
 
 class Judge(Table, frozen=True):
@@ -118,9 +125,12 @@ class Telemetry(Table, frozen=True):
 
 
 class Sampled(msgspec.Struct, frozen=True, kw_only=True):
-    """What the evaluation plane reads of `[capture]`: the sampling salt, and how long samples are kept."""
+    """What the evaluation plane reads of `[capture]`: the sampling salt, and what is kept of samples for how long."""
 
     salt: str = "gaugeway"
+    content: bool = True
+    redact: tuple[str, ...] = KINDS
+    redact_patterns: dict[str, str] = msgspec.field(default_factory=dict)
     retention_days: Positive = 30.0
 
 
@@ -157,7 +167,7 @@ def load(path: Path | None, *, port: int | None = None) -> Config:
     if port is not None:
         raw["monitors"] = {**raw.get("monitors", {}), "port": port}
     config = settings.convert(gather_options(raw), Config)
-    if problems := admin_problems(config):
+    if problems := admin_problems(config) + join_problems(config):
         raise settings.ConfigError(problems)
     return config
 
@@ -168,6 +178,14 @@ def admin_problems(shared: Shared) -> list[str]:
     if host in LOOPBACK or shared.monitors.token:
         return []
     return [f"monitors.host: binding to {host} needs a token (monitors.token)"]
+
+
+def join_problems(shared: Shared) -> list[str]:
+    """Say what is wrong with waiting for contexts: it happens within a sample's lease, and its evaluation too."""
+    window_s, lease_s = shared.monitors.join_window_s, shared.queue.lease_s
+    if window_s < lease_s:
+        return []
+    return [f"monitors.join_window_s: {window_s:g} s must be shorter than queue.lease_s ({lease_s:g} s)"]
 
 
 def gather_options(raw: dict[str, Any]) -> dict[str, Any]:

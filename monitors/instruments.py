@@ -63,6 +63,12 @@ class Instruments:
         self.queue_oldest_seconds = gauge("queue_oldest_seconds", "Age of the oldest of them.")
         self.queue_dead_letters = gauge("queue_dead_letters", "Samples set aside after too many attempts.")
         self.late_scores = counter("late_scores", "Scores that came after their bucket was closed.")
+        self.supplements = counter(
+            "supplements", "What was said about exchanges beside them, by what became of it.", ("source", "result")
+        )
+        self.retrieval_spans = counter(
+            "retrieval_spans", "Retriever spans received, by the convention they follow.", ("convention",)
+        )
         self.worker_errors = counter("worker_errors", "Failed operations, by operation.", ("operation",))
         self.notifications = counter("notifications", "Attempts to tell an alert.", ("notifier", "result"))
         self.cap = LabelCap(counter("label_overflow", "Label values shown as _other, by label.", ("label",)))

@@ -15,6 +15,7 @@ from monitors.config import Config
 from monitors.evaluation import TIMEOUT_S
 from monitors.exporters import Exporter
 from monitors.instruments import Instruments
+from monitors.joining import SOURCES
 from monitors.labels import OVERFLOW
 from monitors.metrics import lower_is_better
 from monitors.metrics.catalogue import Catalogue
@@ -64,6 +65,10 @@ class Plane:
             on_error=lambda operation: instruments.worker_errors.labels(operation).inc(),
             on_scored=self._count_late,
             judged_timeout_s=patience_s(config),
+            join_window_s=config.monitors.join_window_s,
+            spans=config.monitors.otlp_receiver,
+            on_supplement=self._count_supplement,
+            completes=config.capture.content,
         )
 
     def start(self) -> None:
@@ -129,6 +134,9 @@ class Plane:
         for evaluation in evaluations:
             if isinstance(evaluation.outcome, Score) and self._engine.late(sample, evaluation.metric):
                 self._instruments.late_scores.inc()
+
+    def _count_supplement(self, source: str, result: str) -> None:
+        self._instruments.supplements.labels(source if source in SOURCES else OVERFLOW, result).inc()
 
     async def _estimate(self) -> None:
         now = time.time()

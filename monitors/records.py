@@ -33,7 +33,9 @@ class Sample:
     `started_at` is Unix time in seconds. `rate` is the probability, in (0, 1], with which this exchange was chosen.
     `context_source` names the extractor that found the contexts; with `"none"` nobody looked like retrieval, with any
     other name and no contexts the retrieval found nothing. `skip_reason` says why the response is no answer to judge
-    (an error, a cut stream, a tool call ...); `None` means it is one.
+    (an error, a cut stream, a tool call ...); `None` means it is one. `context_key` is the client's name for this
+    exchange, under which more about it may arrive (a `Supplement`). `reference_contexts` and `reference_context_ids`
+    are the passages that should have been retrieved, where a data set says so.
     """
 
     id: str
@@ -54,6 +56,32 @@ class Sample:
     usage: Usage | None = None
     duration_s: float | None = None
     skip_reason: str | None = None
+    context_key: str | None = None
+    reference_contexts: tuple[str, ...] = ()
+    reference_context_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supplement:
+    """What was said about an exchange beside it, before or after: it is joined by exchange id, key or trace id.
+
+    `id` is its identity: storing it twice changes nothing. `received_at` is Unix time in seconds, `source` the channel:
+    "contexts" and "feedback" are the two requests of that name, "spans" a retriever's OpenTelemetry span. `rating`
+    lies in [0, 1].
+    """
+
+    id: str
+    received_at: float
+    source: str
+    exchange_id: str | None = None
+    key: str | None = None
+    trace_id: str | None = None
+    question: str | None = None
+    contexts: tuple[Context, ...] | None = None
+    reference: str | None = None
+    rating: float | None = None
+    label: str | None = None
+    comment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""From the queue to the store: leases samples, runs the metrics chosen for each, stores and shows the outcomes."""
+"""From the queue to the store: leases samples, joins what was said about them, runs their metrics, stores outcomes."""
 
 from __future__ import annotations
 
@@ -6,22 +6,27 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from monitors import sampling
 from monitors.evaluation import TIMEOUT_S, evaluate, judge_of
 from monitors.exporters import Exporter
+from monitors.joining import SETTLE_S, WaitingRoom, address_of, addresses_of, complete, expected, join
 from monitors.metrics import Metric
 from monitors.queues import Queue
-from monitors.records import Evaluation, Failed, Sample
+from monitors.records import Evaluation, Failed, Sample, Skipped, Supplement
 from monitors.stores import Store
 from monitors.tasks import spawn
 
 _log = logging.getLogger("gaugeway.worker")
 T = TypeVar("T")
+_SUPPLEMENTS_AT_ONCE = 100
+_BATCHES_OPEN = 50
 
 
 class Chosen(Protocol):
@@ -46,6 +51,13 @@ class Worker:
     A metric that asks no judge has `timeout_s`. One that does has `judged_timeout_s`, to be longer than waiting for a
     free judge can take: the judge bounds each answer once its turn has come, and giving up because others came first
     would lose scores, and not by chance.
+
+    What was said about a sample beside it is joined before it is evaluated. One that expects more (`joining.expected`)
+    waits up to `join_window_s` for it (for more spans of a trace `settle_s`), without taking a place and never more
+    than `waiting_limit` at a time; the others are evaluated at once. What comes later still fills the gaps of a stored
+    sample, and the metrics that were skipped are computed then. `on_supplement` is told the channel and what became of
+    it: joined, waiting (for an exchange that is not here yet), or expired (an exchange waited in vain). Without
+    `completes` what is stored stays as it is: the store has no texts to go on with.
     """
 
     def __init__(
@@ -62,6 +74,12 @@ class Worker:
         poll_s: float = 0.2,
         timeout_s: float = TIMEOUT_S,
         judged_timeout_s: float = 3600.0,
+        join_window_s: float = 0.0,
+        spans: bool = False,
+        settle_s: float = SETTLE_S,
+        waiting_limit: int = 1000,
+        on_supplement: Callable[[str, str], None] = lambda *_: None,
+        completes: bool = True,
     ) -> None:
         self._queue = queue
         self._store = store
@@ -73,19 +91,38 @@ class Worker:
         self._on_scored = on_scored
         self._poll_s = poll_s
         self._timeouts_s = timeout_s, judged_timeout_s
+        self._spans = spans
+        self._on_supplement = on_supplement
+        self._completes = completes
+        self._room = WaitingRoom(join_window_s, waiting_limit, settle_s)
+        self._ready: dict[str, Sample] = {}
+        self._late: deque[tuple[str, asyncio.Future[bool]]] = deque()
+        self._arrivals = 0
+        self._settling: set[asyncio.Task[None]] = set()
         self._running: dict[str, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Work until `stop`; then finish what has begun."""
+        """Work until `stop`; then finish what has begun. Samples that wait are left to their leases."""
+        draining = spawn(self._drain(), name="supplements")
+        try:
+            await self._work()
+        finally:
+            # What is not settled comes again: its lease runs out.
+            for task in (draining, *self._settling):
+                task.cancel()
+            await asyncio.wait([draining, *self._settling])
+
+    async def _work(self) -> None:
         while not self._stopping.is_set():
+            started = self._start_waiting()
             free = self._concurrency - len(self._running)
-            leases = await self._persist("lease", partial(self._queue.lease, free)) if free else []
-            started = 0
+            leases = await self._persist("lease", partial(self._queue.lease, free)) if free > 0 else []
             for lease in leases or []:
-                # A lease that ran out here while the store was down comes back to us: it is still being worked on.
-                if lease.sample.id not in self._running:
-                    self._start(lease.sample)
+                # A lease that ran out here comes back to us, while the store was down or all places were taken: the
+                # sample is still being worked on.
+                if not any(lease.sample.id in those for those in (self._running, self._room, self._ready)):
+                    self._start(lease.sample.id, self._process(lease.sample, patient=True))
                     started += 1
             if self._running and len(self._running) >= self._concurrency:
                 await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
@@ -109,18 +146,167 @@ class Worker:
         rate = min(one.rate, sample.rate)
         return await evaluate(one.metric, sample, rate=rate, clock=time.perf_counter, timeout_s=timeout_s)
 
-    def _start(self, sample: Sample) -> None:
-        task = spawn(self._process(sample), name=f"evaluation of {sample.id}")
-        self._running[sample.id] = task
-        task.add_done_callback(lambda _: self._running.pop(sample.id, None))
+    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = spawn(work, name=f"evaluation of {name}")
+        self._running[name] = task
+        task.add_done_callback(lambda _: self._running.pop(name, None))
 
-    async def _process(self, sample: Sample) -> None:
-        evaluations = await self.evaluate(sample)
-        new = await self._keep(sample, evaluations)
+    def _start_waiting(self) -> int:
+        """Start those whose wait is over, and late ones, as far as there are places; return how many."""
+        self._ready |= {sample.id: sample for sample in self._room.due(time.monotonic())}
+        before = len(self._running)
+        while self._ready and len(self._running) < self._concurrency:
+            sample = self._ready.pop(next(iter(self._ready)))
+            self._start(sample.id, self._process(sample, patient=False))
+        for _ in range(len(self._late)):
+            if len(self._running) >= self._concurrency:
+                break
+            sample_id, done = self._late.popleft()
+            if sample_id in self._running:
+                self._late.append((sample_id, done))  # one after the other: the second finds what the first did
+            elif not done.done():
+                self._start(sample_id, self._process_late(sample_id, done))
+        return len(self._running) - before
+
+    async def _process(self, sample: Sample, *, patient: bool) -> None:
+        heard, supplements = self._arrivals, await self._supplements_of(sample)
+        while supplements is not None and heard != self._arrivals:  # nothing may come between looking and waiting
+            heard, supplements = self._arrivals, await self._supplements_of(sample)
+        if supplements is None:
+            return
+        joined = join(sample, supplements)
+        channel = expected(joined, spans=self._spans)
+        came = joined.context_source == channel
+        if patient and channel and self._room.admit(sample, channel, time.monotonic(), settling=came):
+            return
+        evaluations = await self.evaluate(joined)
+        new = await self._keep(joined, evaluations)
         if new is None:
             return
-        self._show(sample, new)
+        self._show(joined, new)
+        for supplement in supplements:
+            self._on_supplement(supplement.source, "joined")
+        if channel and not came and not patient:
+            self._on_supplement(channel, "expired")
+        unfinished = self._completes and _has_gaps(joined, evaluations)
+        if unfinished and not await self._catch_up(joined, {one.id for one in supplements}):
+            return
         await self._persist("ack", lambda: self._queue.ack([sample.id]))
+
+    async def _catch_up(self, sample: Sample, known: Collection[str]) -> bool:
+        """Complete a sample for which something came while it was being evaluated; False when stopped first.
+
+        Only now that it is stored does everything later find it.
+        """
+        supplements = await self._supplements_of(sample)
+        if supplements is None:
+            return False
+        new = [one for one in supplements if one.id not in known]
+        for one in new:
+            self._on_supplement(one.source, "joined")
+        return not new or await self._complete(sample.id)
+
+    async def _process_late(self, sample_id: str, done: asyncio.Future[bool]) -> None:
+        handled = False
+        try:
+            handled = await self._complete(sample_id)
+        except Exception as error:  # noqa: BLE001 - whatever it is, to try the same again would not help
+            handled = True
+            self._on_error("join")
+            _log.warning("%s could not be completed: %s: %s", sample_id, type(error).__name__, error)
+        finally:
+            if not done.done():
+                done.set_result(handled)
+
+    async def _complete(self, sample_id: str) -> bool:
+        """Fill the gaps of a stored sample, and compute what was skipped; False when stopped first."""
+
+        async def look() -> tuple[tuple[Sample, Sequence[Evaluation]] | None]:
+            return (await self._store.sample(sample_id),)
+
+        stored = await self._persist("join", look, _engine_failed)
+        if stored is None:
+            return False
+        if stored[0] is None:
+            return True
+        sample, evaluations = stored[0]
+        supplements = await self._supplements_of(sample)
+        if supplements is None:
+            return False
+        completed = complete(sample, supplements)
+        if completed == sample:
+            return True
+        rates = {(one.metric, one.version): one.rate for one in evaluations if isinstance(one.outcome, Skipped)}
+        again = [one for one in self._metrics if (one.metric.name, str(one.metric.version)) in rates]
+        outcomes = await asyncio.gather(*(self._evaluate(one, completed) for one in again))
+        # Which share of the exchanges got a metric was decided when this one was chosen.
+        outcomes = [replace(one, rate=rates[one.metric, one.version]) for one in outcomes]
+        new = await self._keep(completed, [one for one in outcomes if not isinstance(one.outcome, Skipped)])
+        if new:
+            self._show(completed, new)
+        return new is not None
+
+    async def _drain(self) -> None:
+        """Bring supplements from the queue to the store, and to the samples that they concern."""
+        while not self._stopping.is_set():
+            batch = await self._persist("take", partial(self._queue.take, _SUPPLEMENTS_AT_ONCE))
+            if not batch:
+                await _sleep(self._stopping, self._poll_s)
+                continue
+            stored = await self._keep_supplements(batch)
+            if stored is None:
+                return
+            self._arrivals += 1
+            self._ready |= {sample.id: sample for sample in self._room.release(batch, time.monotonic())}
+            self._count(batch, stored)
+            late = [sample.id for sample in stored if complete(sample, batch) != sample]
+            task = spawn(self._settle([one.id for one in batch], late), name="late supplements")
+            self._settling.add(task)
+            task.add_done_callback(self._settling.discard)
+            while len(self._settling) >= _BATCHES_OPEN:
+                await asyncio.wait(self._settling, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _keep_supplements(self, batch: Sequence[Supplement]) -> Sequence[Sample] | None:
+        """Store what can be stored; return the stored samples that it concerns, None when stopped first."""
+
+        async def keep(some: Sequence[Supplement]) -> Sequence[Sample] | None:
+            return await self._persist("supplement", lambda: self._store.supplement(some), _engine_failed)
+
+        try:
+            return await keep(batch)
+        except Exception as error:  # noqa: BLE001 - one of them is at fault, and it must not stop the others
+            self._on_error("supplement")
+            _log.warning("a supplement cannot be stored: %s: %s", type(error).__name__, error)
+        concerned: dict[str, Sample] = {}
+        for one in batch:
+            with suppress(Exception):
+                some = await keep([one])
+                if some is None:
+                    return None
+                concerned |= {sample.id: sample for sample in some}
+        return list(concerned.values())
+
+    def _count(self, batch: Sequence[Supplement], stored: Sequence[Sample]) -> None:
+        """Count what came; what now joins a sample that waited is counted there."""
+        reached = {address for sample in stored for address in addresses_of(sample)}
+        about_to = {address for sample in self._ready.values() for address in addresses_of(sample)}
+        for one in batch:
+            address = address_of(one)
+            if address in reached:
+                self._on_supplement(one.source, "joined")
+            elif address not in about_to and not self._room.holds(address):
+                self._on_supplement(one.source, "waiting")
+
+    async def _settle(self, supplement_ids: Sequence[str], sample_ids: Sequence[str]) -> None:
+        """Have these samples completed, then acknowledge the supplements."""
+        loop = asyncio.get_running_loop()
+        waiting = [(sample_id, loop.create_future()) for sample_id in sample_ids]
+        self._late.extend(waiting)
+        if all(await asyncio.gather(*(done for _, done in waiting))):
+            await self._persist("ack", lambda: self._queue.ack_supplies(supplement_ids))
+
+    async def _supplements_of(self, sample: Sample) -> Sequence[Supplement] | None:
+        return await self._persist("join", lambda: self._store.supplements_of(sample), _engine_failed)
 
     def _show(self, sample: Sample, new: Sequence[Evaluation]) -> None:
         for exporter in self._exporters:
@@ -181,6 +367,10 @@ class Worker:
                 return None
             await _sleep(self._stopping, back_off)
             back_off = min(back_off * 2, 5.0)
+
+
+def _has_gaps(sample: Sample, evaluations: Sequence[Evaluation]) -> bool:
+    return sample.skip_reason is None and any(isinstance(one.outcome, Skipped) for one in evaluations)
 
 
 def _engine_failed(error: Exception) -> bool:

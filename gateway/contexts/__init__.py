@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,18 +12,31 @@ from monitors.records import Context
 BUILT_IN = {
     "explicit": "gateway.contexts.explicit:ExplicitExtractor",
     "tools": "gateway.contexts.tools:ToolExtractor",
+    "results": "gateway.contexts.results:ResultExtractor",
     "templates": "gateway.contexts.templates:TemplateExtractor",
+    "patterns": "gateway.contexts.patterns:PatternExtractor",
+    "documents": "gateway.contexts.documents:DocumentExtractor",
 }
-DEFAULT_ORDER = ("explicit", "tools", "templates")
+DEFAULT_ORDER = ("explicit", "tools", "results", "templates", "patterns", "documents")
+"""From what is certain to what is likely: said, structured, a known prompt, the user's own prompt, tags."""
+
+BESIDE_RESULTS = "gaugeway_beside_results"
+"""Set on a user message that came together with tool results (Anthropic): it opens no new turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extraction:
-    """What an extractor found. `contexts` empty: the retrieval found nothing. `source` names the extractor."""
+    """What an extractor found. `contexts` empty: the retrieval found nothing. `source` names the extractor.
+
+    `marker` is what gave it away, for people: a template's name, a tag, a tool. `cut` says that passages were left out
+    or shortened because there were too many or too long ones.
+    """
 
     question: str | None
     contexts: tuple[Context, ...]
     source: str
+    marker: str | None = None
+    cut: bool = False
 
 
 class Extractor(Protocol):
@@ -31,6 +44,24 @@ class Extractor(Protocol):
 
     def extract(self, request: Request, response: Response) -> Extraction | None:
         """Return what was found; None when the request is not of this kind. Pure, and never raises on odd content."""
+
+
+def trace(request: Request, response: Response, extractors: Sequence[Extractor]) -> list[tuple[str, Extraction | None]]:
+    """Return what each extractor said, by name, up to and with the first that recognised the request."""
+    said: list[tuple[str, Extraction | None]] = []
+    for extractor in extractors:
+        found = extractor.extract(request, response)
+        said.append((_name_of(extractor), found))
+        if found is not None:
+            break
+    return said
+
+
+def _name_of(extractor: Extractor) -> str:
+    """Return the short name a configuration uses, for one that is not built in its import string."""
+    kind = type(extractor)
+    target = f"{kind.__module__}:{kind.__qualname__}"
+    return next((name for name, built_in in BUILT_IN.items() if built_in == target), target)
 
 
 def messages_of(request: Request) -> Iterator[dict[str, Any]]:
@@ -45,12 +76,17 @@ def messages_of(request: Request) -> Iterator[dict[str, Any]]:
         for message in messages:
             if isinstance(message, dict):
                 yield from _tool_results_apart(message) if request.route == "messages" else (message,)
+    elif isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
+        yield {"role": "user", "content": prompt[0]}
     elif isinstance(prompt, str):
         yield {"role": "user", "content": prompt}
 
 
 def _tool_results_apart(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Anthropic puts tool results into the user's message: yield them as tool messages, after the rest of it."""
+    """Anthropic puts tool results into the user's message: yield them as tool messages, after the rest of it.
+
+    What stands beside results (a reminder, mostly) is marked: it opens no new turn.
+    """
     content = message.get("content")
     if not isinstance(content, list):
         yield message
@@ -58,8 +94,14 @@ def _tool_results_apart(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
     blocks = [block for block in content if isinstance(block, dict)]
     results = [block for block in blocks if block.get("type") == "tool_result"]
     if rest := [block for block in blocks if block.get("type") != "tool_result"]:
-        yield {**message, "content": rest}
-    yield from ({"role": "tool", "content": block.get("content")} for block in results)
+        yield {**message, "content": rest, BESIDE_RESULTS: bool(results)}
+    for block in results:
+        failed = block.get("is_error") is True
+        yield {
+            "role": "tool",
+            "tool_call_id": block.get("tool_use_id"),
+            "content": "" if failed else block.get("content"),
+        }
 
 
 def text_of(content: Any) -> str:
@@ -71,9 +113,21 @@ def text_of(content: Any) -> str:
     return "\n".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
 
 
+def user_texts(request: Request) -> list[str]:
+    """Return the texts of the user's turns that have one, the last first."""
+    texts = [text_of(message.get("content")) for message in messages_of(request) if message.get("role") == "user"]
+    return [text for text in reversed(texts) if text and not text.isspace()]
+
+
 def last_user_text(request: Request) -> str | None:
     """Return the text of the last user turn, or None."""
-    for message in reversed(list(messages_of(request))):
-        if message.get("role") == "user" and (text := text_of(message.get("content")).strip()):
-            return text
-    return None
+    return next((text.strip() for text in user_texts(request)), None)
+
+
+def system_texts(request: Request) -> list[str]:
+    """Return the texts of the system and developer messages, in order."""
+    return [
+        text_of(message.get("content"))
+        for message in messages_of(request)
+        if message.get("role") in ("system", "developer")
+    ]

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 import msgspec
 
 from gateway.contexts import Extraction
+from gateway.contexts.bounds import extraction
 from gateway.exchange import Explicit, Headers, Request, Response
 from monitors.records import Context
 
@@ -88,6 +89,7 @@ def from_headers(headers: Headers) -> Explicit | None:
         session=text.get("session"),
         tags=_header_tags(text.get("tags", "")),
         capture=_header_capture(text.get("capture", "on")),
+        context_key=text.get("context-key"),
     )
 
 
@@ -103,6 +105,7 @@ def merge(body: Explicit | None, headers: Explicit | None) -> Explicit | None:
         session=body.session or headers.session,
         tags={**headers.tags, **body.tags},
         capture=body.capture and headers.capture,
+        context_key=headers.context_key,
     )
 
 
@@ -112,7 +115,7 @@ class ExplicitExtractor:
     def extract(self, request: Request, response: Response) -> Extraction | None:  # noqa: ARG002 - the port's shape
         if request.explicit is None or request.explicit.contexts is None:
             return None
-        return Extraction(question=request.explicit.question, contexts=request.explicit.contexts, source="explicit")
+        return extraction(request.explicit.question, request.explicit.contexts, source="explicit", marker="explicit")
 
 
 def _contexts(passages: _Passages) -> tuple[Context, ...]:

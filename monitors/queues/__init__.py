@@ -1,4 +1,4 @@
-"""The queue between the planes: at-least-once delivery of samples, with leases."""
+"""The queue between the planes: at-least-once delivery of samples and supplements, with leases."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from monitors.records import Sample
+from monitors.records import Sample, Supplement
 
 BUILT_IN = {"sqlite": "monitors.queues.sqlite:SQLiteQueue"}
 """Those that several processes can share. `monitors.queues.memory.MemoryQueue` is for one process: for tests."""
@@ -34,7 +34,10 @@ class Depth:
 
 
 class Queue(Protocol):
-    """Samples on their way to evaluation. The lease length and the attempts allowed belong to the constructor."""
+    """Samples on their way to evaluation, and what is said about them beside them.
+
+    The lease length and the attempts allowed belong to the constructor.
+    """
 
     async def put(self, samples: Sequence[Sample]) -> None:
         """Add all of `samples` or none. A sample whose id waits already is left as it is."""
@@ -50,7 +53,19 @@ class Queue(Protocol):
         """Remove these samples for good, whoever holds them now."""
 
     async def depth(self) -> Depth:
-        """Count what waits."""
+        """Count the samples that wait."""
+
+    async def supply(self, supplements: Sequence[Supplement]) -> None:
+        """Add all of `supplements` or none. One whose id waits already is left as it is."""
+
+    async def take(self, limit: int) -> Sequence[Supplement]:
+        """Take at most `limit` supplements, oldest first, that nobody else holds.
+
+        One not acknowledged before its lease ends is handed out again, however often: to store one twice is harmless.
+        """
+
+    async def ack_supplies(self, supplement_ids: Sequence[str]) -> None:
+        """Remove these supplements for good, whoever holds them now."""
 
     async def aclose(self) -> None:
         """Release the connection; calling it twice is harmless."""
@@ -61,4 +76,7 @@ class Pruned(Protocol):
     """A queue that keeps samples until it is told to let go of them; one that forgets by itself need not have this."""
 
     async def prune(self, before: float) -> int:
-        """Delete dead letters, and waiting samples that nobody holds, started before `before`; return how many."""
+        """Delete dead letters, and waiting samples that nobody holds, started before `before`; return how many.
+
+        Supplements that nobody holds, received before `before`, are deleted too.
+        """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from monitors.queues import Depth, Lease
-from monitors.records import Sample
+from monitors.records import Sample, Supplement
 
 
 @dataclass(slots=True)
@@ -18,8 +18,14 @@ class _Waiting:
     leased_until: float | None = None
 
 
+@dataclass(slots=True)
+class _Supply:
+    supplement: Supplement
+    taken_until: float | None = None
+
+
 class MemoryQueue:
-    """Samples in a dict, oldest first; whatever waits is lost when the process ends."""
+    """Samples and supplements in dicts, oldest first; whatever waits is lost when the process ends."""
 
     def __init__(self, lease_s: float = 120.0, max_attempts: int = 5, clock: Callable[[], float] = time.time) -> None:
         self._lease_s = lease_s
@@ -27,6 +33,7 @@ class MemoryQueue:
         self._clock = clock
         self._waiting: dict[str, _Waiting] = {}
         self._dead: dict[str, Sample] = {}
+        self._supplies: dict[str, _Supply] = {}
 
     async def put(self, samples: Sequence[Sample]) -> None:
         new: dict[str, _Waiting] = {}
@@ -61,6 +68,26 @@ class MemoryQueue:
             dead=len(self._dead),
             oldest_started_at=min((one.sample.started_at for one in self._waiting.values()), default=None),
         )
+
+    async def supply(self, supplements: Sequence[Supplement]) -> None:
+        new: dict[str, _Supply] = {}
+        for supplement in supplements:
+            if supplement.id not in self._supplies:
+                new.setdefault(supplement.id, _Supply(supplement))
+        self._supplies.update(new)
+
+    async def take(self, limit: int) -> Sequence[Supplement]:
+        now = self._clock()
+        free = (one for one in self._supplies.values() if one.taken_until is None or one.taken_until <= now)
+        taken = []
+        for one in islice(free, max(limit, 0)):
+            one.taken_until = now + self._lease_s
+            taken.append(one.supplement)
+        return taken
+
+    async def ack_supplies(self, supplement_ids: Sequence[str]) -> None:
+        for supplement_id in supplement_ids:
+            self._supplies.pop(supplement_id, None)
 
     async def aclose(self) -> None:
         """Nothing to release."""

@@ -11,7 +11,7 @@ import aiosqlite
 import msgspec
 
 from monitors.queues import Depth, Lease
-from monitors.records import Sample
+from monitors.records import Sample, Supplement
 from monitors.sqlite import Database, Schema, path_from_url
 
 # Dead letters have a table of their own, so that looking for work never wades through them.
@@ -37,6 +37,16 @@ SCHEMA = Schema(
             attempts INTEGER NOT NULL,
             reason TEXT NOT NULL
         );
+        """,
+        """
+        CREATE TABLE supplies (
+            position INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            received_at REAL NOT NULL,
+            payload BLOB NOT NULL,
+            taken_until REAL
+        );
+        CREATE INDEX supplies_received_at ON supplies (received_at);
         """,
     ),
 )
@@ -65,6 +75,12 @@ _DEPTH = """
     SELECT (SELECT count(*) FROM samples), (SELECT count(*) FROM samples WHERE leased_until > :now),
         (SELECT count(*) FROM dead), (SELECT min(started_at) FROM samples)
 """
+_FREE = "FROM supplies WHERE taken_until IS NULL OR taken_until <= :now"
+_TAKE = f"""
+    UPDATE supplies SET taken_until = :until
+    WHERE position IN (SELECT position {_FREE} ORDER BY position LIMIT :limit)
+    RETURNING position, id, CAST(payload AS BLOB)
+"""  # noqa: S608 - put together from constants
 _PRUNE = (
     "DELETE FROM dead WHERE rowid IN (SELECT rowid FROM dead WHERE started_at < :before LIMIT :limit)",
     """
@@ -74,6 +90,12 @@ _PRUNE = (
     )
     """,
 )
+_PRUNE_SUPPLIES = """
+    DELETE FROM supplies WHERE position IN (
+        SELECT position FROM supplies
+        WHERE received_at < :before AND (taken_until IS NULL OR taken_until <= :now) LIMIT :limit
+    )
+"""
 _PRUNE_BATCH = 500
 _log = logging.getLogger("gaugeway")
 
@@ -97,6 +119,7 @@ class SQLiteQueue:
         self._max_attempts = max_attempts
         self._clock = clock
         self._decoder = msgspec.json.Decoder(Sample)
+        self._supplement_decoder = msgspec.json.Decoder(Supplement)
         self._database = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
 
     @classmethod
@@ -132,20 +155,70 @@ class SQLiteQueue:
             ((total, leased, dead, oldest),) = await connection.execute_fetchall(_DEPTH, {"now": now})
         return Depth(ready=total - leased, leased=leased, dead=dead, oldest_started_at=oldest)
 
+    async def supply(self, supplements: Sequence[Supplement]) -> None:
+        if not supplements:
+            return
+        rows = [(one.id, one.received_at, msgspec.json.encode(one)) for one in supplements]
+        async with self._database.writing() as connection:
+            await connection.executemany(
+                "INSERT OR IGNORE INTO supplies (id, received_at, payload) VALUES (?, ?, ?)", rows
+            )
+
+    async def take(self, limit: int) -> Sequence[Supplement]:
+        while True:
+            claimed, taken = await self._claim_supplies(limit)
+            if taken or not claimed:
+                return taken
+
+    async def ack_supplies(self, supplement_ids: Sequence[str]) -> None:
+        if not supplement_ids:
+            return
+        async with self._database.writing() as connection:
+            await connection.executemany("DELETE FROM supplies WHERE id = ?", [(one,) for one in supplement_ids])
+
     async def prune(self, before: float) -> int:
-        """Delete dead letters, and waiting samples that nobody holds, started before `before`; return how many."""
-        total = 0
-        for statement in _PRUNE:
-            removed = _PRUNE_BATCH
-            while removed == _PRUNE_BATCH:
-                async with self._database.writing() as connection:
-                    parameters = {"before": before, "now": self._clock(), "limit": _PRUNE_BATCH}
-                    removed = (await connection.execute(statement, parameters)).rowcount
-                total += removed
-        return total
+        """Delete dead letters, and what waits and nobody holds, from before `before`; return how many samples."""
+        await self._prune(_PRUNE_SUPPLIES, before)
+        return sum([await self._prune(statement, before) for statement in _PRUNE])
 
     async def aclose(self) -> None:
         await self._database.aclose()
+
+    async def _prune(self, statement: str, before: float) -> int:
+        total, removed = 0, _PRUNE_BATCH
+        while removed == _PRUNE_BATCH:
+            async with self._database.writing() as connection:
+                parameters = {"before": before, "now": self._clock(), "limit": _PRUNE_BATCH}
+                removed = (await connection.execute(statement, parameters)).rowcount
+            total += removed
+        return total
+
+    async def _claim_supplies(self, limit: int) -> tuple[int, list[Supplement]]:
+        """Take up to `limit` rows; return their number, and the supplements that can be read. The others go."""
+        async with self._database.reading() as connection:  # mostly nothing waits, and looking locks nobody out
+            free = await connection.execute_fetchall(f"SELECT 1 {_FREE} LIMIT 1", {"now": self._clock()})
+        if not free or limit <= 0:
+            return 0, []
+        taken: list[Supplement] = []
+        unreadable: list[tuple[int]] = []
+        async with self._database.writing() as connection:
+            now = self._clock()
+            parameters = {"now": now, "until": now + self._lease_s, "limit": limit}
+            rows = sorted(await connection.execute_fetchall(_TAKE, parameters))
+            for position, supplement_id, payload in rows:
+                try:
+                    supplement = self._supplement_decoder.decode(payload)
+                except (msgspec.DecodeError, UnicodeDecodeError):
+                    unreadable.append((position,))
+                else:
+                    if supplement.id == supplement_id:
+                        taken.append(supplement)
+                    else:
+                        unreadable.append((position,))
+            await connection.executemany("DELETE FROM supplies WHERE position = ?", unreadable)
+        if unreadable:
+            _log.warning("queue: %d supplements could not be read and were removed", len(unreadable))
+        return len(rows), taken
 
     async def _claim(self, limit: int) -> tuple[int, list[Lease]]:
         """Lease up to `limit` rows; return their number, and the leases of those that can be read."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from monitors.records import Evaluation, Sample
+from monitors.records import Evaluation, Sample, Supplement
 
 BUILT_IN = {"sqlite": "monitors.stores.sqlite:SQLiteStore"}
 
@@ -67,10 +67,25 @@ class Store(Protocol):
     """
 
     async def add(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
-        """Store the sample and its evaluations in one transaction; return those that were not there before."""
+        """Store the sample and its evaluations in one transaction; return those that were not there before.
+
+        What is there stays, with one exception: a sample that only fills gaps of the stored one (what was said about
+        it came late, see `monitors.joining.completes`) takes its place, and a score or failure of such a sample, or of
+        the stored one itself, takes the place of a skip. A skip is the absence of an outcome.
+        """
 
     async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
         """Return a sample with all its evaluations, or None."""
+
+    async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
+        """Store supplements, each id once; return the stored samples that these concern, the oldest first.
+
+        Of many samples under one address (a trace without an end) the 100 latest are returned. A supplement that names
+        no exchange is not kept.
+        """
+
+    async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
+        """Return the supplements that concern a sample, stored or not, in the order received: at most 1000."""
 
     async def series(self, query: Query) -> Sequence[Point]:
         """Return the points that `query` asks for."""
@@ -79,7 +94,10 @@ class Store(Protocol):
         """Return the points that `query` asks for as one summary per app and metric; order and limit do not count."""
 
     async def prune(self, before: float) -> int:
-        """Delete samples (and their evaluations) started before `before`, Unix seconds; return how many samples."""
+        """Delete samples (and their evaluations) started before `before`, Unix seconds; return how many samples.
+
+        Supplements received before `before` are deleted too.
+        """
 
     async def aclose(self) -> None:
         """Release the connection; calling it twice is harmless."""

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import aiosqlite
 import msgspec
 
-from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
+from monitors.joining import address_of, completes
+from monitors.records import Evaluation, Sample, Skipped, Supplement
 from monitors.sqlite import Database, Schema, path_from_url
-from monitors.stores import Point, Query, Summary
+from monitors.stores import Point, Query, Summary, rows
 
 T = TypeVar("T")
 _log = logging.getLogger("gaugeway")
@@ -52,15 +54,51 @@ SCHEMA = Schema(
         CREATE INDEX evaluations_started_at ON evaluations (started_at);
         CREATE TABLE states (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
         """,
+        # Keys are new; the traces of the samples that are there are found in them, where they can be read.
+        """
+        ALTER TABLE samples ADD COLUMN trace_id TEXT;
+        ALTER TABLE samples ADD COLUMN context_key TEXT;
+        UPDATE samples SET trace_id = CASE WHEN json_valid(payload) THEN json_extract(payload, '$.trace_id') END
+        WHERE CASE WHEN json_valid(payload) THEN json_extract(payload, '$.trace_id') END IS NOT NULL;
+        CREATE INDEX samples_trace_id ON samples (trace_id) WHERE trace_id IS NOT NULL;
+        CREATE INDEX samples_context_key ON samples (context_key) WHERE context_key IS NOT NULL;
+        CREATE TABLE supplements (
+            id TEXT PRIMARY KEY,
+            received_at REAL NOT NULL,
+            kind TEXT NOT NULL,
+            value TEXT NOT NULL,
+            payload TEXT NOT NULL
+        );
+        CREATE INDEX supplements_address ON supplements (kind, value, received_at);
+        CREATE INDEX supplements_received_at ON supplements (received_at);
+        """,
     ),
 )
 
-_ADD_SAMPLE = "INSERT OR IGNORE INTO samples (id, started_at, app, model, payload) VALUES (?, ?, ?, ?, ?)"
+_ADD_SAMPLE = """
+    INSERT OR IGNORE INTO samples (id, started_at, app, model, payload, trace_id, context_key)
+    VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
 _ADD_EVALUATION = """
-    INSERT OR IGNORE INTO evaluations (
+    INSERT INTO evaluations (
         sample_id, metric, version, started_at, app, model,
         outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate
     ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (sample_id, metric, version) DO UPDATE SET
+        outcome = excluded.outcome, value = excluded.value, reason = excluded.reason, detail = excluded.detail,
+        evidence = excluded.evidence, judge = excluded.judge, seconds = excluded.seconds,
+        cost_usd = excluded.cost_usd, rate = excluded.rate
+    WHERE evaluations.outcome = 'skipped' AND excluded.outcome <> 'skipped'
+"""
+_ADD_SUPPLEMENT = "INSERT OR IGNORE INTO supplements (id, received_at, kind, value, payload) VALUES (?, ?, ?, ?, ?)"
+_CONCERNED = {
+    kind: f"SELECT payload, id FROM samples WHERE {column} = ? ORDER BY started_at DESC LIMIT 100"  # noqa: S608 - constants
+    for kind, column in (("exchange", "id"), ("key", "context_key"), ("trace", "trace_id"))
+}
+_SUPPLEMENTS = """
+    SELECT payload FROM supplements
+    WHERE kind = 'exchange' AND value = ? OR kind = 'key' AND value = ? OR kind = 'trace' AND value = ?
+    ORDER BY received_at, id LIMIT 1000
 """
 _EVALUATIONS = """
     SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate
@@ -91,8 +129,10 @@ _PRUNE_SAMPLES = """
         SELECT id FROM samples WHERE started_at < :before ORDER BY started_at, id LIMIT :limit
     )
 """
+_PRUNE_SUPPLEMENTS = """
+    DELETE FROM supplements WHERE rowid IN (SELECT rowid FROM supplements WHERE received_at < :before LIMIT :limit)
+"""
 _PRUNE_BATCH = 500
-_LEAST_RATE = 1e-100
 _SAVE = "INSERT INTO states (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 
 
@@ -117,23 +157,47 @@ class SQLiteStore:
         if any(evaluation.sample_id != sample.id for evaluation in evaluations):
             raise ValueError(f"an evaluation belongs to another sample than {sample.id!r}")
         payload = msgspec.json.encode(sample).decode()
+        row = (sample.id, sample.started_at, sample.app, sample.model, payload, sample.trace_id, sample.context_key)
         async with self._writer.writing() as connection:
-            await connection.execute(_ADD_SAMPLE, (sample.id, sample.started_at, sample.app, sample.model, payload))
+            fresh = (await connection.execute(_ADD_SAMPLE, row)).rowcount > 0
+            fills = not fresh and await self._complete(connection, sample, payload)
             there = await connection.execute_fetchall(
-                "SELECT metric, version FROM evaluations WHERE sample_id = ?", (sample.id,)
+                "SELECT metric, version, outcome FROM evaluations WHERE sample_id = ?", (sample.id,)
             )
-            new = _unseen(evaluations, {(metric, version) for metric, version in there})
-            await connection.executemany(_ADD_EVALUATION, [_row(sample, evaluation) for evaluation in new])
+            new = _new(evaluations, there, fills=fills)
+            await connection.executemany(_ADD_EVALUATION, [rows.row(sample, evaluation) for evaluation in new])
         return new
 
     async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
         async with self._reader.reading() as connection:
             payloads = list(await connection.execute_fetchall("SELECT payload FROM samples WHERE id = ?", (sample_id,)))
-            rows = await connection.execute_fetchall(_EVALUATIONS, (sample_id,))
-        found = self._read(lambda row: msgspec.json.decode(row[0], type=Sample), payloads)
+            stored = await connection.execute_fetchall(_EVALUATIONS, (sample_id,))
+        found = self._read(_sample, payloads)
         if not found:
             return None
-        return found[0], self._read(lambda row: _evaluation(sample_id, row), rows)
+        return found[0], self._read(lambda row: rows.evaluation(sample_id, row), stored)
+
+    async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
+        addressed = {one.id: (one, address) for one in supplements if (address := address_of(one)) is not None}
+        if not addressed:
+            return []
+        new = [
+            (one.id, one.received_at, *address, msgspec.json.encode(one).decode())
+            for one, address in addressed.values()
+        ]
+        concerned: dict[str, Any] = {}
+        async with self._writer.writing() as connection:
+            await connection.executemany(_ADD_SUPPLEMENT, new)
+            for kind, value in dict.fromkeys(address for _, address in addressed.values()):
+                for row in await connection.execute_fetchall(_CONCERNED[kind], (value,)):
+                    concerned[row[1]] = row
+        return sorted(self._read(_sample, concerned.values()), key=lambda sample: (sample.started_at, sample.id))
+
+    async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
+        named = (sample.id, sample.context_key, sample.trace_id)
+        async with self._reader.reading() as connection:
+            found = await connection.execute_fetchall(_SUPPLEMENTS, named)
+        return self._read(lambda row: msgspec.json.decode(row[0], type=Supplement), found)
 
     async def series(self, query: Query) -> Sequence[Point]:
         conditions, parameters = _where(query)
@@ -143,17 +207,17 @@ class SQLiteStore:
         limit = -1 if query.limit is None else max(query.limit, 0)
         statement = " ".join([_POINTS, "WHERE", conditions, _ORDERS[query.order], "LIMIT :limit"])
         async with self._reader.reading() as connection:
-            rows = await connection.execute_fetchall(statement, {**parameters, "limit": limit})
-        return [_point(row) for row in rows]
+            found = await connection.execute_fetchall(statement, {**parameters, "limit": limit})
+        return [rows.point(row) for row in found]
 
     async def summary(self, query: Query) -> Sequence[Summary]:
         conditions, parameters = _where(query)
         async with self._reader.reading() as connection:
-            rows = await connection.execute_fetchall(_SUMMARY.format(conditions=conditions), parameters)
-        summaries: dict[tuple[str, str], _Sums] = {}
+            groups = await connection.execute_fetchall(_SUMMARY.format(conditions=conditions), parameters)
+        summaries: dict[tuple[str, str], rows.Sums] = {}
         unreadable = 0
-        for app, metric, *group in rows:
-            unreadable += summaries.setdefault((app, metric), _Sums()).add(group)
+        for app, metric, *group in groups:
+            unreadable += summaries.setdefault((app, metric), rows.Sums()).add(group)
         if unreadable:
             self._complain(f"{unreadable} evaluations hold no number")
         return [sums.summary(app, metric) for (app, metric), sums in summaries.items()]
@@ -161,18 +225,19 @@ class SQLiteStore:
     async def prune(self, before: float) -> int:
         parameters = {"before": before, "limit": _PRUNE_BATCH}
         total = 0
-        while True:
+        removed = gone = _PRUNE_BATCH
+        while _PRUNE_BATCH in (removed, gone):
             async with self._writer.writing() as connection:
                 await connection.execute(_PRUNE_EVALUATIONS, parameters)
                 removed = (await connection.execute(_PRUNE_SAMPLES, parameters)).rowcount
+                gone = (await connection.execute(_PRUNE_SUPPLEMENTS, parameters)).rowcount
             total += removed
-            if removed < _PRUNE_BATCH:
-                return total
+        return total
 
     async def load(self) -> Mapping[str, bytes]:
         async with self._reader.reading() as connection:
-            rows = await connection.execute_fetchall("SELECT name, value FROM states")
-        return {row[0]: row[1] for row in rows}
+            states = await connection.execute_fetchall("SELECT name, value FROM states")
+        return {row[0]: row[1] for row in states}
 
     async def save(self, states: Mapping[str, bytes]) -> None:
         if not states:
@@ -186,10 +251,19 @@ class SQLiteStore:
         finally:
             await self._writer.aclose()
 
-    def _read(self, read: Callable[[Any], T], rows: Iterable[Any]) -> list[T]:
+    async def _complete(self, connection: aiosqlite.Connection, sample: Sample, payload: str) -> bool:
+        """Whether a sample that is there already may fill gaps: it is the stored one, or now takes its place."""
+        stored = await connection.execute_fetchall("SELECT payload FROM samples WHERE id = ?", (sample.id,))
+        for old in self._read(_sample, stored):
+            if completes(sample, old):
+                await connection.execute("UPDATE samples SET payload = ? WHERE id = ?", (payload, sample.id))
+                return True
+        return False
+
+    def _read(self, read: Callable[[Any], T], found: Iterable[Any]) -> list[T]:
         """Read every row that can be read."""
         readable: list[T] = []
-        for row in rows:
+        for row in found:
             try:
                 readable.append(read(row))
             except (TypeError, ValueError, msgspec.DecodeError) as error:
@@ -203,32 +277,6 @@ class SQLiteStore:
         self._complained = True
 
 
-class _Sums:
-    """Adds up the groups of equal outcome and rate that make one summary."""
-
-    def __init__(self) -> None:
-        self._n = self._failed = 0
-        self._sums = [0.0] * 5
-
-    def add(self, group: Sequence[Any]) -> int:
-        """Take in `rows` rows, `n` of them with values whose sum is `x`; return how many of them cannot be read."""
-        outcome, rate, rows, n, x, x2 = group
-        if not isinstance(rate, float) or not _LEAST_RATE <= rate <= 1.0:
-            return int(rows)
-        self._failed += rows if outcome == "failed" else 0
-        if outcome != "score":
-            return 0
-        weight = 1.0 / rate
-        self._n += n
-        terms = (weight * n, weight * x, weight**2 * n, weight**2 * x, weight**2 * x2)
-        self._sums = [total + term for total, term in zip(self._sums, terms, strict=True)]
-        return int(rows - n)
-
-    def summary(self, app: str, metric: str) -> Summary:
-        w, wx, w2, w2x, w2x2 = self._sums
-        return Summary(app=app, metric=metric, n=self._n, failed=self._failed, w=w, wx=wx, w2=w2, w2x=w2x, w2x2=w2x2)
-
-
 def _where(query: Query) -> tuple[str, dict[str, Any]]:
     """The conditions of a query in SQL, and their parameters."""
     conditions = ["started_at >= :since", "started_at < :until"]
@@ -240,81 +288,21 @@ def _where(query: Query) -> tuple[str, dict[str, Any]]:
     return " AND ".join(conditions), parameters
 
 
-def _unseen(evaluations: Iterable[Evaluation], seen: set[tuple[str, str]]) -> list[Evaluation]:
-    """Return the evaluations whose (metric, version) is not in `seen`, and of equal ones the first."""
-    unseen = []
+def _new(evaluations: Iterable[Evaluation], there: Iterable[Any], *, fills: bool) -> list[Evaluation]:
+    """Return the evaluations that the store has no outcome for: of equal ones the first, and a skip only once.
+
+    With `fills`, a skip that is there gives way to an outcome.
+    """
+    seen = {(metric, version): outcome == "skipped" for metric, version, outcome in there}
+    new = []
     for evaluation in evaluations:
         identity = (evaluation.metric, evaluation.version)
-        if identity not in seen:
-            seen.add(identity)
-            unseen.append(evaluation)
-    return unseen
+        skipped = isinstance(evaluation.outcome, Skipped)
+        if identity not in seen or (fills and seen[identity] and not skipped):
+            seen[identity] = False
+            new.append(evaluation)
+    return new
 
 
-def _row(sample: Sample, evaluation: Evaluation) -> tuple[Any, ...]:
-    """Flatten one evaluation. `reason` is a word from a closed set, `detail` is text for people."""
-    value: float | None = None
-    reason = detail = ""
-    evidence: tuple[dict[str, Any], ...] = ()
-    match evaluation.outcome:
-        case Score():
-            kind, value, detail = "score", float(evaluation.outcome.value), evaluation.outcome.reason
-            evidence = evaluation.outcome.evidence
-        case Skipped():
-            kind, reason = "skipped", evaluation.outcome.reason
-        case Failed():
-            kind, reason, detail = "failed", evaluation.outcome.error, evaluation.outcome.detail
-    return (
-        sample.id,
-        evaluation.metric,
-        evaluation.version,
-        sample.started_at,
-        sample.app,
-        sample.model,
-        kind,
-        value,
-        reason,
-        detail,
-        msgspec.json.encode(evidence).decode(),
-        evaluation.judge,
-        float(evaluation.seconds),
-        float(evaluation.cost_usd),
-        float(evaluation.rate),
-    )
-
-
-def _evaluation(sample_id: str, row: Sequence[Any]) -> Evaluation:
-    """Put one evaluation together again."""
-    metric, version, kind, value, reason, detail, evidence, judge, seconds, cost_usd, rate = row
-    outcome: Outcome
-    if kind == "score":
-        outcome = Score(value, detail, msgspec.json.decode(evidence, type=tuple[dict[str, Any], ...]))
-    elif kind == "skipped":
-        outcome = Skipped(reason)
-    else:
-        outcome = Failed(reason, detail)
-    return Evaluation(
-        sample_id=sample_id,
-        metric=metric,
-        version=version,
-        outcome=outcome,
-        judge=judge,
-        seconds=seconds,
-        cost_usd=cost_usd,
-        rate=rate,
-    )
-
-
-def _point(row: Sequence[Any]) -> Point:
-    sample_id, started_at, app, model, metric, outcome, value, reason, rate = row
-    return Point(
-        sample_id=sample_id,
-        started_at=started_at,
-        app=app,
-        model=model,
-        metric=metric,
-        outcome=outcome,
-        value=value,
-        reason=reason,
-        rate=rate,
-    )
+def _sample(row: Sequence[Any]) -> Sample:
+    return msgspec.json.decode(row[0], type=Sample)

@@ -14,17 +14,20 @@ ALLOWED = {
     "gateway.__main__": "gateway.cli",
     "gateway.accounting": "gateway.exchange gateway.instruments gateway.limits gateway.prices",
     "gateway.answers": "gateway.contexts gateway.exchange",
-    "gateway.app": "gateway.accounting gateway.cache gateway.capture gateway.config gateway.contexts gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.keystore gateway.limits gateway.prices gateway.proxy gateway.realtime gateway.routes gateway.target gateway.tracing gateway.upstream gateway.upstreams monitors.config monitors.importer monitors.queues monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
+    "gateway.app": "gateway.accounting gateway.cache gateway.capture gateway.config gateway.contexts gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.keystore gateway.limits gateway.prices gateway.proxy gateway.realtime gateway.resubmissions gateway.routes gateway.supplements gateway.target gateway.tracing gateway.upstream gateway.upstreams monitors.config monitors.importer monitors.queues monitors.redaction monitors.redaction_key monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
+    "gateway.auxiliary": "gateway.contexts gateway.exchange",
     "gateway.cache": "gateway.exchange",
-    "gateway.capture": "gateway.answers gateway.contexts gateway.encoding gateway.exchange gateway.sse monitors.sampling",  # noqa: E501
-    "gateway.cli": "gateway.app gateway.config gateway.demo gateway.keys_cli gateway.supervisor monitors.app monitors.cli monitors.serving monitors.settings",  # noqa: E501
+    "gateway.capture": "gateway.answers gateway.auxiliary gateway.contexts gateway.encoding gateway.exchange gateway.resubmissions gateway.sse monitors.sampling",  # noqa: E501
+    "gateway.cli": "gateway.app gateway.config gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor monitors.app monitors.cli monitors.serving monitors.settings",  # noqa: E501
     "gateway.client": "gateway.errors monitors.tasks",
-    "gateway.config": "gateway.contexts gateway.target monitors.config monitors.importer monitors.settings",
+    "gateway.config": "gateway.contexts gateway.target monitors.config monitors.importer monitors.redaction monitors.settings",  # noqa: E501
     "gateway.contexts": "gateway.exchange",
     "gateway.demo": "gateway.contexts monitors.tasks",
     "gateway.express": "gateway.errors gateway.exchange gateway.headers gateway.proxy gateway.upstream gateway.upstreams monitors.serving",  # noqa: E501
     "gateway.handoff": "gateway.exchange gateway.instruments monitors.queues monitors.tasks",
     "gateway.headers": "gateway.exchange",
+    "gateway.inspect_cli": "gateway.app gateway.config gateway.inspection monitors.config monitors.settings monitors.stores",  # noqa: E501
+    "gateway.inspection": "gateway.answers gateway.auxiliary gateway.contexts gateway.exchange",
     "gateway.instruments": "gateway.exchange monitors.labels",
     "gateway.keys": "gateway.errors gateway.exchange",
     "gateway.keys_cli": "gateway.keys gateway.keystore gateway.limits gateway.prices",
@@ -34,9 +37,10 @@ ALLOWED = {
     "gateway.proxy": "gateway.cache gateway.client gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.relay gateway.routing gateway.splice gateway.upstream gateway.upstreams gateway.usage",  # noqa: E501
     "gateway.realtime": "gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.proxy gateway.target monitors.tasks",  # noqa: E501
     "gateway.relay": "gateway.cache gateway.client gateway.exchange gateway.headers gateway.upstream gateway.usage",
-    "gateway.routes": "gateway.errors monitors.admin",
+    "gateway.routes": "gateway.errors gateway.supplements monitors.admin",
     "gateway.routing": "gateway.exchange",
     "gateway.supervisor": "monitors.settings monitors.tasks",
+    "gateway.supplements": "gateway.contexts gateway.errors gateway.exchange gateway.tracing monitors.queues monitors.tasks",  # noqa: E501
     "gateway.tracing": "gateway.exchange",
     "gateway.upstream": "gateway.exchange",
     "gateway.upstreams": "gateway.config gateway.ejection gateway.errors gateway.exchange gateway.headers gateway.routing gateway.target gateway.upstream",  # noqa: E501
@@ -45,26 +49,28 @@ ALLOWED = {
     "monitors.alerting": "monitors.causes monitors.config monitors.detectors monitors.statistics monitors.stores",
     "monitors.alerts": "monitors.alerting monitors.config monitors.notifiers monitors.stores monitors.tasks",
     "monitors.api": "monitors.admin monitors.quality monitors.stores",
-    "monitors.app": "monitors.alerts monitors.api monitors.config monitors.embeddings monitors.exporters monitors.importer monitors.instruments monitors.judges monitors.metrics monitors.notifiers monitors.plane monitors.queues monitors.serving monitors.settings monitors.stores monitors.telemetry",  # noqa: E501
+    "monitors.app": "monitors.alerts monitors.api monitors.config monitors.embeddings monitors.exporters monitors.importer monitors.instruments monitors.judges monitors.metrics monitors.notifiers monitors.otlp monitors.plane monitors.queues monitors.redaction monitors.redaction_key monitors.serving monitors.settings monitors.stores monitors.telemetry",  # noqa: E501
     "monitors.causes": "monitors.statistics",
     "monitors.cli": "monitors.app monitors.config monitors.serving monitors.settings",
-    "monitors.config": "monitors.settings",
+    "monitors.config": "monitors.redaction monitors.settings",
     "monitors.detectors": "monitors.statistics",
     "monitors.embeddings": "monitors.judges",
     "monitors.evaluation": "monitors.judges monitors.metrics",
     "monitors.exporters": "monitors.instruments",
     "monitors.instruments": "monitors.labels monitors.quality",
     "monitors.metrics": "monitors.config monitors.embeddings monitors.importer monitors.judges monitors.settings monitors.tasks",  # noqa: E501
-    "monitors.plane": "monitors.alerts monitors.config monitors.evaluation monitors.exporters monitors.instruments monitors.labels monitors.metrics monitors.quality monitors.queues monitors.stores monitors.tasks monitors.worker",  # noqa: E501
+    "monitors.otlp": "monitors.settings",
+    "monitors.plane": "monitors.alerts monitors.config monitors.evaluation monitors.exporters monitors.instruments monitors.joining monitors.labels monitors.metrics monitors.quality monitors.queues monitors.stores monitors.tasks monitors.worker",  # noqa: E501
     "monitors.quality": "monitors.statistics monitors.stores",
     "monitors.queues": "monitors.importer monitors.sqlite",
-    "monitors.stores": "monitors.importer monitors.sqlite",
+    "monitors.stores": "monitors.importer monitors.joining monitors.redaction monitors.sqlite",
     "monitors.telemetry": "monitors.settings",
-    "monitors.worker": "monitors.evaluation monitors.exporters monitors.metrics monitors.queues monitors.sampling monitors.stores monitors.tasks",  # noqa: E501
+    "monitors.worker": "monitors.evaluation monitors.exporters monitors.joining monitors.metrics monitors.queues monitors.sampling monitors.stores monitors.tasks",  # noqa: E501
 }
 
 PURE = (
     "monitors/records.py",
+    "monitors/joining.py",
     "monitors/sampling.py",
     "monitors/causes.py",
     "monitors/statistics",

@@ -9,7 +9,7 @@ from monitors.queues import Depth
 from monitors.queues.memory import MemoryQueue
 from monitors.queues.opening import from_url
 from monitors.queues.sqlite import SQLiteQueue
-from monitors.records import Context, Sample, Usage
+from monitors.records import Context, Sample, Supplement, Usage
 
 LEASE_S = 60.0
 MAX_ATTEMPTS = 3
@@ -337,6 +337,127 @@ def test_the_oldest_may_be_one_that_is_leased(bench):
         await queue.put([sample("held", 10.0), sample("ready", 20.0)])
         await queue.lease(1)
         assert (await queue.depth()).oldest_started_at == 10.0
+
+    bench.run(scenario)
+
+
+def supplement(supplement_id, received_at=1.0, **fields):
+    return Supplement(id=supplement_id, received_at=received_at, **{"source": "contexts", "key": "k", **fields})
+
+
+def names(supplements):
+    return [one.id for one in supplements]
+
+
+def test_a_supplement_comes_out_as_it_went_in(bench):
+    whole = supplement(
+        "a",
+        received_at=12.5,
+        source="feedback",
+        exchange_id="e",
+        key="k",
+        trace_id="t",
+        question="naïve \U0001f600?",
+        contexts=(Context(text="one", id="1", score=0.5, source="wiki"), Context(text="two")),
+        reference="r",
+        rating=0.25,
+        label="good",
+        comment="c",
+    )
+    nothing_found = supplement("b", contexts=())
+
+    async def scenario(queue):
+        await queue.supply([whole, nothing_found])
+        assert list(await queue.take(10)) == [whole, nothing_found]
+
+    bench.run(scenario)
+
+
+def test_supplying_nothing_taking_nothing_and_acknowledging_nothing_is_harmless(bench):
+    async def scenario(queue):
+        assert list(await queue.take(10)) == []
+        await queue.supply([])
+        await queue.supply([supplement("a")])
+        assert list(await queue.take(0)) == []
+        assert list(await queue.take(-1)) == []
+        await queue.ack_supplies([])
+        await queue.ack_supplies(["never seen", "never seen"])
+        assert names(await queue.take(10)) == ["a"]
+
+    bench.run(scenario)
+
+
+def test_a_supply_that_fails_adds_none_of_its_supplements(bench):
+    async def scenario(queue):
+        with pytest.raises(AttributeError):
+            await queue.supply([supplement("a"), None])
+        assert list(await queue.take(10)) == []
+
+    bench.run(scenario)
+
+
+def test_a_supplement_whose_id_waits_already_is_left_as_it_is(bench):
+    async def scenario(queue):
+        await queue.supply([supplement("a", label="first"), supplement("a", label="second")])
+        await queue.supply([supplement("a", label="third"), supplement("b")])
+        taken = await queue.take(10)
+        assert [(one.id, one.label) for one in taken] == [("a", "first"), ("b", None)]
+
+    bench.run(scenario)
+
+
+def test_supplements_are_taken_in_the_order_they_were_supplied_and_nobody_gets_what_somebody_else_holds(bench):
+    async def scenario(queue):
+        await queue.supply([supplement("z", 3.0), supplement("m", 1.0), supplement("a", 2.0)])
+        assert names(await queue.take(2)) == ["z", "m"]
+        assert names(await queue.take(2)) == ["a"]
+        assert names(await queue.take(2)) == []
+
+    bench.run(scenario)
+
+
+def test_a_supplement_is_taken_once_however_many_ask_at_once(bench):
+    async def scenario(queue):
+        await queue.supply([supplement(str(number)) for number in range(40)])
+        taken = await asyncio.gather(*(queue.take(7) for _ in range(8)))
+        assert sorted(names(one for some in taken for one in some)) == sorted(map(str, range(40)))
+
+    bench.run(scenario)
+
+
+def test_a_supplement_not_acknowledged_comes_again_however_often(bench):
+    async def scenario(queue):
+        await queue.supply([supplement("a")])
+        for _ in range(MAX_ATTEMPTS + 2):
+            assert names(await queue.take(1)) == ["a"]
+            bench.clock.now += LEASE_S - 0.5
+            assert names(await queue.take(1)) == []
+            bench.clock.now += 0.5
+
+    bench.run(scenario)
+
+
+def test_an_acknowledged_supplement_never_comes_back_and_its_id_may_come_again(bench):
+    async def scenario(queue):
+        await queue.supply([supplement("a"), supplement("b")])
+        await queue.take(1)
+        await queue.ack_supplies(["a"])
+        bench.let_leases_end()
+        assert names(await queue.take(10)) == ["b"]
+        await queue.supply([supplement("a")])
+        assert names(await queue.take(10)) == ["a"]
+
+    bench.run(scenario)
+
+
+def test_supplements_are_no_samples_and_do_not_count_as_waiting(bench):
+    async def scenario(queue):
+        await queue.supply([supplement("a")])
+        assert await queue.depth() == Depth(ready=0, leased=0, dead=0, oldest_started_at=None)
+        assert list(await queue.lease(10)) == []
+        await queue.put([sample("a")])
+        await queue.ack(["a"])
+        assert names(await queue.take(10)) == ["a"]
 
     bench.run(scenario)
 

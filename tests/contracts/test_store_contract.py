@@ -6,7 +6,7 @@ import sqlite3
 import numpy as np
 import pytest
 
-from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped, Usage
+from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped, Supplement, Usage
 from monitors.stores import Point, Query, Summary
 from monitors.stores.sqlite import SQLiteStore
 
@@ -304,6 +304,187 @@ def test_a_sample_that_was_pruned_may_come_again(run):
         await store.add(sample("a"), [evaluation("a")])
         await store.prune(2.0)
         assert list(await store.add(sample("a"), [evaluation("a")])) == [evaluation("a")]
+
+    run(scenario)
+
+
+def supplement(supplement_id, received_at=1.0, **fields):
+    return Supplement(id=supplement_id, received_at=received_at, **{"source": "contexts", **fields})
+
+
+def names(supplements):
+    return [one.id for one in supplements]
+
+
+def test_a_supplement_returns_the_stored_samples_that_it_concerns_by_its_most_exact_name(run):
+    async def scenario(store):
+        await store.add(sample("late", 3.0, trace_id="t"), [])
+        await store.add(sample("early", 2.0, trace_id="t"), [])
+        await store.add(sample("keyed", 1.0, context_key="k", trace_id="t"), [])
+        await store.add(sample("other", 1.0, context_key="o", trace_id="u"), [])
+        for fields, expected in [
+            ({"exchange_id": "late"}, ["late"]),
+            ({"key": "k"}, ["keyed"]),
+            ({"trace_id": "t"}, ["keyed", "early", "late"]),
+            ({"exchange_id": "other", "key": "k", "trace_id": "t"}, ["other"]),
+            ({"key": "k", "trace_id": "u"}, ["keyed"]),
+            ({"key": "unknown", "trace_id": "t"}, []),
+            ({"exchange_id": "unknown"}, []),
+            ({}, []),
+        ]:
+            found = await store.supplement([supplement(str(fields), **fields)])
+            assert [one.id for one in found] == expected, fields
+            assert list(found) == [(await store.sample(one.id))[0] for one in found]
+
+    run(scenario)
+
+
+def test_supplements_together_return_each_sample_once(run):
+    async def scenario(store):
+        await store.add(sample("a", context_key="k", trace_id="t"), [])
+        found = await store.supplement(
+            [supplement("1", key="k"), supplement("2", trace_id="t"), supplement("3", key="k")]
+        )
+        assert [one.id for one in found] == ["a"]
+        assert list(await store.supplement([])) == []
+
+    run(scenario)
+
+
+def test_a_supplement_stored_twice_changes_nothing_and_returns_the_samples_again(run):
+    async def scenario(store):
+        await store.add(sample("a", context_key="k"), [])
+        for label in ("first", "second"):
+            assert [one.id for one in await store.supplement([supplement("1", key="k", label=label)])] == ["a"]
+        assert [one.label for one in await store.supplements_of(sample("a", context_key="k"))] == ["first"]
+
+    run(scenario)
+
+
+def test_the_supplements_of_a_sample_are_found_before_it_is_stored_in_the_order_received(run):
+    whole = supplement(
+        "3",
+        2.5,
+        source="feedback",
+        exchange_id="a",
+        contexts=(Context(text="é", id="1", score=0.5, source="wiki"),),
+        reference="r",
+        rating=0.0,
+        comment="c",
+    )
+
+    async def scenario(store):
+        await store.supplement([supplement("4", 4.0, key="k"), supplement("1", 3.0, trace_id="t"), whole])
+        await store.supplement([supplement("2", 3.0, trace_id="t"), supplement("x", key="x"), supplement("y")])
+        found = await store.supplements_of(sample("a", context_key="k", trace_id="t"))
+        assert names(found) == ["3", "1", "2", "4"]
+        assert found[0] == whole
+        assert names(await store.supplements_of(sample("b", trace_id="t"))) == ["1", "2"]
+        assert names(await store.supplements_of(sample("b"))) == []
+
+    run(scenario)
+
+
+def test_a_trace_without_an_end_returns_its_latest_samples_only(run):
+    async def scenario(store):
+        for at in range(120):
+            await store.add(sample(f"{at:03}", float(at), trace_id="t"), [])
+        found = await store.supplement([supplement("1", trace_id="t")])
+        assert [one.id for one in found] == [f"{at:03}" for at in range(20, 120)]
+
+    run(scenario)
+
+
+def test_pruning_removes_old_supplements_too(run):
+    async def scenario(store):
+        await store.supplement([supplement(str(at), float(at), key="k") for at in range(1_100)])
+        assert await store.prune(1_090.0) == 0
+        assert names(await store.supplements_of(sample("a", context_key="k"))) == [
+            str(at) for at in range(1_090, 1_100)
+        ]
+
+    run(scenario)
+
+
+JOINED = {"contexts": (Context(text="c"),), "context_source": "contexts_api"}
+
+
+def test_a_sample_whose_gaps_were_filled_takes_the_place_of_the_stored_one_and_outcomes_that_of_skips(run):
+    bare, joined = sample("a", response="r"), sample("a", response="r", reference="ref", question="q", **JOINED)
+
+    async def scenario(store):
+        await store.add(
+            bare,
+            [
+                evaluation("a", "skipped", Skipped("no_contexts")),
+                evaluation("a", "failing", Skipped("no_contexts")),
+                evaluation("a", "scored", Score(0.25)),
+                evaluation("a", "failed", Failed("timeout")),
+            ],
+        )
+        offered = [
+            evaluation("a", "skipped", Score(0.5, "why", ({"n": 1},)), judge="j", seconds=2.0, cost_usd=0.1, rate=0.5),
+            evaluation("a", "failing", Failed("timeout")),
+            evaluation("a", "scored", Score(0.75)),
+            evaluation("a", "failed", Score(0.75)),
+            evaluation("a", "skipped", Score(0.9), version="2"),
+        ]
+        assert list(await store.add(joined, offered)) == [offered[0], offered[1], offered[4]]
+        assert list(await store.add(joined, offered)) == []
+        found = await store.sample("a")
+        assert found[0] == joined
+        assert {(one.metric, one.version): one for one in found[1]} == {
+            ("skipped", "1"): offered[0],
+            ("failing", "1"): offered[1],
+            ("scored", "1"): evaluation("a", "scored", Score(0.25)),
+            ("failed", "1"): evaluation("a", "failed", Failed("timeout")),
+            ("skipped", "2"): offered[4],
+        }
+        (point,) = await store.series(Query(**EVER, metric="skipped", order="lowest", limit=1))
+        assert (point.outcome, point.value, point.rate, point.reason) == ("score", 0.5, 0.5, "")
+
+    run(scenario)
+
+
+def test_a_skip_does_not_take_the_place_of_anything(run):
+    async def scenario(store):
+        await store.add(sample("a"), [evaluation("a", outcome=Skipped("no_contexts"))])
+        assert list(await store.add(sample("a", **JOINED), [evaluation("a", outcome=Skipped("no_claims"))])) == []
+        await store.add(sample("a", **JOINED), [evaluation("a", outcome=Score(0.5))])
+        assert list(await store.add(sample("a", **JOINED), [evaluation("a", outcome=Skipped("no_claims"))])) == []
+        assert [one.outcome for one in (await store.sample("a"))[1]] == [Score(0.5)]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"response": "another"},
+        {"question": "another", **JOINED},
+        {"question": None, **JOINED},
+        {"reference": "another", **JOINED},
+        {"contexts": (Context(text="another"),), "context_source": "spans", "app": "another"},
+        {"tags": {"a": "b"}, **JOINED},
+    ],
+)
+def test_a_sample_that_differs_in_what_was_there_replaces_neither_the_stored_one_nor_its_skips(run, other):
+    stored = {"response": "r", "question": "q", "reference": "ref"}
+
+    async def scenario(store):
+        await store.add(sample("a", **stored), [evaluation("a", outcome=Skipped("no_contexts"))])
+        assert list(await store.add(sample("a", **{**stored, **other}), [evaluation("a", outcome=Score(0.5))])) == []
+        assert await store.sample("a") == (sample("a", **stored), [evaluation("a", outcome=Skipped("no_contexts"))])
+
+    run(scenario)
+
+
+def test_contexts_once_stored_are_never_replaced(run):
+    async def scenario(store):
+        await store.add(sample("a", **JOINED), [])
+        for other in ({}, {"contexts": (Context(text="d"),), "context_source": "feedback"}):
+            await store.add(sample("a", **other), [])
+            assert (await store.sample("a"))[0] == sample("a", **JOINED)
 
     run(scenario)
 

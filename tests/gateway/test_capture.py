@@ -5,7 +5,9 @@ import pytest
 
 from gateway.capture import Capture, read, skip_reason
 from gateway.exchange import Explicit, Recording, Trace
+from gateway.resubmissions import Resubmissions
 from monitors.records import Usage
+from monitors.redaction import Redactor
 
 LIMIT = 1_000_000
 
@@ -127,3 +129,45 @@ def test_sampling_is_decided_by_the_trace_so_that_all_its_calls_share_one_fate()
         one, other = recording(trace=trace), recording(trace=trace)
         other.id = "e2"
         assert (capture.sample(capture.read(one)) is None) == (capture.sample(capture.read(other)) is None)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "judged_again"),
+    [
+        ({"x-stainless-retry-count": "0"}, {"x-stainless-retry-count": "1"}, False),
+        ({}, {}, True),  # two users may ask the same
+        ({"session": "s"}, {"session": "s"}, False),
+        ({"session": "s"}, {"session": "t"}, True),
+        ({"user": "u"}, {"user": "u"}, False),
+    ],
+)
+def test_only_what_must_be_the_same_request_again_is_not_judged_twice(first, second, judged_again):
+    capture = Capture([], rate=1.0, salt="s", limit=LIMIT, resubmissions=Resubmissions(60, 10))
+    reasons = []
+    for said in (first, second):
+        body = {"model": "m", "messages": [{"role": "user", "content": "Q?"}]}
+        body |= {"user": said["user"]} if "user" in said else {}
+        found = recording(body, explicit=Explicit(session=said.get("session")))
+        found.request_headers += [(b"x-stainless-retry-count", said.get("x-stainless-retry-count", "0").encode())]
+        reasons.append(capture.sample(read(found, LIMIT)).skip_reason)
+    assert reasons == [None, None if judged_again else "resubmission"]
+
+
+def test_an_auxiliary_call_is_kept_but_not_judged():
+    asked = (
+        "Here is a conversation with a follow up question. Please rephrase the follow up question so that it is a "
+        "standalone question.\n\nChat History:\nUser: How long?\nFollow Up Input: And then?\nStandalone question:"
+    )
+    body = {"model": "m", "messages": [{"role": "user", "content": asked}]}
+    sample = Capture([], rate=1.0, salt="s", limit=LIMIT).sample(read(recording(body), LIMIT))
+    assert (sample.skip_reason, sample.tags) == ("auxiliary", {"auxiliary": "standalone_question"})
+
+
+def test_a_sample_is_protected_before_anybody_sees_it():
+    redactor = Redactor(("email",), (), "k")
+    body = {"model": "m", "messages": [{"role": "user", "content": "Mail ada@example.com"}]}
+    sample = Capture([], rate=1.0, salt="s", limit=LIMIT, protect=redactor.redact_sample).sample(
+        read(recording(body, answer("Sent to ada@example.com.")), LIMIT)
+    )
+    assert "example.com" not in f"{sample.question}{sample.response}"
+    assert sample.question.removeprefix("Mail ") in sample.response

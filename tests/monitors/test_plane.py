@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from monitors.alerts import AlertEngine
 from monitors.app import check
-from monitors.config import Alerts, Config, Rule, Shared, admin_problems, load
+from monitors.config import Alerts, Config, Rule, Shared, admin_problems, join_problems, load
 from monitors.config import Monitors as MonitorsTable
 from monitors.config import Queue as QueueTable
 from monitors.instruments import Instruments
@@ -128,6 +128,42 @@ def test_a_queue_that_forgets_by_itself_is_not_pruned(tmp_path):
         assert (await queue.depth()).ready == 1
 
     run(tmp_path, scenario)
+
+
+def test_what_became_of_supplements_is_counted_by_channels_that_are_known(tmp_path):
+    async def scenario(plane, store, _):
+        for source, result in [
+            ("contexts", "joined"),
+            ("contexts", "joined"),
+            ("spans", "expired"),
+            ("tenant-7", "waiting"),
+        ]:
+            plane._count_supplement(source, result)
+        found = {
+            (one.labels["source"], one.labels["result"]): one.value
+            for family in plane._instruments.registry.collect()
+            for one in family.samples
+            if one.name == "gaugeway_supplements_total"
+        }
+        assert found == {("contexts", "joined"): 2.0, ("spans", "expired"): 1.0, ("_other", "waiting"): 1.0}
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("window_s", "lease_s", "fine"), [(15, 120, True), (0, 1, True), (60, 60, False), (90, 60, False)]
+)
+def test_waiting_for_contexts_must_fit_into_a_lease(tmp_path, window_s, lease_s, fine):
+    config = Shared(monitors=MonitorsTable(join_window_s=window_s), queue=QueueTable(lease_s=lease_s))
+    assert (join_problems(config) == []) is fine
+    path = tmp_path / "gaugeway.toml"
+    path.write_text(f"[monitors]\njoin_window_s = {window_s}\n[queue]\nlease_s = {lease_s}\n")
+    if fine:
+        assert load(path).monitors.join_window_s == window_s
+        return
+    for reading in (lambda: load(path), lambda: check(config)):
+        with pytest.raises(ConfigError, match=r"monitors\.join_window_s: .* shorter than queue\.lease_s"):
+            reading()
 
 
 def test_a_queue_in_memory_is_refused_because_two_processes_cannot_share_it():

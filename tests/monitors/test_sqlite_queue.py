@@ -11,8 +11,9 @@ from contextlib import closing
 import pytest
 
 from monitors.queues import Depth
-from monitors.queues.sqlite import SQLiteQueue
-from monitors.records import Sample
+from monitors.queues.sqlite import SCHEMA, SQLiteQueue
+from monitors.records import Sample, Supplement
+from monitors.sqlite import Database, Schema
 
 PRELUDE = """
 import asyncio, resource, sqlite3, sys, time
@@ -398,3 +399,80 @@ def test_operations_at_the_same_time_on_one_queue_all_succeed(queue):
         return await queue.depth()
 
     assert run(queue, scenario).ready == 30
+
+
+def said(supplement_id, received_at=1.0):
+    return Supplement(id=supplement_id, received_at=received_at, source="contexts", key="k")
+
+
+def test_one_process_supplies_and_another_takes(path):
+    gateway = """
+from monitors.records import Supplement
+
+async def main():
+    await queue.supply([Supplement(id=str(n), received_at=1.0, source="contexts", key="k") for n in range(50)])
+    await queue.aclose()
+asyncio.run(main())
+"""
+    finish(start(gateway, path))
+    queue = SQLiteQueue(path)
+    assert [one.id for one in run(queue, lambda: queue.take(100))] == [str(n) for n in range(50)]
+
+
+def test_a_supplement_that_cannot_be_read_is_removed_and_the_others_are_taken(queue, path, caplog):
+    async def scenario():
+        await queue.supply([said("a"), said("b"), said("c"), said("d")])
+        execute(path, "UPDATE supplies SET payload = '{' WHERE id = 'a'")
+        execute(path, "UPDATE supplies SET payload = X'FF' WHERE id = 'b'")
+        execute(path, "UPDATE supplies SET id = 'x' WHERE id = 'c'")
+        return await queue.take(2), await queue.take(2)
+
+    first, second = run(queue, scenario)
+    assert [one.id for one in (*first, *second)] == ["d"]
+    assert execute(path, "SELECT id FROM supplies") == [("d",)]
+    assert "could not be read" in caplog.text
+
+
+def test_looking_for_supplements_where_there_are_none_locks_nobody_out(queue, path):
+    async def scenario():
+        await queue.put([sample("a")])
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            return await queue.take(10)
+
+    assert run(queue, scenario) == []
+
+
+def test_old_supplements_are_pruned_but_not_those_that_somebody_holds_and_only_samples_are_counted(path):
+    now = [1_000.0]
+    queue = SQLiteQueue(path, clock=lambda: now[0])
+
+    async def scenario():
+        await queue.supply([said("held", 1.0)])
+        await queue.take(1)
+        await queue.supply([*(said(str(n), 1.0) for n in range(600)), said("young", 900.0)])
+        await queue.put([sample("a")])
+        return await queue.prune(500.0)
+
+    assert run(queue, scenario) == 1
+    assert execute(path, "SELECT id FROM supplies") == [("held",), ("young",)]
+
+
+def test_a_queue_of_the_first_release_is_led_forward_and_keeps_its_samples(queue, path):
+    first = Schema(kind=SCHEMA.kind, application_id=SCHEMA.application_id, migrations=SCHEMA.migrations[:1])
+    database = Database(path, schema=first, busy_timeout_s=0.2)
+
+    async def use_the_first():
+        async with database.writing() as connection:
+            payload = b'{"id":"a","started_at":1.0}'
+            await connection.execute("INSERT INTO samples (id, started_at, payload) VALUES ('a', 1.0, ?)", (payload,))
+
+    run(database, use_the_first)
+
+    async def scenario():
+        await queue.supply([said("1")])
+        return await queue.lease(10), await queue.take(10)
+
+    leases, taken = run(queue, scenario)
+    assert ids(leases) == ["a"]
+    assert list(taken) == [said("1")]

@@ -8,14 +8,15 @@ import sys
 import time
 from contextlib import closing
 
+import msgspec
 import pytest
 
 from monitors.queues.sqlite import SQLiteQueue
-from monitors.records import Evaluation, Sample, Score, Skipped
+from monitors.records import Evaluation, Sample, Score, Skipped, Supplement
 from monitors.sqlite import Database, Schema, SchemaError
 from monitors.stores import Query
 from monitors.stores.opening import from_url
-from monitors.stores.sqlite import SCHEMA, SQLiteStore
+from monitors.stores.sqlite import _SUPPLEMENTS, SCHEMA, SQLiteStore
 
 EVERYTHING = Query(since=0.0, until=1e12)
 
@@ -157,6 +158,47 @@ def test_a_migration_that_fails_changes_nothing(path):
     use(path, layers("CREATE TABLE t (a TEXT);"))
 
 
+def test_a_file_of_the_first_release_is_led_forward_and_its_samples_are_found_by_their_trace(store, path):
+    old = Schema(kind=SCHEMA.kind, application_id=SCHEMA.application_id, migrations=SCHEMA.migrations[:1])
+    use(path, old)
+    traced = Sample(id="a", started_at=1.0, trace_id="t")
+    for sample_id, payload in [
+        ("a", msgspec.json.encode(traced).decode()),
+        ("b", "{"),
+        ("c", '{"id":"c","started_at":1.0}'),
+    ]:
+        row = (sample_id, 1.0, "default", "unknown", payload)
+        execute(path, "INSERT INTO samples (id, started_at, app, model, payload) VALUES (?, ?, ?, ?, ?)", *row)
+    said = Supplement(id="1", received_at=1.0, source="feedback", trace_id="t")
+    assert run(store, lambda: store.supplement([said])) == [traced]
+    assert execute(path, "SELECT id, trace_id FROM samples ORDER BY id") == [("a", "t"), ("b", None), ("c", None)]
+    assert execute(path, "PRAGMA user_version") == [(2,)]
+
+
+def test_samples_and_supplements_are_found_by_an_index(store, path):
+    run(store, store.load)
+    for table, condition, index in [
+        ("samples", "trace_id = 't'", "samples_trace_id"),
+        ("samples", "context_key = 'k'", "samples_context_key"),
+        ("supplements", "received_at < 1", "supplements_received_at"),
+        ("supplements", _SUPPLEMENTS.partition("WHERE")[2].replace("?", "'x'"), "supplements_address"),
+    ]:
+        plan = execute(path, f"EXPLAIN QUERY PLAN SELECT payload FROM {table} WHERE {condition}")
+        steps = [step[3] for step in plan]
+        assert any(f"SEARCH {table} USING INDEX {index} " in step for step in steps), steps
+        assert not any(step.startswith("SCAN") for step in steps)
+
+
+def test_supplements_that_cannot_be_read_are_left_out(store, path):
+    async def scenario():
+        for supplement_id in ("1", "2"):
+            await store.supplement([Supplement(id=supplement_id, received_at=1.0, source="contexts", key="k")])
+        execute(path, "UPDATE supplements SET payload = '{' WHERE id = '1'")
+        return await store.supplements_of(Sample(id="a", started_at=1.0, context_key="k"))
+
+    assert [one.id for one in run(store, scenario)] == ["2"]
+
+
 def test_queries_by_metric_app_and_time_use_an_index(store, path):
     run(store, store.load)
     for condition, index in [
@@ -240,7 +282,7 @@ def test_after_the_file_was_removed_the_store_begins_a_new_one(store, path):
 
 
 @pytest.mark.parametrize("steps", range(14))
-@pytest.mark.parametrize("operation", ["add", "prune", "save", "series"])
+@pytest.mark.parametrize("operation", ["add", "prune", "save", "series", "supplement"])
 def test_cancelling_an_operation_at_any_point_leaves_no_transaction_open(store, path, operation, steps):
     many = [evaluation("new", f"m{number}") for number in range(20)]
     operations = {
@@ -248,6 +290,9 @@ def test_cancelling_an_operation_at_any_point_leaves_no_transaction_open(store, 
         "prune": lambda: store.prune(2.0),
         "save": lambda: store.save({"a": b"1", "b": b"2"}),
         "series": lambda: store.series(EVERYTHING),
+        "supplement": lambda: store.supplement(
+            [Supplement(id=str(number), received_at=1.0, source="contexts", key="k") for number in range(20)]
+        ),
     }
 
     async def scenario():
@@ -265,6 +310,7 @@ def test_cancelling_an_operation_at_any_point_leaves_no_transaction_open(store, 
     run(store, scenario)
     assert execute(path, "SELECT count(*) FROM evaluations WHERE sample_id = 'new'")[0][0] in (0, 20)
     assert execute(path, "SELECT count(*) FROM states")[0][0] in (0, 2)
+    assert execute(path, "SELECT count(*) FROM supplements")[0][0] in (0, 20)
     assert execute(path, "SELECT (SELECT count(*) FROM samples) = count(DISTINCT sample_id) FROM evaluations") == [(1,)]
 
 

@@ -18,7 +18,7 @@ from monitors.metrics.hallucination import Hallucination
 from monitors.metrics.verdicts import Fused, Separate
 from monitors.plane import patience_s
 from monitors.queues.memory import MemoryQueue
-from monitors.records import Context, Failed, Sample, Score
+from monitors.records import Context, Failed, Sample, Score, Skipped, Supplement
 from monitors.stores.sqlite import SQLiteStore
 from monitors.worker import Worker
 from tests.support.llm_server import LLMServer, Reply
@@ -109,6 +109,9 @@ def test_an_engine_that_fails_is_waited_for(tmp_path):
             if self._failures:
                 raise self._failures.pop()
             return await self._store.add(*args)
+
+        def __getattr__(self, name):
+            return getattr(self._store, name)
 
     outcomes, failed, *_ = work(tmp_path / "s.db", [sample()], [Metric("m", Score(0.5))], store=Stubborn)
     assert outcomes == {"s1": {"m": Score(0.5)}}
@@ -216,3 +219,367 @@ def test_the_deadline_with_a_judge_grows_with_what_waiting_may_take():
     assert patience_s(config(8, 4, 60.0)) == 3 * 11 * 60.0
     assert patience_s(config(16, 4, 60.0)) > patience_s(config(8, 4, 60.0))
     assert patience_s(config(1, 8, 1.0)) == 90.0
+
+
+class Grounded:
+    """Needs contexts, as the real ones do; keeps what it was asked about."""
+
+    name, version = "grounded", "1"
+
+    def __init__(self, delay_s=0.0):
+        self.asked, self._delay_s = [], delay_s
+        self.begun = asyncio.Event()
+
+    async def score(self, sample):
+        self.begun.set()
+        await asyncio.sleep(self._delay_s)
+        if not sample.contexts:
+            return Skipped("no_contexts")
+        self.asked.append(sample)
+        return Score(0.25 * len(sample.contexts))
+
+
+class Bench:
+    """A running worker on a real store and a queue in memory."""
+
+    def __init__(self, path, metric, **options):
+        self.queue, self.store, self.metric = MemoryQueue(), SQLiteStore(path), metric
+        self.failed, self.scored, self.counts = [], [], []
+        self.began = time.monotonic()
+        self.worker = Worker(
+            queue=self.queue,
+            store=self.store,
+            metrics=[
+                Enabled(metric=metric, rate=1.0, threshold=0.5, objective=0.9),
+                Enabled(metric=Metric("other", Score(0.5)), rate=1.0, threshold=0.5, objective=0.9),
+            ],
+            exporters=[],
+            salt="s",
+            on_error=self.failed.append,
+            on_scored=lambda sample, new: self.scored.append((sample.id, [one.metric for one in new])),
+            on_supplement=lambda source, result: self.counts.append((source, result)),
+            poll_s=0.01,
+            **{"concurrency": 4, "join_window_s": 5.0, **options},
+        )
+
+    async def outcome(self, name="s1"):
+        """The outcome that is stored for the metric that needs contexts, or None."""
+        found = await self.store.sample(name)
+        by_metric = {one.metric: one.outcome for one in found[1]} if found else {}
+        return by_metric.get("grounded")
+
+    async def until(self, condition, within_s=5.0):
+        async with asyncio.timeout(within_s):
+            while not await condition():  # noqa: ASYNC110 - a store has no event to wait for
+                await asyncio.sleep(0.01)
+
+    async def settled(self):
+        depth = await self.queue.depth()
+        return not (depth.ready or depth.leased or self.queue._supplies)
+
+
+def bench(path, scenario, metric=None, **options):
+    async def run():
+        here = Bench(path, metric or Grounded(), **options)
+        running = asyncio.ensure_future(here.worker.run())
+        try:
+            await scenario(here)
+        finally:
+            here.worker.stop()
+            await asyncio.wait([running], timeout=5)
+            await here.store.aclose()
+
+    asyncio.run(run())
+
+
+def said(*texts, source="contexts", name="u1", at=1.0, **fields):
+    contexts = tuple(Context(text=text) for text in texts)
+    address = fields or {"key": "k"}
+    return Supplement(id=name, received_at=at, source=source, contexts=contexts, **address)
+
+
+async def is_settled(here):
+    await here.until(here.settled)
+
+
+def test_what_was_said_before_the_exchange_is_joined_without_waiting(tmp_path):
+    async def scenario(here):
+        await here.queue.supply([said("a", "b")])
+        await is_settled(here)
+        await here.queue.put([sample(context_key="k")])
+        await is_settled(here)
+        assert await here.outcome() == Score(0.5)
+        assert (await here.store.sample("s1"))[0].context_source == "contexts_api"
+        assert here.counts == [("contexts", "waiting"), ("contexts", "joined")]
+
+    bench(tmp_path / "s.db", scenario, join_window_s=60.0)
+
+
+def test_a_sample_that_expects_contexts_waits_and_is_evaluated_as_soon_as_they_come(tmp_path):
+    async def scenario(here):
+        await here.queue.put([sample(context_key="k"), sample("plain")])
+        await here.until(lambda: _stored(here, "plain"))
+        await asyncio.sleep(0.1)
+        assert await here.store.sample("s1") is None
+        await here.queue.supply([said("a")])
+        await is_settled(here)
+        assert await here.outcome() == Score(0.25)
+        assert await here.outcome("plain") == Skipped("no_contexts")
+        assert here.counts == [("contexts", "joined")]
+
+    bench(tmp_path / "s.db", scenario, join_window_s=60.0)
+
+
+async def _stored(here, name):
+    return await here.store.sample(name) is not None
+
+
+def test_those_who_wait_take_no_place_and_beyond_the_limit_nobody_waits(tmp_path):
+    async def scenario(here):
+        waiting = [sample(f"w{k}", context_key=f"k{k}") for k in range(20)]
+        await here.queue.put([*waiting, sample("plain")])
+        await here.until(lambda: _stored(here, "plain"))
+        await here.until(lambda: _stored(here, "w19"))
+        stored = [one.id for one in waiting if await here.store.sample(one.id) is not None]
+        assert stored == [f"w{k}" for k in range(8, 20)]
+        assert await here.outcome("w19") == Skipped("no_contexts")
+
+    bench(tmp_path / "s.db", scenario, concurrency=2, join_window_s=60.0, waiting_limit=8)
+
+
+def test_who_waits_in_vain_is_evaluated_when_the_time_is_up_and_completed_when_they_come_after_all(tmp_path):
+    async def scenario(here):
+        await here.queue.put([sample(context_key="k")])
+        await here.until(lambda: _stored(here, "s1"))
+        assert time.monotonic() - here.began >= 0.3
+        assert await here.outcome() == Skipped("no_contexts")
+        await is_settled(here)
+        assert here.counts == [("contexts", "expired")]
+        await here.queue.supply([said("a", "b")])
+        await is_settled(here)
+        found, evaluations = await here.store.sample("s1")
+        assert [one.text for one in found.contexts] == ["a", "b"]
+        assert {one.metric: one.outcome for one in evaluations} == {"grounded": Score(0.5), "other": Score(0.5)}
+        assert here.scored == [("s1", ["grounded", "other"]), ("s1", ["grounded"])]
+        assert here.counts[1:] == [("contexts", "joined")]
+
+    bench(tmp_path / "s.db", scenario, join_window_s=0.3)
+
+
+def test_what_comes_late_changes_no_score_and_asks_no_metric_that_gave_one(tmp_path):
+    async def scenario(here):
+        found = {"contexts": (Context(text="in the text"),), "context_source": "templates"}
+        await here.queue.put([sample(trace_id="t", **found)])
+        await is_settled(here)
+        await here.queue.supply([said("a", "b", trace_id="t", source="feedback")])
+        await is_settled(here)
+        stored, evaluations = await here.store.sample("s1")
+        assert (stored.context_source, len(here.metric.asked)) == ("templates", 1)
+        assert [one.outcome for one in evaluations] == [Score(0.25), Score(0.5)]
+        assert [one.source for one in await here.store.supplements_of(stored)] == ["feedback"]
+
+    bench(tmp_path / "s.db", scenario)
+
+
+def test_what_comes_while_a_sample_is_being_evaluated_is_not_lost(tmp_path):
+    async def scenario(here):
+        await here.queue.put([sample(trace_id="t")])
+        await here.metric.begun.wait()
+        await here.queue.supply([said("a", trace_id="t")])
+        await here.until(lambda: _none_waits(here))
+        assert await here.store.sample("s1") is None
+        await is_settled(here)
+        assert await here.outcome() == Score(0.25)
+        assert here.scored == [("s1", ["grounded", "other"]), ("s1", ["grounded"])]
+        assert here.counts == [("contexts", "waiting"), ("contexts", "joined")]
+
+    bench(tmp_path / "s.db", scenario, metric=Grounded(delay_s=0.3))
+
+
+async def _none_waits(here):
+    return not here.queue._supplies
+
+
+@pytest.mark.parametrize("spans", [True, False])
+def test_an_exchange_in_a_trace_waits_for_spans_only_when_something_receives_them(tmp_path, spans):
+    async def scenario(here):
+        await here.queue.put([sample(trace_id="t"), sample("s2", trace_id="u", skip_reason="tool_call")])
+        await here.until(lambda: _stored(here, "s2"))
+        await asyncio.sleep(0.1)
+        assert (await here.store.sample("s1") is None) is spans
+        hops = [said("b", source="spans", name="2", at=2.0, trace_id="t")]
+        await here.queue.supply([*hops, said("a", source="spans", name="1", at=1.0, trace_id="t")])
+        await is_settled(here)
+        assert await here.outcome() == Score(0.5)
+        assert [one.text for one in (await here.store.sample("s1"))[0].contexts] == ["a", "b"]
+        assert ("spans", "expired") not in here.counts
+
+    bench(tmp_path / "s.db", scenario, spans=spans, join_window_s=60.0, settle_s=0.1)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_hops_of_a_trace_that_are_exported_one_after_the_other_are_all_joined(tmp_path, before):
+    async def scenario(here):
+        hops = [said(text, source="spans", name=text, at=at, trace_id="t") for text, at in (("b", 2.0), ("a", 1.0))]
+        if before:
+            await here.queue.supply(hops[:1])
+            await here.until(lambda: _none_waits(here))
+        await here.queue.put([sample(trace_id="t")])
+        await here.until(lambda: _waits(here))
+        for hop in hops[before:]:
+            await here.queue.supply([hop])
+            await asyncio.sleep(0.1)
+        assert await here.store.sample("s1") is None
+        await is_settled(here)
+        assert [one.text for one in (await here.store.sample("s1"))[0].contexts] == ["a", "b"]
+        assert time.monotonic() - here.began < 5.0
+        assert here.scored == [("s1", ["grounded", "other"])]
+
+    bench(tmp_path / "s.db", scenario, spans=True, join_window_s=60.0, settle_s=0.5)
+
+
+async def _waits(here):
+    return len(here.worker._room) == 1
+
+
+def test_what_comes_between_looking_and_waiting_is_not_overlooked(tmp_path):
+    async def scenario(here):
+        look, looked, stored = here.store.supplements_of, asyncio.Event(), asyncio.Event()
+
+        async def slow_look(sample):
+            seen = await look(sample)
+            looked.set()
+            await stored.wait()
+            return seen
+
+        here.store.supplements_of = slow_look
+        await here.queue.put([sample(context_key="k")])
+        await looked.wait()
+        await here.queue.supply([said("a")])
+        await here.until(lambda: _none_waits(here))
+        stored.set()
+        await is_settled(here)
+        assert await here.outcome() == Score(0.25)
+
+    bench(tmp_path / "s.db", scenario, join_window_s=60.0)
+
+
+def test_those_whose_wait_is_over_share_the_places(tmp_path):
+    async def scenario(here):
+        await here.queue.put([sample(f"s{k}", context_key=f"k{k}") for k in range(20)])
+        await here.until(lambda: _stored(here, "s19"))
+        await is_settled(here)
+        assert 1 < here.metric.most <= 3
+
+    class Counting(Grounded):
+        now = most = 0
+
+        async def score(self, sample):
+            self.now += 1
+            self.most = max(self.most, self.now)
+            await asyncio.sleep(0.02)
+            self.now -= 1
+            return Score(0.5)
+
+    bench(tmp_path / "s.db", scenario, metric=Counting(), concurrency=3, join_window_s=0.3)
+
+
+def test_ratings_are_kept_and_nothing_is_evaluated_again(tmp_path):
+    async def scenario(here):
+        await here.queue.put([sample()])
+        await is_settled(here)
+        rated = Supplement(id="r", received_at=1.0, source="feedback", exchange_id="s1", rating=0.5, comment="so so")
+        await here.queue.supply([rated])
+        await is_settled(here)
+        assert list(await here.store.supplements_of(sample())) == [rated]
+        assert here.scored == [("s1", ["grounded", "other"])]
+        assert here.counts == [("feedback", "joined")]
+
+    bench(tmp_path / "s.db", scenario)
+
+
+def test_a_supplement_is_acknowledged_only_when_what_it_changed_is_stored(tmp_path):
+    async def scenario(here):
+        await here.queue.put([sample(context_key="k")])
+        await is_settled(here)
+        real = here.store.add
+
+        async def broken(*_):
+            raise sqlite3.OperationalError("disk full")
+
+        here.store.add = broken
+        await here.queue.supply([said("a")])
+        await here.until(lambda: _complains(here))
+        assert here.queue._supplies
+        assert await here.outcome() == Skipped("no_contexts")
+        here.store.add = real
+        await is_settled(here)
+        assert await here.outcome() == Score(0.25)
+
+    bench(tmp_path / "s.db", scenario, join_window_s=0.0)
+
+
+async def _complains(here):
+    return "store" in here.failed
+
+
+def test_a_supplement_that_no_store_can_take_does_not_stop_the_others(tmp_path, caplog):
+    async def scenario(here):
+        await here.queue.put([sample(context_key="k")])
+        await is_settled(here)
+        bad = Supplement(id="bad", received_at=1.0, source="contexts", key="k", comment="\ud83d")
+        await here.queue.supply([bad, said("a")])
+        await is_settled(here)
+        assert await here.outcome() == Score(0.25)
+        assert here.failed == ["supplement"]
+
+    bench(tmp_path / "s.db", scenario, join_window_s=0.0)
+    assert "cannot be stored" in caplog.text
+
+
+def test_a_late_score_keeps_the_rate_with_which_its_metric_was_chosen(tmp_path):
+    async def scenario(here):
+        await here.queue.put([sample(context_key="k", rate=0.5)])
+        await is_settled(here)
+        here.worker._metrics = [Enabled(metric=here.metric, rate=0.1, threshold=0.5, objective=0.9)]
+        await here.queue.supply([said("a")])
+        await is_settled(here)
+        late = (await here.store.sample("s1"))[1][0]
+        assert (late.metric, late.outcome, late.rate) == ("grounded", Score(0.25), 0.5)
+
+    bench(tmp_path / "s.db", scenario, join_window_s=0.0)
+
+
+def test_one_supplement_may_complete_many_samples_and_they_share_the_places(tmp_path):
+    async def scenario(here):
+        await here.queue.put([sample(f"s{k}", trace_id="t") for k in range(30)])
+        await is_settled(here)
+        await here.queue.supply([said("a", trace_id="t"), said("b", trace_id="t", name="u2", at=2.0)])
+        await is_settled(here)
+        outcomes = {str(await here.outcome(f"s{k}")) for k in range(30)}
+        assert outcomes == {str(Score(0.5))}
+        assert here.metric.most <= 3
+
+    class Counting(Grounded):
+        now = most = 0
+
+        async def score(self, sample):
+            self.now += 1
+            self.most = max(self.most, self.now)
+            await asyncio.sleep(0.001)
+            self.now -= 1
+            return await super().score(sample)
+
+    bench(tmp_path / "s.db", scenario, metric=Counting(), concurrency=3)
+
+
+def test_samples_that_wait_are_left_to_their_leases_when_the_worker_stops(tmp_path):
+    async def scenario(here):
+        await here.queue.put([sample(context_key="k")])
+        await here.until(lambda: _waits(here))
+        assert (await here.queue.depth()).leased == 1
+        here.worker.stop()
+
+    began = time.monotonic()
+    bench(tmp_path / "s.db", scenario, join_window_s=60.0)
+    assert time.monotonic() - began < 4.0

@@ -1,0 +1,155 @@
+"""Redaction: what must not be stored or judged is replaced by placeholders that stay the same for the same value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import TypeAlias
+
+import regex
+
+from monitors.records import Context, Sample, Supplement
+from monitors.redaction.credentials import secrets
+from monitors.redaction.personal import addresses, cards, emails, ibans
+from monitors.redaction.phones import phones
+from monitors.redaction.spans import Span, resolve
+
+Finder: TypeAlias = Callable[[str], Iterator[Span]]
+
+# In this order the more specific comes first.
+FINDERS: dict[str, Finder] = {
+    "secret": secrets,
+    "iban": ibans,
+    "card": cards,
+    "email": emails,
+    "ip": addresses,
+    "phone": phones,
+}
+KINDS = ("email", "phone", "card", "iban", "ip", "secret")
+PATTERN_S = 0.1
+"""What an own pattern may take for one text, in seconds, and as much again for each million of characters."""
+_MILLION = 1_000_000
+_NAME = regex.compile(r"[a-z][a-z0-9_]{0,31}")
+
+
+class Redactor:
+    """Replaces what is of `kinds`, and what own `patterns` (name, regular expression) match, by placeholders.
+
+    A placeholder is `[EMAIL_7f3ac1]`: the kind and a hash, keyed with `salt`, of the value in its normal form. The same
+    value has the same placeholder everywhere, so that a claim still fits its context, and whoever does not know the
+    salt cannot find the value by trying. `withheld` counts the texts that were replaced whole because an own pattern
+    did not come to an end with them. Raises ValueError for an unknown kind, a bad pattern or an empty salt.
+    """
+
+    def __init__(self, kinds: Sequence[str], patterns: Sequence[tuple[str, str]] = (), salt: str = "") -> None:
+        if unknown := [kind for kind in kinds if kind not in FINDERS]:
+            raise ValueError(f"no kind {unknown[0]!r} to redact; known: {', '.join(KINDS)}")
+        if not salt:
+            raise ValueError("redaction needs a salt: without one, short values could be found by trying")
+        self._finders = [find for kind, find in FINDERS.items() if kind in kinds]
+        self._patterns = [(name, _compiled(name, pattern)) for name, pattern in patterns]
+        names = [name for name, _ in patterns]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"two patterns are named {twice!r}")
+        self._order = {kind: rank for rank, kind in enumerate([*names, *FINDERS])}
+        self._key = blake2b(salt.encode("utf-8", "surrogatepass")).digest()
+        self.withheld = 0
+
+    def redact(self, text: str) -> str:
+        """Return `text` with placeholders. Never raises; the time grows with the length of the text."""
+        try:
+            spans = self.spans(text)
+        except TimeoutError:
+            self.withheld += 1
+            return f"[WITHHELD_{self._hash('withheld', text)[:6]}]"
+        if not spans:
+            return text
+        pieces, position = [], 0
+        for span in spans:
+            pieces += [text[position : span.start], f"[{span.kind.upper()}_{self._hash(span.kind, span.value)[:6]}]"]
+            position = span.end
+        return "".join([*pieces, text[position:]])
+
+    def spans(self, text: str) -> list[Span]:
+        """Find what is to be replaced, without overlaps. Raises TimeoutError when an own pattern does not end."""
+        found = [span for find in self._finders for span in find(text)]
+        limit_s = PATTERN_S * (1 + len(text) / _MILLION)
+        for name, pattern in self._patterns:
+            matches = pattern.finditer(text, timeout=limit_s)
+            found += [Span(*match.span(), name, match[0]) for match in matches if match[0]]
+        return resolve(found, self._order)
+
+    def redact_sample(self, sample: Sample) -> Sample:
+        """Return the sample with its free text redacted; ids of ours, app and model are no free text."""
+        return replace(
+            sample,
+            question=self._optional(sample.question),
+            contexts=self._contexts(sample.contexts),
+            response=self.redact(sample.response),
+            reference=self._optional(sample.reference),
+            tags={name: self.redact(value) for name, value in sample.tags.items()},
+            session=self._optional(sample.session),
+            context_key=self._optional(sample.context_key),
+        )
+
+    def redact_supplement(self, supplement: Supplement) -> Supplement:
+        """Return the supplement with its free text redacted. Its key becomes what the sample's does: they still fit."""
+        return replace(
+            supplement,
+            key=self._optional(supplement.key),
+            question=self._optional(supplement.question),
+            contexts=None if supplement.contexts is None else self._contexts(supplement.contexts),
+            reference=self._optional(supplement.reference),
+            label=self._optional(supplement.label),
+            comment=self._optional(supplement.comment),
+        )
+
+    def without_content(self, sample: Sample) -> Sample:
+        """Return the sample with hashes in place of its texts; all else, ids and scores of passages too, stays."""
+        return replace(
+            sample,
+            question=self._digest(sample.question),
+            contexts=tuple(replace(one, text=self._digest(one.text) or "") for one in sample.contexts),
+            response=self._digest(sample.response) or "",
+            reference=self._digest(sample.reference),
+        )
+
+    def supplement_without_content(self, supplement: Supplement) -> Supplement:
+        """Return the supplement with hashes in place of its texts, as `without_content` does."""
+        contexts = supplement.contexts
+        return replace(
+            supplement,
+            question=self._digest(supplement.question),
+            contexts=None
+            if contexts is None
+            else tuple(replace(one, text=self._digest(one.text) or "") for one in contexts),
+            reference=self._digest(supplement.reference),
+            comment=self._digest(supplement.comment),
+        )
+
+    def _optional(self, text: str | None) -> str | None:
+        return None if text is None else self.redact(text)
+
+    def _contexts(self, contexts: tuple[Context, ...]) -> tuple[Context, ...]:
+        return tuple(
+            replace(one, text=self.redact(one.text), id=self._optional(one.id), source=self._optional(one.source))
+            for one in contexts
+        )
+
+    def _digest(self, text: str | None) -> str | None:
+        """Hash a text; what is empty or missing stays so, since that is no content but a fact about the exchange."""
+        return f"blake2b:{self._hash('content', text)}" if text else text
+
+    def _hash(self, kind: str, value: str) -> str:
+        said = f"{kind}\0{value}".encode("utf-8", "surrogatepass")
+        return blake2b(said, key=self._key, digest_size=16).hexdigest()
+
+
+def _compiled(name: str, pattern: str) -> regex.Pattern[str]:
+    if not _NAME.fullmatch(name) or name in FINDERS:
+        raise ValueError(f"a pattern's name has small letters, digits and _, and is no kind of ours; got {name!r}")
+    try:
+        return regex.compile(pattern)
+    except (regex.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"pattern {name!r} is no regular expression: {error}") from error

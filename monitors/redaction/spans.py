@@ -1,0 +1,39 @@
+"""Places in a text that are to be replaced, and which of several that overlap counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """`text[start:end]` is of this kind; `value` is what stands there in its normal form (digits, small letters)."""
+
+    start: int
+    end: int
+    kind: str
+    value: str
+
+
+def resolve(spans: Iterable[Span], order: dict[str, int]) -> list[Span]:
+    """Join what overlaps: the longest decides about kind and value; of equally long ones, the first in `order`.
+
+    All that any of them covered stays covered, so nothing of a loser is left over.
+
+    >>> resolve([Span(0, 4, "phone", "1"), Span(2, 9, "card", "2"), Span(11, 12, "ip", "3")], {"card": 0, "phone": 1})
+    [Span(start=0, end=9, kind='card', value='2'), Span(start=11, end=12, kind='ip', value='3')]
+    """
+    joined: list[Span] = []
+    best = (0, 0)
+    for span in sorted(spans):
+        rank = (span.end - span.start, -order.get(span.kind, 0))
+        if not joined or span.start >= joined[-1].end:
+            joined.append(span)
+            best = rank
+            continue
+        last = joined[-1]
+        winner = last
+        if rank > best:
+            winner, best = span, rank
+        joined[-1] = winner._replace(start=last.start, end=max(last.end, span.end))
+    return joined

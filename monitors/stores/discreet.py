@@ -1,0 +1,80 @@
+"""A store that is told no texts: `[capture] content = false` keeps scores and hashes only."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Supplement
+from monitors.redaction import Redactor
+from monitors.stores import Point, Query, Store, Summary
+
+_REMEMBERED = 10_000
+
+
+class DiscreetStore:
+    """Passes everything on to `store` with hashes in place of texts, and without reasons and evidence, which quote.
+
+    What was said about an exchange beside it is remembered here, in memory, for `window_s` seconds: long enough for an
+    exchange that waits for it. Nothing that is stored can be completed later, so no stored sample is ever concerned.
+    """
+
+    def __init__(
+        self, store: Store, redactor: Redactor, *, window_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store = store
+        self._redactor = redactor
+        self._window_s = window_s
+        self._clock = clock
+        self._heard: OrderedDict[str, tuple[float, Supplement]] = OrderedDict()
+
+    async def add(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
+        """Store hashes; return the evaluations that are new, as they were given."""
+        discreet = [replace(one, outcome=_without_words(one.outcome)) for one in evaluations]
+        new = await self._store.add(self._redactor.without_content(sample), discreet)
+        fresh = {(one.metric, one.version) for one in new}
+        return [one for one in evaluations if (one.metric, one.version) in fresh]
+
+    async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
+        """Return what is stored: hashes."""
+        return await self._store.sample(sample_id)
+
+    async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
+        """Store hashes, and remember the texts for a while."""
+        now = self._clock()
+        self._heard.update({one.id: (now + self._window_s, one) for one in supplements})
+        while self._heard and (len(self._heard) > _REMEMBERED or next(iter(self._heard.values()))[0] <= now):
+            self._heard.popitem(last=False)
+        await self._store.supplement([self._redactor.supplement_without_content(one) for one in supplements])
+        return ()
+
+    async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
+        """Return those whose texts are still known; a hash must not be judged."""
+        found = await self._store.supplements_of(sample)
+        now = self._clock()
+        known = (self._heard.get(one.id, (0.0, one)) for one in found)
+        return [one for until, one in known if until > now]
+
+    async def series(self, query: Query) -> Sequence[Point]:
+        """Return the points that `query` asks for."""
+        return await self._store.series(query)
+
+    async def summary(self, query: Query) -> Sequence[Summary]:
+        """Return one summary per app and metric."""
+        return await self._store.summary(query)
+
+    async def prune(self, before: float) -> int:
+        """Delete what is older."""
+        return await self._store.prune(before)
+
+    async def aclose(self) -> None:
+        """Release the connection."""
+        await self._store.aclose()
+
+
+def _without_words(outcome: Outcome) -> Outcome:
+    if isinstance(outcome, Score):
+        return Score(outcome.value)
+    return Failed(outcome.error) if isinstance(outcome, Failed) else outcome

@@ -1,0 +1,109 @@
+"""Samples' evaluations as flat rows, and back; and rows added up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
+from monitors.stores import Point, Summary
+
+_LEAST_RATE = 1e-100
+
+
+class Sums:
+    """Adds up the groups of equal outcome and rate that make one summary."""
+
+    def __init__(self) -> None:
+        self._n = self._failed = 0
+        self._sums = [0.0] * 5
+
+    def add(self, group: Sequence[Any]) -> int:
+        """Take in `rows` rows, `n` of them with values whose sum is `x`; return how many of them cannot be read."""
+        outcome, rate, rows, n, x, x2 = group
+        if not isinstance(rate, float) or not _LEAST_RATE <= rate <= 1.0:
+            return int(rows)
+        self._failed += rows if outcome == "failed" else 0
+        if outcome != "score":
+            return 0
+        weight = 1.0 / rate
+        self._n += n
+        terms = (weight * n, weight * x, weight**2 * n, weight**2 * x, weight**2 * x2)
+        self._sums = [total + term for total, term in zip(self._sums, terms, strict=True)]
+        return int(rows - n)
+
+    def summary(self, app: str, metric: str) -> Summary:
+        w, wx, w2, w2x, w2x2 = self._sums
+        return Summary(app=app, metric=metric, n=self._n, failed=self._failed, w=w, wx=wx, w2=w2, w2x=w2x, w2x2=w2x2)
+
+
+def row(sample: Sample, evaluation: Evaluation) -> tuple[Any, ...]:
+    """Flatten one evaluation. `reason` is a word from a closed set, `detail` is text for people."""
+    value: float | None = None
+    reason = detail = ""
+    evidence: tuple[dict[str, Any], ...] = ()
+    match evaluation.outcome:
+        case Score():
+            kind, value, detail = "score", float(evaluation.outcome.value), evaluation.outcome.reason
+            evidence = evaluation.outcome.evidence
+        case Skipped():
+            kind, reason = "skipped", evaluation.outcome.reason
+        case Failed():
+            kind, reason, detail = "failed", evaluation.outcome.error, evaluation.outcome.detail
+    return (
+        sample.id,
+        evaluation.metric,
+        evaluation.version,
+        sample.started_at,
+        sample.app,
+        sample.model,
+        kind,
+        value,
+        reason,
+        detail,
+        msgspec.json.encode(evidence).decode(),
+        evaluation.judge,
+        float(evaluation.seconds),
+        float(evaluation.cost_usd),
+        float(evaluation.rate),
+    )
+
+
+def evaluation(sample_id: str, row: Sequence[Any]) -> Evaluation:
+    """Put one evaluation together again."""
+    metric, version, kind, value, reason, detail, evidence, judge, seconds, cost_usd, rate = row
+    outcome: Outcome
+    if kind == "score":
+        outcome = Score(value, detail, msgspec.json.decode(evidence, type=tuple[dict[str, Any], ...]))
+    elif kind == "skipped":
+        outcome = Skipped(reason)
+    else:
+        outcome = Failed(reason, detail)
+    return Evaluation(
+        sample_id=sample_id,
+        metric=metric,
+        version=version,
+        outcome=outcome,
+        judge=judge,
+        seconds=seconds,
+        cost_usd=cost_usd,
+        rate=rate,
+    )
+
+
+def point(row: Sequence[Any]) -> Point:
+    """Read one point."""
+    sample_id, started_at, app, model, metric, outcome, value, reason, rate = row
+    return Point(
+        sample_id=sample_id,
+        started_at=started_at,
+        app=app,
+        model=model,
+        metric=metric,
+        outcome=outcome,
+        value=value,
+        reason=reason,
+        rate=rate,
+    )

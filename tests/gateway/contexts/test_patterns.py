@@ -1,0 +1,98 @@
+"""The user's own templates: what they find, and which are refused at the start."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from gateway.contexts.patterns import PatternExtractor, UserTemplate, check
+from gateway.exchange import Request, Response
+from monitors.records import Context
+
+NOTHING = Response(status=200, body={})
+
+
+def found(template, *messages, timeout_s=0.05):
+    body = {"messages": [{"role": role, "content": content} for role, content in messages]}
+    return PatternExtractor([template], timeout_s=timeout_s).extract(
+        Request(route="chat_completions", headers={}, body=body), NOTHING
+    )
+
+
+FACTS = UserTemplate(name="facts", pattern=r"FACTS:\n(?P<contexts>.*)\nASKED: (?P<question>[^\n]+)")
+
+
+def test_a_pattern_gives_question_and_passages_and_its_name():
+    extraction = found(FACTS, ("user", "Be kind.\nFACTS:\none\nline two\n\ntwo\nASKED: How far?\nBye"))
+    assert extraction.question == "How far?"
+    assert extraction.contexts == (Context(text="one\nline two"), Context(text="two"))
+    assert (extraction.source, extraction.marker, extraction.cut) == ("patterns", "facts", False)
+
+
+def test_without_a_group_question_it_is_the_last_user_turn_and_system_messages_are_searched_too():
+    template = UserTemplate(name="notes", pattern=r"\[notes\](?P<contexts>.*)\[/notes\]", separator="|")
+    extraction = found(template, ("system", "[notes]eins|zwei||三[/notes]"), ("user", "Wie weit?"))
+    assert (extraction.question, [one.text for one in extraction.contexts]) == ("Wie weit?", ["eins", "zwei", "三"])
+
+
+def test_a_group_that_matches_repeatedly_gives_one_piece_each_time():
+    template = UserTemplate(name="items", pattern=r"(?:\* (?P<contexts>[^\n]*)\n)++END")
+    assert [one.text for one in found(template, ("user", "* one\n* two\nEND")).contexts] == ["one", "two"]
+
+
+def test_the_first_template_that_matches_decides_and_none_is_no_match():
+    other = UserTemplate(name="other", pattern="OTHER (?P<contexts>.*)")
+    body = {"messages": [{"role": "user", "content": "FACTS:\none\nASKED: q OTHER two"}]}
+    request = Request(route="chat_completions", headers={}, body=body)
+    assert PatternExtractor([FACTS, other]).extract(request, NOTHING).marker == "facts"
+    assert PatternExtractor([other, FACTS]).extract(request, NOTHING).marker == "other"
+    assert PatternExtractor().extract(request, NOTHING) is None
+    assert found(FACTS, ("user", "Hello")) is None
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        (UserTemplate(name="t", pattern="(?P<contexts>"), "no regular expression"),
+        (UserTemplate(name="t", pattern="[a(?P<contexts>b)"), "no regular expression"),
+        (UserTemplate(name="t", pattern="FACTS(.*)"), r"no group \(\?P<contexts>"),
+        (UserTemplate(name="t", pattern="(?P<contexts>a)(?P<asked>b)"), "unknown group 'asked'"),
+        (UserTemplate(name="t", pattern="(?P<contexts>.*)"), "matches any message"),
+        (UserTemplate(name="t", pattern="(?P<contexts>.+)"), "matches any message"),
+        (UserTemplate(name="t", pattern="A(?P<contexts>.*)B", separator=""), "separator is empty"),
+        (UserTemplate(name=" ", pattern="A(?P<contexts>.*)B"), "needs a name"),
+        (UserTemplate(name="t", pattern="a" * 10_001), "longer than"),
+        (UserTemplate(name="t", pattern=r"(?P<contexts>(a+)+)$"), "too slow"),
+        (UserTemplate(name="t", pattern=r"Context:\s*(?P<contexts>(?:\w|\w\w|\s)+):END"), "too slow"),
+        (UserTemplate(name="t", pattern=r"<c>(?P<contexts>(?:[^<]|[^<]+)*)</c>"), "too slow"),
+        (UserTemplate(name="t", pattern=r"Facts (?P<contexts>(?:-+|--|.)+)END"), "too slow"),
+    ],
+)
+def test_a_template_that_cannot_work_is_refused_with_its_name_and_the_reason(template, reason):
+    with pytest.raises(ValueError, match=reason):
+        check(template)
+    with pytest.raises(ValueError, match=reason):
+        PatternExtractor([template])
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(?s)Context:(?P<contexts>.*)Question:(?P<question>.*)",
+        r"### Sources\n(?P<contexts>.*?)\n### Question\n(?P<question>.+?)\Z",
+        r"<data>\s*(?P<contexts>.*)\s*</data>",
+        r"(?:\[\d+\] (?P<contexts>[^\n]+)\n)+",
+        r"资料\uff1a(?P<contexts>.+)问题\uff1a(?P<question>.+)",
+    ],
+)
+def test_usual_patterns_are_accepted(pattern):
+    check(UserTemplate(name="t", pattern=pattern))
+
+
+def test_a_pattern_that_takes_too_long_on_a_message_has_not_matched():
+    slow = UserTemplate(name="t", pattern=r"Context:(?P<contexts>.*)Question:(?P<question>.*)END")
+    text = "Context:Question:" * 60_000
+    begin = time.process_time()
+    assert found(slow, ("user", text)) is None
+    assert time.process_time() - begin < 2.0  # the limit is 0.05 s, checking the pattern included; without it: minutes
