@@ -45,6 +45,10 @@ peers: .venv/dev  ## Side by side with other gateways: installs them (2 GB), ben
 	$(BIN)/python benchmarks/gateway/run.py
 	$(BIN)/python benchmarks/gateway/fidelity.py
 	$(BIN)/python benchmarks/gateway/openai_suite.py
+	$(BIN)/python benchmarks/parity/installs.py
+	$(BIN)/python benchmarks/parity/run.py
+	$(BIN)/python benchmarks/parity/ranking.py
+	$(BIN)/python benchmarks/parity/cost.py
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache *.egg-info

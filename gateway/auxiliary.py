@@ -175,6 +175,10 @@ _ANSWER_KEYS = frozenset(
 _PROSE_WORDS = 12
 _DEEPEST, _MOST_LEAVES = 6, 2000
 
+_RULES_OF: dict[str, list[_Rule]] = {
+    role: [rule for rule in _RULES if rule.role in ("any", role)] for role in ("system", "user")
+}
+
 
 def auxiliary(request: Request, response: Response) -> str | None:
     """Say what kind of auxiliary call this is, one of `KINDS`; None for an answer. Pure, linear, never raises."""
@@ -210,8 +214,9 @@ def _by_instruction(text: str, role: Literal["system", "user"]) -> Kind | None:
     head, tail = _plain(text[:_HEAD]), _plain(text[-_TAIL:])
     if (task := _webui_task(text, head)) is not None:
         return task
-    for rule in _RULES:
-        if rule.role in ("any", role) and all(word in (tail if rule.tail else head) for word in rule.words):
+    for rule in _RULES_OF[role]:
+        where = tail if rule.tail else head
+        if rule.words[0] in where and all(word in where for word in rule.words[1:]):
             return rule.kind
     if tail.rstrip(_MARKUP).endswith(_ENDS) or tail.endswith("<standalone question>"):
         return "standalone_question"

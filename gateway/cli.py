@@ -14,6 +14,7 @@ from gateway import config as configuration
 from gateway.inspect_cli import inspect
 from gateway.keys_cli import keys
 from monitors.cli import fail, monitors, plane_options
+from monitors.offline_cli import compare_runs, evaluate, export, replay
 from monitors.settings import ConfigError
 
 
@@ -107,7 +108,8 @@ def _arguments(options: dict[str, Any]) -> list[str]:
 
 main.add_command(monitors)
 main.add_command(keys)
-main.add_command(inspect)
+for _command in (inspect, evaluate, compare_runs, replay, export):
+    main.add_command(_command)
 
 if __name__ == "__main__":
     main(prog_name="gaugeway")

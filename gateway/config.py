@@ -26,7 +26,7 @@ from monitors.config import (
     join_problems,
 )
 from monitors.importer import load as load_object
-from monitors.redaction import KINDS, Redactor
+from monitors.redaction import Redactor
 
 MEBIBYTE = 1024 * 1024
 
@@ -93,7 +93,7 @@ class Capture(Table, frozen=True):
     rate: Rate = 1.0
     salt: str = "gaugeway"
     content: bool = True
-    redact: tuple[str, ...] = KINDS
+    redact: tuple[str, ...] = ("secret",)
     redact_patterns: dict[str, str] = msgspec.field(default_factory=dict)
     unredacted_apps: tuple[str, ...] = ()
     templates: tuple[UserTemplate, ...] = ()

@@ -15,7 +15,7 @@ from monitors.config import Rule
 from monitors.detectors import Bucket
 from monitors.detectors.esr import MixtureESR
 from monitors.detectors.recovery import Recovery
-from monitors.records import Alert
+from monitors.records import JUDGE_BLIND, Alert, Finding
 from monitors.statistics.estimators import Estimate, hajek
 from monitors.statistics.intervals import MIN_N_EFF, confidence_sequence
 from monitors.stores import Point
@@ -94,6 +94,21 @@ def share(order: int) -> float:
     ([0.5, 0.167, 0.083], True)
     """
     return 1.0 / ((order + 1) * (order + 2))
+
+
+def blindness(since: float) -> Alert:
+    """The alert that the judge fails since Unix time `since`."""
+    return Alert(
+        fingerprint=fingerprint(JUDGE_BLIND, "judge", "*", since),
+        rule=JUDGE_BLIND,
+        metric="judge",
+        app="*",
+        severity="page",
+        state="firing",
+        since=since,
+        finding=Finding(evidence_log10=0.0, baseline=0.0, onset=since, n=0),
+        likely_cause="judge",
+    )
 
 
 def fingerprint(rule: str, metric: str, app: str, since: float) -> str:

@@ -6,16 +6,16 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import msgspec
 
-from monitors.alerting import MAX_STREAMS, WORST, Case, SavedWatch, Watch, described, name_of, side
+from monitors.alerting import MAX_STREAMS, WORST, Case, SavedWatch, Watch, blindness, described, name_of, side
 from monitors.config import Alerts, Rule
 from monitors.notifiers import Notifier
-from monitors.records import Alert, AlertState, Sample
+from monitors.records import JUDGE_BLIND, Alert, AlertState, Sample
 from monitors.stores import Ledger, Point, Query, Store
 from monitors.tasks import spawn
 
@@ -24,6 +24,7 @@ HISTORY = 200
 PAGE = 20_000
 DELIVERY_TIMEOUT_S = 30.0
 FIRST_RETRY_S, LAST_RETRY_S = 10.0, 900.0
+_NEVER = 1e18
 _CASES, _TOLD, _WATCH = "alerts/cases", "alerts/told", "alerts/rule/"
 _log = logging.getLogger("gaugeway")
 
@@ -155,7 +156,8 @@ class AlertEngine:
     start weights of budget x seconds, E[false alarms of all streams in T] <= T * false_alerts_per_30d / 30 days,
     whatever the dependence between them. Names of notifiers tell them apart across restarts.
 
-    One engine at a time for one ledger.
+    While the judge is blind (`blind_since` gives the time its failures began) no rule on a `judged` metric fires or
+    resolves; an alert of its own says so. One engine at a time for one ledger.
     """
 
     def __init__(
@@ -171,8 +173,12 @@ class AlertEngine:
         clock: Callable[[], float] = time.time,
         observer: Observer | None = None,
         counts: Counts | None = None,
+        blind_since: Callable[[], float | None] = lambda: None,
+        judged: Collection[str] = (),
     ) -> None:
         self._config = config
+        self._blind_since = blind_since
+        self._judged = frozenset(judged)
         self._store = store
         self._ledger = ledger
         self._queue_oldest = queue_oldest
@@ -201,8 +207,12 @@ class AlertEngine:
         edge = self._clock() - self._config.watermark_s
         oldest = await self._queue_oldest()  # before the scores are read: what left the queue by now is in the store
         up_to = self._edge(edge if oldest is None else min(edge, oldest))
+        blind_since = self._blind_since()
+        self._tell_blindness(blind_since)
         for watch in self._watches.values():
-            await self._advance(watch, up_to)
+            # The few scores of a judge that fails say nothing: they are taken in when it sees again.
+            if blind_since is None or watch.rule.metric not in self._judged:
+                await self._advance(watch, up_to)
         for case in list(self._cases.values()):
             rule = self._watches.get(case.alert.rule)
             if (until := case.to_describe((rule and rule.closed_until) or 0.0)) is not None:
@@ -296,6 +306,19 @@ class AlertEngine:
                 self._complain(f"rule {watch.name} watches {MAX_STREAMS} apps and no more; give it a pattern in `apps`")
             for app in unwatched:
                 self._counts.unwatched(app)
+
+    def _tell_blindness(self, since: float | None) -> None:
+        """Open an alert when the judge fails, and end it when the judge sees again."""
+        open_case = next(
+            (one for one in self._cases.values() if one.alert.rule == JUDGE_BLIND and one.alert.state == "firing"), None
+        )
+        if since is None and open_case is not None:
+            open_case.alert = replace(open_case.alert, state="resolved", ended_at=self._clock())
+            self._unsaved = True
+        elif since is not None and open_case is None:
+            alert = blindness(since)
+            self._cases[alert.fingerprint] = Case(alert=alert, alarm_at=_NEVER, described_until=_NEVER)
+            self._unsaved = True
 
     async def _try_to_describe(self, case: Case, until: float) -> None:
         """Describe, or leave it to a later tick: an alert without its means must still be saved and told."""

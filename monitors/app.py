@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import prometheus_client
 from prometheus_client import CollectorRegistry
 
@@ -16,12 +17,13 @@ from monitors.alerts import AlertEngine
 from monitors.api import admin_app
 from monitors.config import Config, Shared
 from monitors.embeddings import Embeddings
+from monitors.embeddings import opening as embeddings_opening
+from monitors.evaluation import judge_of
 from monitors.exporters import Exporter
 from monitors.exporters.prometheus import PrometheusExporter
 from monitors.importer import load
 from monitors.instruments import Instruments
-from monitors.judges import Judge
-from monitors.judges.openai import OpenAIJudge
+from monitors.judging import Judging, open_judging
 from monitors.metrics import LOWER_IS_BETTER, lower_is_better
 from monitors.metrics.catalogue import Catalogue, build
 from monitors.notifiers import Notifier
@@ -43,15 +45,17 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
     """Run the evaluation plane until it is told to stop."""
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # so in the library
     instruments = Instruments(CollectorRegistry(), version=version("gaugeway"))
-    judge, embeddings = _judge(config, instruments), _embeddings(config)
-    catalogue = build(config.metrics, judge, embeddings, config.judge.mode)
+    answers = data_dir / "judge-answers.db" if config.capture.content else None
+    judging, embeddings = open_judging(config.judge, instruments, answers=answers), open_embeddings(config, instruments)
+    judge = judging.judge if judging else None
+    catalogue = build(config.metrics, judge, embeddings, config.judge.mode, steps_dir=data_dir / "geval")
     for note in catalogue.notes:
         _log.warning("%s", note)
     queue, store = _engines(config, data_dir)
     key = redaction_key(config.capture.salt, data_dir)
     redactor = Redactor(config.capture.redact, tuple(config.capture.redact_patterns.items()), key)
     exporters = _exporters(config, catalogue, instruments)
-    engine = _engine(config, queue, store, catalogue, instruments)
+    engine = _engine(config, queue, store, catalogue, instruments, judging=judging)
     plane = Plane(
         config,
         queue=queue,
@@ -60,6 +64,7 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
         engine=engine,
         exporters=exporters,
         instruments=instruments,
+        judging=judging,
     )
     app = admin_app(
         plane,
@@ -85,7 +90,9 @@ def check(config: Shared) -> None:
     if problems := configuration.join_problems(config):
         raise ConfigError(problems)
     instruments = Instruments(CollectorRegistry(), version=version("gaugeway"))
-    catalogue = build(config.metrics, _judge(config, instruments), _embeddings(config), config.judge.mode)
+    judging = open_judging(config.judge, instruments)
+    judge = judging.judge if judging else None
+    catalogue = build(config.metrics, judge, open_embeddings(config, instruments), config.judge.mode)
     queue, store = _engines(config, Path())
     _exporters(config, catalogue, instruments)
     _engine(config, queue, store, catalogue, instruments)
@@ -123,39 +130,12 @@ async def _close(one: Any) -> None:
         await telemetry.shut_down(one.shutdown)
 
 
-def _judge(config: Shared, instruments: Instruments) -> Judge | None:
-    settings = config.judge
-    if settings.base_url is None and settings.model is None:
-        return None
-    if settings.base_url is None or settings.model is None:
-        missing = "model" if settings.model is None else "base_url"
-        raise ConfigError([f"judge.{missing}: needed for a judge (or leave out the whole table)"])
-    return OpenAIJudge(
-        base_url=settings.base_url,
-        api_key=settings.api_key,
-        model=settings.model,
-        temperature=settings.temperature,
-        timeout_s=settings.timeout_s,
-        concurrency=settings.concurrency,
-        max_retries=settings.max_retries,
-        price_in=settings.price_in,
-        price_out=settings.price_out,
-        observer=instruments,
-    )
-
-
-def _embeddings(config: Shared) -> Embeddings | None:
-    settings = config.embeddings
-    if settings.base_url is None and settings.model is None:
-        return None
-    if settings.base_url is None or settings.model is None:
-        missing = "model" if settings.model is None else "base_url"
-        raise ConfigError([f"embeddings.{missing}: needed for embeddings (or leave out the whole table)"])
-    from monitors.embeddings.openai import OpenAIEmbeddings  # noqa: PLC0415 - the SDK is slow to import
-
-    return OpenAIEmbeddings(
-        base_url=settings.base_url, api_key=settings.api_key, model=settings.model, timeout_s=settings.timeout_s
-    )
+def open_embeddings(config: Shared, instruments: Instruments) -> Embeddings | None:
+    """Build the embeddings of the configuration, if it names any. Raises ConfigError."""
+    try:
+        return embeddings_opening.open_embeddings(**msgspec.structs.asdict(config.embeddings), observer=instruments)
+    except ValueError as error:
+        raise ConfigError([str(error)]) from error
 
 
 def _exporters(config: Shared, catalogue: Catalogue, instruments: Instruments) -> list[Exporter]:
@@ -174,7 +154,13 @@ def _exporters(config: Shared, catalogue: Catalogue, instruments: Instruments) -
 
 
 def _engine(
-    config: Shared, queue: Queue, store: StoreAndLedger, catalogue: Catalogue, instruments: Instruments
+    config: Shared,
+    queue: Queue,
+    store: StoreAndLedger,
+    catalogue: Catalogue,
+    instruments: Instruments,
+    *,
+    judging: Judging | None = None,
 ) -> AlertEngine:
     known = {one.metric.name: one.metric for one in catalogue.enabled}
     problems = [
@@ -199,6 +185,8 @@ def _engine(
         lower_is_better=lambda name: lower_is_better(known[name]) if name in known else name in LOWER_IS_BETTER,
         observer=gauges,
         counts=gauges,
+        blind_since=judging.blind_since if judging else lambda: None,
+        judged=[name for name, metric in known.items() if judge_of(metric) is not None],
     )
 
 

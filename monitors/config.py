@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from monitors import settings
-from monitors.redaction import KINDS
 
 Rate = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]
@@ -38,7 +37,11 @@ class Monitors(Table, frozen=True):
 
 
 class Judge(Table, frozen=True):
-    """`[judge]`: the LLM that judges. Without `base_url` and `model` there is none and only lexical metrics run."""
+    """`[judge]`: the LLM that judges. Without `base_url` and `model` there is none and only lexical metrics run.
+
+    `deadline_s` bounds the judging of one sample. After `blind_after` failures in a row the judge is not asked for
+    `blind_s`, then longer. `budget_reserve` is the share of the budget that is spread evenly over apps and models.
+    """
 
     base_url: str | None = None
     api_key: str | None = None
@@ -50,15 +53,39 @@ class Judge(Table, frozen=True):
     price_in: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
     price_out: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
     mode: Literal["fused", "separate"] = "fused"
+    api_version: str | None = None
+    deadline_s: Positive = 180.0
+    blind_after: Count = 10
+    blind_s: Positive = 30.0
+    budget_usd_per_day: Positive | None = None
+    budget_reserve: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] = 0.1
+    cache: Literal["memory", "file", "off"] = "memory"
+    cache_ttl_s: Positive = 604_800.0
+    cache_mb: Positive = 16.0
 
 
 class Embeddings(Table, frozen=True):
-    """`[embeddings]`: an OpenAI-compatible endpoint for the metrics that compare meanings."""
+    """`[embeddings]`: an OpenAI-compatible endpoint, or a local model, for the metrics that compare meanings.
 
+    `price` is USD per million tokens. Texts that come within `batch_wait_s` go out together, `batch_size` at most.
+    """
+
+    kind: Literal["openai", "local"] = "openai"
     base_url: str | None = None
     api_key: str | None = None
+    api_version: str | None = None
     model: str | None = None
     timeout_s: Positive = 30.0
+    concurrency: Count = 4
+    max_retries: Annotated[int, msgspec.Meta(ge=0, le=20)] = 2
+    price: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
+    batch_size: Count = 64
+    batch_wait_s: Annotated[float, msgspec.Meta(ge=0.0, le=10.0)] = 0.01
+    cache_mb: Annotated[float, msgspec.Meta(ge=0.0)] = 64.0
+    path: str | None = None
+    cache_dir: str | None = None
+    download: bool = False
+    threads: Count = 1
 
 
 class Queue(Table, frozen=True):
@@ -129,7 +156,7 @@ class Sampled(msgspec.Struct, frozen=True, kw_only=True):
 
     salt: str = "gaugeway"
     content: bool = True
-    redact: tuple[str, ...] = KINDS
+    redact: tuple[str, ...] = ("secret",)
     redact_patterns: dict[str, str] = msgspec.field(default_factory=dict)
     retention_days: Positive = 30.0
 

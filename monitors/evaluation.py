@@ -24,7 +24,7 @@ async def evaluate(
     seconds. `timeout_s` is the metric's for everything, waiting for a free judge included. Never raises for what a
     metric does.
     """
-    started, spend = clock(), Spend()
+    started, spend = clock(), Spend(app=sample.app, metric=metric.name)
     tab = SPEND.set(spend)
     try:
         outcome = await _outcome(metric, sample, timeout_s)

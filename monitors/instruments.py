@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -48,17 +48,7 @@ class Instruments:
         )
         self.slo_objective_ratio = gauge("slo_objective_ratio", "Share of scores that should pass.", stream)
         self.score_threshold_ratio = gauge("score_threshold_ratio", "From which score on one passes.", stream)
-        self.judge_requests = counter("judge_requests", "Requests to the judge that were answered.", ("judge_model",))
-        self.judge_tokens = counter("judge_tokens", "Tokens the judge used.", ("judge_model", "type"))
-        self.judge_cost_usd = counter(
-            "judge_cost_usd", "What the judge cost at the configured prices.", ("judge_model",)
-        )
-        self.judge_errors = counter(
-            "judge_errors", "Requests the judge did not answer usably.", ("judge_model", "error")
-        )
-        self.judge_duration = histogram(
-            "judge_duration_seconds", "How long the judge took.", ("judge_model",), JUDGE_BUCKETS
-        )
+        self._for_judging(counter, gauge, histogram)
         self.queue_depth = gauge("queue_depth", "Samples waiting or being evaluated.")
         self.queue_oldest_seconds = gauge("queue_oldest_seconds", "Age of the oldest of them.")
         self.queue_dead_letters = gauge("queue_dead_letters", "Samples set aside after too many attempts.")
@@ -75,6 +65,36 @@ class Instruments:
         self._shown: set[tuple[str, str]] = set()
         gauge("build_info", "Always 1; the version is the label.", ("version",)).labels(version).set(1)
 
+    def _for_judging(
+        self, counter: Callable[..., Counter], gauge: Callable[..., Gauge], histogram: Callable[..., Histogram]
+    ) -> None:
+        self.judge_requests = counter("judge_requests", "Requests to the judge that were answered.", ("judge_model",))
+        self.judge_tokens = counter("judge_tokens", "Tokens the judge used.", ("judge_model", "type"))
+        self.judge_cost_usd = counter(
+            "judge_cost_usd", "What the judge cost at the configured prices.", ("judge_model",)
+        )
+        self.judge_errors = counter(
+            "judge_errors", "Requests the judge did not answer usably.", ("judge_model", "error")
+        )
+        self.judge_duration = histogram(
+            "judge_duration_seconds", "How long the judge took.", ("judge_model",), JUDGE_BUCKETS
+        )
+        self._judge_unusable = counter(
+            "judge_unusable", "Answers that could not be used, by reason.", ("judge_model", "reason")
+        )
+        self.judge_blind = gauge("judge_blind", "1 while the judge fails and is not asked.", ("judge_model",))
+        self._judge_lookups = counter("judge_cache_lookups", "Questions looked up.", ("judge_model", "result"))
+        self._judge_saved = counter("judge_cache_saved_usd", "What cached answers would have cost.", ("judge_model",))
+        self._evaluation_tokens = counter("evaluation_tokens", "Tokens of judging.", ("app", "metric", "type"))
+        self._evaluation_cost = counter("evaluation_cost_usd", "What judging cost.", ("app", "metric"))
+        self.judge_budget_factor = gauge("judge_budget_factor", "By which the rates of judged metrics are lowered.")
+        self.judge_budget_spent = gauge("judge_budget_spent_usd", "Spent today, by this process.")
+        self._embedding_requests = counter("embedding_requests", "Requests for embeddings answered.", ("model",))
+        self._embedding_tokens = counter("embedding_tokens", "Tokens of the texts embedded.", ("model",))
+        self._embedding_cost = counter("embedding_cost_usd", "What they cost at the configured price.", ("model",))
+        self._embedding_errors = counter("embedding_errors", "Requests not answered usably.", ("model", "error"))
+        self._embedding_lookups = counter("embedding_lookups", "Texts looked up.", ("model", "result"))
+
     def judged(self, model: str, seconds: float, input_tokens: int, output_tokens: int, usd: float) -> None:
         """Count an answer of the judge."""
         self.judge_requests.labels(model).inc()
@@ -86,6 +106,38 @@ class Instruments:
     def failed(self, model: str, kind: str) -> None:
         """Count a request the judge did not answer usably."""
         self.judge_errors.labels(model, kind).inc()
+
+    def unusable(self, model: str, reason: str) -> None:
+        """Count an answer of the judge that could not be used."""
+        self._judge_unusable.labels(model, reason).inc()
+
+    def looked_up(self, model: str, result: str, usd: float) -> None:
+        """Count a question looked up in the cache, and what a hit saved."""
+        self._judge_lookups.labels(model, result).inc()
+        self._judge_saved.labels(model).inc(usd)
+
+    def charged(self, app: str, metric: str, input_tokens: int, output_tokens: int, usd: float) -> None:
+        """Count what one answer cost an app and a metric; with no tab open they are `_other`."""
+        app = self.cap("app", app) if app else OVERFLOW
+        metric = metric or OVERFLOW
+        self._evaluation_tokens.labels(app, metric, "input").inc(input_tokens)
+        self._evaluation_tokens.labels(app, metric, "output").inc(output_tokens)
+        self._evaluation_cost.labels(app, metric).inc(usd)
+
+    def embedded(self, model: str, texts: int, seconds: float, tokens: int, usd: float) -> None:  # noqa: ARG002 - port
+        """Count an answered request for embeddings."""
+        self._embedding_requests.labels(model).inc()
+        self._embedding_tokens.labels(model).inc(tokens)
+        self._embedding_cost.labels(model).inc(usd)
+
+    def embedding_failed(self, model: str, kind: str) -> None:
+        """Count a request for embeddings that was not answered usably."""
+        self._embedding_errors.labels(model, kind).inc()
+
+    def embeddings_looked_up(self, model: str, hits: int, misses: int) -> None:
+        """Count what was in the cache and what was not."""
+        self._embedding_lookups.labels(model, "hit").inc(hits)
+        self._embedding_lookups.labels(model, "miss").inc(misses)
 
     def show_quality(self, estimates: Sequence[Quality], promises: Mapping[str, tuple[float, float]]) -> None:
         """Set the gauges of each app and metric; `promises` maps a metric to (objective, threshold).

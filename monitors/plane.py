@@ -16,6 +16,7 @@ from monitors.evaluation import TIMEOUT_S
 from monitors.exporters import Exporter
 from monitors.instruments import Instruments
 from monitors.joining import SOURCES
+from monitors.judging import Judging
 from monitors.labels import OVERFLOW
 from monitors.metrics import lower_is_better
 from monitors.metrics.catalogue import Catalogue
@@ -46,6 +47,7 @@ class Plane:
         engine: AlertEngine,
         exporters: Sequence[Exporter],
         instruments: Instruments,
+        judging: Judging | None = None,
     ) -> None:
         self.store = store
         self._config = config
@@ -69,6 +71,8 @@ class Plane:
             spans=config.monitors.otlp_receiver,
             on_supplement=self._count_supplement,
             completes=config.capture.content,
+            deadline_s=config.judge.deadline_s,
+            pace=judging.pace if judging else lambda _: 1.0,
         )
 
     def start(self) -> None:

@@ -152,6 +152,9 @@ class Finding:
     interval: tuple[float, float] | None = None
 
 
+JUDGE_BLIND = "judge_blind"
+"""The rule that nobody has to write: it fires while the judge fails."""
+
 AlertState: TypeAlias = Literal["pending", "firing", "resolved"]
 Cause: TypeAlias = Literal["retrieval", "generation", "judge", "traffic_mix", "unknown"]
 

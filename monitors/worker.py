@@ -17,6 +17,7 @@ from monitors import sampling
 from monitors.evaluation import TIMEOUT_S, evaluate, judge_of
 from monitors.exporters import Exporter
 from monitors.joining import SETTLE_S, WaitingRoom, address_of, addresses_of, complete, expected, join
+from monitors.judges.patience import PATIENCE, Patience
 from monitors.metrics import Metric
 from monitors.queues import Queue
 from monitors.records import Evaluation, Failed, Sample, Skipped, Supplement
@@ -50,7 +51,8 @@ class Worker:
 
     A metric that asks no judge has `timeout_s`. One that does has `judged_timeout_s`, to be longer than waiting for a
     free judge can take: the judge bounds each answer once its turn has come, and giving up because others came first
-    would lose scores, and not by chance.
+    would lose scores, and not by chance. All judging of one sample has `deadline_s`, waiting for its turn not counted.
+    `pace` gives the factor by which a budget lowers the rates of judged metrics for a sample.
 
     What was said about a sample beside it is joined before it is evaluated. One that expects more (`joining.expected`)
     waits up to `join_window_s` for it (for more spans of a trace `settle_s`), without taking a place and never more
@@ -80,6 +82,8 @@ class Worker:
         waiting_limit: int = 1000,
         on_supplement: Callable[[str, str], None] = lambda *_: None,
         completes: bool = True,
+        deadline_s: float = 3600.0,
+        pace: Callable[[Sample], float] = lambda _: 1.0,
     ) -> None:
         self._queue = queue
         self._store = store
@@ -94,6 +98,8 @@ class Worker:
         self._spans = spans
         self._on_supplement = on_supplement
         self._completes = completes
+        self._deadline_s = deadline_s
+        self._pace = pace
         self._room = WaitingRoom(join_window_s, waiting_limit, settle_s)
         self._ready: dict[str, Sample] = {}
         self._late: deque[tuple[str, asyncio.Future[bool]]] = deque()
@@ -138,12 +144,16 @@ class Worker:
     async def evaluate(self, sample: Sample) -> Sequence[Evaluation]:
         """Run the metrics chosen for this sample, side by side."""
         key = sample.trace_id or sample.id
-        chosen = [one for one in self._metrics if sampling.keep(key, one.rate, self._salt)]
-        return await asyncio.gather(*(self._evaluate(one, sample) for one in chosen))
+        judged = any(judge_of(one.metric) is not None for one in self._metrics)
+        factor = self._pace(sample) if judged and sample.skip_reason is None else 1.0
+        rates = [(one, one.rate * (1.0 if judge_of(one.metric) is None else factor)) for one in self._metrics]
+        chosen = [(one, rate) for one, rate in rates if sampling.keep(key, rate, self._salt)]
+        PATIENCE.set(Patience(self._deadline_s))
+        return await asyncio.gather(*(self._evaluate(one, sample, rate) for one, rate in chosen))
 
-    async def _evaluate(self, one: Chosen, sample: Sample) -> Evaluation:
+    async def _evaluate(self, one: Chosen, sample: Sample, rate: float) -> Evaluation:
         timeout_s = self._timeouts_s[judge_of(one.metric) is not None]
-        rate = min(one.rate, sample.rate)
+        rate = min(rate, sample.rate)
         return await evaluate(one.metric, sample, rate=rate, clock=time.perf_counter, timeout_s=timeout_s)
 
     def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
@@ -238,7 +248,7 @@ class Worker:
             return True
         rates = {(one.metric, one.version): one.rate for one in evaluations if isinstance(one.outcome, Skipped)}
         again = [one for one in self._metrics if (one.metric.name, str(one.metric.version)) in rates]
-        outcomes = await asyncio.gather(*(self._evaluate(one, completed) for one in again))
+        outcomes = await asyncio.gather(*(self._evaluate(one, completed, one.rate) for one in again))
         # Which share of the exchanges got a metric was decided when this one was chosen.
         outcomes = [replace(one, rate=rates[one.metric, one.version]) for one in outcomes]
         new = await self._keep(completed, [one for one in outcomes if not isinstance(one.outcome, Skipped)])

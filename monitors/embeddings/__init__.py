@@ -17,3 +17,16 @@ class Embeddings(Protocol):
 
         Raises JudgeError like a judge.
         """
+
+
+class Observer(Protocol):
+    """Is told what embedding costs and saves, so that somebody can count it."""
+
+    def embedded(self, model: str, texts: int, seconds: float, tokens: int, usd: float) -> None:
+        """One request for this many texts was answered; a local model uses no tokens and costs nothing."""
+
+    def embedding_failed(self, model: str, kind: str) -> None:
+        """One request ended with the JudgeError of this kind."""
+
+    def embeddings_looked_up(self, model: str, hits: int, misses: int) -> None:
+        """So many texts were in the cache, so many were not."""

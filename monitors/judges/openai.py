@@ -6,51 +6,60 @@ import asyncio
 import json
 import re
 import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgspec
 
-from monitors.judges import SPEND, JudgeError, Observer, Prompt, reading, sdk
+from monitors.judges import SPEND, JudgeError, Observer, Prompt, likelihood, reading, sdk
+from monitors.judges.prices import FREE, Price
+from monitors.judges.wire import Completion, Token, Usage
 
 T = TypeVar("T")
 
 _WAYS = ("json_schema", "json_object", "none")
 _FORMAT = r"response.?format|json.?schema|json.?object|json.?mode|structured.?outputs?|guided.?\w+|grammar"
+_LOGPROBS = r"(?:top_|sample )?logprobs?"
 _REFUSED = (
     r"not (?:supported|permitted|allowed|available|implemented)|(?:does|do)(?: not|n't) support|unsupported|unavailable"
-    r"|unknown|unrecogni[sz]ed|unexpected|extra_forbidden|must be|failed to parse"
+    r"|unknown|unrecogni[sz]ed|unexpected|extra_forbidden|must be|failed to parse|greater than|at most"
 )
 _REFUSALS = (400, 422)
 _ASKED = 2
+_ALTERNATIVES = (20, 5, 0)
+"""How many alternatives of a token are asked for; some servers give fewer, others none at all."""
 
 
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+@dataclass(frozen=True, slots=True)
+class _Manner:
+    """How the endpoint wants to be asked."""
+
+    temperature: float | None
+    way: str = _WAYS[0]
+    alternatives: int = _ALTERNATIVES[0]
 
 
-class _Message(msgspec.Struct):
-    content: Any = None
-    refusal: str | None = None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """One question before it is known how the endpoint wants to be asked."""
 
-
-class _Choice(msgspec.Struct):
-    message: _Message
-    finish_reason: str | None = None
-
-
-class _Completion(msgspec.Struct):
-    choices: list[_Choice] = msgspec.field(default_factory=list)
-    usage: _Usage | None = None
+    prompt: Prompt
+    schema: Mapping[str, Any] | None
+    again: bool = False
+    logprobs: bool = False
 
 
 class OpenAIJudge:
     """Asks a chat model for structured output and reads the answer strictly.
 
     `timeout_s` bounds a whole `ask` from the moment it has one of the `concurrency` slots: retries (the SDK's own, at
-    most `max_retries` a request, honouring Retry-After) and the second asking included. Prices are USD per million
-    tokens. A server that refuses a JSON schema is asked in JSON mode, then in plain words; one that refuses the
-    temperature is asked without. What worked is remembered, once it has worked. Belongs to one event loop.
+    most `max_retries` a request, honouring Retry-After) and the second asking included. A server that refuses a JSON
+    schema is asked in JSON mode, then in plain words; one that refuses the temperature is asked without, one that
+    refuses 20 alternatives of a token for 5, then for none. What worked is remembered, once it has worked, and tried
+    afresh when the server refuses it later. `price` beats `price_in` and `price_out` (USD per million tokens). With
+    `api_version` the endpoint is Azure's and `model` the deployment. `on_unusable` is told (model, reason) for every
+    answer that was paid for and could not be read, whether or not it was asked for again. Belongs to one event loop.
     """
 
     def __init__(
@@ -65,26 +74,60 @@ class OpenAIJudge:
         max_retries: int = 3,
         price_in: float = 0.0,
         price_out: float = 0.0,
+        price: Price | None = None,
+        api_version: str | None = None,
         observer: Observer | None = None,
+        on_unusable: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
-        self._client = sdk.connect(base_url=base_url, api_key=api_key, timeout_s=timeout_s, max_retries=max_retries)
+        self._client = sdk.connect(
+            base_url=base_url,
+            api_key=api_key,
+            timeout_s=timeout_s,
+            max_retries=max_retries,
+            api_version=api_version,
+            deployment=model,
+        )
+        self.identity = f"{base_url.rstrip('/')} {model} temperature={temperature:g}"
+        self._headers = None if api_version is None else sdk.azure_headers(api_key)
         self._api_key = api_key
         self._model = model
-        self._temperature: float | None = temperature
         self._timeout_s = timeout_s
         self._slots = asyncio.Semaphore(concurrency)
-        self._prices = price_in / 1e6, price_out / 1e6
+        self._price = price or replace(FREE, input=price_in, output=price_out)
         self._observer = observer
-        self._way = 0
+        self._on_unusable = on_unusable
+        self._manner = _Manner(temperature)
 
     @property
     def model(self) -> str:
         return self._model
 
     async def ask(self, prompt: Prompt, answer_type: type[T]) -> T:
+        return (await self._in_time(lambda: self._ask(prompt, answer_type, logprobs=False)))[0]
+
+    async def ask_sure(self, prompt: Prompt, answer_type: type[T]) -> tuple[T, float | None]:
+        """Return the answer and the probability of its least likely verdict; None where the endpoint tells none."""
+        logprobs = self._manner.alternatives > 0
+        answer, tokens = await self._in_time(lambda: self._ask(prompt, answer_type, logprobs=logprobs))
+        return answer, likelihood.sureness(tokens, reading.strict_schema(answer_type))
+
+    async def ask_scored(self, prompt: Prompt, choices: Sequence[str]) -> Mapping[str, float] | None:
+        """Return the probabilities of the answer token's alternatives: of all `choices`, and of what is none of them.
+
+        None when the endpoint offers no log-probabilities, which is remembered.
+        """
+        if self._manner.alternatives == 0:
+            return None
+        return await self._in_time(lambda: self._ask_scored(prompt, choices))
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def _in_time(self, call: Callable[[], Awaitable[T]]) -> T:
         try:
             async with self._slots, asyncio.timeout(self._timeout_s):
-                return await self._ask(prompt, answer_type)
+                return await call()
         except TimeoutError:
             failure = JudgeError("timeout", f"no answer within {self._timeout_s:g} s")
         except JudgeError as error:
@@ -93,73 +136,99 @@ class OpenAIJudge:
             self._observer.failed(self._model, failure.kind)
         raise failure from None
 
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._client.close()
+    async def _ask(self, prompt: Prompt, answer_type: type[T], *, logprobs: bool) -> tuple[T, list[Token]]:
+        schema = reading.strict_schema(answer_type)
 
-    async def _ask(self, prompt: Prompt, answer_type: type[T]) -> T:
+        async def attempt(*, again: bool) -> tuple[T, list[Token]]:
+            completion = await self._complete(_Request(prompt=prompt, schema=schema, again=again, logprobs=logprobs))
+            return reading.read(_text(completion), answer_type), completion.tokens() if logprobs else []
+
+        return await self._twice(attempt)
+
+    async def _ask_scored(self, prompt: Prompt, choices: Sequence[str]) -> Mapping[str, float] | None:
+        system = f"{prompt.system}\n\nAnswer with one of these and nothing else: {', '.join(choices)}"
+        plain = Prompt(task=prompt.task, version=prompt.version, system=system, user=prompt.user)
+
+        async def attempt(*, again: bool) -> Mapping[str, float] | None:
+            completion = await self._complete(_Request(prompt=plain, schema=None, again=again, logprobs=True))
+            text, tokens = _text(completion), completion.tokens()
+            if not any(one.logprob is not None for one in tokens):
+                self._manner = replace(self._manner, alternatives=0)
+                return None
+            if (found := likelihood.weights(tokens, choices)) is None:
+                raise reading.UnreadableError("wrong_shape", f"none of {', '.join(choices)} but {text[:80]!r}")
+            return found
+
+        return await self._twice(attempt)
+
+    async def _twice(self, attempt: Callable[..., Awaitable[T]]) -> T:
+        """Ask once more when the first answer cannot be read."""
         problem = ""
         for asked in range(_ASKED):
             try:
-                return reading.read(_text(await self._complete(prompt, answer_type, again=asked > 0)), answer_type)
+                return await attempt(again=asked > 0)
             except reading.UnreadableError as error:
                 problem = str(error)
+                self._on_unusable(self._model, error.reason)
+                if error.reason == "truncated":  # it would be as long again
+                    break
         raise JudgeError("unreadable", sdk.clean(problem, self._api_key))
 
-    async def _complete(self, prompt: Prompt, answer_type: type[Any], *, again: bool) -> _Completion:
-        """One answered request, in the best way the server is known to accept."""
+    async def _complete(self, request: _Request) -> Completion:
+        """One answered request, in the best manner the server is known to accept."""
         import openai  # noqa: PLC0415 - loaded by the constructor
 
-        way, temperature = self._way, self._temperature
+        remembered = manner = self._manner
+        tried = {manner.way}
         while True:
             started = time.perf_counter()
             try:
                 raw = await self._client.chat.completions.with_raw_response.create(
-                    **self._request(prompt, reading.strict_schema(answer_type), way, temperature, again=again)
+                    **self._body(request, manner), extra_headers=self._headers
                 )
             except openai.OpenAIError as error:
-                if temperature is not None and _refuses(error, "temperature", "temperature"):
-                    temperature = None
-                elif way + 1 < len(_WAYS) and _refuses(error, "response_format", _FORMAT):
-                    way += 1
-                else:
+                other = _other_manner(manner, error, tried, logprobs=request.logprobs)
+                if other is None:
                     # The causes below hold the request, and so the key: they stay out of every traceback.
                     raise sdk.judge_error(error, self._api_key) from None
+                manner = other
+                tried.add(manner.way)
                 continue
-            self._way = max(self._way, way)
-            self._temperature = None if temperature is None else self._temperature
+            if manner != remembered:
+                self._manner = manner
             try:
-                completion = msgspec.json.decode(raw.content, type=_Completion)
+                completion = msgspec.json.decode(raw.content, type=Completion)
             except msgspec.DecodeError as error:
                 self._count(time.perf_counter() - started, None)
-                raise reading.UnreadableError(f"the reply is no chat completion: {error}") from None
+                raise reading.UnreadableError("no_completion", f"the reply is no chat completion: {error}") from None
             self._count(time.perf_counter() - started, completion.usage)
             return completion
 
-    def _request(
-        self, prompt: Prompt, schema: dict[str, Any], way: int, temperature: float | None, *, again: bool
-    ) -> dict[str, Any]:
-        system = prompt.system
-        if again or _WAYS[way] != "json_schema":
+    def _body(self, request: _Request, manner: _Manner) -> dict[str, Any]:
+        prompt, schema, system = request.prompt, request.schema, request.prompt.system
+        if schema is not None and (request.again or manner.way != "json_schema"):
             system += f"\n\nThe JSON object must fit this JSON schema:\n{json.dumps(schema, ensure_ascii=False)}"
-        request: dict[str, Any] = {
+        body: dict[str, Any] = {
             "model": self._model,
             "messages": [{"role": "system", "content": system}, {"role": "user", "content": prompt.user}],
         }
-        if temperature is not None:
-            request["temperature"] = temperature
-        if _WAYS[way] == "json_schema":
+        if manner.temperature is not None:
+            body["temperature"] = manner.temperature
+        if request.logprobs and manner.alternatives:
+            body |= {"logprobs": True, "top_logprobs": manner.alternatives}
+        if schema is not None and manner.way == "json_schema":
             name = re.sub(r"[^A-Za-z0-9_-]", "_", prompt.task)[:64]
             shape = {"name": name, "strict": True, "schema": schema}
-            request["response_format"] = {"type": "json_schema", "json_schema": shape}
-        elif _WAYS[way] == "json_object":
-            request["response_format"] = {"type": "json_object"}
-        return request
+            body["response_format"] = {"type": "json_schema", "json_schema": shape}
+        elif schema is not None and manner.way == "json_object":
+            body["response_format"] = {"type": "json_object"}
+        return body
 
-    def _count(self, seconds: float, usage: _Usage | None) -> None:
+    def _count(self, seconds: float, usage: Usage | None) -> None:
         tokens_in = (usage and usage.prompt_tokens) or 0
         tokens_out = (usage and usage.completion_tokens) or 0
-        usd = tokens_in * self._prices[0] + tokens_out * self._prices[1]
+        details = usage.prompt_tokens_details if usage else None
+        usd = self._price.usd(tokens_in, tokens_out, cached_tokens=(details and details.cached_tokens) or 0)
         if (spend := SPEND.get()) is not None:
             spend.calls += 1
             spend.input_tokens += tokens_in
@@ -169,29 +238,40 @@ class OpenAIJudge:
             self._observer.judged(self._model, seconds, tokens_in, tokens_out, usd)
 
 
-def _refuses(error: Exception, parameter: str, names: str) -> bool:
-    """Whether the server refused how it was asked, by `parameter`, rather than what.
+def _other_manner(manner: _Manner, error: Exception, tried: set[str], *, logprobs: bool) -> _Manner | None:
+    """How to ask instead, when the server refused how it was asked; the strictest way not tried yet comes first."""
+    if manner.temperature is not None and _refuses(error, ("temperature",), "temperature"):
+        return replace(manner, temperature=None)
+    if logprobs and manner.alternatives and _refuses(error, ("logprobs", "top_logprobs"), _LOGPROBS):
+        return replace(manner, alternatives=_ALTERNATIVES[_ALTERNATIVES.index(manner.alternatives) + 1])
+    if manner.way != "none" and _refuses(error, ("response_format",), _FORMAT):
+        return replace(manner, way=next(way for way in _WAYS if way not in tried))
+    return None
+
+
+def _refuses(error: Exception, parameters: Sequence[str], names: str) -> bool:
+    """Whether the server refused how it was asked, by one of `parameters`, rather than what.
 
     A word that only occurs in the message means nothing: it may be the sample's, or be there to count its tokens.
     """
     if getattr(error, "status_code", None) not in _REFUSALS or sdk.overflows(error):
         return False
-    if str(getattr(error, "param", None)).partition(".")[0] == parameter:
+    if str(getattr(error, "param", None)).partition(".")[0] in parameters:
         return True
     near = r"(?:[^.\n]|\.(?=\w)){0,80}?"
     phrase = rf"(?:{names}){near}\b(?:{_REFUSED})|\b(?:{_REFUSED}){near}(?:{names})"
     return re.search(phrase, f"{error} {getattr(error, 'body', '')}", re.IGNORECASE) is not None
 
 
-def _text(completion: _Completion) -> str:
+def _text(completion: Completion) -> str:
     """The model's words. Raises JudgeError where asking again would not help, UnreadableError where it may."""
     if not completion.choices:
-        raise reading.UnreadableError("the reply holds no choice")
+        raise reading.UnreadableError("no_choice", "the reply holds no choice")
     choice = completion.choices[0]
     if choice.message.refusal or choice.finish_reason == "content_filter":
         raise JudgeError("refused", "the judge declined to answer")
     if choice.finish_reason == "length":
-        raise JudgeError("unreadable", "the answer was cut at the judge's token limit")
+        raise reading.UnreadableError("truncated", "the answer was cut at the judge's token limit")
     content = choice.message.content
     if isinstance(content, list):  # some servers answer in parts, thoughts first
         content = "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))

@@ -17,7 +17,14 @@ _THOUGHTS = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 
 
 class UnreadableError(ValueError):
-    """The text holds no answer of the type asked for."""
+    """The text holds no answer of the type asked for.
+
+    `reason` is one of empty, no_json, wrong_shape, truncated, no_completion, no_choice: a label.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
 
 
 def strict_schema(answer_type: type[Any]) -> dict[str, Any]:
@@ -51,8 +58,8 @@ def _strict(node: Any) -> Any:
 def read(text: str, answer_type: type[T]) -> T:
     r"""Find the answer in `text`, whatever is around it (code fences, prose, thoughts), and read it strictly.
 
-    Half a surrogate pair, which JSON may carry and no store can keep, becomes a question mark. Raises UnreadableError
-    that says what was wrong with the first JSON object found.
+    Half a surrogate pair, which JSON may carry and no store can keep, becomes a question mark. An object with NaN or
+    Infinity in it is no JSON. Raises UnreadableError that says what was wrong with the first JSON object found.
 
     >>> read('Sure! ```json\n{"a": 1}\n``` Anything else?', dict[str, int])
     {'a': 1}
@@ -64,7 +71,9 @@ def read(text: str, answer_type: type[T]) -> T:
             return msgspec.convert(candidate, answer_type)
         except msgspec.ValidationError as error:
             problem = problem or str(error)
-    raise UnreadableError(problem or "the answer holds no JSON object")
+    if problem:
+        raise UnreadableError("wrong_shape", problem)
+    raise UnreadableError("no_json" if text.strip() else "empty", "the answer holds no JSON object")
 
 
 def _whole(escape: re.Match[str]) -> str:
@@ -72,9 +81,13 @@ def _whole(escape: re.Match[str]) -> str:
     return "?" if len(escape[0]) == _ONE_ESCAPE else escape[0]
 
 
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
 def _objects(text: str) -> Iterator[dict[str, Any]]:
     """The outermost JSON objects in `text`; a text full of stray braces is given up on."""
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(parse_constant=_no_number)
     start = text.find("{")
     for _ in range(_MAX_STARTS):
         if start < 0:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from monitors.judges import JudgeError
 
@@ -20,8 +22,19 @@ _OVERFLOW = re.compile(
 )
 
 
-def connect(*, base_url: str, api_key: str | None, timeout_s: float, max_retries: int) -> AsyncOpenAI:
+def connect(
+    *,
+    base_url: str,
+    api_key: str | None,
+    timeout_s: float,
+    max_retries: int,
+    api_version: str | None = None,
+    deployment: str | None = None,
+) -> AsyncOpenAI:
     """Open a client. Only what is passed here counts: the SDK's own environment variables must not change a score.
+
+    With `api_version` the endpoint is asked in Azure's form: `base_url` is the resource (or already its deployment's
+    path), the version a query parameter; every request needs `azure_headers` as well.
 
     Raises ValueError, without quoting it, for a key that cannot be sent in a header.
     """
@@ -30,9 +43,35 @@ def connect(*, base_url: str, api_key: str | None, timeout_s: float, max_retries
     key = (api_key or "").strip()
     if not (key.isascii() and (key.isprintable())):
         raise ValueError("api_key: holds characters that cannot be sent in a header")
-    client = AsyncOpenAI(base_url=base_url, api_key=key or "none", timeout=timeout_s, max_retries=max_retries)
+    query = None
+    if api_version is not None:
+        base_url, query = azure_url(base_url, deployment or ""), {"api-version": api_version}
+    client = AsyncOpenAI(
+        base_url=base_url, api_key=key or "none", timeout=timeout_s, max_retries=max_retries, default_query=query
+    )
     client.organization = client.project = None
     return client
+
+
+def azure_headers(api_key: str | None) -> dict[str, Any]:
+    """The `extra_headers` of a request in Azure's form: the key in a header of its own, and no Authorization."""
+    from openai import Omit  # noqa: PLC0415 - as above
+
+    return {"api-key": (api_key or "").strip(), "Authorization": Omit()}
+
+
+def azure_url(base_url: str, deployment: str) -> str:
+    """The path of a deployment: `base_url` may be the resource alone, end in /openai, or name a deployment itself.
+
+    >>> azure_url("https://ours.openai.azure.com", "judge")
+    'https://ours.openai.azure.com/openai/deployments/judge'
+    >>> azure_url("https://ours.openai.azure.com/openai/deployments/other/", "judge")
+    'https://ours.openai.azure.com/openai/deployments/other'
+    """
+    url = base_url.rstrip("/")
+    if "/deployments/" in url:
+        return url
+    return f"{url.removesuffix('/openai')}/openai/deployments/{deployment}"
 
 
 def judge_error(error: Exception, api_key: str | None) -> JudgeError:
@@ -52,7 +91,24 @@ def judge_error(error: Exception, api_key: str | None) -> JudgeError:
         kind = "context_overflow"
     else:
         kind = "server_error" if status >= _SERVER_ERROR else "bad_request"
-    return JudgeError(kind, clean(str(error), api_key))
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    return JudgeError(kind, clean(str(error), api_key), retry_after_s=retry_after_s(headers or {}))
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """How many seconds the server asks to wait; None when it says nothing that can be read as a number of them.
+
+    >>> retry_after_s({"retry-after": "2"}), retry_after_s({"retry-after-ms": "1500"}), retry_after_s({})
+    (2.0, 1.5, None)
+    """
+    for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers[name]) * unit
+        except (KeyError, ValueError):
+            continue
+        if math.isfinite(seconds) and seconds >= 0.0:
+            return seconds
+    return None
 
 
 def overflows(error: Exception) -> bool:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from monitors.records import Sample, Score, Skipped
 
-LOWER_IS_BETTER = frozenset({"hallucination"})
+LOWER_IS_BETTER = frozenset({"hallucination", "noise_sensitivity"})
 """Built-in metrics whose best value is 0. A metric of your own says so with an attribute `lower_is_better = True`."""
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from monitors.embeddings import Embeddings
 from monitors.judges import Judge, JudgeError
 from monitors.metrics import prompting
 from monitors.metrics.answers import GeneratedQuestions
 from monitors.metrics.prompting import Datum
+from monitors.metrics.similarity import clipped, cosines_with_first
+from monitors.metrics.texts import unanswered
 from monitors.metrics.verdicts import Verdicts
 from monitors.records import Sample, Score, Skipped
 
@@ -24,7 +23,8 @@ class AnswerRelevancy:
 
     `method="questions"`: the mean cosine between the question's embedding and those of three questions the judge
     reconstructs from the response, clipped to [0, 1]. Raises ValueError without `embeddings`.
-    `method="statements"`: relevant claims / claims; borderline ones pass.
+    `method="statements"`: relevant claims / claims; borderline ones pass, as DeepEval scores. The first is the answer
+    relevance of RAGAS (arXiv 2309.15217).
     """
 
     name = "answer_relevancy"
@@ -50,13 +50,11 @@ class AnswerRelevancy:
         self.version = f"1-{used}"
 
     async def score(self, sample: Sample) -> Score | Skipped:
-        if not sample.response.strip():
-            return Skipped("no_response")
-        if not (sample.question and sample.question.strip()):
-            return Skipped("no_question")
+        if (skipped := unanswered(sample, "response", "question")) is not None:
+            return skipped
         if self._embeddings is None:
             return await self._by_statements(sample)
-        return await self._by_questions(sample.response, sample.question, self._embeddings)
+        return await self._by_questions(sample.response, sample.question or "", self._embeddings)
 
     async def _by_statements(self, sample: Sample) -> Score | Skipped:
         rated = await self._verdicts.relevance(sample)
@@ -72,9 +70,9 @@ class AnswerRelevancy:
         noncommittal, questions = await self._generate(response)
         if noncommittal:
             return Score(0.0, "the response is noncommittal", tuple({"question": one} for one in questions))
-        cosines = _cosines(await embeddings.embed([question, *questions]))
+        cosines = await cosines_with_first(embeddings, [question, *questions])
         return Score(
-            float(np.clip(cosines.mean(), 0.0, 1.0)),
+            clipped(float(cosines.mean())),
             f"mean cosine of {len(questions)} questions reconstructed from the response",
             tuple({"question": one, "cosine": float(c)} for one, c in zip(questions, cosines, strict=True)),
         )
@@ -94,13 +92,3 @@ class AnswerRelevancy:
             if noncommittal or len(questions) >= QUESTIONS:
                 return noncommittal, list(questions.values())[:QUESTIONS]
         raise JudgeError("unreadable", f"{len(questions)} different questions of {QUESTIONS}, asked twice")
-
-
-def _cosines(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The cosines of all rows but the first with the first. Raises JudgeError where there is none."""
-    norms = np.linalg.norm(vectors, axis=1)
-    if not (np.isfinite(norms).all() and norms.all()):
-        raise JudgeError("unreadable", "an embedding has no direction")
-    unit = vectors / norms[:, None]
-    cosines: NDArray[np.float64] = unit[1:] @ unit[0]
-    return cosines

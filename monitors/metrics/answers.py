@@ -8,6 +8,7 @@ import msgspec
 
 Verdict: TypeAlias = Literal["supported", "contradicted", "not_mentioned"]
 Relevance: TypeAlias = Literal["relevant", "borderline", "irrelevant"]
+Rating: TypeAlias = Literal[0, 1, 2]
 
 
 class FusedClaim(msgspec.Struct, frozen=True):
@@ -101,3 +102,55 @@ class GeneratedQuestions(msgspec.Struct, frozen=True):
 
     noncommittal: bool
     questions: list[str]
+
+
+class ContextRating(msgspec.Struct, frozen=True):
+    """How much one context helps with the question."""
+
+    index: int
+    rating: Rating
+
+
+class ContextRatings(msgspec.Struct, frozen=True):
+    """The answer to `context_ratings` and `context_ratings_reworded`."""
+
+    contexts: list[ContextRating]
+
+
+class UsefulContext(msgspec.Struct, frozen=True):
+    """Whether one context was of use for an answer."""
+
+    index: int
+    useful: bool
+    reason: str = ""
+
+
+class UsefulContexts(msgspec.Struct, frozen=True):
+    """The answer to `useful_contexts`."""
+
+    contexts: list[UsefulContext]
+
+
+class Entity(msgspec.Struct, frozen=True):
+    """A name in the reference, and how the contexts write it."""
+
+    entity: str
+    found_as: str = ""
+
+
+class ReferenceEntities(msgspec.Struct, frozen=True):
+    """The answer to `reference_entities`."""
+
+    entities: list[Entity]
+
+
+class GEvalSteps(msgspec.Struct, frozen=True):
+    """The answer to `geval_steps`."""
+
+    steps: list[str]
+
+
+class GEvalForm(msgspec.Struct, frozen=True):
+    """The answer to `geval_form`."""
+
+    score: int

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_type_hints
 
 import msgspec
@@ -15,24 +16,22 @@ from monitors.embeddings import Embeddings
 from monitors.importer import load
 from monitors.judges import Judge
 from monitors.metrics import Metric, lower_is_better
+from monitors.metrics.idf import shipped
+from monitors.metrics.idf.traffic import TrafficIdf
+from monitors.metrics.naming import BUILT_IN, ON_REQUEST, Named, known, resolve
 from monitors.metrics.verdicts import Fused, Separate
 from monitors.settings import ConfigError
-
-BUILT_IN = {
-    "answer_relevancy": "monitors.metrics.answer_relevancy:AnswerRelevancy",
-    "context_relevancy": "monitors.metrics.context_relevancy:ContextRelevancy",
-    "faithfulness": "monitors.metrics.faithfulness:Faithfulness",
-    "hallucination": "monitors.metrics.hallucination:Hallucination",
-    "lexical_groundedness": "monitors.metrics.lexical_groundedness:LexicalGroundedness",
-}
-"""All of them are on unless the configuration says otherwise; those that ask an LLM, if there is one."""
 
 RATE, RATE_WITH_LLM = 1.0, 0.1
 THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD = 0.7, 0.3
 
 Mode: TypeAlias = Literal["fused", "separate"]
 _LLM = frozenset({"judge", "verdicts"})
-_GIVEN = _LLM | {"embeddings"}
+_PAID = _LLM | {"embeddings"}
+_GIVEN = _PAID | {"steps_dir", "idf"}
+_COMPARING = ("answer_correctness", "answer_similarity")
+
+__all__ = ["BUILT_IN", "ON_REQUEST", "Catalogue", "Enabled", "Mode", "build"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +53,20 @@ class Catalogue:
 
 
 def build(
-    settings: Mapping[str, config.Metric], judge: Judge | None, embeddings: Embeddings | None, mode: Mode = "fused"
+    settings: Mapping[str, config.Metric],
+    judge: Judge | None,
+    embeddings: Embeddings | None,
+    mode: Mode = "fused",
+    *,
+    steps_dir: Path | None = None,
 ) -> Catalogue:
     """Make the metrics. Raises ConfigError with every problem found.
 
     A metric's constructor is given what it names: `judge`, `verdicts` (shared between metrics), `embeddings`. Its other
-    parameters are its options.
+    parameters are its options. `steps_dir` keeps the steps a judge wrote for `geval:` metrics; without it every process
+    has them written anew.
     """
-    builder = _Builder(judge, embeddings, mode)
+    builder = _Builder(judge, embeddings, mode, steps_dir)
     for name in [*BUILT_IN, *(name for name in settings if name not in BUILT_IN)]:
         builder.add(name, settings.get(name, config.Metric()), asked_for=name in settings)
     return builder.catalogue()
@@ -70,16 +75,24 @@ def build(
 class _Builder:
     """Collects metrics, notes and problems."""
 
-    def __init__(self, judge: Judge | None, embeddings: Embeddings | None, mode: Mode) -> None:
+    def __init__(self, judge: Judge | None, embeddings: Embeddings | None, mode: Mode, steps_dir: Path | None) -> None:
         self._verdicts = Fused if mode == "fused" else Separate
-        self._given: dict[str, Any] = {"embeddings": embeddings} | self._judging(judge)
+        self._given: dict[str, Any] = {
+            "embeddings": embeddings,
+            "steps_dir": steps_dir,
+            "idf": TrafficIdf(shipped()),
+        } | self._judging(judge)
         self._enabled: list[Enabled] = []
         self._notes: list[str] = []
         self._problems: list[str] = []
 
     def add(self, name: str, settings: config.Metric, *, asked_for: bool) -> None:
         """Make one metric, or note or complain why not."""
-        factory = self._factory(name)
+        named = resolve(name)
+        if named is None:
+            self._problems.append(f"metrics.{name}: unknown metric{_hint(name, known())}")
+            return
+        factory = self._factory(name, named)
         if factory is None or not settings.enabled:
             return
         parameters = inspect.signature(factory).parameters
@@ -88,25 +101,36 @@ class _Builder:
         given = self._given
         if needs & _LLM:
             given = given | self._own_judge(name, options.pop("judge", "llm"))
-        options = self._options(name, factory, parameters, options)
-        if needs & _LLM and given["judge"] is None:
-            if asked_for:
-                self._notes.append(f"{name} needs a judge, and none is configured: it does not run")
+        options = self._options(name, factory, set(parameters) - set(named.arguments), options)
+        if not self._can_run(name, needs, given, options, asked_for=asked_for):
             return
-        if name == "answer_relevancy" and given["embeddings"] is None:
-            if options.get("method", "questions") == "questions":
-                self._notes.append("answer_relevancy falls back to statements: no embeddings")
-            options["method"] = "statements"
         try:
-            metric = factory(**{key: given[key] for key in needs}, **options)
+            metric = factory(**{key: given[key] for key in needs}, **named.arguments, **options)
         except (TypeError, ValueError) as error:
             self._problems.append(f"metrics.{name}: {error}")
             return
-        rate = settings.rate if settings.rate is not None else RATE_WITH_LLM if needs & _LLM else RATE
+        rate = settings.rate if settings.rate is not None else RATE_WITH_LLM if needs & _PAID else RATE
         threshold = settings.threshold
         if threshold is None:
             threshold = THRESHOLD_IF_LOW_IS_GOOD if lower_is_better(metric) else THRESHOLD
         self._accept(name, Enabled(metric=metric, rate=rate, threshold=threshold, objective=settings.objective))
+
+    def _can_run(
+        self, name: str, needs: Collection[str], given: Mapping[str, Any], options: dict[str, Any], *, asked_for: bool
+    ) -> bool:
+        """Whether what the metric cannot do without is there; what it is done with instead, or why not, is noted."""
+        if _LLM.intersection(needs) and given["judge"] is None:
+            if asked_for:
+                self._notes.append(f"{name} needs a judge, and none is configured: it does not run")
+            return False
+        if name == "answer_relevancy" and given["embeddings"] is None:
+            if options.get("method", "questions") == "questions":
+                self._notes.append("answer_relevancy falls back to statements: no embeddings")
+            options["method"] = "statements"
+        if name in _COMPARING and given["embeddings"] is None and options.get("weight") != 1.0:
+            self._notes.append(f"{name} needs embeddings, and none are configured: it does not run")
+            return False
+        return True
 
     def catalogue(self) -> Catalogue:
         """Hand over what was collected. Raises ConfigError."""
@@ -130,12 +154,9 @@ class _Builder:
             self._problems.append(f"metrics.{name}.judge: {error}")
             return {}
 
-    def _factory(self, name: str) -> Callable[..., Metric] | None:
-        if name not in BUILT_IN and ":" not in name:
-            self._problems.append(f"metrics.{name}: unknown metric{_hint(name, BUILT_IN)}")
-            return None
+    def _factory(self, name: str, named: Named) -> Callable[..., Metric] | None:
         try:
-            factory: Callable[..., Metric] = load(name, BUILT_IN)
+            factory: Callable[..., Metric] = load(named.target, {})
         except ValueError as error:
             self._problems.append(f"metrics.{name}: {error}")
             return None
@@ -148,12 +169,13 @@ class _Builder:
         self,
         name: str,
         factory: Callable[..., Metric],
-        parameters: Mapping[str, inspect.Parameter],
+        free: Collection[str],
         options: Mapping[str, Any],
     ) -> dict[str, Any]:
         """The options of the right types; what is wrong with the others is kept as problems."""
+        parameters = inspect.signature(factory).parameters
         anything = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
-        known = [key for key in parameters if key not in _GIVEN]
+        known = [key for key in parameters if key in free and key not in _GIVEN]
         hints = _hints(factory)
         good: dict[str, Any] = {}
         for key, value in options.items():
@@ -177,7 +199,7 @@ class _Builder:
 
 def _hints(factory: Callable[..., Metric]) -> dict[str, Any]:
     try:
-        return get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+        return get_type_hints(factory.__init__ if inspect.isclass(factory) else factory, include_extras=True)
     except NameError:  # annotated with something imported for type checkers only
         return {}
 

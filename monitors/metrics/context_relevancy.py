@@ -2,34 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias
 
-from monitors.metrics.answers import StatementsOfContext
-from monitors.metrics.texts import sent_contexts
+from monitors.judges import Judge
+from monitors.metrics import prompting
+from monitors.metrics.answers import ContextRating, ContextRatings, StatementsOfContext
+from monitors.metrics.asking import complete, contexts_of, question_of
+from monitors.metrics.prompting import Datum, Template
+from monitors.metrics.texts import sent_contexts, unanswered
 from monitors.metrics.verdicts import Verdicts
 from monitors.records import Sample, Score, Skipped
 
+Method: TypeAlias = Literal["statements", "dual_judge", "joined"]
+_METHODS = ("statements", "dual_judge", "joined")
+_BEST = 2
+_RELEVANT = 1.0
+
 
 class ContextRelevancy:
-    """Relevant statements / all statements, over all contexts together (a long context weighs more than a short one).
+    """Three ways to the same question.
 
-    The ratio of each context by itself is in the evidence. `method` is "statements".
+    `method="statements"`: relevant statements / all statements, over all contexts together (a long context weighs more
+    than a short one); the ratio of each context by itself is in the evidence. `method="dual_judge"`: two differently
+    worded prompts rate each context 0, 1 or 2; contexts with a mean of 1 or more / contexts. `method="joined"`: the
+    same two on all contexts joined into one text; the mean / 2, as RAGAS does. One of the two without a rating is no
+    score. Source of the first: the context relevance of RAGAS (arXiv 2309.15217), with statements in place of
+    sentences.
     """
 
     name = "context_relevancy"
 
-    def __init__(self, verdicts: Verdicts, *, method: Literal["statements"] = "statements") -> None:
-        if method != "statements":
-            raise ValueError(f"context_relevancy has no method {method!r}; there is 'statements'")
+    def __init__(self, judge: Judge, verdicts: Verdicts, *, method: Method = "statements") -> None:
+        if method not in _METHODS:
+            raise ValueError(f"context_relevancy has no method {method!r}; there are {', '.join(_METHODS)}")
+        self._llm = judge
         self._verdicts = verdicts
-        self.judge = verdicts.model
-        self.version = f"1-{verdicts.version('statements')}"
+        self._method = method
+        self._raters = [prompting.load("context_ratings"), prompting.load("context_ratings_reworded")]
+        self.judge = judge.model
+        if method == "statements":
+            self.version = f"1-{verdicts.version('statements')}"
+        else:
+            self.version = "-".join(["1", *(one.version for one in self._raters), method])
 
     async def score(self, sample: Sample) -> Score | Skipped:
-        if not (sample.question and sample.question.strip()):
-            return Skipped("no_question")
-        if not sent_contexts(sample):
-            return Skipped("no_contexts")
+        if (skipped := unanswered(sample, "question", "contexts")) is not None:
+            return skipped
+        if self._method == "statements":
+            return await self._by_statements(sample)
+        return await (self._joined(sample) if self._method == "joined" else self._by_context(sample))
+
+    async def _by_statements(self, sample: Sample) -> Score | Skipped:
         contexts = await self._verdicts.statements(sample)
         total = sum(len(context.statements) for context in contexts)
         if not total:
@@ -40,6 +65,39 @@ class ContextRelevancy:
             f"{relevant} of {total} statements in the contexts are relevant",
             tuple(_evidence(context) for context in contexts),
         )
+
+    async def _by_context(self, sample: Sample) -> Score:
+        rated = await self._rated(question_of(sample), contexts_of(sample))
+        relevant = sum(sum(ratings) / len(ratings) >= _RELEVANT for ratings in rated.values())
+        return Score(
+            relevant / len(rated),
+            f"{relevant} of {len(rated)} contexts are relevant to two judges",
+            tuple({"context": index, "ratings": list(ratings)} for index, ratings in rated.items()),
+        )
+
+    async def _joined(self, sample: Sample) -> Score:
+        joined = "\n\n".join(sample.contexts[index].text for index in sent_contexts(sample))
+        (ratings,) = (await self._rated(question_of(sample), [Datum("context", joined, index=0)])).values()
+        mean = sum(ratings) / len(ratings)
+        return Score(mean / _BEST, f"two judges rate the contexts {mean:g} of {_BEST}", ({"ratings": list(ratings)},))
+
+    async def _rated(self, question: Sequence[Datum], contexts: Sequence[Datum]) -> Mapping[int, tuple[int, ...]]:
+        """The ratings of each context by both prompts. One that fails lets the other end, and its bill be counted."""
+
+        async def rate(template: Template) -> Mapping[int, ContextRating]:
+            async def ask(indexes: Sequence[int]) -> Iterable[tuple[int, ContextRating]]:
+                data = [*question, *(one for one in contexts if one.index in indexes)]
+                answer = await self._llm.ask(template.fill(data), ContextRatings)
+                return [(one.index, one) for one in answer.contexts]
+
+            return await complete(ask, [one.index for one in contexts if one.index is not None])
+
+        both = []
+        for found in await asyncio.gather(*(rate(one) for one in self._raters), return_exceptions=True):
+            if isinstance(found, BaseException):
+                raise found
+            both.append(found)
+        return {index: tuple(one[index].rating for one in both) for index in both[0]}
 
 
 def _relevant(context: StatementsOfContext) -> int:

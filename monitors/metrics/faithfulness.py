@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monitors.metrics.texts import sent_contexts
+from monitors.metrics.texts import unanswered
 from monitors.metrics.verdicts import JudgedClaim, Verdicts
 from monitors.records import Sample, Score, Skipped
 
@@ -11,7 +11,7 @@ class Faithfulness:
     """Claims inferable from the contexts / claims.
 
     A claim the contexts do not mention counts against the response. With `contradiction_only` it does not, which is
-    how DeepEval scores and hides what most hallucinations are: for comparison with it only.
+    how DeepEval scores and hides what most hallucinations are: for comparison with it only. RAGAS (arXiv 2309.15217).
     """
 
     name = "faithfulness"
@@ -25,10 +25,8 @@ class Faithfulness:
         )
 
     async def score(self, sample: Sample) -> Score | Skipped:
-        if not sample.response.strip():
-            return Skipped("no_response")
-        if not sent_contexts(sample):
-            return Skipped("no_contexts")
+        if (skipped := unanswered(sample, "response", "contexts")) is not None:
+            return skipped
         judged = await self._verdicts.claims(sample)
         if not judged.claims:
             return Skipped("no_claims")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monitors.metrics.texts import sent_contexts
+from monitors.metrics.texts import unanswered
 from monitors.metrics.verdicts import Verdicts
 from monitors.records import Sample, Score, Skipped
 
@@ -21,10 +21,8 @@ class Hallucination:
         self.version = f"1-{verdicts.version('contradicted')}"
 
     async def score(self, sample: Sample) -> Score | Skipped:
-        if not sample.response.strip():
-            return Skipped("no_response")
-        if not sent_contexts(sample):
-            return Skipped("no_contexts")
+        if (skipped := unanswered(sample, "response", "contexts")) is not None:
+            return skipped
         contexts = await self._verdicts.contradicted(sample)
         contradicted = sum(context.contradicted for context in contexts)
         return Score(

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, TypeAlias
 
-from monitors.judges import Judge, JudgeError
+from monitors.judges import Judge
 from monitors.metrics import answers, prompting
+from monitors.metrics.asking import claims_of, complete, contexts_of, question_of
 from monitors.metrics.prompting import Datum
 from monitors.metrics.sharing import Shared
 from monitors.metrics.texts import sent_contexts
-from monitors.records import Sample
+from monitors.records import Context, Sample
 
-V = TypeVar("V")
-Question: TypeAlias = Literal["claims", "relevance", "contradicted", "statements"]
-_ASKED = 2
+Question: TypeAlias = Literal["claims", "located", "held_against", "relevance", "contradicted", "statements"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +56,12 @@ class Verdicts(Protocol):
     async def claims(self, sample: Sample) -> JudgedClaims:
         """The response's claims held against the contexts."""
 
+    async def located(self, sample: Sample) -> JudgedClaims:
+        """The same, and every claim that is supported or contradicted names a context that does it."""
+
+    async def held_against(self, sample: Sample, claims: Sequence[str], text: str) -> tuple[JudgedClaim, ...]:
+        """These claims held against one text, whatever the sample's contexts say."""
+
     async def relevance(self, sample: Sample) -> RatedClaims:
         """The response's claims held against the question."""
 
@@ -73,7 +78,7 @@ class Fused:
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
         self._claims = prompting.load("claims_verdicts")
-        self._verdicts = prompting.load("claim_verdicts")
+        self._verdicts = _ClaimVerdicts(judge)
         self._statements = _Statements(judge)
         self._shared: Shared[answers.ClaimsVerdicts] = Shared()
 
@@ -82,14 +87,23 @@ class Fused:
         return self._judge.model
 
     def version(self, question: Question) -> str:
-        if question == "contradicted":
+        if question in ("contradicted", "located"):
             return f"{self._claims.version}-{self._verdicts.version}"
+        if question == "held_against":
+            return self._verdicts.version
         return self._statements.version if question == "statements" else self._claims.version
 
     async def claims(self, sample: Sample) -> JudgedClaims:
         answer = await self._answer(sample)
         claims = [_judged(one.claim, one, sample) for one in answer.claims]
         return JudgedClaims(noncommittal=answer.noncommittal, claims=tuple(claims))
+
+    async def located(self, sample: Sample) -> JudgedClaims:
+        judged = await self.claims(sample)
+        return replace(judged, claims=await self._verdicts.located(sample, judged.claims))
+
+    async def held_against(self, sample: Sample, claims: Sequence[str], text: str) -> tuple[JudgedClaim, ...]:
+        return await self._verdicts.on(_with_context(sample, text), claims)
 
     async def relevance(self, sample: Sample) -> RatedClaims:
         answer = await self._answer(sample)
@@ -99,8 +113,8 @@ class Fused:
     async def contradicted(self, sample: Sample) -> tuple[answers.ContradictedContext, ...]:
         judged = await self.claims(sample)
         reasons: dict[int, str] = {}
-        for claim in await self._located(sample, judged.claims):
-            for index in claim.contexts:
+        for claim in await self._verdicts.located(sample, judged.claims, ("contradicted",)):
+            for index in claim.contexts if claim.verdict == "contradicted" else ():
                 reasons.setdefault(index, f"{claim.claim} ↔ {claim.quote}" if claim.quote else claim.claim)
         return tuple(
             answers.ContradictedContext(index, contradicted=index in reasons, reason=reasons.get(index, ""))
@@ -110,29 +124,11 @@ class Fused:
     async def statements(self, sample: Sample) -> tuple[answers.StatementsOfContext, ...]:
         return await self._statements.of(sample)
 
-    async def _located(self, sample: Sample, claims: Sequence[JudgedClaim]) -> list[JudgedClaim]:
-        """The claims that are contradicted, each with the contexts that do it.
-
-        A contradiction that names no context we sent is a missing verdict on the contexts: no context at all would
-        count as contradicted, which is the best score. Such claims are asked about once more.
-        """
-
-        async def ask(ids: Sequence[int]) -> Iterable[tuple[int, JudgedClaim]]:
-            prompt = self._verdicts.fill([*_contexts(sample), *_claims([one.claim for one in claims], ids)])
-            verdicts = (await self._judge.ask(prompt, answers.ClaimVerdicts)).verdicts
-            judged = [(one.id, _judged(claims[one.id].claim, one, sample)) for one in verdicts if one.id in ids]
-            return [(id_, one) for id_, one in judged if one.contexts or one.verdict != "contradicted"]
-
-        nowhere = [id_ for id_, one in enumerate(claims) if one.verdict == "contradicted" and not one.contexts]
-        found = await _complete(ask, nowhere, times=1)
-        located = [found.get(id_, one) for id_, one in enumerate(claims)]
-        return [one for one in located if one.verdict == "contradicted"]
-
     async def _answer(self, sample: Sample) -> answers.ClaimsVerdicts:
         return await self._shared.get(_key(sample), lambda: self._ask(sample))
 
     async def _ask(self, sample: Sample) -> answers.ClaimsVerdicts:
-        data = [*_question(sample), Datum("response", sample.response), *_contexts(sample)]
+        data = [*question_of(sample), Datum("response", sample.response), *contexts_of(sample)]
         answer = await self._judge.ask(self._claims.fill(data), answers.ClaimsVerdicts)
         claims = [one for one in answer.claims if one.claim.strip()]
         return answers.ClaimsVerdicts(noncommittal=answer.noncommittal, claims=claims)
@@ -144,7 +140,7 @@ class Separate:
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
         self._claims = prompting.load("claims")
-        self._verdicts = prompting.load("claim_verdicts")
+        self._verdicts = _ClaimVerdicts(judge)
         self._relevance = prompting.load("claim_relevance")
         self._contradicted = prompting.load("contradicted_contexts")
         self._statements = _Statements(judge)
@@ -157,6 +153,8 @@ class Separate:
     def version(self, question: Question) -> str:
         return {
             "claims": f"{self._claims.version}-{self._verdicts.version}",
+            "located": f"{self._claims.version}-{self._verdicts.version}",
+            "held_against": self._verdicts.version,
             "relevance": f"{self._claims.version}-{self._relevance.version}",
             "contradicted": self._contradicted.version,
             "statements": self._statements.version,
@@ -164,43 +162,91 @@ class Separate:
 
     async def claims(self, sample: Sample) -> JudgedClaims:
         extracted = await self._extracted(sample)
+        claims = await self._verdicts.on(sample, extracted.claims)
+        return JudgedClaims(noncommittal=extracted.noncommittal, claims=claims)
 
-        async def ask(ids: Sequence[int]) -> Iterable[tuple[int, answers.ClaimVerdict]]:
-            prompt = self._verdicts.fill([*_contexts(sample), *_claims(extracted.claims, ids)])
-            return [(one.id, one) for one in (await self._judge.ask(prompt, answers.ClaimVerdicts)).verdicts]
+    async def located(self, sample: Sample) -> JudgedClaims:
+        judged = await self.claims(sample)
+        return replace(judged, claims=await self._verdicts.located(sample, judged.claims))
 
-        found = await _complete(ask, range(len(extracted.claims)))
-        claims = [_judged(claim, found[id_], sample) for id_, claim in enumerate(extracted.claims)]
-        return JudgedClaims(noncommittal=extracted.noncommittal, claims=tuple(claims))
+    async def held_against(self, sample: Sample, claims: Sequence[str], text: str) -> tuple[JudgedClaim, ...]:
+        return await self._verdicts.on(_with_context(sample, text), claims)
 
     async def relevance(self, sample: Sample) -> RatedClaims:
         extracted = await self._extracted(sample)
 
         async def ask(ids: Sequence[int]) -> Iterable[tuple[int, answers.RelevanceVerdict]]:
-            prompt = self._relevance.fill([*_question(sample), *_claims(extracted.claims, ids)])
+            prompt = self._relevance.fill([*question_of(sample), *claims_of(extracted.claims, ids)])
             return [(one.id, one) for one in (await self._judge.ask(prompt, answers.ClaimRelevance)).verdicts]
 
-        found = await _complete(ask, range(len(extracted.claims)))
+        found = await complete(ask, range(len(extracted.claims)))
         claims = [(claim, found[id_].relevance) for id_, claim in enumerate(extracted.claims)]
         return RatedClaims(noncommittal=extracted.noncommittal, claims=tuple(claims))
 
     async def contradicted(self, sample: Sample) -> tuple[answers.ContradictedContext, ...]:
         async def ask(indexes: Sequence[int]) -> Iterable[tuple[int, answers.ContradictedContext]]:
-            prompt = self._contradicted.fill([Datum("response", sample.response), *_contexts(sample, indexes)])
+            prompt = self._contradicted.fill([Datum("response", sample.response), *contexts_of(sample, indexes)])
             return [(one.index, one) for one in (await self._judge.ask(prompt, answers.ContradictedContexts)).contexts]
 
-        return tuple((await _complete(ask, sent_contexts(sample))).values())
+        return tuple((await complete(ask, sent_contexts(sample))).values())
 
     async def statements(self, sample: Sample) -> tuple[answers.StatementsOfContext, ...]:
         return await self._statements.of(sample)
 
     async def _extracted(self, sample: Sample) -> answers.Claims:
-        return await self._shared.get(_key(sample), lambda: self._extract(sample))
+        return await self._shared.get(_key(replace(sample, contexts=())), lambda: self._extract(sample))
 
     async def _extract(self, sample: Sample) -> answers.Claims:
-        prompt = self._claims.fill([*_question(sample), Datum("response", sample.response)])
+        prompt = self._claims.fill([*question_of(sample), Datum("response", sample.response)])
         answer = await self._judge.ask(prompt, answers.Claims)
         return answers.Claims(answer.noncommittal, [claim for claim in answer.claims if claim.strip()])
+
+
+class _ClaimVerdicts:
+    """Verdicts on claims that are known already."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._template = prompting.load("claim_verdicts")
+
+    @property
+    def version(self) -> str:
+        return self._template.version
+
+    async def on(self, sample: Sample, claims: Sequence[str]) -> tuple[JudgedClaim, ...]:
+        """The claims held against the sample's contexts."""
+
+        async def ask(ids: Sequence[int]) -> Iterable[tuple[int, JudgedClaim]]:
+            return await self._ask(sample, claims, ids)
+
+        return tuple((await complete(ask, range(len(claims)))).values())
+
+    async def located(
+        self,
+        sample: Sample,
+        judged: Sequence[JudgedClaim],
+        needing: tuple[answers.Verdict, ...] = ("supported", "contradicted"),
+    ) -> tuple[JudgedClaim, ...]:
+        """The same claims; each with a verdict in `needing` names the contexts it rests on.
+
+        One that names no context we sent is a missing verdict on the contexts: no context at all would count as
+        contradicted, which is the best score. Such claims are asked about once more.
+        """
+
+        def placed(one: JudgedClaim) -> bool:
+            return bool(one.contexts) or one.verdict not in needing
+
+        async def ask(ids: Sequence[int]) -> Iterable[tuple[int, JudgedClaim]]:
+            verdicts = await self._ask(sample, [one.claim for one in judged], ids)
+            return [(id_, one) for id_, one in verdicts if placed(one)]
+
+        found = await complete(ask, [id_ for id_, one in enumerate(judged) if not placed(one)], times=1)
+        return tuple(found.get(id_, one) for id_, one in enumerate(judged))
+
+    async def _ask(self, sample: Sample, claims: Sequence[str], ids: Sequence[int]) -> list[tuple[int, JudgedClaim]]:
+        prompt = self._template.fill([*contexts_of(sample), *claims_of(claims, ids)])
+        verdicts = (await self._judge.ask(prompt, answers.ClaimVerdicts)).verdicts
+        return [(one.id, _judged(claims[one.id], one, sample)) for one in verdicts if one.id in ids]
 
 
 class _Statements:
@@ -220,30 +266,10 @@ class _Statements:
 
     async def _ask(self, sample: Sample) -> tuple[answers.StatementsOfContext, ...]:
         async def ask(indexes: Sequence[int]) -> Iterable[tuple[int, answers.StatementsOfContext]]:
-            prompt = self._template.fill([*_question(sample), *_contexts(sample, indexes)])
+            prompt = self._template.fill([*question_of(sample), *contexts_of(sample, indexes)])
             return [(one.index, one) for one in (await self._judge.ask(prompt, answers.ContextStatements)).contexts]
 
-        return tuple((await _complete(ask, sent_contexts(sample))).values())
-
-
-async def _complete(
-    ask: Callable[[Sequence[int]], Awaitable[Iterable[tuple[int, V]]]], wanted: Sequence[int], times: int = _ASKED
-) -> Mapping[int, V]:
-    """Ask for every id in `wanted` and once more (at most `times`) for those that got no verdict; in the order wanted.
-
-    The first verdict on an id counts, one nobody asked for does not. Raises JudgeError when some stay without.
-    """
-    found: dict[int, V] = {}
-    missing = list(wanted)
-    for _ in range(times):
-        if missing:
-            for id_, verdict in await ask(missing):
-                if id_ in missing:
-                    found.setdefault(id_, verdict)
-            missing = [id_ for id_ in wanted if id_ not in found]
-    if missing:
-        raise JudgeError("unreadable", f"no verdict on {len(missing)} of {len(wanted)} items, asked twice")
-    return {id_: found[id_] for id_ in wanted}
+        return tuple((await complete(ask, sent_contexts(sample))).values())
 
 
 def _judged(claim: str, verdict: answers.FusedClaim | answers.ClaimVerdict, sample: Sample) -> JudgedClaim:
@@ -259,14 +285,5 @@ def _key(sample: Sample) -> Hashable:
     return sample.id, hash((sample.question, sample.response, sample.contexts))
 
 
-def _question(sample: Sample) -> list[Datum]:
-    return [Datum("question", sample.question)] if sample.question and sample.question.strip() else []
-
-
-def _contexts(sample: Sample, indexes: Sequence[int] | None = None) -> list[Datum]:
-    chosen = sent_contexts(sample) if indexes is None else indexes
-    return [Datum("context", sample.contexts[index].text, index=index) for index in chosen]
-
-
-def _claims(claims: Sequence[str], ids: Sequence[int]) -> list[Datum]:
-    return [Datum("claim", claims[id_], id=id_) for id_ in ids]
+def _with_context(sample: Sample, text: str) -> Sample:
+    return replace(sample, contexts=(Context(text=text),))

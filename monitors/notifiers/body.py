@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from monitors.records import Alert
+from monitors.records import JUDGE_BLIND, Alert
 
-ALERT_NAME = "GaugewayQualityDrop"
+ALERT_NAME, BLIND_NAME = "GaugewayQualityDrop", "GaugewayJudgeBlind"
 RECEIVER = "gaugeway"
 RUNBOOK = "docs/how-to/respond-to-an-alert.md"
 NOT_ENDED = "0001-01-01T00:00:00Z"
@@ -21,7 +21,12 @@ def webhook_body(alert: Alert) -> dict[str, Any]:
     Shape: https://prometheus.io/docs/alerting/latest/configuration/#webhook_config. Annotation values are strings.
     """
     status = "resolved" if alert.state == "resolved" else "firing"
-    group = {"alertname": ALERT_NAME, "metric": alert.metric, "app": alert.app, "rule": alert.rule}
+    group = {
+        "alertname": BLIND_NAME if alert.rule == JUDGE_BLIND else ALERT_NAME,
+        "metric": alert.metric,
+        "app": alert.app,
+        "rule": alert.rule,
+    }
     labels = {**group, "severity": alert.severity}
     notes = annotations_of(alert)
     return {
@@ -65,6 +70,8 @@ def annotations_of(alert: Alert) -> dict[str, str]:
 
 def summary(alert: Alert) -> str:
     """One sentence for people, with the numbers and how sure they are."""
+    if alert.rule == JUDGE_BLIND:
+        return _blindness(alert)
     what = f"{alert.metric} of app {alert.app!r}"
     if alert.state == "resolved":
         ended = rfc3339(alert.ended_at) if alert.ended_at is not None else "now"
@@ -82,6 +89,13 @@ def summary(alert: Alert) -> str:
         f"{what} {move} from {_number(alert.mean_before)} to {_number(alert.mean_since)} ({interval}, "
         f"{alert.finding.n} scores) since about {rfc3339(alert.finding.onset)}{cause}"
     )
+
+
+def _blindness(alert: Alert) -> str:
+    since = rfc3339(alert.since)
+    if alert.ended_at is not None:
+        return f"the judge answers again since {rfc3339(alert.ended_at)}; it had failed since {since}"
+    return f"the judge fails since {since}: nothing is judged, and no quality alert fires or resolves until it answers"
 
 
 def rfc3339(moment: float) -> str:

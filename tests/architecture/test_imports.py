@@ -18,7 +18,7 @@ ALLOWED = {
     "gateway.auxiliary": "gateway.contexts gateway.exchange",
     "gateway.cache": "gateway.exchange",
     "gateway.capture": "gateway.answers gateway.auxiliary gateway.contexts gateway.encoding gateway.exchange gateway.resubmissions gateway.sse monitors.sampling",  # noqa: E501
-    "gateway.cli": "gateway.app gateway.config gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor monitors.app monitors.cli monitors.serving monitors.settings",  # noqa: E501
+    "gateway.cli": "gateway.app gateway.config gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor monitors.app monitors.cli monitors.offline_cli monitors.serving monitors.settings",  # noqa: E501
     "gateway.client": "gateway.errors monitors.tasks",
     "gateway.config": "gateway.contexts gateway.target monitors.config monitors.importer monitors.redaction monitors.settings",  # noqa: E501
     "gateway.contexts": "gateway.exchange",
@@ -45,27 +45,33 @@ ALLOWED = {
     "gateway.upstream": "gateway.exchange",
     "gateway.upstreams": "gateway.config gateway.ejection gateway.errors gateway.exchange gateway.headers gateway.routing gateway.target gateway.upstream",  # noqa: E501
     "gateway.usage": "gateway.exchange",
+    "monitors": "monitors.offline",
     "monitors.__main__": "monitors.cli",
     "monitors.alerting": "monitors.causes monitors.config monitors.detectors monitors.statistics monitors.stores",
     "monitors.alerts": "monitors.alerting monitors.config monitors.notifiers monitors.stores monitors.tasks",
     "monitors.api": "monitors.admin monitors.quality monitors.stores",
-    "monitors.app": "monitors.alerts monitors.api monitors.config monitors.embeddings monitors.exporters monitors.importer monitors.instruments monitors.judges monitors.metrics monitors.notifiers monitors.otlp monitors.plane monitors.queues monitors.redaction monitors.redaction_key monitors.serving monitors.settings monitors.stores monitors.telemetry",  # noqa: E501
+    "monitors.app": "monitors.alerts monitors.api monitors.config monitors.embeddings monitors.evaluation monitors.exporters monitors.importer monitors.instruments monitors.judging monitors.metrics monitors.notifiers monitors.otlp monitors.plane monitors.queues monitors.redaction monitors.redaction_key monitors.serving monitors.settings monitors.stores monitors.telemetry",  # noqa: E501
     "monitors.causes": "monitors.statistics",
     "monitors.cli": "monitors.app monitors.config monitors.serving monitors.settings",
-    "monitors.config": "monitors.redaction monitors.settings",
+    "monitors.config": "monitors.settings",
     "monitors.detectors": "monitors.statistics",
-    "monitors.embeddings": "monitors.judges",
+    "monitors.embeddings": "monitors.judges monitors.tasks",
     "monitors.evaluation": "monitors.judges monitors.metrics",
     "monitors.exporters": "monitors.instruments",
     "monitors.instruments": "monitors.labels monitors.quality",
+    "monitors.judges": "monitors.sampling monitors.sqlite",
+    "monitors.judging": "monitors.config monitors.instruments monitors.judges monitors.settings",
     "monitors.metrics": "monitors.config monitors.embeddings monitors.importer monitors.judges monitors.settings monitors.tasks",  # noqa: E501
+    "monitors.offline": "monitors.app monitors.config monitors.embeddings monitors.evaluation monitors.importer monitors.instruments monitors.judges monitors.judging monitors.metrics monitors.settings monitors.sqlite monitors.stores",  # noqa: E501
+    "monitors.offline_cli": "monitors.config monitors.offline monitors.settings monitors.stores",
     "monitors.otlp": "monitors.settings",
-    "monitors.plane": "monitors.alerts monitors.config monitors.evaluation monitors.exporters monitors.instruments monitors.joining monitors.labels monitors.metrics monitors.quality monitors.queues monitors.stores monitors.tasks monitors.worker",  # noqa: E501
+    "monitors.plane": "monitors.alerts monitors.config monitors.evaluation monitors.exporters monitors.instruments monitors.joining monitors.judging monitors.labels monitors.metrics monitors.quality monitors.queues monitors.stores monitors.tasks monitors.worker",  # noqa: E501
     "monitors.quality": "monitors.statistics monitors.stores",
     "monitors.queues": "monitors.importer monitors.sqlite",
     "monitors.stores": "monitors.importer monitors.joining monitors.redaction monitors.sqlite",
     "monitors.telemetry": "monitors.settings",
-    "monitors.worker": "monitors.evaluation monitors.exporters monitors.joining monitors.metrics monitors.queues monitors.sampling monitors.stores monitors.tasks",  # noqa: E501
+    "monitors.testing": "monitors.config monitors.embeddings monitors.judges monitors.metrics monitors.offline",
+    "monitors.worker": "monitors.evaluation monitors.exporters monitors.joining monitors.judges monitors.metrics monitors.queues monitors.sampling monitors.stores monitors.tasks",  # noqa: E501
 }
 
 PURE = (
@@ -170,12 +176,12 @@ def test_only_the_places_that_put_things_together_name_adapters():
         module_of(path)
         for package in ("queues", "stores", "judges", "embeddings", "exporters", "notifiers")
         for path in (ROOT / "monitors" / package).glob("*.py")
-        if path.stem not in ("__init__", "opening", "reading", "sdk", "body")  # what adapters share
+        if path.stem not in ("__init__", "opening", "reading", "sdk", "body", "patience")  # what adapters share
     } | {"gateway.upstream.httpx"}
     for path in [*files(ROOT / "gateway"), *files(ROOT / "monitors")]:
         module = module_of(path)
         named = {name for name in imported(path) if name in adapters and room(name) != room(module)}
-        assert not named or module in ("gateway.app", "monitors.app"), (module, named)
+        assert not named or module in ("gateway.app", "monitors.app", "monitors.judging"), (module, named)
 
 
 def test_the_standard_library_is_known_to_this_test():

@@ -18,6 +18,7 @@ base_url = "{upstream}"
 
 [capture]
 content = {content}
+redact = ["email", "phone", "card", "iban", "ip", "secret"]
 
 [judge]
 base_url = "{judge}"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import msgspec
 import numpy as np
 import pytest
 
-from monitors.alerting import MAX_STREAMS, SavedWatch, Watch, share
+from monitors.alerting import MAX_STREAMS, SavedWatch, Watch, blindness, share
 from monitors.alerts import AlertEngine, Uncounted
 from monitors.config import Rule
 from monitors.detectors.esr import FLOOR_LOG10, MixtureESR
+from monitors.notifiers.body import summary, webhook_body
 from monitors.records import Failed, Skipped
 from monitors.stores import Point
 from tests.support.alerting import RULE, T0, TRIO, People, replace_config, run
@@ -324,3 +326,34 @@ def test_what_was_gathered_during_a_drop_is_no_evidence_about_the_time_after_it(
         assert world.shown[0].evidence_log10 == FLOOR_LOG10
 
     run(path, scenario, config=replace_config(watermark_s=0.0))
+
+
+def test_while_the_judge_is_blind_that_is_told_and_no_judged_metric_fires_or_resolves(path):
+    async def scenario(world):
+        await world.minutes([0.95] * 60)
+        world.blind_since = world.now
+        await world.minutes([0.1] * 60)
+        assert [(one.rule, one.metric, one.state) for one in world.engine.alerts()] == [
+            ("judge_blind", "judge", "firing")
+        ]
+        world.restart()
+        await world.later(60.0)
+        world.blind_since = None
+        await world.later(60.0)
+        blind, drop = sorted(world.engine.alerts(), key=lambda one: one.rule != "judge_blind")[:2]
+        assert (blind.rule, blind.state) == ("judge_blind", "resolved")
+        # What was scored meanwhile was not lost: it is taken in now.
+        assert (drop.metric, drop.state) == ("faithfulness", "firing")
+        return [(one.rule, one.state) for one in people.alerts]
+
+    people = People()
+    told = run(path, scenario, people=people)
+    assert set(told) == {("judge_blind", "firing"), ("judge_blind", "resolved"), ("answers", "firing")}
+
+
+def test_blindness_is_told_in_words_of_its_own():
+    fires = blindness(1_790_000_000.0)
+    assert webhook_body(fires)["alerts"][0]["labels"]["alertname"] == "GaugewayJudgeBlind"
+    assert "nothing is judged" in summary(fires)
+    over = replace(fires, state="resolved", ended_at=1_790_000_600.0)
+    assert "answers again since 2026-09-21" in summary(over)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from monitors.config import Metric
 from monitors.judges.scripted import Scripted
-from monitors.metrics.catalogue import BUILT_IN, build
+from monitors.metrics import lower_is_better
+from monitors.metrics.catalogue import BUILT_IN, ON_REQUEST, build
 from monitors.records import Score
 from monitors.settings import ConfigError
 
 JUDGE = Scripted({}, model="judge-1")
 EMBEDDINGS = object()
+PAGES = Path(__file__).parents[2] / "docs/reference/metrics"
 
 
 class Tone:
@@ -142,14 +145,26 @@ def test_a_metric_may_have_a_judge_of_its_own(module):
             {"faithfulness": {"contradicton_only": True}},
             "metrics.faithfulness.contradicton_only: unknown option; did you mean 'contradiction_only'?",
         ),
+        ({"precision@": {}}, "metrics.precision@: unknown metric; did you mean 'precision@K'?"),
+        ({"precision@0": {}}, "metrics.precision@0: unknown metric; did you mean 'precision@K'?"),
+        ({"geval:": {}}, "metrics.geval:: unknown metric; did you mean 'geval:NAME'?"),
+        ({"recall@5": {"k": 3}}, "metrics.recall@5.k: unknown option; it has none"),
+        ({"precision@5": {"divide_by": "five"}}, "metrics.precision@5.divide_by: Invalid enum value 'five'"),
+        ({"geval:tone": {"name": "x", "criteria": "c"}}, "metrics.geval:tone.name: unknown option"),
+        ({"geval:tone": {"steps_dir": "/tmp", "criteria": "c"}}, "metrics.geval:tone.steps_dir: unknown option"),
+        ({"geval:tone": {}}, "metrics.geval:tone: needs criteria, or steps, or both"),
+        ({"geval:tone": {"criteria": "c", "scale": [1]}}, "metrics.geval:tone.scale: Expected `array` of length 2"),
+        ({"geval:tone": {"criteria": "c", "params": ["answer"]}}, "metrics.geval:tone.params: Invalid enum value"),
+        ({"geval:tone": {"criteria": "c", "samples": 0}}, "metrics.geval:tone.samples: Expected `int` >= 1"),
+        ({"answer_similarity": {"threshold": 1.5}}, "metrics.answer_similarity.threshold: Expected `float` <= 1.0"),
         ({"hallucination": {"x": 1}}, "metrics.hallucination.x: unknown option; it has none"),
         (
             {"faithfulness": {"contradiction_only": "yes"}},
             "metrics.faithfulness.contradiction_only: Expected `bool`, got `str`",
         ),
         (
-            {"context_relevancy": {"method": "dual_judge"}},
-            "metrics.context_relevancy.method: Invalid enum value 'dual_judge'",
+            {"context_relevancy": {"method": "triple_judge"}},
+            "metrics.context_relevancy.method: Invalid enum value 'triple_judge'",
         ),
         ({"hallucination": {"verdicts": 1}}, "metrics.hallucination.verdicts: unknown option"),
         ({"hallucination": {"judge": "nowhere:Judge"}}, "metrics.hallucination.judge: 'nowhere:Judge': no module"),
@@ -173,3 +188,59 @@ def test_all_mistakes_are_told_at_once():
     with pytest.raises(ConfigError) as caught:
         build(settings, None, None, "fused")
     assert len(caught.value.problems) == 3
+
+
+def test_what_needs_a_reference_runs_only_where_it_is_asked_for():
+    assert not ON_REQUEST.keys() & rates(build({}, JUDGE, EMBEDDINGS)).keys()
+    names = [*ON_REQUEST, "precision@5", "recall@5", "hit@1", "ndcg@10", "precision@10"]
+    found = rates(build({name: Metric() for name in names}, JUDGE, EMBEDDINGS))
+    assert set(names) <= found.keys()
+    free = {"mrr", "precision@5", "recall@5", "hit@1", "ndcg@10", "precision@10"}
+    assert {name: found[name] for name in names} == {name: 1.0 if name in free else 0.1 for name in names}
+
+
+def test_retrieval_metrics_run_without_a_judge():
+    assert "ndcg@10" in rates(build({"ndcg@10": Metric()}, None, None))
+
+
+def test_a_geval_goes_by_its_name_and_takes_its_options_from_the_table(tmp_path):
+    options = {
+        "criteria": "The response is polite.",
+        "steps": ["Read it."],
+        "params": ["question", "response", "contexts"],
+        "scale": [1, 5],
+        "rubric": {"1": "rude"},
+    }
+    settings = {"geval:tone": Metric(options=options), "geval:length": Metric(options={"criteria": "Short."})}
+    catalogue = build(settings, JUDGE, EMBEDDINGS, steps_dir=tmp_path)
+    assert {"geval:tone": 0.1, "geval:length": 0.1}.items() <= rates(catalogue).items()
+    assert any("geval:tone needs a judge" in note for note in build(settings, None, None).notes)
+
+
+def test_without_embeddings_what_compares_meanings_does_not_run_and_says_so():
+    settings = {"answer_similarity": Metric(), "answer_correctness": Metric(), "context_recall": Metric()}
+    catalogue = build(settings, JUDGE, None)
+    assert not {"answer_similarity", "answer_correctness"} & rates(catalogue).keys()
+    for name in ("answer_similarity", "answer_correctness"):
+        assert f"{name} needs embeddings, and none are configured: it does not run" in catalogue.notes
+    claims_only = {"answer_correctness": Metric(options={"weight": 1.0})}
+    assert "answer_correctness" in rates(build(claims_only, JUDGE, None))
+
+
+def test_metrics_whose_best_value_is_0_have_a_threshold_of_their_own():
+    settings = {
+        "noise_sensitivity": Metric(),
+        "geval:rude": Metric(options={"criteria": "Rudeness.", "lower_is_better": True}),
+    }
+    found = {one.metric.name: one for one in build(settings, JUDGE, EMBEDDINGS).enabled}
+    low = {name for name, one in found.items() if lower_is_better(one.metric)}
+    assert low == {"hallucination", "noise_sensitivity", "geval:rude"}
+    assert {found[name].threshold for name in low} == {0.3}
+
+
+@pytest.mark.parametrize("name", [*BUILT_IN, *ON_REQUEST, "geval", "precision", "recall", "hit", "ndcg", "latency"])
+def test_every_metric_has_its_page(name):
+    page = (PAGES / f"{name}.md").read_text()
+    for part in ("## Formula", "## When it misleads", "## Cost", "## Options", "## Outcomes"):
+        assert part in page, part
+    assert f"({name}.md)" in (PAGES / "README.md").read_text()

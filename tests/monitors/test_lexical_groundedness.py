@@ -9,7 +9,9 @@ import time
 
 import pytest
 
-from monitors.metrics import lexical_groundedness, tokens
+from monitors.metrics.idf import Fixed, shipped
+from monitors.metrics.idf.traffic import TrafficIdf
+from monitors.metrics.lexical import sentences as tokens
 from monitors.metrics.lexical_groundedness import LexicalGroundedness
 from monitors.records import Context, Sample, Score, Skipped
 
@@ -202,7 +204,24 @@ def test_a_usual_sample_takes_a_few_milliseconds():
 
 
 @pytest.mark.parametrize(
-    "text", ["the " * 20_000, "1.2" * 20_000, "a" * 60_000, "東" * 30_000, "1," * 20_000, "? " * 9_000]
+    "text",
+    [
+        "a. " * 30_000,
+        "Ada Bo " * 15_000,
+        "1 234 " * 10_000,
+        "$" * 50_000,
+        "6 May " * 12_000,
+        "twenty " * 9_000,
+        "-1" * 30_000,
+        "[A_" * 20_000,
+        "Dr. " * 15_000,
+        "the " * 20_000,
+        "1.2" * 20_000,
+        "a" * 60_000,
+        "東" * 30_000,
+        "1," * 20_000,
+        "? " * 9_000,
+    ],
 )
 def test_hostile_texts_end_soon_and_in_range(text):
     started = time.perf_counter()
@@ -216,15 +235,77 @@ def test_a_number_is_one_word_however_it_is_grouped(written):
     assert tokens.parse(f"about {written} people").tokens == ("about", "1000", "people")
 
 
-@pytest.mark.parametrize(("size", "elsewhere"), [(1_000, False), (60_000, True)])
-def test_a_huge_text_is_scored_beside_the_event_loop(monkeypatch, size, elsewhere):
-    threads = []
-    computed = lexical_groundedness._score
+class Watching(Fixed):
+    """Weights that know which thread asked for them."""
 
-    def watched(sample):
-        threads.append(threading.current_thread() is not threading.main_thread())
-        return computed(sample)
+    def __init__(self):
+        super().__init__(shipped())
+        self.threads = []
 
-    monkeypatch.setattr(lexical_groundedness, "_score", watched)
-    assert score("The battery is not replaceable.", LAMP * (size // len(LAMP) + 1)).value == pytest.approx(1.0)
-    assert threads == [elsewhere]
+    def weights(self):
+        self.threads.append(threading.current_thread() is threading.main_thread())
+        return super().weights()
+
+
+@pytest.mark.parametrize(("size", "here"), [(1_000, True), (60_000, False)])
+def test_a_huge_text_is_scored_beside_the_event_loop(size, here):
+    idf = Watching()
+    sample = Sample(
+        id="s",
+        started_at=0.0,
+        response="The battery is not replaceable.",
+        contexts=(Context(text=LAMP * (size // len(LAMP) + 1)),),
+    )
+    assert asyncio.run(LexicalGroundedness(idf).score(sample)).value == pytest.approx(1.0)
+    assert idf.threads == [here]
+
+
+def seconds(times):
+    response, context = words(150 * times, 3), words(500 * times, 4)
+    started = time.process_time()
+    score(response, context)
+    return time.process_time() - started
+
+
+def test_time_grows_with_the_text_and_not_with_its_square():
+    seconds(1)
+    assert min(seconds(64) for _ in range(2)) < 16 * 2.5 * min(seconds(4) for _ in range(3))
+
+
+@pytest.mark.parametrize(
+    "placeholder", ["[EMAIL_7f3ac1]", "[PHONE_123456]", "[OWN_PATTERN_2_00ff00]", "[WITHHELD_7f3ac1]"]
+)
+def test_a_placeholder_of_redaction_is_an_ordinary_word(placeholder):
+    right = score(f"Please write to {placeholder} about the lamp.", f"Please write to {placeholder} about the lamp.")
+    assert right.value == pytest.approx(1.0)
+    other = placeholder[:-7] + "abc999]"
+    wrong = score(f"Please write to {other} about the lamp.", f"Please write to {placeholder} about the lamp.")
+    assert (wrong.evidence[0]["unsupported_numbers"], wrong.evidence[0]["unsupported_names"]) == ([], [])
+    assert wrong.evidence[0]["overlap"] < 0.95, "another value is another word"
+    assert tokens.parse(f"Ask {placeholder} now").tokens == ("ask", placeholder.casefold(), "now")
+
+
+def test_every_unsupported_number_and_name_stands_with_its_sentence():
+    result = score(
+        "The Orla lamp runs for 12 hours on one charge. It was made by Karl Tessaro in Ghent since 6 May 1985.",
+        LAMP,
+    )
+    found = [(one["sentence"], one["unsupported_numbers"], one["unsupported_names"]) for one in result.evidence]
+    assert found == [
+        ("The Orla lamp runs for 12 hours on one charge.", ["12 hours"], []),
+        ("It was made by Karl Tessaro in Ghent since 6 May 1985.", ["6 May 1985"], ["Karl Tessaro"]),
+    ]
+
+
+def test_samples_scored_at_once_do_not_mix():
+    metric = LexicalGroundedness(TrafficIdf(shipped()))
+    samples = [
+        Sample(id=str(n), started_at=0.0, response=f"It costs {n} euros.", contexts=(Context(text=words(9_000, n)),))
+        for n in range(8)
+    ]
+
+    async def together():
+        return await asyncio.gather(*(metric.score(sample) for sample in samples))
+
+    for n, outcome in enumerate(asyncio.run(together())):
+        assert outcome.evidence[0]["sentence"] == f"It costs {n} euros."

@@ -82,9 +82,13 @@ def four(judge, mode):
     return [
         Faithfulness(verdicts),
         Hallucination(verdicts),
-        ContextRelevancy(verdicts),
+        ContextRelevancy(judge, verdicts),
         AnswerRelevancy(judge, verdicts, None, method="statements"),
     ]
+
+
+def context_relevancy(judge):
+    return ContextRelevancy(judge, Fused(judge))
 
 
 def score(metric, of=None):
@@ -225,11 +229,11 @@ def test_contexts_without_text_are_neither_sent_nor_counted():
     given = sample(contexts=(Context(text=" "), *sample().contexts[1:]))
     assert score(Hallucination(Separate(judge)), given).value == 0.0
     assert ids(judge.asked[0], "context", "index") == [1]
-    assert score(ContextRelevancy(Fused(judge)), given).value == 1.0
+    assert score(context_relevancy(judge), given).value == 1.0
 
 
 def test_the_ratio_of_each_context_is_evidence():
-    result = score(ContextRelevancy(Fused(same_verdicts())))
+    result = score(context_relevancy(same_verdicts()))
     assert [(one["context"], one["ratio"]) for one in result.evidence] == [(0, 0.5), (1, 1.0)]
 
 
@@ -270,7 +274,7 @@ def test_a_noncommittal_response_has_no_relevancy_and_only_its_claims_count_for_
 
 
 def test_contexts_without_any_statement_are_skipped():
-    assert score(ContextRelevancy(Fused(same_verdicts(statements={})))) == Skipped("no_statements")
+    assert score(context_relevancy(same_verdicts(statements={}))) == Skipped("no_statements")
 
 
 def test_missing_verdicts_are_asked_for_once_more_and_only_those():
@@ -300,7 +304,7 @@ def test_missing_verdicts_are_asked_for_once_more_and_only_those():
         ),
         (lambda judge: Hallucination(Separate(judge)), {"contradicted_contexts": {"contexts": []}}),
         (
-            lambda judge: ContextRelevancy(Fused(judge)),
+            context_relevancy,
             {"context_statements": {"contexts": [{"index": 1, "statements": []}]}},
         ),
         (
@@ -342,7 +346,7 @@ def test_the_version_names_the_prompts_that_were_used():
     fused, separate = Fused(judge), Separate(judge)
     assert re.fullmatch(r"1-[0-9a-f]{8}", Faithfulness(fused).version)
     assert re.fullmatch(r"1-[0-9a-f]{8}-[0-9a-f]{8}", Faithfulness(separate).version)
-    assert ContextRelevancy(fused).version == ContextRelevancy(separate).version
+    assert ContextRelevancy(judge, fused).version == ContextRelevancy(judge, separate).version
     assert Hallucination(fused).version != Hallucination(separate).version
     assert {metric.judge for metric in four(judge, Fused)} == {"judge-1"}
 
@@ -407,8 +411,8 @@ def test_an_embedding_without_direction_is_no_score():
 
 def test_a_method_nobody_knows_is_refused():
     judge = same_verdicts()
-    with pytest.raises(ValueError, match="dual_judge"):
-        ContextRelevancy(Fused(judge), method="dual_judge")
+    with pytest.raises(ValueError, match="triple_judge"):
+        ContextRelevancy(judge, Fused(judge), method="triple_judge")
     with pytest.raises(ValueError, match="guess"):
         AnswerRelevancy(judge, Fused(judge), None, method="guess")
     with pytest.raises(ValueError, match="needs embeddings"):

@@ -67,6 +67,7 @@ class World:
         self.oldest = None
         self.rules, self.config, self.notifiers = rules, config, notifiers
         self.shown = []
+        self.blind_since = None
         self.count = 0
         self.engine = self.restart()
 
@@ -84,6 +85,8 @@ class World:
             clock=lambda: self.now,
             lower_is_better=lambda metric: metric == "hallucination",
             observer=self,
+            blind_since=lambda: self.blind_since,
+            judged=TRIO,
         )
         return self.engine
 

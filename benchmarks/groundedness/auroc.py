@@ -1,0 +1,138 @@
+"""How well the lexical score tells responses people found consistent with their source from the others.
+
+    python benchmarks/groundedness/auroc.py DATA [DATA ...] [--half test|dev|all] [--learnt] [--resamples 2000]
+
+A DATA file holds JSON lines with `id`, `response`, `retrieved_contexts` and `label`, the share of people who found the
+response consistent. None comes with the project. Each row of the table is one file and one cut of the label: grounded
+is more than half of the people, or all of them. Columns are areas under the ROC curve with 95 % intervals (percentile
+bootstrap over sources: responses to one text are drawn together), and the difference to word overlap, drawn in pairs.
+
+Choices were made on the half `dev`; `test` is for telling how they did. A source belongs to a half by the hash of its
+text, so that no source is in both. With `--learnt` the word weights are those the monitors would have after this
+traffic: all responses of a file were scored once before. Below the table stands the mean score of each file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import platform
+import re
+import sys
+from collections import defaultdict
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from monitors.metrics.idf import shipped  # noqa: E402 - the tree is not installed everywhere
+from monitors.metrics.idf.traffic import TrafficIdf  # noqa: E402
+from monitors.metrics.lexical_groundedness import LexicalGroundedness  # noqa: E402
+from monitors.records import Context, Sample, Score  # noqa: E402
+
+CUTS = {"more than half": 0.5, "all": 0.999}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="+", type=Path)
+    parser.add_argument("--half", choices=("test", "dev", "all"), default="test")
+    parser.add_argument("--learnt", action="store_true")
+    parser.add_argument("--resamples", type=int, default=2_000)
+    options = parser.parse_args()
+    print(f"Python {platform.python_version()}, numpy {version('numpy')}, {platform.machine()}, ", end="")
+    print(f"metric version {LexicalGroundedness.version}, half: {options.half}, {options.resamples} resamples\n")
+    print("| data | grounded by | n | grounded | lexical | word overlap | fewer words | lexical - overlap |")
+    print("|---|---|---|---|---|---|---|---|")
+    means = []
+    for path in options.data:
+        rows = [row for row in read(path) if options.half in ("all", half(row))]
+        metric = taught(read(path)) if options.learnt else LexicalGroundedness()
+        scores = {
+            "lexical": np.array([score(metric, row) for row in rows]),
+            "overlap": np.array([overlap(row) for row in rows]),
+            "length": np.array([-len(words(row["response"])) for row in rows], float),
+        }
+        for people, cut in CUTS.items():
+            print(table_row(path.stem, people, rows, scores, cut, resamples=options.resamples))
+        means.append(f"{path.stem} {scores['lexical'].mean():.4f}")
+    print(f"\nMean scores: {', '.join(means)}")
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line]
+
+
+def taught(rows):
+    """The metric with the word weights of these rows."""
+    metric = LexicalGroundedness(TrafficIdf(shipped()))
+    for row in rows:
+        score(metric, row)
+    return metric
+
+
+def source(row):
+    return "\n".join(row["retrieved_contexts"])
+
+
+def half(row):
+    return ("dev", "test")[hashlib.sha256(source(row).encode()).digest()[0] % 2]
+
+
+def score(metric, row):
+    """The metric's value; what it skips counts as 0 here, since the others have to say something too."""
+    contexts = tuple(Context(text=text) for text in row["retrieved_contexts"])
+    sample = Sample(id=row["id"], started_at=0.0, response=row["response"], contexts=contexts)
+    outcome = asyncio.run(metric.score(sample))
+    return outcome.value if isinstance(outcome, Score) else 0.0
+
+
+def words(text):
+    return re.findall(r"\w+", text.casefold())
+
+
+def overlap(row):
+    """The share of the response's different words that stand in the source."""
+    said = set(words(row["response"]))
+    return len(said & set(words(source(row)))) / max(1, len(said))
+
+
+def table_row(name, people, rows, scores, cut, *, resamples):
+    good = np.array([row["label"] > cut for row in rows])
+    by_source = defaultdict(list)
+    for index, row in enumerate(rows):
+        by_source[source(row)].append(index)
+    groups = [np.array(group) for group in by_source.values()]
+    random = np.random.default_rng(0)
+    drawn = defaultdict(list)
+    for _ in range(resamples):
+        picked = np.concatenate([groups[one] for one in random.integers(len(groups), size=len(groups))])
+        if 0 < good[picked].sum() < len(picked):
+            for column, values in scores.items():
+                drawn[column].append(auroc(values[picked], good[picked]))
+    cells = [interval(auroc(values, good), drawn[column]) for column, values in scores.items()]
+    better = np.array(drawn["lexical"]) - np.array(drawn["overlap"])
+    cells.append(interval(auroc(scores["lexical"], good) - auroc(scores["overlap"], good), better, sign="+"))
+    return f"| {name} | {people} | {len(rows)} | {good.sum()} | {' | '.join(cells)} |"
+
+
+def interval(value, drawn, sign=""):
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return f"{value:{sign}.3f} [{low:{sign}.3f}, {high:{sign}.3f}]"
+
+
+def auroc(values, good):
+    """The probability that a grounded response scores higher than another one; ties count half."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    rank = (np.cumsum(count) - (count - 1) / 2)[place]
+    n = good.sum()
+    return (rank[good].sum() - n * (n + 1) / 2) / (n * (len(good) - n))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""Anchors: samples whose scores are known, judged again and again to see whether the judge has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from monitors.judges.cache import fresh
+from monitors.records import Context, Sample
+
+_log = logging.getLogger("gaugeway.judge")
+_Z = 1.96
+Rate = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+Scorer: TypeAlias = Callable[[Sample, str], Awaitable[float | None]]
+"""Scores a sample by the metric of this name; None when it has no score."""
+
+
+class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One line of the file, in the words of the data sets for `evaluate`."""
+
+    response: str
+    expected: Annotated[dict[str, Rate], msgspec.Meta(min_length=1)]
+    user_input: str | None = None
+    retrieved_contexts: list[str] = msgspec.field(default_factory=list)
+    reference: str | None = None
+    id: str | None = None
+    tolerance: Rate = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchor:
+    """A sample with the score each metric should give it, to within `tolerance`."""
+
+    sample: Sample
+    expected: Mapping[str, float]
+    tolerance: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """How one metric's judge did on the anchors.
+
+    `disagreement` is the share of scores farther from the expected one than tolerated, `low` to `high` its 95 % Wilson
+    interval, `shift` the mean of score - expected, `failed` the anchors without a score (they are not in `n`).
+    """
+
+    metric: str
+    n: int
+    failed: int
+    disagreement: float
+    low: float
+    high: float
+    shift: float
+
+    def drifted(self, tolerated: float = 0.1) -> bool:
+        """Whether more anchors than tolerated disagree, beyond chance."""
+        return self.low > tolerated
+
+
+def read(lines: Iterable[str]) -> tuple[Anchor, ...]:
+    """Read anchors from JSON lines. Raises ValueError that names the line."""
+    anchors = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            one = msgspec.json.decode(line, type=_Line)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"line {number}: {error}") from error
+        sample = Sample(
+            id=one.id or f"line-{number}",
+            started_at=0.0,
+            question=one.user_input,
+            response=one.response,
+            contexts=tuple(Context(text=text) for text in one.retrieved_contexts),
+            reference=one.reference,
+        )
+        anchors.append(Anchor(sample=sample, expected=one.expected, tolerance=one.tolerance))
+    if len({one.sample.id for one in anchors}) < len(anchors):
+        raise ValueError("two anchors have the same id")
+    return tuple(anchors)
+
+
+def compare(metric: str, results: Sequence[tuple[Anchor, float | None]]) -> Drift:
+    """Hold the scores of one metric against what was expected.
+
+    Reference: E. B. Wilson (1927), Probable inference, the law of succession, and statistical inference.
+    """
+    gaps = [(score - one.expected[metric], one.tolerance) for one, score in results if score is not None]
+    n = len(gaps)
+    off = sum(abs(gap) > tolerance + 1e-9 for gap, tolerance in gaps)
+    low, high = _wilson(off, n)
+    return Drift(
+        metric=metric,
+        n=n,
+        failed=len(results) - n,
+        disagreement=off / n if n else 0.0,
+        low=low,
+        high=high,
+        shift=math.fsum(gap for gap, _ in gaps) / n if n else 0.0,
+    )
+
+
+def _wilson(hits: int, n: int) -> tuple[float, float]:
+    if not n:
+        return 0.0, 1.0
+    share, z2 = hits / n, _Z * _Z / n
+    middle = (share + z2 / 2.0) / (1.0 + z2)
+    half = math.sqrt(share * (1.0 - share) * z2 + z2 * z2 / 4.0) / (1.0 + z2)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+class AnchorWatch:
+    """Has every anchor scored every `every_s`, one after the other so that traffic goes first, and tells `on_drift`.
+
+    Nothing comes from a cache, and every round has sample ids of its own, so that no answer shared between metrics is
+    an old one.
+    """
+
+    def __init__(
+        self,
+        anchors: Sequence[Anchor],
+        score: Scorer,
+        *,
+        every_s: float = 86_400.0,
+        on_drift: Callable[[Drift], None],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._anchors = anchors
+        self._score = score
+        self._every_s = every_s
+        self._on_drift = on_drift
+        self._sleep = sleep
+        self._round = 0
+
+    async def run(self) -> None:
+        """Judge the anchors now and then on schedule, until cancelled."""
+        while True:
+            for drift in await self.once():
+                self._on_drift(drift)
+            await self._sleep(self._every_s)
+
+    async def once(self) -> list[Drift]:
+        """Judge every anchor once; one Drift for each metric they expect something of."""
+        self._round += 1
+        results: dict[str, list[tuple[Anchor, float | None]]] = {}
+        with fresh():
+            for anchor in self._anchors:
+                sample = replace(anchor.sample, id=f"anchor-{self._round}-{anchor.sample.id}")
+                for metric in anchor.expected:
+                    results.setdefault(metric, []).append((anchor, await self._try(sample, metric)))
+        return [compare(metric, some) for metric, some in sorted(results.items())]
+
+    async def _try(self, sample: Sample, metric: str) -> float | None:
+        try:
+            return await self._score(sample, metric)
+        except Exception as error:  # noqa: BLE001 - one anchor without a score must not end the watch
+            _log.warning("%s has no %s: %s: %s", sample.id, metric, type(error).__name__, error)
+            return None

@@ -1,0 +1,119 @@
+"""The judge of the configuration with all that is around it: places, retries, breaker, cache, budget."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from monitors import config
+from monitors.instruments import Instruments
+from monitors.judges import Judge
+from monitors.judges.billing import Bill, Billing
+from monitors.judges.breaker import Breaker, Sight
+from monitors.judges.cache import Cached
+from monitors.judges.cache_file import AnswerFile
+from monitors.judges.guarding import Guard, Guarded, guarded
+from monitors.judges.openai import OpenAIJudge
+from monitors.judges.pacing import BudgetPacer
+from monitors.judges.prices import Price
+from monitors.records import Sample
+from monitors.settings import ConfigError
+
+MEBIBYTE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judging:
+    """The judge that metrics ask, whether it sees, and how much of the traffic its budget allows to be judged."""
+
+    judge: Judge
+    breaker: Breaker
+    pacer: BudgetPacer | None
+    instruments: Instruments
+
+    def blind_since(self) -> float | None:
+        """When the failures began that made the judge blind, Unix seconds; None while it sees."""
+        return self.breaker.sight.since if self.breaker.blind else None
+
+    def pace(self, sample: Sample) -> float:
+        """The factor for the rates of judged metrics on this sample, from past load only; asked once for each."""
+        if self.pacer is None:
+            return 1.0
+        factor = self.pacer.rate(time.time(), f"{sample.app}|{sample.model}")
+        self.instruments.judge_budget_factor.set(factor)
+        return factor
+
+
+def open_judging(
+    settings: config.Judge, instruments: Instruments, *, answers: Path | None = None, paced: bool = True
+) -> Judging | None:
+    """Build the judge that the settings name; None where they name none. `answers` is the cache's file, if it has one.
+
+    Without `paced` the budget is not kept: for data sets, where nothing is left out. Raises ConfigError.
+    """
+    if settings.base_url is None and settings.model is None:
+        return None
+    if settings.base_url is None or settings.model is None:
+        missing = "model" if settings.model is None else "base_url"
+        raise ConfigError([f"judge.{missing}: needed for a judge (or leave out the whole table)"])
+    pacer = None
+    if paced and settings.budget_usd_per_day is not None:
+        if not (settings.price_in or settings.price_out):
+            raise ConfigError(["judge.budget_usd_per_day: needs judge.price_in and judge.price_out to be kept"])
+        pacer = BudgetPacer(settings.budget_usd_per_day, reserve=settings.budget_reserve)
+
+    def charge(bill: Bill) -> None:
+        instruments.charged(bill.app, bill.metric, bill.input_tokens, bill.output_tokens, bill.usd)
+        if pacer is not None:
+            now = time.time()
+            pacer.observe(bill.usd, now)
+            instruments.judge_budget_spent.set(pacer.spent(now).usd)
+
+    around = _guarded(settings, instruments, Billing(instruments, charge))
+    judge = _cached(around.judge, settings, instruments, answers)
+    return Judging(judge=judge, breaker=around.breaker, pacer=pacer, instruments=instruments)
+
+
+def _endpoint(settings: config.Judge, instruments: Instruments, observer: Billing) -> OpenAIJudge:
+    return OpenAIJudge(
+        settings.base_url or "",
+        settings.api_key,
+        settings.model or "",
+        temperature=settings.temperature,
+        timeout_s=settings.timeout_s,
+        concurrency=settings.concurrency,
+        max_retries=0,  # the guard repeats, so that no place is held between two tries
+        price=Price(input=settings.price_in, output=settings.price_out),
+        api_version=settings.api_version,
+        observer=observer,
+        on_unusable=instruments.unusable,
+    )
+
+
+def _guarded(settings: config.Judge, instruments: Instruments, observer: Billing) -> Guarded:
+    model = settings.model or ""
+    instruments.judge_blind.labels(model).set(0)
+
+    def on_sight(sight: Sight) -> None:
+        instruments.judge_blind.labels(model).set(sight.blind)
+
+    guard = Guard(
+        concurrency=settings.concurrency,
+        max_retries=settings.max_retries,
+        blind_after=settings.blind_after,
+        blind_s=settings.blind_s,
+    )
+    return guarded(_endpoint(settings, instruments, observer), guard, observer=observer, on_sight=on_sight)
+
+
+def _cached(judge: Judge, settings: config.Judge, instruments: Instruments, answers: Path | None) -> Judge:
+    if settings.cache == "off":
+        return judge
+    return Cached(
+        judge,
+        ttl_s=settings.cache_ttl_s,
+        memory_bytes=int(settings.cache_mb * MEBIBYTE),
+        shelf=AnswerFile(answers) if settings.cache == "file" and answers is not None else None,
+        on_lookup=instruments.looked_up,
+    )

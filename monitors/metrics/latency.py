@@ -1,0 +1,56 @@
+"""Latency of a data set or a window: mean and percentiles of retrieval, generation and both together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+PERCENTILES = (50.0, 95.0, 99.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """What one answer took, in seconds. `retrieval_s` is None where nobody said."""
+
+    generation_s: float
+    retrieval_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """`n` durations in seconds. Percentiles are interpolated between neighbours."""
+
+    n: int
+    mean: float
+    p50: float
+    p95: float
+    p99: float
+
+
+def summary(timings: Iterable[Timing]) -> Mapping[str, Latency | None]:
+    """Mean, p50, p95 and p99 of "retrieval", "generation" and "total"; None where there is no duration.
+
+    The total is over the answers whose retrieval is known; where none is, it is the generation. Mixed, the answers
+    without a retrieval time would make it look faster. Raises ValueError for a duration that is none.
+
+    >>> found = summary([Timing(generation_s=1.0, retrieval_s=0.5), Timing(generation_s=3.0)])
+    >>> found["generation"].mean, found["total"].mean, found["total"].n
+    (2.0, 1.5, 1)
+    """
+    timings = list(timings)
+    retrieval = [one.retrieval_s for one in timings if one.retrieval_s is not None]
+    generation = [one.generation_s for one in timings]
+    both = [one.generation_s + one.retrieval_s for one in timings if one.retrieval_s is not None]
+    return {"retrieval": _of(retrieval), "generation": _of(generation), "total": _of(both or generation)}
+
+
+def _of(durations: Sequence[float]) -> Latency | None:
+    if not durations:
+        return None
+    values = np.asarray(durations, dtype=np.float64)
+    if not (np.isfinite(values).all() and (values >= 0.0).all()):
+        raise ValueError("a duration is a finite number of seconds, 0 or more")
+    p50, p95, p99 = np.percentile(values, PERCENTILES)
+    return Latency(n=len(values), mean=float(values.mean()), p50=float(p50), p95=float(p95), p99=float(p99))

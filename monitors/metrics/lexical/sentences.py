@@ -1,0 +1,245 @@
+"""A text taken apart: its sentences, and each sentence's words, numbers, names and negations."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from monitors.metrics.lexical import names
+from monitors.metrics.lexical.dates import MONTH, MONTHS, date_at, date_from_month
+from monitors.metrics.lexical.languages import UNSPACED_DENIALS, Language, language_of
+from monitors.metrics.lexical.names import Name, Word
+from monitors.metrics.lexical.numbers import NUMBER, Number, Quantity, quantity, spelled
+
+# Combining marks belong to the word they stand in; `\w` alone would cut Hindi, Hebrew or Arabic words at them.
+_MARKS = "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0970-\u0dff"
+# Alphabets of some forty letters written without spaces: three characters say what two do in Chinese.
+_THAI = "\u0e00-\u0e4e\u0e80-\u0ece\u1000-\u103f\u1780-\u17d3"
+# Written without spaces, or (Hangul) with particles glued on: compared by pairs of characters.
+_UNSPACED = (
+    f"{_THAI}\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
+)
+# A redacted value stands for itself: no name, and the digits in it no number.
+_PLACEHOLDER = r"\[[A-Z][A-Z0-9_]{0,31}_[0-9a-f]{6}\]"
+# Latin letters first: it is the fast way for most texts. Nothing is given back (`++`), so no text takes long.
+_LATIN = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f"
+_TOKEN = re.compile(
+    rf"(?P<word>(?:[{_LATIN}]++|(?![{_UNSPACED}])[^\W\d_]|[{_MARKS}])++"
+    r"(?:['\u2019](?:[sStTdDmM]|[rR][eE]|[vV][eE]|[lL]{2})(?![^\W_]))?)"
+    rf"|(?P<placeholder>{_PLACEHOLDER})|(?P<number>{NUMBER})|(?P<unspaced>[{_UNSPACED}]+)"
+)
+_THREES = re.compile(f"[{_THAI}]")
+_CHARACTERS = re.compile(f"[{_UNSPACED}]")
+_DENIES = re.compile(UNSPACED_DENIALS)
+_THIN_SPACES = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")
+_NOT_STATED = re.compile(
+    rf"\[\d+(?:\s*,\s*\d+)*\]|^[ \t]*(?:\d{{1,2}}[.)](?![ \t]+{MONTH})|[-*\u2022])[ \t]+", re.MULTILINE | re.IGNORECASE
+)
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?\u2026])[\"'\u201d\u2019)\]]*\s+(?![a-z])|(?<=[\u3002\uff01\uff1f\u061f\u0964])|\n+"
+    rf"|(?<=[{_THAI}]) +(?=[{_THAI}])"
+)
+_ABBREVIATED = re.compile(
+    r"(?:(?:^|[\s(])(?:[^\W\d_]|mr|mrs|ms|dr|prof|st|no|nr|vs|bzw|ca|approx|inc|gen|mio|mrd|tsd|jan|feb|apr|aug|sept?|o[ck]t|nov|de[cz]|sen|rev|hon|sr|sra|mme|z\.\s?b"
+    r"|e\.g|i\.e|d\.h|p\.\s?ej))\.$",
+    re.IGNORECASE,
+)
+_DAY = re.compile(r"(?:^|\D)\d{1,2}\.$")
+_BEGINS_WITH_MONTH = re.compile(MONTH, re.IGNORECASE)
+_SHORT_WORD = 5
+_PREFIX = 6
+_FEW = 3
+_VOTERS = 100
+_CURRENCIES = frozenset(("usd", "eur", "gbp", "jpy", "inr", "krw", "chf"))
+_NUMBERED = re.compile(r"\.\s?\d")
+_GAP = re.compile(r"[\s-]?")
+_TEN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence taken apart. `tokens` are what overlaps are counted in; `negated` says whether it denies anything."""
+
+    text: str
+    tokens: tuple[str, ...]
+    numbers: tuple[Number, ...]
+    names: tuple[Name, ...]
+    negated: bool
+
+
+def sentences(text: str) -> list[Sentence]:
+    """Take `text` apart. Fragments shorter than three tokens join the next; list marks and [1] are dropped."""
+    language = guess(text)
+    result: list[Sentence] = []
+    fragments: list[str] = []
+    found = 0
+    for piece in _pieces(text):
+        fragments.append(piece)
+        found += len((sentence := parse(piece, language)).tokens)
+        if found >= _FEW:
+            result.append(sentence if len(fragments) == 1 else parse(" ".join(fragments), language))
+            fragments, found = [], 0
+    return [*result, parse(" ".join(fragments), language)] if found else result
+
+
+def guess(text: str) -> Language:
+    """The language of a text, by the words it begins with."""
+    return language_of(re.findall(r"[^\W\d_]+", text[: 8 * _VOTERS].casefold())[:_VOTERS])
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The text cut at the ends of sentences, but not after "Dr." or within "6. Mai"."""
+    kept: list[str] = []
+    for piece in filter(None, map(str.strip, _SENTENCE_END.split(_NOT_STATED.sub(" ", text)))):
+        if kept and not _goes_on(kept[-1], piece):
+            yield " ".join(kept)
+            kept = []
+        kept.append(piece)
+    if kept:
+        yield " ".join(kept)
+
+
+def _goes_on(before: str, piece: str) -> bool:
+    """Whether the dot at the end of `before` ends no sentence."""
+    if _ABBREVIATED.search(before[-12:]) is not None:
+        return True
+    return _DAY.search(before[-4:]) is not None and _BEGINS_WITH_MONTH.match(piece) is not None
+
+
+def parse(text: str, language: Language | None = None) -> Sentence:
+    """Take one sentence apart.
+
+    >>> parse("In Ghent, Ms Ode sold 1,234.50 kg.").tokens
+    ('in', 'ghent', 'ms', 'ode', 'sold', '1234.5', 'kg')
+    >>> parse("東京は").tokens
+    ('東京', '京は')
+    """
+    read = _Reading(unicodedata.normalize("NFKC", _THIN_SPACES.sub("", text)), language or guess(text))
+    return Sentence(
+        text=text.strip(),
+        tokens=tuple(read.tokens()),
+        numbers=tuple(found for found in read.found if isinstance(found, Number)),
+        names=names.find(read.text, read.words, read.language),
+        negated=read.negated,
+    )
+
+
+def fold(word: str) -> str:
+    """A word without case, curly apostrophe and English possessive."""
+    word = word.casefold()
+    return word if word.isalpha() else word.replace("\u2019", "'").removesuffix("'s")
+
+
+def stem(token: str) -> str:
+    """The first six characters of a word: a stemmer that is poor in every language alike. Numbers stay whole."""
+    return token[:_PREFIX] if token[0].isalpha() else token
+
+
+def weight_of_length(token: str) -> float:
+    """Short words carry less: they are mostly grammar. Numbers and pieces of unspaced text count full."""
+    if not token[0].isalpha() or _CHARACTERS.match(token):
+        return 1.0
+    return min(1.0, len(token) / _SHORT_WORD)
+
+
+class _Reading:
+    """One pass over a sentence: what was found, in order."""
+
+    def __init__(self, text: str, language: Language) -> None:
+        self.text = text
+        self.language = language
+        self.words: list[Word] = []
+        self.negated = False
+        self._found: list[str | Quantity | Number] = []
+        self._tens = False
+        self._all()
+        self.found: list[str | Number] = [one.number(text) if isinstance(one, Quantity) else one for one in self._found]
+
+    def _all(self) -> None:
+        position, matches = 0, _TOKEN.finditer(self.text)
+        while (match := next(matches, None)) is not None:
+            if match.start() >= position:
+                position = self._read(match)
+            elif match.end() > position:  # what was taken ends within this token
+                matches = _TOKEN.finditer(self.text, position)
+
+    def tokens(self) -> Iterator[str]:
+        """The tokens of all that was found."""
+        for found in self.found:
+            if isinstance(found, Number):
+                yield from found.tokens
+            else:
+                yield found
+
+    def _read(self, match: re.Match[str]) -> int:
+        """Take one token, and what belongs to it, and return where it ends."""
+        if match.lastgroup == "number":
+            return self._number(match)
+        if match.lastgroup == "word":
+            return self._word(match)
+        if match.lastgroup == "unspaced":
+            self._unspaced(match[0])
+        else:
+            self._found.append(match[0].casefold())
+        return match.end()
+
+    def _number(self, match: re.Match[str]) -> int:
+        date = date_at(self.text, match.start()) if match[0][0].isdecimal() else None
+        if date is not None:
+            self._found.append(date)
+            return date.end
+        before = self._found[-1] if self._found else ""
+        unit = before if isinstance(before, str) and before in _CURRENCIES else ""
+        if unit:
+            self._found.pop()
+        return self._quantity(quantity(self.text, match, unit))
+
+    def _quantity(self, number: Quantity) -> int:
+        if self._found and isinstance(first := self._found[-1], Quantity):
+            self._found[-1], number = first.in_range_with(self.text, number)
+        self._found.append(number)
+        self._tens = False
+        return number.end
+
+    def _word(self, match: re.Match[str]) -> int:
+        start, end, word = match.start(), match.end(), fold(match[0])
+        if word in MONTHS and (date := date_from_month(self.text, start, end)) is not None:
+            self._found.append(date)
+            return date.end
+        value = "1" if self._tens and word == "one" else self.language.counts.get(word)
+        if value is not None:
+            return self._spelled(word, value, start, end)
+        if word in self.language.denies or word.endswith(self.language.suffixes or ("\0",)):
+            self._deny(end)
+        self.words.append(Word(match[0], word, start, end))
+        self._found.append(word)
+        return end
+
+    def _spelled(self, word: str, value: str, start: int, end: int) -> int:
+        """A number word; "twenty-one" is one."""
+        tens = self._found[-1] if self._tens and self._found else None
+        if isinstance(tens, Quantity) and int(value) < _TEN and _GAP.fullmatch(self.text, tens.end, start):
+            self._found.pop()
+            (ten,) = tens.readings
+            return self._quantity(spelled(self.text, tens.start, end, str(int(ten) + int(value))))
+        end = self._quantity(spelled(self.text, start, end, value))
+        self._tens = word in self.language.tens
+        return end
+
+    def _deny(self, end: int) -> None:
+        """Count a negation, unless it denies nothing: "not only", "No. 5"."""
+        following = _TOKEN.search(self.text, end)
+        said = fold(following[0]) if following is not None else ""
+        if said not in self.language.only and _NUMBERED.match(self.text, end) is None:
+            self.negated = True
+
+    def _unspaced(self, run: str) -> None:
+        """Characters written without spaces: all pairs, or all threes, of neighbours."""
+        self.negated |= _DENIES.search(run) is not None
+        size = 3 if _THREES.match(run) else 2
+        if len(run) <= size:
+            self._found.append(run)
+        else:
+            self._found.extend(run[at : at + size] for at in range(len(run) - size + 1))

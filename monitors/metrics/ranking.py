@@ -1,0 +1,107 @@
+"""What a ranking is worth: arithmetic over ranked verdicts, and the ranking of a sample's contexts by their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitors.records import Sample, Skipped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """What was retrieved, best first, and what should have been; no id twice in either."""
+
+    retrieved: tuple[str | None, ...]
+    relevant: frozenset[str]
+
+    @property
+    def hits(self) -> NDArray[np.float64]:
+        """1.0 for each retrieved item that is relevant, 0.0 for the others."""
+        return np.array([one in self.relevant for one in self.retrieved], dtype=np.float64)
+
+    def evidence(self, k: int | None = None) -> tuple[dict[str, object], ...]:
+        """The ranks looked at, and the relevant ids that are not among them."""
+        ranked = self.retrieved[:k]
+        shown: list[dict[str, object]] = [
+            {"rank": rank, "id": one, "relevant": one in self.relevant} for rank, one in enumerate(ranked, 1)
+        ]
+        return (*shown, {"missed": sorted(self.relevant - set(ranked))})
+
+
+def ranking_of(sample: Sample) -> Ranking | Skipped:
+    """The ranking of a sample's contexts. A passage of which an id came before does not take a rank again.
+
+    A context without an id takes a rank and is not relevant. Retrieval that found nothing is a ranking, of nothing;
+    where nobody looked like retrieval there is none.
+    """
+    relevant = frozenset(one for one in sample.reference_context_ids if one.strip())
+    if not relevant:
+        return Skipped("no_relevant_ids")
+    if not sample.contexts and sample.context_source == "none":
+        return Skipped("no_contexts")
+    ids = [context.id or None for context in sample.contexts]
+    if ids and not any(ids):
+        return Skipped("no_context_ids")
+    seen: set[str] = set()
+    retrieved = []
+    for one in ids:
+        if one is None or one not in seen:
+            retrieved.append(one)
+        if one is not None:
+            seen.add(one)
+    return Ranking(retrieved=tuple(retrieved), relevant=relevant)
+
+
+def average_precision(verdicts: Sequence[bool]) -> float:
+    """Mean over the relevant ranks of the precision up to there; 0 where none is relevant.
+
+    >>> round(average_precision([True, True, False, True, False]), 5)
+    0.91667
+    >>> average_precision([False, True]), average_precision([True, True]), average_precision([False])
+    (0.5, 1.0, 0.0)
+    """
+    relevant = np.asarray(verdicts, dtype=bool)
+    if not relevant.any():
+        return 0.0
+    precision = np.cumsum(relevant) / np.arange(1, len(relevant) + 1)
+    return float(precision[relevant].mean())
+
+
+def precision_at(ranking: Ranking, k: int, *, of_retrieved: bool = False) -> float:
+    """Relevant items among the first k / k, or / the items retrieved up to there."""
+    found = ranking.hits[:k].sum()
+    return float(found / (min(k, len(ranking.retrieved)) if of_retrieved else k))
+
+
+def recall_at(ranking: Ranking, k: int) -> float:
+    """Relevant items among the first k / all relevant items."""
+    return float(ranking.hits[:k].sum() / len(ranking.relevant))
+
+
+def hit_at(ranking: Ranking, k: int) -> float:
+    """1 if there is a relevant item among the first k."""
+    return float(ranking.hits[:k].any())
+
+
+def reciprocal_rank(ranking: Ranking) -> float:
+    """1 / rank of the first relevant item; 0 without one."""
+    ranks = np.flatnonzero(ranking.hits)
+    return float(1.0 / (ranks[0] + 1)) if ranks.size else 0.0
+
+
+def ndcg_at(ranking: Ranking, k: int) -> float:
+    """Discounted gain of the first k / that of the best k there are: min(k, relevant items) at the top.
+
+    >>> ranking = Ranking(retrieved=("a",), relevant=frozenset("abcdefghij"))
+    >>> round(ndcg_at(ranking, 10), 4)
+    0.2201
+    """
+    discounts = 1.0 / np.log2(np.arange(2, k + 2))
+    hits = ranking.hits[:k]
+    ideal = discounts[: len(ranking.relevant)].sum()
+    # The sums run over the same numbers for a perfect ranking; others may not exceed it by a rounding error.
+    return float(min(1.0, (hits * discounts[: len(hits)]).sum() / ideal))

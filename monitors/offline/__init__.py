@@ -1,0 +1,24 @@
+"""Evaluation without traffic: data sets, comparisons, and captured exchanges scored again."""
+
+from __future__ import annotations
+
+from monitors.offline.comparison import Comparison, compare
+from monitors.offline.fields import DataError
+from monitors.offline.floors import Floor
+from monitors.offline.library import evaluate, evaluate_async
+from monitors.offline.results import Measure, MetricSummary, Row, Run
+from monitors.offline.running import Progress
+
+__all__ = [
+    "Comparison",
+    "DataError",
+    "Floor",
+    "Measure",
+    "MetricSummary",
+    "Progress",
+    "Row",
+    "Run",
+    "compare",
+    "evaluate",
+    "evaluate_async",
+]

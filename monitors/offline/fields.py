@@ -1,0 +1,277 @@
+"""From one record of a data set to a sample: the fields, their other names, and what is wrong with a value."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from hashlib import blake2b
+from typing import Any
+
+from monitors.records import Context, Sample
+
+ALIASES = {
+    "user_input": ("question", "input"),
+    "response": ("answer", "actual_output"),
+    "retrieved_contexts": ("contexts", "retrieval_context"),
+    "reference": ("ground_truth", "expected_output"),
+    "reference_contexts": (),
+    "retrieved_context_ids": (),
+    "reference_context_ids": (),
+    "id": (),
+    "tags": (),
+    "app": (),
+    "model": (),
+    "started_at": (),
+}
+"""Every field a record may have, with the names other tools give it."""
+
+LISTS = frozenset({"retrieved_contexts", "reference_contexts", "retrieved_context_ids", "reference_context_ids"})
+TABLES = frozenset({"tags"})
+_IGNORED = frozenset({"scores"})
+_CONTENT = ("user_input", "response", *sorted(LISTS))
+_KNOWN = {name: name for name in ALIASES} | {alias: name for name, some in ALIASES.items() for alias in some}
+
+
+class DataError(Exception):
+    """A data set cannot be used; `problems` has one line for each thing to mend."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+@dataclass(slots=True)
+class Reader:
+    """Turns records into samples, and remembers what it met: ids must differ, unknown fields are told once.
+
+    `renamed` maps a field of ours to the name it has in these records.
+    """
+
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
+    _ids: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        if wrong := [name for name in self.renamed if name not in ALIASES]:
+            raise ValueError(f"{wrong[0]!r} is no field; there are {', '.join(ALIASES)}")
+
+    def sample(self, record: Any) -> Sample:
+        """Read one record: a mapping, or any object with attributes of these names. Raises DataError.
+
+        Without an id the sample is named by its question, so that the same question has the same name in another run.
+        """
+        if isinstance(record, Sample):
+            clash: list[str] = []
+            self._name({"id": record.id}, clash)
+            if clash:
+                raise DataError(clash)
+            return record
+        found, given, problems = self._fields(as_mapping(record))
+        problems += [f"{given[name]}: {problem}" for name, value in found.items() for problem in _problems(name, value)]
+        if not problems and not any(found.get(name) for name in _CONTENT):
+            problems.append(f"no field with content; expected some of {', '.join(_CONTENT)}")
+        if not problems:
+            problems += _passages_problems(found)
+        name = "" if problems else self._name(found, problems)
+        if problems:
+            raise DataError(problems)
+        return _sample(name, found)
+
+    def notes(self) -> list[str]:
+        """Say which fields nobody reads, with the one that may have been meant."""
+        return [
+            f"field {name!r} ({count} {'record' if count == 1 else 'records'}) is not read{_meant(name)}"
+            for name, count in self.unknown.items()
+        ]
+
+    def _fields(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+        """The values by our names, the names they were given by, and what is wrong with the names."""
+        found: dict[str, Any] = {}
+        given: dict[str, str] = {}
+        problems: list[str] = []
+        back = {theirs: ours for ours, theirs in self.renamed.items()}
+        for key, value in record.items():
+            name = back.get(key, _KNOWN.get(key))
+            if name is None:
+                if key not in _IGNORED:
+                    self.unknown[key] = self.unknown.get(key, 0) + 1
+            elif not _absent(value):
+                if name in found and found[name] != _whole(value):
+                    problems.append(f"{key}: says something else than {given[name]}, which means the same")
+                found.setdefault(name, _whole(value))
+                given.setdefault(name, key)
+        return found, given, problems
+
+    def _name(self, found: Mapping[str, Any], problems: list[str]) -> str:
+        if (given := found.get("id")) is not None:
+            if str(given) in self._ids:
+                problems.append(f"id: {given!r} was used before")
+            return self._take(str(given))
+        about = found.get("user_input") or found.get("response") or found.get("retrieved_contexts") or ""
+        name = f"q-{blake2b(str(about).encode('utf-8', 'replace'), digest_size=6).hexdigest()}"
+        times = 2
+        unique = name
+        while unique in self._ids:
+            unique, times = f"{name}-{times}", times + 1
+        return self._take(unique)
+
+    def _take(self, name: str) -> str:
+        self._ids.add(name)
+        return name
+
+
+def as_mapping(record: Any) -> Mapping[str, Any]:
+    """The fields of a record, whatever kind of object it is. Raises DataError."""
+    if isinstance(record, Mapping):
+        return {str(key): value for key, value in record.items()}
+    if is_dataclass(record) and not isinstance(record, type):
+        return {one.name: getattr(record, one.name) for one in fields(record)}
+    if hasattr(type(record), "model_fields"):  # pydantic
+        return {name: getattr(record, name) for name in type(record).model_fields}
+    attributes = {name: getattr(record, name) for name in _KNOWN if hasattr(record, name)}
+    if attributes and not isinstance(record, (str, bytes, list, tuple)):
+        return attributes
+    raise DataError([f"expected an object with fields, got {type(record).__name__}"])
+
+
+def content_key(sample: Sample) -> str:
+    """A hash of everything a metric may look at. Ids, times and rates of the exchange are no content."""
+    parts = (
+        *(sample.question, sample.response, sample.reference, sample.skip_reason),
+        *([(one.text, one.id, one.score, one.source) for one in sample.contexts], sample.context_source),
+        *(list(sample.reference_contexts), list(sample.reference_context_ids)),
+        *(sorted(sample.tags.items()), sample.app, sample.model),
+    )
+    return blake2b(repr(parts).encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+def _absent(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _whole(value: Any) -> Any:
+    """The value with a question mark for half of a surrogate pair, which no store and no report can hold."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, (list, tuple)):
+        return [_whole(item) for item in value]
+    return {_whole(key): _whole(item) for key, item in value.items()} if isinstance(value, Mapping) else value
+
+
+def _problems(name: str, value: Any) -> Iterator[str]:
+    """Say what is wrong with a value that is there."""
+    if name in LISTS:
+        yield from _list_problems(name, value)
+    elif name in TABLES:
+        if not isinstance(value, Mapping) and not _is_list_of_texts(value):
+            yield f"expected an object or a list of texts, got {_kind(value)}"
+    elif name == "started_at":
+        if not _is_number(value):
+            yield f"expected a number (Unix seconds), got {_kind(value)}"
+    elif name == "id":
+        if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
+            yield f"expected a name or a number, got {_kind(value)}"
+    elif not isinstance(value, str):
+        yield f"expected a text, got {_kind(value)}"
+
+
+def _list_problems(name: str, value: Any) -> Iterator[str]:
+    if not isinstance(value, (list, tuple)):
+        yield f"expected a list of texts, got {_kind(value)}"
+        return
+    for index, item in enumerate(value):
+        wanted = _passage_problem(item) if name == "retrieved_contexts" else _text_problem(name, item)
+        if wanted:
+            yield f"[{index}] {wanted}"
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _text_problem(name: str, item: Any) -> str:
+    fine = isinstance(item, str) or (name.endswith("_ids") and isinstance(item, int) and not isinstance(item, bool))
+    return "" if fine else f"expected a text, got {_kind(item)}"
+
+
+def _passage_problem(item: Any) -> str:
+    if isinstance(item, (str, Context)):
+        return ""
+    if not isinstance(item, Mapping) or not isinstance(item.get("text"), str):
+        return f"expected a text, or an object with text, id, score and source, got {_kind(item)}"
+    score = item.get("score")
+    if score is not None and not _is_number(score):
+        return f"score: expected a number, got {_kind(score)}"
+    return ""
+
+
+def _passages_problems(found: Mapping[str, Any]) -> list[str]:
+    ids, contexts = found.get("retrieved_context_ids"), found.get("retrieved_contexts")
+    if ids is None or not contexts or len(ids) == len(contexts):
+        return []
+    return [f"retrieved_context_ids: {len(ids)} ids for {len(contexts)} contexts"]
+
+
+def _kind(value: Any) -> str:
+    names = {"dict": "an object", "list": "a list", "str": "a text", "bool": "true or false", "NoneType": "null"}
+    kind = type(value).__name__
+    return names.get(kind, "a number" if isinstance(value, (int, float)) else kind)
+
+
+def _sample(name: str, found: Mapping[str, Any]) -> Sample:
+    contexts = [_passage(item) for item in found.get("retrieved_contexts", ())]
+    ids = [str(one) for one in found.get("retrieved_context_ids", ())]
+    if ids and not contexts:
+        contexts = [Context(text="", id=one) for one in ids]
+    elif ids:
+        contexts = [
+            Context(text=one.text, id=id_, score=one.score, source=one.source)
+            for one, id_ in zip(contexts, ids, strict=True)
+        ]
+    looked = "retrieved_contexts" in found or "retrieved_context_ids" in found
+    return Sample(
+        id=name,
+        started_at=float(found.get("started_at", 0.0)),
+        app=found.get("app", "default"),
+        model=found.get("model", "unknown"),
+        question=found.get("user_input"),
+        contexts=tuple(contexts),
+        context_source="data_set" if looked else "none",
+        response=found.get("response", ""),
+        reference=found.get("reference"),
+        tags=_tags(found.get("tags", {})),
+        reference_contexts=tuple(found.get("reference_contexts", ())),
+        reference_context_ids=tuple(str(one) for one in found.get("reference_context_ids", ())),
+    )
+
+
+def _tags(given: Any) -> dict[str, str]:
+    """Tags as names with values; those of a plain list have the value "true"."""
+    if not isinstance(given, Mapping):
+        return dict.fromkeys(given, "true")
+    return {str(key): str(value) for key, value in given.items()}
+
+
+def _passage(item: Any) -> Context:
+    if isinstance(item, Context):
+        return item
+    if isinstance(item, str):
+        return Context(text=item)
+    score, id_, source = item.get("score"), item.get("id"), item.get("source")
+    return Context(
+        text=item["text"],
+        id=None if id_ is None else str(id_),
+        score=None if score is None else float(score),
+        source=None if source is None else str(source),
+    )
+
+
+def _meant(name: str) -> str:
+    near = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.75)
+    return f"; did you mean {near[0]!r}?" if near else ""

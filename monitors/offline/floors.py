@@ -1,0 +1,75 @@
+"""Floors for means: what is promised must hold for the bad end of the interval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from monitors.offline.results import Run
+
+MAX_FAILED = 0.1
+"""The share of samples that a metric may fail on before a floor counts as missed: a gate that cannot see stays shut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    """A floor and how it went. `bound` is the end of the interval it was held against, None without scores."""
+
+    metric: str
+    limit: float
+    bound: float | None
+    met: bool
+    reason: str
+
+
+def parse(text: str) -> dict[str, float]:
+    """Read `faithfulness=0.8,hallucination=0.1`. Raises ValueError.
+
+    >>> parse("faithfulness=0.8, hallucination=0.1")
+    {'faithfulness': 0.8, 'hallucination': 0.1}
+    """
+    floors: dict[str, float] = {}
+    for part in filter(None, (one.strip() for one in text.split(","))):
+        name, equals, number = part.rpartition("=")
+        try:
+            limit = float(number)
+        except ValueError:
+            limit = -1.0
+        if not (equals and name.strip() and 0.0 <= limit <= 1.0):
+            raise ValueError(f"{part!r}: expected metric=number, the number in [0, 1]")
+        floors[name.strip()] = limit
+    return floors
+
+
+def judge(run: Run, floors: Mapping[str, float], *, max_failed: float = MAX_FAILED) -> list[Floor]:
+    """Hold each floor against the lower 95 % bound of its metric's mean; where 0 is best, against the upper one.
+
+    Raises ValueError for a metric that was not computed.
+    """
+    known = {one.name for one in run.measures}
+    if unknown := [name for name in floors if name not in known]:
+        raise ValueError(f"{unknown[0]!r} was not computed; there are {', '.join(sorted(known)) or 'no metrics'}")
+    return [_judged(run, metric, limit, max_failed) for metric, limit in floors.items()]
+
+
+def missed(floors: Iterable[Floor]) -> bool:
+    """Whether any floor is missed."""
+    return any(not one.met for one in floors)
+
+
+def _judged(run: Run, metric: str, limit: float, max_failed: float) -> Floor:
+    lower = run.measure(metric).lower_is_better
+    summary = next(one for one in run.summary if one.metric == metric)
+    bound = summary.high if lower else summary.low
+    if bound is None or summary.mean is None:
+        return Floor(metric=metric, limit=limit, bound=None, met=False, reason="no sample has a score")
+    if summary.failed_share > max_failed:
+        reason = f"failed on {summary.failed_share:.0%} of the samples, more than {max_failed:.0%}"
+        return Floor(metric=metric, limit=limit, bound=bound, met=False, reason=reason)
+    met = bound <= limit if lower else bound >= limit
+    side, relation = ("upper", "above") if lower else ("lower", "below")
+    reason = f"the {side} 95 % bound is {bound:.3f}" + ("" if met else f", {relation} {limit:g}")
+    unsure = summary.mean <= limit if lower else summary.mean >= limit
+    if not met and unsure:
+        reason += f" (the mean, {summary.mean:.3f}, is not; {summary.n} scores are too few to be sure)"
+    return Floor(metric=metric, limit=limit, bound=bound, met=met, reason=reason)

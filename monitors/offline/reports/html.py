@@ -1,0 +1,134 @@
+"""The HTML report: one page, no script, nothing loaded from anywhere, every text of the data set escaped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from monitors.offline.marking import Claim, Piece, claims_in, claims_of_reference, mark
+from monitors.offline.reports import NONE, Extras
+from monitors.offline.results import Measure, MetricSummary, Row, Run
+from monitors.records import Evaluation, Failed, Score
+
+BINS = 20
+WORST = 5
+FAILURES = 20
+_WIDTH, _HEIGHT = 320.0, 72.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One bar of a histogram, in the units of its picture."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    count: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A sample as the page shows it, its texts in pieces; `nowhere` are claims that no sentence seems to make."""
+
+    row: Row
+    value: float
+    reason: str
+    pieces: tuple[Piece, ...]
+    reference: tuple[Piece, ...]
+    nowhere: tuple[Claim, ...]
+    evidence: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """One metric: its numbers, its picture, its worst cases."""
+
+    measure: Measure
+    summary: MetricSummary
+    bars: tuple[Bar, ...]
+    cases: tuple[Case, ...]
+
+
+def render(run: Run, extras: Extras = NONE) -> str:
+    """The page."""
+    sections = [_section(run, measure, summary) for measure, summary in zip(run.measures, run.summary, strict=True)]
+    return _template().render(
+        run=run,
+        extras=extras,
+        sections=sections,
+        failures=_failures(run),
+        failures_shown=FAILURES,
+        created=datetime.fromtimestamp(run.created_at, UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        width=_WIDTH,
+        height=_HEIGHT,
+    )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("monitors.offline"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2")
+
+
+def _section(run: Run, measure: Measure, summary: MetricSummary) -> Section:
+    worst = [row for row in run.worst(measure.name, WORST) if measure.badness(row.score(measure.name) or 0.0) > 0.0]
+    return Section(
+        measure=measure,
+        summary=summary,
+        bars=bars(run.scores(measure.name)),
+        cases=tuple(_case(row, measure.name) for row in worst),
+    )
+
+
+def bars(values: Sequence[float]) -> tuple[Bar, ...]:
+    """The histogram of scores in [0, 1]; a perfect 1 belongs to the last bar."""
+    counts = Counter(min(BINS - 1, int(value * BINS)) for value in values)
+    tallest = max(counts.values(), default=0)
+    step = _WIDTH / BINS
+    return tuple(
+        Bar(
+            x=round(at * step + 1.0, 2),
+            y=round(_HEIGHT * (1.0 - count / tallest), 2),
+            width=round(step - 2.0, 2),
+            height=round(_HEIGHT * count / tallest, 2),
+            count=count,
+            label=f"{at / BINS:.2f} to {(at + 1) / BINS:.2f}: {count}",
+        )
+        for at, count in sorted(counts.items())
+    )
+
+
+def _case(row: Row, metric: str) -> Case:
+    evaluation = row.evaluations[metric]
+    outcome = evaluation.outcome
+    # The metric's own claims; one that judges other things shows those of the metrics beside it.
+    claims = claims_in([evaluation, *row.evaluations.values()])
+    pieces, nowhere = mark(row.sample.response, claims)
+    reference, elsewhere = mark(row.sample.reference or "", claims_of_reference(evaluation))
+    return Case(
+        row=row,
+        value=row.score(metric) or 0.0,
+        reason=outcome.reason if isinstance(outcome, Score) else "",
+        pieces=pieces,
+        reference=reference,
+        nowhere=nowhere + elsewhere,
+        evidence=outcome.evidence if isinstance(outcome, Score) else (),
+    )
+
+
+def _failures(run: Run) -> list[tuple[Row, Evaluation]]:
+    return [(row, one) for row in run.rows for one in row.evaluations.values() if isinstance(one.outcome, Failed)]

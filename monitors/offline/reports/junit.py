@@ -1,0 +1,62 @@
+"""The JUnit report: a test a floor, which fails when the floor is missed, and a test a sample, which never does."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree as ET
+
+from monitors.offline.floors import Floor
+from monitors.offline.reports import NONE, Extras
+from monitors.offline.results import Measure, Run
+from monitors.records import Evaluation, Failed, Score, Skipped
+
+_FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def render(run: Run, extras: Extras = NONE) -> str:
+    """The file. A sample that failed is an error, one that a metric does not apply to is skipped."""
+    root = ET.Element("testsuites", name=_fit(f"gaugeway evaluate {run.source}"), time=f"{run.seconds:.3f}")
+    if extras.floors:
+        _close(root, "floors", [_floor(one) for one in extras.floors])
+    for measure in run.measures:
+        cases = [
+            _case(row.sample.id, row.evaluations[measure.name], measure)
+            for row in run.rows
+            if measure.name in row.evaluations
+        ]
+        _close(root, measure.name, cases)
+    for total in ("tests", "failures", "errors", "skipped"):
+        root.set(total, str(sum(int(suite.get(total, "0")) for suite in root)))
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _close(root: ET.Element, name: str, cases: list[ET.Element]) -> None:
+    suite = ET.SubElement(root, "testsuite", name=_fit(name), tests=str(len(cases)))
+    for plural, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(plural, str(sum(case.find(kind) is not None for case in cases)))
+    suite.extend(cases)
+
+
+def _floor(floor: Floor) -> ET.Element:
+    case = ET.Element("testcase", classname="floors", name=_fit(f"{floor.metric} {floor.limit:g}"))
+    if not floor.met:
+        ET.SubElement(case, "failure", message=_fit(floor.reason))
+    return case
+
+
+def _case(name: str, evaluation: Evaluation, measure: Measure) -> ET.Element:
+    case = ET.Element("testcase", classname=_fit(measure.name), name=_fit(name), time=f"{evaluation.seconds:.3f}")
+    match evaluation.outcome:
+        case Score(value, reason):
+            ET.SubElement(case, "system-out").text = _fit(f"{value:.4f} {reason}".rstrip())
+        case Skipped(reason):
+            ET.SubElement(case, "skipped", message=_fit(reason))
+        case Failed(error, detail):
+            ET.SubElement(case, "error", type=_fit(error), message=_fit(detail or error))
+    return case
+
+
+def _fit(text: str) -> str:
+    """`text` without the characters that XML has no way to write."""
+    return _FORBIDDEN.sub("?", text)

@@ -1,0 +1,108 @@
+"""The Markdown report: the tables, and the worst samples by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from monitors.offline.comparison import Comparison
+from monitors.offline.reports import NONE, Extras
+from monitors.offline.results import MetricSummary, Run
+
+WORST = 3
+_EXCERPT = 100
+_SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|#~&!"})
+
+
+def render(run: Run, extras: Extras = NONE) -> str:
+    """The page."""
+    blocks = [
+        f"## Evaluation of {text(run.source)}",
+        f"{len(run.rows)} samples, {run.seconds:.1f} s, {run.paid_usd:.4f} USD paid"
+        + (f", {run.reused} evaluations known from earlier runs" if run.reused else "")
+        + ".",
+        table(
+            ["metric", "n", "mean", "95 % interval", "skipped", "failed", "USD"],
+            [_cells(one, lower=run.measure(one.metric).lower_is_better) for one in run.summary],
+        ),
+        *(f"Note: {text(note)}" for note in run.notes),
+        *_floors(extras),
+        *_comparisons(extras),
+        *_worst(run),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def compared(comparisons: Sequence[Comparison]) -> str:
+    """The table of a comparison."""
+    rows = [
+        [text(one.metric), str(one.pairs), _number(one.old_mean), _number(one.new_mean), *_change(one), verdict(one)]
+        for one in comparisons
+    ]
+    return table(["metric", "pairs", "then", "now", "difference", "95 % interval", "verdict"], rows)
+
+
+def verdict(one: Comparison) -> str:
+    """The verdict in words."""
+    words = f"{one.verdict}: {one.reason}" if one.reason else one.verdict
+    return text(words) + (f"; needs about {one.more} more" if one.more else "")
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of cells that are escaped already."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def text(words: str) -> str:
+    """Words of the data set, on one line and without a meaning of their own."""
+    return " ".join(words.split()).translate(_SPECIAL)
+
+
+def _cells(one: MetricSummary, *, lower: bool) -> list[str]:
+    interval = f"{_number(one.low)} to {_number(one.high)}" if one.n else "-"
+    name = text(one.metric) + (" (0 is best)" if lower else "")
+    return [
+        *(name, str(one.n), _number(one.mean), interval),
+        *(_counts(one.skipped), _counts(one.failed), f"{one.usd:.4f}"),
+    ]
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {text(reason)}" for reason, count in sorted(counts.items())) or "0"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _change(one: Comparison) -> list[str]:
+    if one.difference is None or one.low is None or one.high is None:
+        return ["-", "-"]
+    return [f"{one.difference:+.3f}", f"{one.low:+.3f} to {one.high:+.3f}"]
+
+
+def _floors(extras: Extras) -> list[str]:
+    rows = [
+        [text(one.metric), f"{one.limit:g}", "met" if one.met else "**missed**", text(one.reason)]
+        for one in extras.floors
+    ]
+    return ["### Floors", table(["metric", "limit", "", "because"], rows)] if rows else []
+
+
+def _comparisons(extras: Extras) -> list[str]:
+    return [f"### Compared with {text(extras.against)}", compared(extras.comparisons)] if extras.comparisons else []
+
+
+def _worst(run: Run) -> list[str]:
+    rows = [
+        [text(measure.name), _number(row.score(measure.name)), text(row.sample.id), _excerpt(row.sample.question or "")]
+        for measure in run.measures
+        for row in run.worst(measure.name, WORST)
+        if measure.badness(row.score(measure.name) or 0.0) > 0.0
+    ]
+    return ["### Worst samples", table(["metric", "score", "sample", "question"], rows)] if rows else []
+
+
+def _excerpt(words: str) -> str:
+    words = " ".join(words.split())
+    return text(words if len(words) <= _EXCERPT else words[: _EXCERPT - 1] + "…")

@@ -1,0 +1,122 @@
+"""For the tests of a RAG app: one case, its metrics, and an assertion that says what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from monitors import config
+from monitors.embeddings import Embeddings
+from monitors.judges import Judge
+from monitors.metrics import Metric
+from monitors.offline.library import evaluate
+from monitors.offline.results import Measure, Row, Run
+from monitors.records import Failed, Score, Skipped
+
+_EXCERPT = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A case that was scored. `scores` has the numbers there are; a metric that gave none is missing in it."""
+
+    run: Run
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The numbers, by metric."""
+        row = self.run.rows[0]
+        return {name: value for name in row.evaluations if (value := row.score(name)) is not None}
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why each metric says what it says, or why it says nothing."""
+        return {name: _said(one.outcome) for name, one in self.run.rows[0].evaluations.items()}
+
+
+def gaugeway_case(
+    *,
+    question: str | None = None,
+    response: str,
+    contexts: Sequence[str] = (),
+    reference: str | None = None,
+    metrics: Sequence[str | Metric] = ("lexical_groundedness",),
+    fail_under: float | Mapping[str, float] | None = None,
+    judge: str | Judge | config.Judge | None = None,
+    embeddings: Embeddings | config.Embeddings | None = None,
+    **fields: Any,
+) -> Case:
+    """Score one case, and raise AssertionError that shows it when a metric misses its floor.
+
+    `fail_under` is one floor for all metrics or one for some, by name; the others, or all without it, are held to 0.7,
+    and to 0.3 where 0 is best. There a floor is the most that is allowed. A metric that could not be computed, or does
+    not apply, misses its floor: what was not measured is not fine. `fields` are more fields of a record, such as
+    `reference_contexts`; `judge` and `embeddings` are as for `monitors.evaluate`.
+
+    Raises DataError or ConfigError for a case that cannot be tried at all.
+    """
+    __tracebackhide__ = True  # pytest shows the line of the test, not ours
+    record = {"id": "case", "user_input": question, "response": response, "retrieved_contexts": list(contexts)}
+    run = evaluate(
+        [{**record, "reference": reference, **fields}],
+        metrics=metrics,
+        judge=judge,
+        embeddings=embeddings,
+        source="case",
+    )
+    limits = _limits(run.measures, fail_under)
+    problems = [
+        problem for one in run.measures if (problem := _problem(one, run.rows[0], limits.get(one.name))) is not None
+    ]
+    if problems:
+        raise AssertionError(_message(problems, run.rows[0]))
+    return Case(run=run)
+
+
+def _limits(measures: Sequence[Measure], fail_under: float | Mapping[str, float] | None) -> dict[str, float]:
+    known = {one.name: one.threshold for one in measures}
+    if fail_under is None:
+        return known
+    if not isinstance(fail_under, Mapping):
+        return dict.fromkeys(known, float(fail_under))
+    if unknown := [name for name in fail_under if name not in known]:
+        raise ValueError(f"fail_under: {unknown[0]!r} is not among the metrics: {', '.join(known)}")
+    return known | dict(fail_under)
+
+
+def _problem(measure: Measure, row: Row, limit: float | None) -> str | None:
+    value = row.score(measure.name)
+    said = _said(row.evaluations[measure.name].outcome)
+    if value is None:
+        return f"{measure.name} has no score: {said}"
+    if limit is None or (value <= limit if measure.lower_is_better else value >= limit):
+        return None
+    return f"{measure.name} is {value:.3f}, {'above' if measure.lower_is_better else 'below'} {limit:g}: {said}"
+
+
+def _message(problems: Sequence[str], row: Row) -> str:
+    sample = row.sample
+    lines = [*problems, "", f"question: {_excerpt(sample.question or '-')}", f"response: {_excerpt(sample.response)}"]
+    lines += [f"context {index}: {_excerpt(one.text)}" for index, one in enumerate(sample.contexts)]
+    for name, evaluation in row.evaluations.items():
+        evidence = evaluation.outcome.evidence if isinstance(evaluation.outcome, Score) else ()
+        lines += [
+            f"{name}: {item['verdict']}: {item['claim']}" for item in evidence if {"claim", "verdict"} <= item.keys()
+        ]
+    return "\n".join(lines)
+
+
+def _said(outcome: Score | Skipped | Failed) -> str:
+    match outcome:
+        case Score(_, reason):
+            return reason
+        case Skipped(reason):
+            return f"skipped ({reason})"
+        case Failed(error, detail):
+            return f"failed ({error}{': ' if detail else ''}{detail})"
+
+
+def _excerpt(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _EXCERPT else text[: _EXCERPT - 1] + "…"

@@ -1,0 +1,491 @@
+"""The commands as users run them, over a real endpoint that answers by the rules of the example judge."""
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from examples import rules
+from monitors import offline_cli
+from monitors.offline import Run
+from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped
+from monitors.stores.sqlite import SQLiteStore
+from tests.support.llm_server import LLMServer, Reply
+
+ROOT = Path(__file__).parents[3]
+DATA = ROOT / "examples" / "data" / "finance.jsonl"
+ALL = 18
+
+
+class Vectors(dict):
+    """The embedding of any text."""
+
+    def __missing__(self, text):
+        return rules.vector(text)
+
+
+def by_rules(request):
+    system, user = (message["content"] for message in request.body["messages"])
+    task = re.match(r"Task: (\w+)", system)[1]
+    return Reply(content=rules.answer(task, system, user), tokens=(1000, 100))
+
+
+@pytest.fixture
+def llm():
+    with LLMServer(
+        lambda request: Reply() if "input" in request.body else by_rules(request), vectors=Vectors(known=[1.0])
+    ) as one:
+        yield one
+
+
+@pytest.fixture
+def config(llm, tmp_path):
+    path = tmp_path / "gaugeway.toml"
+    path.write_text(
+        f"""
+        [judge]
+        base_url = "{llm.url}"
+        model = "stub"
+        price_in = 1.0
+        price_out = 10.0
+        [embeddings]
+        base_url = "{llm.url}"
+        model = "vectors"
+        """
+    )
+    return path
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def invoke(command, *arguments):
+    return CliRunner().invoke(command, [str(one) for one in arguments])
+
+
+def evaluate(*arguments):
+    return invoke(offline_cli.evaluate, *arguments)
+
+
+def write(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def judged(llm):
+    return sum("messages" in request.body for request in llm.requests)
+
+
+def test_every_metric_over_the_example_data_set(llm, config, tmp_path):
+    outputs = [tmp_path / f"report{suffix}" for suffix in (".html", ".md", ".json", ".xml")]
+    result = evaluate(DATA, "--config", config, "--metrics", "all", *(f"--output={path}" for path in outputs))
+    assert result.exit_code == 0, result.output
+    run = Run.load(outputs[2])
+    assert len(run.rows) >= 40
+    assert len(run.measures) >= ALL - 1
+    for one in run.summary:
+        assert one.n >= 10, one
+        assert not one.failed, one
+        assert 0.0 <= one.low <= one.mean <= one.high <= 1.0
+        assert one.metric in result.output
+    assert run.paid_usd == pytest.approx(judged(llm) * (1000 * 1e-6 + 100 * 10e-6))
+    assert all(path.stat().st_size > 2000 for path in outputs)
+
+
+def test_a_second_run_asks_for_nothing_and_a_third_for_what_was_added(llm, config, tmp_path):
+    rows = [json.loads(line) for line in DATA.read_text().splitlines()]
+    data = write(tmp_path / "data.jsonl", *rows[:10])
+    arguments = (data, "--config", config, "--metrics", "faithfulness", "--output", tmp_path / "run.json")
+    assert evaluate(*arguments).exit_code == 0
+    assert judged(llm) == 10
+    first = Run.load(tmp_path / "run.json")
+    again = evaluate(*arguments)
+    assert judged(llm) == 10
+    assert "0.0000 USD paid, 10 evaluations known from earlier runs" in again.output
+    second = Run.load(tmp_path / "run.json")
+    assert second.rows == first.rows
+    write(data, *rows[:12])
+    assert evaluate(*arguments).exit_code == 0
+    assert judged(llm) == 12
+    assert evaluate(*arguments, "--fresh").exit_code == 0
+    assert judged(llm) == 24
+    assert (tmp_path / ".gaugeway" / "runs" / "data.db").exists()
+
+
+def test_floors_decide_the_exit_code(config, tmp_path):
+    result = evaluate(
+        DATA,
+        "--config",
+        config,
+        "--metrics",
+        "faithfulness,hallucination",
+        "--fail-under",
+        "faithfulness=0.5,hallucination=0.1",
+        "--output",
+        tmp_path / "a.xml",
+    )
+    assert result.exit_code == 0, result.output
+    mean = 0.76
+    result = evaluate(DATA, "--config", config, "--metrics", "faithfulness", "--fail-under", f"faithfulness={mean}")
+    assert result.exit_code == 1
+    assert "missed  faithfulness 0.76: the lower 95 % bound is 0.6" in result.output
+
+
+def test_the_metrics_are_those_of_the_configuration_unless_named(config, tmp_path):
+    config.write_text(config.read_text() + "\n[metrics.hallucination]\nenabled = false\n[metrics.mrr]\n")
+    assert evaluate(DATA, "--config", config, "--output", "run.json", "--limit", 3).exit_code == 0
+    names = [one.name for one in Run.load(tmp_path / "run.json").measures]
+    assert names == ["answer_relevancy", "context_relevancy", "faithfulness", "lexical_groundedness", "mrr"]
+
+
+def test_without_a_judge_only_what_needs_none_runs(tmp_path):
+    result = evaluate(DATA, "--judge", "none", "--output", "run.json")
+    assert result.exit_code == 0
+    assert [one.name for one in Run.load(tmp_path / "run.json").measures] == ["lexical_groundedness"]
+    assert "no judge configured" in result.output
+
+
+def test_judge_and_metric_by_import_string(tmp_path):
+    arguments = ("--judge", "examples.rules:RuleJudge", "--metrics", "faithfulness,examples.custom_metric:Brevity")
+    assert evaluate(DATA, *arguments, "--output", "run.json").exit_code == 0
+    assert [(one.name, one.judge) for one in Run.load(tmp_path / "run.json").measures] == [
+        ("faithfulness", "rules"),
+        ("brevity", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["nothing.jsonl"], "No such file"),
+        ([DATA, "--metrics", "faithfulnes", "--judge", "none"], "did you mean 'faithfulness'?"),
+        ([DATA, "--metrics", "faithfulness", "--judge", "none"], "faithfulness needs a judge"),
+        ([DATA, "--metrics", "answer_similarity", "--judge", "none"], "answer_similarity needs embeddings"),
+        ([DATA, "--judge", "llm"], "none is configured"),
+        ([DATA, "--judge", "gpt-5"], "expected llm, none or an import string"),
+        ([DATA, "--judge", "examples.rules:Nobody"], "has no 'Nobody'"),
+        ([DATA, "--judge", "none", "--fail-under", "faithfulness=0.8"], "'faithfulness' is not computed"),
+        ([DATA, "--fail-under", "faithfulness"], "expected metric=number"),
+        ([DATA, "--output", "report.pdf"], "expected a name that ends in .html"),
+        ([DATA, "--compare-with", "old.json"], "No such file"),
+        ([DATA, "--compare-with", DATA], "finance.jsonl: "),
+        ([DATA, "--config", "nothing.toml"], "No such file"),
+    ],
+)
+def test_bad_input_is_told_and_exits_with_2(arguments, problem):
+    result = evaluate(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.output.startswith("gaugeway: ")
+    assert problem in result.output
+
+
+def test_every_bad_line_is_told(tmp_path):
+    data = write(tmp_path / "data.jsonl", {"answer": 1}, {"answer": "a"}, {"answer": "a", "contexts": "b"})
+    result = evaluate(data, "--judge", "none")
+    assert result.exit_code == 2
+    assert result.output.splitlines() == [
+        f"gaugeway: {data}:1: answer: expected a text, got a number",
+        f"gaugeway: {data}:3: contexts: expected a list of texts, got a text",
+    ]
+
+
+def test_a_failing_judge_is_counted_by_reason_and_never_a_zero(tmp_path):
+    with LLMServer(Reply(content="no JSON at all")) as llm:
+        config = tmp_path / "gaugeway.toml"
+        config.write_text(f'[judge]\nbase_url = "{llm.url}"\nmodel = "stub"\n')
+        arguments = ("--config", config, "--metrics", "faithfulness", "--limit", 3)
+        result = evaluate(DATA, *arguments, "--output", "run.json", "--fail-under", "faithfulness=0.0")
+    assert result.exit_code == 1
+    summary = Run.load(tmp_path / "run.json").summary[0]
+    assert (summary.mean, summary.failed) == (None, {"unreadable": 3})
+
+
+def test_two_runs_are_compared(config, tmp_path):
+    rows = [json.loads(line) for line in DATA.read_text().splitlines()]
+    worse = [{**row, "response": "Nobody has ever heard of such a thing."} for row in rows]
+    data, other = write(tmp_path / "a.jsonl", *rows), write(tmp_path / "b.jsonl", *worse)
+    arguments = ("--config", config, "--metrics", "faithfulness")
+    assert evaluate(data, *arguments, "--output", "a.json").exit_code == 0
+    result = evaluate(other, *arguments, "--output", "b.json", "--compare-with", "a.json")
+    assert result.exit_code == 0
+    assert "worse" in result.output
+    assert evaluate(other, *arguments, "--compare-with", "a.json", "--fail-if-worse").exit_code == 1
+    compared = invoke(offline_cli.compare_runs, "a.json", "b.json", "--output", "c.md")
+    assert compared.exit_code == 0
+    assert "worse" in (tmp_path / "c.md").read_text()
+    assert invoke(offline_cli.compare_runs, "a.json", "b.json", "--fail-if-worse").exit_code == 1
+    assert invoke(offline_cli.compare_runs, "b.json", "a.json", "--fail-if-worse").exit_code == 0
+    same = invoke(offline_cli.compare_runs, "a.json", "a.json")
+    assert "no sample's score differs" in same.output
+    assert invoke(offline_cli.compare_runs, "a.json", data).exit_code == 2
+
+
+def test_as_a_process_a_pipe_gets_the_table_and_no_bar(tmp_path):
+    code = "from monitors.offline_cli import evaluate; evaluate()"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, DATA, "--judge", "none"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "lexical_groundedness" in ran.stdout
+    assert "\x1b" not in ran.stdout + ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_stopped_half_way_it_goes_on_from_there(tmp_path):
+    with LLMServer(lambda request: replace(by_rules(request), delay_s=0.2)) as llm:
+        config = tmp_path / "gaugeway.toml"
+        config.write_text(f'[judge]\nbase_url = "{llm.url}"\nmodel = "stub"\n')
+        command = [
+            sys.executable,
+            "-c",
+            "from monitors.offline_cli import evaluate; evaluate()",
+            DATA,
+            "--config",
+            config,
+        ]
+        options = [*command, "--metrics", "faithfulness", "--concurrency", "2"]
+        with subprocess.Popen(
+            options,
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as running:
+            while judged(llm) < 8:
+                time.sleep(0.01)
+            running.send_signal(signal.SIGINT)
+            said, _ = running.communicate(timeout=30)
+        assert running.returncode == 130
+        assert said == "gaugeway: stopped; what was done is kept, the same command goes on from there\n"
+        before = judged(llm)
+        assert before < 20
+        result = evaluate(DATA, "--config", config, "--metrics", "faithfulness")
+        assert result.exit_code == 0
+        known = int(re.search(r"(\d+) evaluations known", result.output)[1])
+        assert known >= 4
+        assert judged(llm) - before == 42 - known
+
+
+# --- captured exchanges
+
+
+def captured(tmp_path):
+    """A data directory with twelve exchanges: six good, five bad ones, and one that holds no answer."""
+    now = time.time()
+
+    async def fill():
+        store = SQLiteStore(tmp_path / "data" / "store.db")
+        for number in range(12):
+            text = "The warranty is two years." if number < 6 else "The warranty is nine years."
+            sample = Sample(
+                id=f"x{number}",
+                started_at=now - 60 * number,
+                app="shop",
+                question="How long is the warranty?",
+                contexts=(
+                    Context(text="The warranty is two years.", id="p1"),
+                    Context(text="Bulbs are excluded.", id="p2"),
+                ),
+                context_source="explicit",
+                response=text,
+                tags={"lang": "en"},
+                skip_reason="tool_call" if number == 11 else None,
+                rate=0.5,
+            )
+            outcomes = [
+                Evaluation(
+                    sample_id=sample.id, metric="lexical_groundedness", version="0", outcome=Score(1 - number / 20)
+                ),
+                Evaluation(
+                    sample_id=sample.id,
+                    metric="faithfulness",
+                    version="0",
+                    judge="old",
+                    rate=0.05,
+                    outcome=Score(0.5, "old", ({"claim": "c", "verdict": "supported"},)),
+                ),
+                Evaluation(
+                    sample_id=sample.id,
+                    metric="hallucination",
+                    version="0",
+                    judge="old",
+                    outcome=Failed("timeout", "d")
+                    if number == 1
+                    else Skipped("no_contexts")
+                    if number == 2
+                    else Score(0.9 if number == 3 else 0.0),
+                ),
+            ]
+            await store.add(sample, outcomes)
+        await store.aclose()
+
+    asyncio.run(fill())
+    return tmp_path / "data"
+
+
+def stored(data_dir, sample_id):
+    async def read():
+        store = SQLiteStore(data_dir / "store.db")
+        try:
+            return await store.sample(sample_id)
+        finally:
+            await store.aclose()
+
+    return asyncio.run(read())
+
+
+def test_an_export_is_read_by_evaluate_with_the_same_texts(tmp_path):
+    data = captured(tmp_path)
+    result = invoke(offline_cli.export, tmp_path / "out.jsonl", "--data-dir", data)
+    assert result.exit_code == 0, result.output
+    assert "11 exchanges written, 1 without an answer left out" in result.output
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["id"] for row in rows] == [f"x{number}" for number in reversed(range(11))]
+    assert rows[-1]["retrieved_contexts"] == ["The warranty is two years.", "Bulbs are excluded."]
+    assert rows[-1]["retrieved_context_ids"] == ["p1", "p2"]
+    assert rows[-1]["scores"]["faithfulness"] == {
+        "value": 0.5,
+        "reason": "old",
+        "version": "0",
+        "judge": "old",
+        "rate": 0.05,
+    }
+    assert rows[-2]["scores"]["hallucination"]["failed"] == "timeout"
+    assert rows[-3]["scores"]["hallucination"]["skipped"] == "no_contexts"
+    assert evaluate(tmp_path / "out.jsonl", "--judge", "none", "--output", "run.json").exit_code == 0
+    sample = Run.load(tmp_path / "run.json").rows[-1].sample
+    original, _ = stored(data, "x0")
+    assert (sample.id, sample.question, sample.response, sample.tags, sample.app) == (
+        original.id,
+        original.question,
+        original.response,
+        original.tags,
+        original.app,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        (["--worst", "2", "--metric", "lexical_groundedness"], ["x10", "x9"]),
+        (["--worst", "1", "--metric", "hallucination"], ["x3"]),
+        (["--worst", "1"], ["x3"]),
+        (["--since", "150s"], ["x2", "x1", "x0"]),
+        (["--metric", "nothing"], []),
+    ],
+)
+def test_an_export_of_the_worst_or_the_latest(tmp_path, options, ids):
+    result = invoke(offline_cli.export, tmp_path / "out.jsonl", "--data-dir", captured(tmp_path), *options)
+    assert result.exit_code == 0, result.output
+    assert [json.loads(line)["id"] for line in (tmp_path / "out.jsonl").read_text().splitlines()] == ids
+
+
+def test_a_replay_adds_scores_and_touches_none(tmp_path):
+    data = captured(tmp_path)
+    before = stored(data, "x7")
+    arguments = (
+        "--data-dir",
+        data,
+        "--metrics",
+        "faithfulness,lexical_groundedness",
+        "--judge",
+        "examples.rules:RuleJudge",
+    )
+    result = invoke(offline_cli.replay, *arguments)
+    assert result.exit_code == 0, result.output
+    assert "the judge changed: old then, rules now" in result.output
+    sample, after = stored(data, "x7")
+    assert (sample, list(after[:3])) == (before[0], list(before[1]))
+    assert {(one.metric, one.judge) for one in after[3:]} == {
+        ("faithfulness~rules", "rules"),
+        ("lexical_groundedness~replay", None),
+    }
+    new = next(one for one in after if one.metric == "faithfulness~rules")
+    assert new.outcome.value == 0.0
+    assert new.rate == 0.5
+    assert stored(data, "x2")[1][3].outcome.value == 1.0
+    assert len(stored(data, "x11")[1]) == 3
+
+
+def test_a_second_replay_asks_for_nothing(llm, config, tmp_path):
+    data = captured(tmp_path)
+    arguments = ("--data-dir", data, "--metrics", "faithfulness", "--config", config)
+    assert invoke(offline_cli.replay, *arguments).exit_code == 0
+    assert judged(llm) == 11
+    again = invoke(offline_cli.replay, *arguments)
+    assert judged(llm) == 11
+    assert "11 evaluations known from earlier runs" in again.output
+    assert invoke(offline_cli.replay, *arguments, "--label", "second opinion").exit_code == 0
+    assert judged(llm) == 22
+    assert {one.metric for one in stored(data, "x0")[1]} >= {"faithfulness~stub", "faithfulness~second opinion"}
+
+
+def test_a_label_holds_one_version_of_a_metric(llm, config, tmp_path):
+    data = captured(tmp_path)
+    arguments = ("--data-dir", data, "--metrics", "faithfulness", "--config", config, "--label", "x")
+    assert invoke(offline_cli.replay, *arguments).exit_code == 0
+    config.write_text(config.read_text() + "\n[metrics.faithfulness]\ncontradiction_only = true\n")
+    result = invoke(offline_cli.replay, *arguments)
+    assert result.exit_code == 2
+    assert "give this replay a --label of its own" in result.output
+
+
+def test_a_failed_replay_is_tried_again(tmp_path):
+    data = captured(tmp_path)
+    with LLMServer(Reply(content="no JSON at all")) as llm:
+        config = tmp_path / "broken.toml"
+        config.write_text(f'[judge]\nbase_url = "{llm.url}"\nmodel = "stub"\n')
+        result = invoke(offline_cli.replay, "--data-dir", data, "--metrics", "faithfulness", "--config", config)
+    assert "11 unreadable" in result.output
+    assert len(stored(data, "x0")[1]) == 3
+
+
+def test_the_live_series_do_not_see_a_replay(tmp_path):
+    from monitors.stores import Query
+
+    data = captured(tmp_path)
+
+    async def live():
+        store = SQLiteStore(data / "store.db")
+        try:
+            query = Query(since=0.0, until=time.time() + 1, metric="faithfulness")
+            return [one.n for one in await store.summary(query)], len(await store.series(query))
+        finally:
+            await store.aclose()
+
+    before = asyncio.run(live())
+    arguments = ("--data-dir", data, "--metrics", "faithfulness", "--judge", "examples.rules:RuleJudge")
+    assert invoke(offline_cli.replay, *arguments).exit_code == 0
+    assert asyncio.run(live()) == before
+
+
+@pytest.mark.parametrize("command", [offline_cli.replay, offline_cli.export])
+def test_there_must_be_something_captured_and_readable(command, tmp_path):
+    target = [tmp_path / "out.jsonl"] if command is offline_cli.export else ["--judge", "none"]
+    result = invoke(command, *target, "--data-dir", tmp_path / "empty")
+    assert result.exit_code == 2
+    assert "nothing was captured here" in result.output
+    assert not (tmp_path / "empty").exists()
+    config = tmp_path / "hashes.toml"
+    config.write_text("[capture]\ncontent = false\n")
+    result = invoke(command, *target, "--data-dir", captured(tmp_path), "--config", config)
+    assert result.exit_code == 2
+    assert "hashes" in result.output
+    assert invoke(command, *target, "--data-dir", tmp_path / "data", "--since", "yesterday").exit_code == 2

@@ -1,0 +1,121 @@
+"""Files become samples; every bad line is told with its number."""
+
+import csv
+import json
+
+import pytest
+
+from monitors.offline import reading
+from monitors.offline.fields import DataError
+
+ROWS = [
+    {"id": "a", "question": "Who?", "answer": "Ann, 3.5 m tall.", "contexts": ["Ann.", 'He said "no".']},
+    {"id": "b", "question": "¿Quién?", "answer": "Ana", "contexts": []},
+]
+
+
+def problems(path):
+    with pytest.raises(DataError) as caught:
+        reading.read(path)
+    return caught.value.problems
+
+
+def jsonl(path, *lines):
+    path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines))
+    return path
+
+
+def test_jsonl(tmp_path):
+    samples, notes = reading.read(jsonl(tmp_path / "a.jsonl", "\ufeff" + json.dumps(ROWS[0]), "", ROWS[1]))
+    assert [sample.id for sample in samples] == ["a", "b"]
+    assert notes == []
+
+
+def test_every_bad_line_is_told_with_number_and_field(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", ROWS[0], '{"id": "x",', {"answer": 3}, ROWS[1], {**ROWS[1], "tags": 1}, "[1]")
+    found = problems(path)
+    assert [one.removeprefix(f"{path}:").split(": ")[0] for one in found] == ["2", "3", "5", "6"]
+    assert found[1] == f"{path}:3: answer: expected a text, got a number"
+
+
+def test_no_more_than_fifty_problems_are_told(tmp_path):
+    found = problems(jsonl(tmp_path / "a.jsonl", *[{"answer": 1}] * 80))
+    assert len(found) == 51
+    assert found[-1] == "... and 30 more"
+
+
+def test_the_limit_stops_reading(tmp_path):
+    path = jsonl(tmp_path / "a.jsonl", ROWS[0], "broken")
+    assert len(reading.read(path, limit=1)[0]) == 1
+
+
+def test_a_list_of_objects_in_one_json(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(ROWS))
+    assert len(reading.read(path)[0]) == 2
+    path.write_text("{}")
+    assert problems(path) == [f"{path}: expected a list of objects"]
+
+
+@pytest.mark.parametrize("write", [json.dumps, repr], ids=["json", "python"])
+def test_csv_with_lists_as_json_or_as_pandas_writes_them(tmp_path, write):
+    path = tmp_path / "a.csv"
+    with path.open("w", newline="", encoding="utf-8-sig") as file:
+        rows = csv.DictWriter(file, ["id", "question", "answer", "contexts"])
+        rows.writeheader()
+        rows.writerows({**row, "contexts": write(row["contexts"])} for row in ROWS)
+    as_jsonl, _ = reading.read(jsonl(tmp_path / "a.jsonl", *ROWS))
+    assert reading.read(path)[0] == as_jsonl
+
+
+def test_bad_cells_of_a_csv_are_told(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('answer,contexts\nfine,"[""a""]"\nbad,just text\nshort\nlong,[],1,2\n')
+    assert problems(path) == [
+        f"{path}:3: contexts: expected a JSON list, got a text",
+        f"{path}:4: contexts: the line has no cell for it",
+        f"{path}:5: more cells than columns: 2 too many",
+    ]
+
+
+def test_parquet(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "a.parquet"
+    parquet.write_table(arrow.Table.from_pylist([*ROWS, {"id": "c", "question": "What?"}]), path)
+    samples, _ = reading.read(path)
+    assert samples[:2] == reading.read(jsonl(tmp_path / "a.jsonl", *ROWS))[0]
+    assert samples[2].response == ""
+    path.write_bytes(b"no parquet")
+    assert "not Parquet" in problems(path)[0]
+
+
+def test_parquet_without_the_extra_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"")
+    assert problems(path) == [f"{path}: Parquet needs an extra: pip install 'gaugeway[datasets]'"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("a.txt", b"", "expected a name that ends in"),
+        ("a.jsonl", b"\n\n", "holds no record"),
+        ("a.csv", b"answer\n\xff\xfe\n", "not UTF-8"),
+    ],
+)
+def test_files_that_are_no_data_set(tmp_path, name, content, problem):
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert problem in problems(path)[0]
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    assert problems(tmp_path / "a.jsonl") == [f"{tmp_path / 'a.jsonl'}: No such file or directory"]
+
+
+def test_times_in_a_csv_are_numbers(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("answer,started_at\nx,12.5\ny,noon\n")
+    assert problems(path) == [f"{path}:3: started_at: expected a number (Unix seconds), got a text"]
+    assert reading.read(path, limit=1)[0][0].started_at == 12.5

@@ -1,0 +1,201 @@
+"""Reports show what is there, and no text of a data set becomes anything but text."""
+
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from monitors.offline.comparison import Comparison
+from monitors.offline.floors import Floor
+from monitors.offline.marking import Claim, claims_in, mark
+from monitors.offline.reports import Extras, render, write
+from monitors.offline.results import Measure, Row, Run
+from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped
+
+EVIL = '<script>alert(1)</script><img src=x onerror="x()">\'"&|`</details>{{ 7*7 }}\x00\x1b[31m\ud800'
+RESPONSE = "The fee is 0.2 percent. Nobody picks shares. Funds always win."
+CLAIMS = (
+    {"claim": "Fees are 0.2 percent", "verdict": "contradicted", "context": 0, "contexts": [0], "quote": "0.05"},
+    {"claim": "No one picks the shares", "verdict": "supported", "context": 0, "contexts": [0], "quote": "nobody"},
+    {"claim": "Funds always win", "verdict": "not_mentioned", "context": None, "contexts": [], "quote": ""},
+    {"claim": "Zürich ist kalt", "verdict": "not_mentioned", "context": None, "contexts": [], "quote": ""},
+)
+
+
+def evaluation(metric, outcome, name="s0"):
+    return Evaluation(sample_id=name, metric=metric, version="1", outcome=outcome, judge="j", cost_usd=0.01)
+
+
+def a_run(text="plain", evidence=CLAIMS):
+    def sample(name):
+        contexts = (Context(text=text, id=text, source=text),)
+        return Sample(
+            id=name + text, started_at=0.0, question=text, response=text + RESPONSE, contexts=contexts, reference=text
+        )
+
+    outcomes = [Score(0.25, text, evidence), Score(1.0), Skipped("no_claims"), Failed("timeout", text)]
+    rows = [
+        Row(sample=sample(f"s{n}"), evaluations={"faithfulness": evaluation("faithfulness", one, f"s{n}{text}")})
+        for n, one in enumerate(outcomes)
+    ]
+    measures = (Measure(name="faithfulness", version="1", judge=text),)
+    return Run(source=text, created_at=0.0, measures=measures, rows=tuple(rows), notes=(text,))
+
+
+EXTRAS = Extras(
+    floors=[Floor(metric="faithfulness", limit=0.8, bound=0.1, met=False, reason="below")],
+    comparisons=[
+        Comparison(
+            metric="faithfulness", pairs=3, old_mean=0.5, new_mean=0.6, difference=0.1, low=-0.1, high=0.3, more=40
+        ),
+        Comparison(metric="mrr", pairs=0, reason="no sample has a score in both"),
+    ],
+    against="old.json",
+)
+
+
+class Page(HTMLParser):
+    """Collects the tags with their attributes, the text of marks, and checks that what opens closes."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.marks, self.open = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "mark":
+            self.marks.append((self.get_starttag_text().split('"')[1], data.strip()))
+
+
+def test_the_page_holds_nothing_that_runs_or_loads():
+    evil = tuple({**claim, "claim": EVIL + claim["claim"], "quote": EVIL, EVIL: EVIL} for claim in CLAIMS)
+    page = Page(render(".html", a_run(EVIL, evil), EXTRAS))
+    assert page.open == []
+    names = {tag for tag, _ in page.tags}
+    assert not names & {"script", "img", "link", "iframe", "object", "embed", "form", "base"}
+    attributes = {key for _, some in page.tags for key in some}
+    assert not [key for key in attributes if key.startswith("on") or key == "src"]
+    assert all(some["href"].startswith("#") for tag, some in page.tags if tag == "a")
+    assert "49" not in [data for _, data in page.marks]
+
+
+def test_the_policy_of_the_page_forbids_scripts_and_loading():
+    policies = [some for tag, some in Page(render(".html", a_run())).tags if some.get("http-equiv")]
+    assert policies[0]["content"].startswith("default-src 'none'")
+
+
+def test_claims_are_marked_in_the_response_with_their_verdict():
+    marks = Page(render(".html", a_run(""))).marks
+    assert ("contradicted", "The fee is 0.2 percent.") in marks
+    assert ("supported", "Nobody picks shares.") in marks
+    assert ("not_mentioned", "Funds always win.") in marks
+    assert ("not_mentioned", "Zürich ist kalt") in marks
+
+
+def test_a_perfect_sample_is_no_worst_case():
+    text = render(".html", a_run())
+    assert "s0plain" in text
+    assert "s1plain" not in text
+
+
+def test_the_histogram_has_a_bar_for_every_score():
+    from monitors.offline.reports.html import bars
+
+    found = bars([0.0, 0.02, 0.5, 0.999, 1.0])
+    assert [bar.count for bar in found] == [2, 1, 2]
+    assert max(bar.height for bar in found) == 72.0
+    assert bars([]) == ()
+
+
+def test_the_page_says_what_has_no_score():
+    text = render(".html", a_run(), EXTRAS)
+    assert "1 no_claims" in text
+    assert "1 timeout" in text
+    assert "needs about 40 more" in text
+    assert "missed" in text
+
+
+def test_markdown_keeps_its_tables_whatever_the_texts():
+    text = render(".md", a_run("a | b\n\n# c `x` <b>"), EXTRAS)
+    for line in text.splitlines():
+        if line.startswith("|"):
+            cells = line.replace("\\|", "").count("|") - 1
+            assert cells in (4, 7), line
+    assert "\n# c" not in text
+    assert "<b>" not in text
+    assert "| faithfulness | 3 | 0.500 | 0.600 | +0.100 | -0.100 to +0.300 | cannot tell; needs about 40 more |" in text
+
+
+def test_junit_fails_where_the_command_does():
+    root = ET.fromstring(render(".xml", a_run(EVIL), EXTRAS))
+    assert {key: root.get(key) for key in ("tests", "failures", "errors", "skipped")} == {
+        "tests": "5",
+        "failures": "1",
+        "errors": "1",
+        "skipped": "1",
+    }
+    assert root.find("testsuite[@name='floors']/testcase/failure").get("message") == "below"
+    assert root.find("testsuite[@name='faithfulness']/testcase/error").get("type") == "timeout"
+
+
+@pytest.mark.parametrize("suffix", [".html", ".md", ".json", ".xml"])
+def test_every_report_is_written(tmp_path, suffix):
+    path = tmp_path / "new" / f"report{suffix}"
+    write(path, a_run(EVIL.replace("\ud800", "")), EXTRAS)
+    assert path.stat().st_size > 500
+
+
+def test_another_suffix_is_refused_before_anything_is_paid(tmp_path):
+    with pytest.raises(ValueError, match=r"expected a name that ends in \.html"):
+        write(tmp_path / "report.pdf", a_run())
+
+
+def test_a_sentence_gets_the_worst_verdict_on_its_claims():
+    pieces, nowhere = mark(
+        "Rates rise and 3.5 million people pay. Fine!",
+        [Claim("Rates rise", "supported"), Claim("3.5 million people pay", "contradicted")],
+    )
+    assert [(piece.text.strip(), piece.verdict) for piece in pieces] == [
+        ("Rates rise and 3.5 million people pay.", "contradicted"),
+        ("Fine!", None),
+    ]
+    assert nowhere == ()
+
+
+def test_marking_loses_no_letter():
+    text = ' One. "Two!" 三。四。\n\n- five 5.5 e.g. six'
+    assert "".join(piece.text for piece in mark(text, [])[0]) == text
+
+
+def test_marking_needs_no_spaces():
+    pieces, _ = mark("手数料は年率0.2%です。誰も株を選びません。", [Claim("誰も株を選ばない", "supported")])
+    assert [piece.verdict for piece in pieces] == [None, "supported"]
+
+
+def test_sentences_with_unsupported_numbers_are_claims_too():
+    item = {"sentence": "It costs 5.", "unsupported_numbers": ["5"], "unsupported_names": []}
+    fine = {"sentence": "Fine.", "unsupported_numbers": [], "unsupported_names": []}
+    found = claims_in([evaluation("lexical_groundedness", Score(0.5, "", (item, fine)))])
+    assert found == (Claim("It costs 5.", "not_mentioned", "5"),)
+
+
+def test_claims_of_the_reference_are_marked_there():
+    judged = ({"claim": "Fees are low", "verdict": "not_mentioned", "contexts": [], "quote": ""},)
+    said = ({"claim": "Nobody picks shares", "verdict": "supported", "contexts": [0], "quote": ""},)
+    sample = Sample(id="a", started_at=0.0, response="Nobody picks shares.", reference="The fees are low.")
+    outcomes = {"context_recall": Score(0.0, "", judged), "faithfulness": Score(0.5, "", said)}
+    row = Row(sample=sample, evaluations={name: evaluation(name, one) for name, one in outcomes.items()})
+    measures = (Measure(name="context_recall", version="1"),)
+    marks = Page(render(".html", Run(source="s", created_at=0.0, measures=measures, rows=(row,)))).marks[3:]
+    assert marks == [("supported", "Nobody picks shares."), ("not_mentioned", "The fees are low.")]

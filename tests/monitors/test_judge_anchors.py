@@ -1,0 +1,105 @@
+"""Anchors: known scores, judged again on a schedule, tell when the judge has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from monitors.judges import SPEND, Spend
+from monitors.judges.anchors import AnchorWatch, compare, read
+from monitors.judges.cache import Cached
+from monitors.judges.scripted import Scripted
+from monitors.metrics.faithfulness import Faithfulness
+from monitors.metrics.verdicts import Fused
+from monitors.records import Score
+
+LINE = {
+    "id": "a",
+    "user_input": "How many moons has Mars?",
+    "response": "Two.",
+    "retrieved_contexts": ["Mars has two moons."],
+    "expected": {"faithfulness": 1.0},
+}
+
+
+def lines(count=1, **changes):
+    return [json.dumps({**LINE, "id": f"a{number}", **changes}) for number in range(count)]
+
+
+def test_anchors_are_read_in_the_words_of_a_data_set():
+    (anchor,) = read([*lines(tolerance=0.2), "", "  "])
+    assert (anchor.sample.question, anchor.sample.contexts[0].text) == (LINE["user_input"], "Mars has two moons.")
+    assert (anchor.expected, anchor.tolerance) == ({"faithfulness": 1.0}, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("{", "line 2: "),
+        (json.dumps({**LINE, "expected": {"faithfulness": 1.5}}), r"line 2: .*<= 1.0"),
+        (json.dumps({**LINE, "expected": {}}), "line 2: "),
+        (json.dumps({**LINE, "expcted": {}}), "line 2: .*expcted"),
+        (lines()[0], "same id"),
+    ],
+)
+def test_a_wrong_line_is_named(line, what):
+    with pytest.raises(ValueError, match=what):
+        read([*lines(), line])
+
+
+def test_scores_beyond_tolerance_disagree_and_the_interval_says_how_surely():
+    anchors = read(lines(20))
+    right = compare("faithfulness", [(one, 0.9) for one in anchors])
+    assert (right.disagreement, right.n, right.failed, right.shift) == (0.0, 20, 0, pytest.approx(-0.1))
+    assert not right.drifted()
+    some = compare("faithfulness", [(one, 0.5 if number < 6 else 1.0) for number, one in enumerate(anchors)])
+    assert some.disagreement == 0.3
+    assert (some.low, some.high) == (pytest.approx(0.1455, abs=1e-4), pytest.approx(0.5190, abs=1e-4))
+    assert some.drifted()
+    assert not some.drifted(0.2)
+    lost = compare("faithfulness", [(one, None) for one in anchors])
+    assert (lost.n, lost.failed, lost.low, lost.high, lost.drifted()) == (0, 20, 0.0, 1.0, False)
+
+
+def test_anchors_are_judged_afresh_on_schedule_and_a_judge_that_changed_is_found_out(caplog):
+    caplog.set_level(logging.WARNING)
+    verdicts = iter(["supported"] * 20 + ["not_mentioned"] * 20)
+
+    def says(_):
+        claim = {"claim": "Two.", "verdict": next(verdicts), "relevance": "relevant", "contexts": [0]}
+        return {"noncommittal": False, "claims": [claim]}
+
+    async def run():
+        judge = Cached(Scripted(says))
+        metric = Faithfulness(Fused(judge))
+        drifts, naps = [], []
+
+        async def score(sample, name):
+            assert name == "faithfulness"
+            if sample.id.endswith("a7"):
+                raise RuntimeError("no luck")
+            token = SPEND.set(Spend())
+            outcome = await metric.score(sample)
+            SPEND.reset(token)
+            return outcome.value if isinstance(outcome, Score) else None
+
+        async def sleep(seconds):
+            naps.append(seconds)
+            if len(naps) == 2:
+                raise asyncio.CancelledError
+
+        watch = AnchorWatch(read(lines(20)), score, every_s=60.0, on_drift=drifts.append, sleep=sleep)
+        with pytest.raises(asyncio.CancelledError):
+            await watch.run()
+        return drifts, naps
+
+    (before, after), naps = asyncio.run(run())
+    assert (before.disagreement, before.failed, before.drifted()) == (0.0, 1, False)
+    assert after.disagreement > 0.9
+    assert after.drifted()
+    assert after.shift < -0.9
+    assert naps == [60.0, 60.0]
+    assert "no luck" in caplog.text

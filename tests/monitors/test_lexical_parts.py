@@ -1,0 +1,242 @@
+"""What the comparison knows of numbers, dates, names, negations and scripts."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+
+import pytest
+
+from monitors.metrics.idf import shipped
+from monitors.metrics.lexical.comparing import Source
+from monitors.metrics.lexical.languages import LANGUAGES, Language, language_of
+from monitors.metrics.lexical.sentences import parse, sentences
+
+
+def compared(said, given):
+    (one,) = sentences(said)
+    return Source([(0, given)], shipped()).compare(one)
+
+
+@pytest.mark.parametrize(
+    ("said", "given"),
+    [
+        ("12 %", "12%"),
+        ("12 %", "12 percent"),
+        ("12 Prozent", "12 per cent"),
+        ("12 pour cent", "12\u202f%"),
+        ("$3.4bn", "3.4 billion dollars"),
+        ("3,4 Mrd. Euro", "\u20ac3.4bn"),
+        ("USD 5m", "$5 million"),
+        ("5m", "5 metres"),
+        ("5m", "5 million"),
+        ("3.5k", "3,500"),
+        ("1 234", "1,234"),
+        ("12 345 678", "12.345.678"),
+        ("1 234,5 km", "1234.5 km"),
+        ("1.5 km", "1500 m"),
+        ("250 g", "0.25 kg"),
+        ("15 years", "15-year-old"),
+        ("12", "12 %"),
+        ("12 kg", "weight (kg) 12"),
+        ("3 to 4 billion", "3-4 billion"),
+        ("3 billion", "3\u20134 billion"),
+        ("$3\u20134bn", "between 3 billion and 4 billion dollars"),
+        ("10 kg", "10 to 12 kg"),
+        ("21", "twenty-one"),
+        ("3,000", "three thousand"),
+        ("200", "two hundred"),
+        ("three", "3"),
+        ("3rd", "3"),
+        ("-5 \u00b0C", "\u22125\u2103"),
+        ("3.4万", "34,000"),
+        ("2億", "200 million"),
+        ("\u0661\u0662", "12"),
+        ("1'234.50 CHF", "CHF 1234.5"),
+    ],
+)
+def test_the_same_number_in_another_form_is_supported(said, given):
+    assert compared(f"The total of it was {said} here", f"The total of it was {given} here").numbers == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "given"),
+    [
+        ("12 %", "12 kg"),
+        ("5 days", "5 weeks"),
+        ("\u20ac79", "$79"),
+        ("1.5 km", "1.5 m"),
+        ("3.4bn", "3.4 million"),
+        ("-5 \u00b0C", "5 \u00b0C"),
+        ("10-13 kg", "10-12 kg"),
+        ("twenty-two", "twenty-one"),
+        ("1 234", "1 235"),
+        ("three men", "two men"),
+        ("1234567", "1234568"),
+    ],
+)
+def test_another_number_or_unit_is_not(said, given):
+    (found,) = compared(f"The total of it was {said} here", f"The total of it was {given} here").numbers
+    assert found.rstrip(" men") in said
+
+
+@pytest.mark.parametrize(
+    ("said", "given"),
+    [
+        ("6 May 2024", "2024-05-06"),
+        ("May 6, 2024", "06.05.2024"),
+        ("May 6th, 2024", "6. Mai 2024"),
+        ("6 de mayo de 2024", "le 6 mai 2024"),
+        ("2024年5月6日", "6 May 2024"),
+        ("6/5/2024", "6 May 2024"),
+        ("5/6/2024", "6 May 2024"),
+        ("6 May", "6 May 2024"),
+        ("May 2024", "2024/05/06"),
+        ("2024", "on 6 May 2024"),
+        ("6 May 2024", "in 2024, the contract of 6 May"),
+        ("the 6th", "6 May"),
+        ("9:45 p.m.", "21:45"),
+        ("21.45 Uhr", "21:45"),
+        ("9 pm", "21:00"),
+        ("9:45", "9:45 pm"),
+        ("Jan. 3", "3 January"),
+    ],
+)
+def test_the_same_date_in_another_form_is_supported(said, given):
+    assert compared(f"It all began on {said} there", f"It all began on {given} there").numbers == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "given"),
+    [
+        ("6 May 2024", "6 June 2024"),
+        ("6 May 2024", "6 May 2023"),
+        ("6 May 2024", "7 May 2024"),
+        ("May 2024", "6 May 2023"),
+        ("9:45 p.m.", "9:45 a.m."),
+        ("21:45", "21:30"),
+        ("2024-05-06", "2024-06-05"),
+    ],
+)
+def test_another_date_is_named(said, given):
+    (found,) = compared(f"It all began on {said} there", f"It all began on {given} there").numbers
+    assert found == said
+
+
+@pytest.mark.parametrize("said", ["version 1.2.3 is out", "call 555-0199 now", "the 1990s were loud", "see 10.0.0.1"])
+def test_what_only_looks_like_a_date_or_a_unit_is_compared_as_it_stands(said):
+    assert compared(said, said).numbers == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "given", "missing"),
+    [
+        ("the plan of Sarah Ode was good", "Sarah Ode had a plan", ()),
+        ("the plan of Sarah Ode was good", "SARAH ODE had a plan", ()),
+        ("the plan of Sarah Ode was good", "sarah ode 's plan", ()),
+        (
+            "the plan of Sarah Ode was good",
+            "Sarah Lee had a plan. Then it rained. Then it snowed. Then it hailed. Karl Ode did not",
+            ("Sarah Ode",),
+        ),
+        ("Sarah Ode\u2019s plan was good", "the plan of Ms Ode and of Sarah", ()),
+        ("it belongs to the Bank of Tessaro now", "a bank in Ghent", ("Bank of Tessaro",)),
+        ("Mount Kalo erupted again", "a mount", ("Mount Kalo",)),
+        ("In Ghent nobody knew", "a town", ("Ghent",)),
+        ("they met at the WHO yesterday", "the World Health Organization met", ()),
+        ("they met at the WTO yesterday", "the World Health Organization met", ("WTO",)),
+        ("Ada's Paris is large and loud", "paris and ada", ()),
+        ("Note: Batteries are not included there", "no", ()),
+        ("Key Features And Other Benefits", "no", ()),
+        ("it said \u201cPlease wait\u201d to us", "no", ()),
+        ("Die Lampe ist eine Erfindung der Firma", "no", ()),
+        ("Die Lampe wird in Brügge von Karl Tessaro gebaut", "Die Lampe", ("Brügge", "Karl Tessaro")),
+        ("I'm sure I will pay 5 EUR", "5 EUR", ()),
+    ],
+)
+def test_names_are_found_whole(said, given, missing):
+    assert compared(said, given).names == missing
+
+
+@pytest.mark.parametrize(
+    ("text", "negated"),
+    [
+        ("The battery is not included", True),
+        ("The battery isn\u2019t included", True),
+        ("It comes without a battery", True),
+        ("It is not only small but light", False),
+        ("This is No. 5 of the list", False),
+        ("Der Vertrag endet am 6. Mai und wird nicht verlängert", True),
+        ("Der Vertrag endet am 6. Mai und wird verlängert", False),
+        ("Das ist kein Fehler", True),
+        ("Das ist nicht nur billig", False),
+        ("La pile n'est pas dans la boîte", True),
+        ("Il est non seulement petit mais aussi léger, et c'est une lampe", False),
+        ("La lámpara no se puede abrir", True),
+        ("Nunca se abre la tienda", True),
+        ("No solo es barata la lámpara", False),
+        ("The sin of pride is old and it is heavy", False),
+        ("電池は交換できない", True),
+        ("电池不能更换", True),
+        ("未来的电池", False),
+        ("แบตเตอรี่เปลี่ยนไม่ได้", True),
+        ("배터리는 교체할 수 없다", True),
+    ],
+)
+def test_what_denies_and_what_does_not(text, negated):
+    assert parse(text).negated is negated
+
+
+def test_a_language_is_an_entry_in_a_table():
+    plain = Language(marks=frozenset({"ja"}), denies=frozenset({"ikke"}), only=frozenset({"bare"}))
+    assert parse("Det er ikke her", plain).negated
+    assert not parse("Det er ikke bare her", plain).negated
+    assert not parse("Det er her", plain).negated
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("The lamp is in the box and it was not open", "en"),
+        ("Die Lampe ist in der Kiste und wurde nicht geöffnet", "de"),
+        ("La lampe est dans la boîte et elle n'est pas ouverte", "fr"),
+        ("La lámpara está en la caja y no se abre por la noche", "es"),
+    ],
+)
+def test_the_language_is_told_by_its_words(text, name):
+    assert language_of(text.casefold().replace("'", " ").split()) is LANGUAGES[name]
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("東京は大きい", ("東京", "京は", "は大", "大き", "きい")),
+        ("กรุงเทพ", ("กรุ", "รุง", "ุงเ", "งเท", "เทพ")),
+        ("iPhone用ケース", ("iphone", "用ケ", "ケー", "ース")),
+        ("2024年5月6日に", ("6", "may", "2024", "に")),
+        ("12% of $5", ("12", "percent", "of", "5", "usd")),
+    ],
+)
+def test_words_of_all_scripts(text, tokens):
+    assert parse(text).tokens == tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("He came on 6. Mai 2024 with Dr. Ode. Then he left the town again.", 2),
+        ("It costs 79. The battery is not included in that.", 2),
+        ("1. Take the lamp out.\n2. Put the battery in.", 2),
+        ("12. Mai 2024 war der Tag der Wahl.", 1),
+        ("ร้านเปิดเก้าโมง ลูกค้าคนแรกมาแล้ว", 2),
+        ("यह दीपक है और नया है। वह कल आया था।", 2),
+    ],
+)
+def test_sentences_end_where_they_should(text, count):
+    assert len(sentences(text)) == count
+
+
+@pytest.mark.parametrize("name", ["languages", "sentences"])
+def test_the_examples_in_the_docstrings_hold(name):
+    results = doctest.testmod(importlib.import_module(f"monitors.metrics.lexical.{name}"))
+    assert (results.attempted > 0, results.failed) == (True, 0)
