@@ -36,6 +36,27 @@ class Monitors(Table, frozen=True):
     otlp_receiver: bool = False
 
 
+class Price(Table, frozen=True):
+    """`[judge.prices."PATTERN"]`: USD for `per` tokens of the models that match."""
+
+    input: Annotated[float, msgspec.Meta(ge=0.0)]
+    output: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
+    cached: Annotated[float, msgspec.Meta(ge=0.0)] | None = None
+    per: Literal[1000, 1_000_000] = 1_000_000
+
+
+class SmallJudge(Table, frozen=True):
+    """`[judge.small]`: asked first; `least` is how sure it must be to be believed, a share `audit_rate` is compared."""
+
+    base_url: str
+    model: str
+    api_key: str | None = None
+    api_version: str | None = None
+    least: Rate = 0.9
+    audit_rate: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.05
+    verbatim: bool = False
+
+
 class Judge(Table, frozen=True):
     """`[judge]`: the LLM that judges. Without `base_url` and `model` there is none and only lexical metrics run.
 
@@ -62,6 +83,10 @@ class Judge(Table, frozen=True):
     cache: Literal["memory", "file", "off"] = "memory"
     cache_ttl_s: Positive = 604_800.0
     cache_mb: Positive = 16.0
+    prices: dict[str, Price] = msgspec.field(default_factory=dict)
+    small: SmallJudge | None = None
+    anchors: str | None = None
+    anchors_every_s: Positive = 86_400.0
 
 
 class Embeddings(Table, frozen=True):

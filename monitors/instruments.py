@@ -85,6 +85,14 @@ class Instruments:
         self.judge_blind = gauge("judge_blind", "1 while the judge fails and is not asked.", ("judge_model",))
         self._judge_lookups = counter("judge_cache_lookups", "Questions looked up.", ("judge_model", "result"))
         self._judge_saved = counter("judge_cache_saved_usd", "What cached answers would have cost.", ("judge_model",))
+        self._judge_tier = counter("judge_tier", "Questions by tier and what became of them.", ("tier", "outcome"))
+        self._judge_agreement = histogram(
+            "judge_agreement", "Agreement of a tier with the last one.", ("tier", "sure"), SCORE_BUCKETS
+        )
+        drift = ("metric",)
+        self.judge_drift_ratio = gauge("judge_drift_ratio", "Share of anchors scored otherwise than expected.", drift)
+        self.judge_drift_low = gauge("judge_drift_low", "Lower end of its 95 % interval.", drift)
+        self.judge_drift_shift = gauge("judge_drift_shift", "Mean of score minus expectation.", drift)
         self._evaluation_tokens = counter("evaluation_tokens", "Tokens of judging.", ("app", "metric", "type"))
         self._evaluation_cost = counter("evaluation_cost_usd", "What judging cost.", ("app", "metric"))
         self.judge_budget_factor = gauge("judge_budget_factor", "By which the rates of judged metrics are lowered.")
@@ -115,6 +123,20 @@ class Instruments:
         """Count a question looked up in the cache, and what a hit saved."""
         self._judge_lookups.labels(model, result).inc()
         self._judge_saved.labels(model).inc(usd)
+
+    def tier(self, tier: str, outcome: str) -> None:
+        """Count what became of a question at a tier of the cascade."""
+        self._judge_tier.labels(tier, outcome).inc()
+
+    def agreed(self, tier: str, sure: bool, agreement: float) -> None:  # noqa: FBT001 - the port's shape
+        """Record how far a tier's answer agrees with the last tier's."""
+        self._judge_agreement.labels(tier, str(sure).lower()).observe(agreement)
+
+    def drifted(self, metric: str, ratio: float, low: float, shift: float) -> None:
+        """Show how far the judge is from the anchors."""
+        self.judge_drift_ratio.labels(metric).set(ratio)
+        self.judge_drift_low.labels(metric).set(low)
+        self.judge_drift_shift.labels(metric).set(shift)
 
     def charged(self, app: str, metric: str, input_tokens: int, output_tokens: int, usd: float) -> None:
         """Count what one answer cost an app and a metric; with no tab open they are `_other`."""

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from monitors import config
 from monitors.instruments import Instruments
-from monitors.judges import Judge
+from monitors.judges import Judge, anchors
+from monitors.judges.anchors import Anchor
 from monitors.judges.billing import Bill, Billing
 from monitors.judges.breaker import Breaker, Sight
 from monitors.judges.cache import Cached
 from monitors.judges.cache_file import AnswerFile
+from monitors.judges.cascade import Cascade, Tier
 from monitors.judges.guarding import Guard, Guarded, guarded
 from monitors.judges.openai import OpenAIJudge
 from monitors.judges.pacing import BudgetPacer
-from monitors.judges.prices import Price
-from monitors.records import Sample
+from monitors.judges.prices import Price, Prices
+from monitors.judges.verbatim import Verbatim
+from monitors.records import Evaluation, Sample, Score
 from monitors.settings import ConfigError
 
 MEBIBYTE = 1024 * 1024
+TRIAGE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,16 +38,21 @@ class Judging:
     breaker: Breaker
     pacer: BudgetPacer | None
     instruments: Instruments
+    anchors: tuple[Anchor, ...] = ()
 
     def blind_since(self) -> float | None:
         """When the failures began that made the judge blind, Unix seconds; None while it sees."""
         return self.breaker.sight.since if self.breaker.blind else None
 
-    def pace(self, sample: Sample) -> float:
-        """The factor for the rates of judged metrics on this sample, from past load only; asked once for each."""
+    def pace(self, sample: Sample, free: Sequence[Evaluation]) -> float:
+        """The factor for the rates of judged metrics on this sample, from past load only; asked once for each.
+
+        What the metrics without a judge (`free`) find poor forms slices of its own, so that the reserve covers it.
+        """
         if self.pacer is None:
             return 1.0
-        factor = self.pacer.rate(time.time(), f"{sample.app}|{sample.model}")
+        poor = any(isinstance(one.outcome, Score) and one.outcome.value < TRIAGE for one in free)
+        factor = self.pacer.rate(time.time(), f"{sample.app}|{sample.model}|{'poor' if poor else ''}")
         self.instruments.judge_budget_factor.set(factor)
         return factor
 
@@ -59,8 +71,8 @@ def open_judging(
         raise ConfigError([f"judge.{missing}: needed for a judge (or leave out the whole table)"])
     pacer = None
     if paced and settings.budget_usd_per_day is not None:
-        if not (settings.price_in or settings.price_out):
-            raise ConfigError(["judge.budget_usd_per_day: needs judge.price_in and judge.price_out to be kept"])
+        if not (settings.price_in or settings.price_out or settings.prices):
+            raise ConfigError(["judge.budget_usd_per_day: needs judge.price_in and judge.price_out, or judge.prices"])
         pacer = BudgetPacer(settings.budget_usd_per_day, reserve=settings.budget_reserve)
 
     def charge(bill: Bill) -> None:
@@ -70,9 +82,49 @@ def open_judging(
             pacer.observe(bill.usd, now)
             instruments.judge_budget_spent.set(pacer.spent(now).usd)
 
-    around = _guarded(settings, instruments, Billing(instruments, charge))
-    judge = _cached(around.judge, settings, instruments, answers)
-    return Judging(judge=judge, breaker=around.breaker, pacer=pacer, instruments=instruments)
+    observer = Billing(instruments, charge)
+    around = _guarded(settings, instruments, observer)
+    judge = _cached(_cascade(around.judge, settings, instruments, observer), settings, instruments, answers)
+    return Judging(
+        judge=judge, breaker=around.breaker, pacer=pacer, instruments=instruments, anchors=_anchors(settings.anchors)
+    )
+
+
+def _cascade(large: Judge, settings: config.Judge, instruments: Instruments, observer: Billing) -> Judge:
+    """Put the small judge in front, and in front of it the one that only compares whole sentences."""
+    small = settings.small
+    if small is None:
+        return large
+    own = msgspec.structs.replace(
+        settings, base_url=small.base_url, api_key=small.api_key, model=small.model, api_version=small.api_version
+    )
+    tiers = [Tier(name="small", judge=_guarded(own, instruments, observer).judge, least=small.least)]
+    if small.verbatim:
+        tiers.insert(0, Tier(name="verbatim", judge=Verbatim()))
+    return Cascade(
+        [*tiers, Tier(name="large", judge=large)],
+        audit_rate=small.audit_rate,
+        on_outcome=instruments.tier,
+        on_agreement=instruments.agreed,
+    )
+
+
+def _anchors(path: str | None) -> tuple[Anchor, ...]:
+    if path is None:
+        return ()
+    try:
+        return anchors.read(Path(path).read_text("utf-8").splitlines())
+    except (OSError, ValueError) as error:
+        raise ConfigError([f"judge.anchors: {error}"]) from error
+
+
+def _price(settings: config.Judge) -> Price:
+    table = {
+        name: Price(input=one.input, output=one.output, cached=one.cached, per=one.per)
+        for name, one in settings.prices.items()
+    }
+    known = Prices(table).of(settings.model or "")
+    return known or Price(input=settings.price_in, output=settings.price_out)
 
 
 def _endpoint(settings: config.Judge, instruments: Instruments, observer: Billing) -> OpenAIJudge:
@@ -84,7 +136,7 @@ def _endpoint(settings: config.Judge, instruments: Instruments, observer: Billin
         timeout_s=settings.timeout_s,
         concurrency=settings.concurrency,
         max_retries=0,  # the guard repeats, so that no place is held between two tries
-        price=Price(input=settings.price_in, output=settings.price_out),
+        price=_price(settings),
         api_version=settings.api_version,
         observer=observer,
         on_unusable=instruments.unusable,

@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 from monitors.alerts import AlertEngine, Watched
 from monitors.config import Config
-from monitors.evaluation import TIMEOUT_S
+from monitors.evaluation import TIMEOUT_S, evaluate
 from monitors.exporters import Exporter
 from monitors.instruments import Instruments
 from monitors.joining import SOURCES
+from monitors.judges.anchors import AnchorWatch, Drift
 from monitors.judging import Judging
 from monitors.labels import OVERFLOW
 from monitors.metrics import lower_is_better
@@ -57,6 +58,7 @@ class Plane:
         self._instruments = instruments
         self._quality: Sequence[Quality] = ()
         self._tasks: list[asyncio.Task[None]] = []
+        self._anchors = self._watch_anchors(judging)
         self._worker = Worker(
             queue=queue,
             store=store,
@@ -72,7 +74,7 @@ class Plane:
             on_supplement=self._count_supplement,
             completes=config.capture.content,
             deadline_s=config.judge.deadline_s,
-            pace=judging.pace if judging else lambda _: 1.0,
+            pace=judging.pace if judging else lambda *_: 1.0,
         )
 
     def start(self) -> None:
@@ -84,6 +86,7 @@ class Plane:
             spawn(_every(2.0, self._estimate, self._failed("estimates")), name="estimates"),
             spawn(_every(2.0, self._measure_queue, self._failed("queue")), name="queue gauges"),
             spawn(_every(3600.0, self._prune, self._failed("prune")), name="retention"),
+            *([spawn(self._anchors.run(), name="anchors")] if self._anchors else []),
         ]
 
     async def aclose(self, timeout_s: float = 10.0) -> None:
@@ -138,6 +141,24 @@ class Plane:
         for evaluation in evaluations:
             if isinstance(evaluation.outcome, Score) and self._engine.late(sample, evaluation.metric):
                 self._instruments.late_scores.inc()
+
+    def _watch_anchors(self, judging: Judging | None) -> AnchorWatch | None:
+        if judging is None or not judging.anchors:
+            return None
+        metrics = {one.metric.name: one.metric for one in self._catalogue.enabled}
+
+        async def score(sample: Sample, metric: str) -> float | None:
+            if metric not in metrics:
+                return None
+            found = await evaluate(metrics[metric], sample, rate=1.0, clock=time.perf_counter)
+            return found.outcome.value if isinstance(found.outcome, Score) else None
+
+        def show(drift: Drift) -> None:
+            self._instruments.drifted(drift.metric, drift.disagreement, drift.low, drift.shift)
+            if drift.drifted():
+                _log.warning("the judge disagrees with %.0f %% of the anchors of %s", 100 * drift.low, drift.metric)
+
+        return AnchorWatch(judging.anchors, score, every_s=self._config.judge.anchors_every_s, on_drift=show)
 
     def _count_supplement(self, source: str, result: str) -> None:
         self._instruments.supplements.labels(source if source in SOURCES else OVERFLOW, result).inc()

@@ -83,7 +83,7 @@ class Worker:
         on_supplement: Callable[[str, str], None] = lambda *_: None,
         completes: bool = True,
         deadline_s: float = 3600.0,
-        pace: Callable[[Sample], float] = lambda _: 1.0,
+        pace: Callable[[Sample, Sequence[Evaluation]], float] = lambda *_: 1.0,
     ) -> None:
         self._queue = queue
         self._store = store
@@ -142,14 +142,17 @@ class Worker:
         self._stopping.set()
 
     async def evaluate(self, sample: Sample) -> Sequence[Evaluation]:
-        """Run the metrics chosen for this sample, side by side."""
+        """Run the metrics chosen for this sample, side by side; those that cost nothing first."""
         key = sample.trace_id or sample.id
-        judged = any(judge_of(one.metric) is not None for one in self._metrics)
-        factor = self._pace(sample) if judged and sample.skip_reason is None else 1.0
-        rates = [(one, one.rate * (1.0 if judge_of(one.metric) is None else factor)) for one in self._metrics]
-        chosen = [(one, rate) for one, rate in rates if sampling.keep(key, rate, self._salt)]
+        judged = [one for one in self._metrics if judge_of(one.metric) is not None]
+        free = [
+            one for one in self._metrics if judge_of(one.metric) is None and sampling.keep(key, one.rate, self._salt)
+        ]
+        done = await asyncio.gather(*(self._evaluate(one, sample, one.rate) for one in free))
+        factor = self._pace(sample, done) if judged and sample.skip_reason is None else 1.0
+        paid = [(one, one.rate * factor) for one in judged if sampling.keep(key, one.rate * factor, self._salt)]
         PATIENCE.set(Patience(self._deadline_s))
-        return await asyncio.gather(*(self._evaluate(one, sample, rate) for one, rate in chosen))
+        return [*done, *await asyncio.gather(*(self._evaluate(one, sample, rate) for one, rate in paid))]
 
     async def _evaluate(self, one: Chosen, sample: Sample, rate: float) -> Evaluation:
         timeout_s = self._timeouts_s[judge_of(one.metric) is not None]

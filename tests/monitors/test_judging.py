@@ -5,7 +5,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from monitors.config import Judge
+from monitors.config import Judge, Price, SmallJudge
 from monitors.instruments import Instruments
 from monitors.judges import JudgeError, Prompt
 from monitors.judging import open_judging
@@ -78,10 +78,52 @@ def test_a_budget_that_is_spent_lowers_the_rate_but_never_to_nothing():
     settings = Judge(base_url="http://h/v1", model="m", price_in=1.0, price_out=1.0, budget_usd_per_day=0.001)
     judging, registry = opened(settings)
     sample = Sample(id="1", started_at=0.0, app="shop")
-    judging.pace(sample)
+    judging.pace(sample, [])
     for _ in range(50):
         judging.pacer.observe(0.01, time.time())
-        factor = judging.pace(sample)
+        factor = judging.pace(sample, [])
     assert 0.0 < factor < 0.5
     assert registry.get_sample_value("gaugeway_judge_budget_factor") == factor
-    assert opened(settings, paced=False)[0].pace(sample) == 1.0
+    assert opened(settings, paced=False)[0].pace(sample, []) == 1.0
+
+
+def test_a_small_judge_is_asked_first_and_the_large_one_when_it_cannot_say():
+    unreadable = Reply(content="no idea")
+    with LLMServer(unreadable) as small, LLMServer(Reply(content={"fine": True})) as large:
+        settings = Judge(base_url=large.url, model="l", small=SmallJudge(base_url=small.url, model="s"), cache="off")
+        judging, registry = opened(settings)
+
+        async def main():
+            answer = await judging.judge.ask(PROMPT, Verdict)
+            await judging.judge.aclose()
+            return answer
+
+        assert asyncio.run(main()) == Verdict(True)
+        assert small.requests
+        assert large.requests
+    assert registry.get_sample_value("gaugeway_judge_tier_total", {"tier": "small", "outcome": "failed"}) == 1
+
+
+def test_prices_by_pattern_come_before_the_general_ones():
+    with LLMServer(Reply(content={"fine": True}, tokens=(1000, 0))) as server:
+        prices = {"m*": Price(input=3.0)}
+        judging, registry = opened(Judge(base_url=server.url, model="m", price_in=1.0, prices=prices))
+
+        async def main():
+            await judging.judge.ask(PROMPT, Verdict)
+            await judging.judge.aclose()
+
+        asyncio.run(main())
+    cost = registry.get_sample_value("gaugeway_judge_cost_usd_total", {"judge_model": "m"})
+    assert cost == pytest.approx(1000 * 3.0 / 1e6)
+
+
+def test_anchors_are_read_at_the_start_and_a_bad_line_is_named(tmp_path):
+    path = tmp_path / "anchors.jsonl"
+    path.write_text(
+        '{"user_input": "Q", "response": "A", "retrieved_contexts": [], "expected": {"faithfulness": 1.0}}\n'
+    )
+    assert len(opened(Judge(base_url="http://h/v1", model="m", anchors=str(path)))[0].anchors) == 1
+    path.write_text("{}")
+    with pytest.raises(ConfigError, match=r"judge\.anchors: line 1"):
+        opened(Judge(base_url="http://h/v1", model="m", anchors=str(path)))
