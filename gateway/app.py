@@ -14,22 +14,21 @@ import prometheus_client
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from gateway import contexts, routes, tracing, upstream
+from gateway import routes, tracing, upstream
 from gateway.accounting import Accounting
 from gateway.cache import Cache
-from gateway.capture import Capture
 from gateway.config import Config
-from gateway.contexts import Extractor
 from gateway.exchange import Exchange
 from gateway.express import express_protocol
 from gateway.handoff import HandOff
 from gateway.instruments import Instruments
 from gateway.keystore import Keeper, KeyStore
 from gateway.limits import Gate, any_limit
+from gateway.offload import Offload
 from gateway.prices import Prices
 from gateway.proxy import Limits, Proxy
+from gateway.reading import capture_of, redactor_of
 from gateway.realtime import Realtime
-from gateway.resubmissions import Resubmissions
 from gateway.supplements import Supplements
 from gateway.target import Target
 from gateway.upstream import Upstream
@@ -39,7 +38,6 @@ from monitors.config import queue_url
 from monitors.importer import load
 from monitors.queues import Queue
 from monitors.queues.opening import from_url
-from monitors.redaction import Redactor
 from monitors.redaction_key import redaction_key
 from monitors.serving import Listener, ServerProtocol, serve
 from monitors.settings import ConfigError
@@ -49,7 +47,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("gaugeway")
 _PROXIED = ("/v1/", "/openai/")
-_REMEMBERED = 10_000
 
 
 class Gateway:
@@ -62,6 +59,7 @@ class Gateway:
         queue: Queue,
         keys_file: Path | None = None,
         redaction_key: str | None = None,
+        offload: bool = False,
         upstream_client: Upstream | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
@@ -80,7 +78,8 @@ class Gateway:
         self._accounting = Accounting(Prices(config.prices), self._gate, self._instruments)
         self.handoff = HandOff(
             queue=queue,
-            reader=_capture(config, redaction_key),
+            reader=capture_of(config.capture, self._key(config)),
+            offload=Offload(config.capture, self._key(config)) if offload else None,
             instruments=self._instruments,
             on_exchange=self._on_exchange,
             max_items=config.capture.buffer_exchanges,
@@ -89,7 +88,7 @@ class Gateway:
         self._supplements = Supplements(
             queue=queue,
             authorise=self._gate.identify if self._gate is not None and self._gate.needs_key else None,
-            redact=_redactor(config, redaction_key).redact_supplement,
+            redact=redactor_of(config.capture, self._key(config)).redact_supplement,
             on_result=self._instruments.supplement,
         )
         self._proxy = self._build_proxy(config)
@@ -131,8 +130,10 @@ class Gateway:
         self._config = config
         self._proxy = self._build_proxy(config)
         self._realtime = self._build_realtime(config)
-        self.handoff.reader = _capture(config, self._redaction_key)
-        self._supplements.redact = _redactor(config, self._redaction_key).redact_supplement
+        self.handoff.reader = capture_of(config.capture, self._key(config))
+        if self.handoff.offload is not None:
+            self.handoff.offload.use(config.capture)
+        self._supplements.redact = redactor_of(config.capture, self._key(config)).redact_supplement
 
     def reload(self, read: Callable[[], Config]) -> None:
         """Apply what `read` returns; a configuration that cannot be used changes nothing and is reported."""
@@ -155,6 +156,9 @@ class Gateway:
         await self._queue.aclose()
         if self._span_processor is not None:
             await telemetry.shut_down(self._span_processor.shutdown)
+
+    def _key(self, config: Config) -> str:
+        return self._redaction_key or config.capture.salt
 
     def _on_exchange(self, exchange: Exchange) -> None:
         self._accounting.account(exchange)
@@ -214,7 +218,7 @@ async def run(
     except ValueError as error:
         raise ConfigError([f"queue.url: {error}"]) from error
     key = redaction_key(config.capture.salt, data_dir)
-    gateway = Gateway(config, queue=queue, keys_file=data_dir / "keys.db", redaction_key=key)
+    gateway = Gateway(config, queue=queue, keys_file=data_dir / "keys.db", redaction_key=key, offload=True)
     await gateway.start()
     if reload is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.reload, reload)
@@ -240,33 +244,6 @@ async def run(
 def is_http(scope: Scope) -> TypeGuard[HTTPScope]:
     """Whether this is an HTTP request (and no WebSocket)."""
     return str(scope["type"]) == "http"
-
-
-def _capture(config: Config, key: str | None) -> Capture:
-    capture, redactor = config.capture, _redactor(config, key)
-    plain = frozenset(capture.unredacted_apps)
-    return Capture(
-        extractors(config),
-        rate=capture.rate,
-        salt=capture.salt,
-        limit=capture.max_content_bytes,
-        protect=lambda sample: sample if sample.app in plain else redactor.redact_sample(sample),
-        resubmissions=Resubmissions(capture.resubmission_s, _REMEMBERED) if capture.resubmission_s else None,
-    )
-
-
-def extractors(config: Config) -> list[Extractor]:
-    """Return the extractors of the configuration, in their order."""
-    capture = config.capture
-    return [
-        load(name, contexts.BUILT_IN)(*([capture.templates] if name == "patterns" else []))
-        for name in capture.extractors
-    ]
-
-
-def _redactor(config: Config, key: str | None) -> Redactor:
-    capture = config.capture
-    return Redactor(capture.redact, tuple(capture.redact_patterns.items()), key or capture.salt)
 
 
 def _gate(config: Config) -> Gate | None:

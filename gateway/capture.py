@@ -49,11 +49,16 @@ class Capture:
         """Read a recording. Raises ValueError when its bodies make no sense."""
         return read(recording, self._limit)
 
+    def chosen(self, exchange: Exchange) -> bool:
+        """Whether the exchange becomes a sample."""
+        return sampling.keep(exchange.trace.trace_id if exchange.trace else exchange.id, self._rate, self._salt)
+
     def sample(self, exchange: Exchange) -> Sample | None:
         """Return the exchange's sample, or None when it was not chosen."""
-        key = exchange.trace.trace_id if exchange.trace else exchange.id
-        if not sampling.keep(key, self._rate, self._salt):
-            return None
+        return self.make(exchange) if self.chosen(exchange) else None
+
+    def make(self, exchange: Exchange) -> Sample:
+        """Make the sample of an exchange that was chosen."""
         reason, kind = skip_reason(exchange), None
         if reason is None and (kind := auxiliary(exchange.request, exchange.response)) is not None:
             reason = "auxiliary"

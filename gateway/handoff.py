@@ -6,18 +6,19 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gateway.exchange import GENERATION_ROUTES, Exchange, Explicit, Recording
 from gateway.instruments import Instruments
+from gateway.offload import Offload, OffloadError
 from monitors.queues import Queue
 from monitors.records import Sample
 from monitors.tasks import happens_within, spawn
 
 _log = logging.getLogger("gaugeway.handoff")
 _FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0
-_READ_AT_ONCE, _READ_AT_MOST, _READ_BYTES = 8, 200, 16 * 1024
+_READ_AT_ONCE, _READ_AT_MOST, _READ_BYTES = 16, 200, 16 * 1024
 
 
 class Reader(Protocol):
@@ -26,15 +27,19 @@ class Reader(Protocol):
     def read(self, recording: Recording) -> Exchange:
         """Read a recording; raises ValueError when its bodies make no sense."""
 
-    def sample(self, exchange: Exchange) -> Sample | None:
-        """Return the sample, or None when the exchange was not chosen."""
+    def chosen(self, exchange: Exchange) -> bool:
+        """Whether the exchange becomes a sample."""
+
+    def make(self, exchange: Exchange) -> Sample:
+        """Make the sample of an exchange that was chosen."""
 
 
 class HandOff:
     """Takes recordings from the request path and brings samples to the queue.
 
     At most `max_items` exchanges and `max_bytes` of their bodies are held; beyond that the newest is dropped and
-    counted. While the queue fails, samples stay here and are tried again with back-off (0.1 s up to 5 s).
+    counted. Samples are made in the process of `offload`, if there is one and it answers. While the queue fails,
+    samples stay here and are tried again with back-off (0.1 s up to 5 s).
     """
 
     def __init__(
@@ -44,12 +49,15 @@ class HandOff:
         reader: Reader,
         instruments: Instruments,
         on_exchange: Callable[[Exchange], None] | None = None,
+        offload: Offload | None = None,
         max_items: int = 10_000,
         max_bytes: int = 256 * 1024 * 1024,
         batch: int = 100,
         interval_s: float = 0.05,
     ) -> None:
         self.reader = reader
+        self.offload = offload
+        self._complained = False
         self._queue = queue
         self._instruments = instruments
         self._on_exchange = on_exchange
@@ -92,6 +100,8 @@ class HandOff:
             await asyncio.wait([self._task], timeout=timeout_s)
             self._task.cancel()
             await asyncio.wait([self._task])
+        if self.offload is not None:
+            await self.offload.aclose()
         self._count_overflown()
         for sample, _ in self._samples:
             self._instruments.outcome(sample.app, "error")
@@ -131,13 +141,37 @@ class HandOff:
         if not self._reading:
             return
         # In a thread, and few at a time: parsing must not hold up the event loop, nor its thread the processor.
-        samples = await asyncio.to_thread(lambda batch: [self._capture(one) for one in batch], self._reading)
-        for recording, sample in zip(self._reading, samples, strict=True):
-            if sample is None:
-                self._bytes -= recording.size
+        read = await asyncio.to_thread(lambda batch: [self._read(one) for one in batch], self._reading)
+        chosen = [(recording, one) for recording, one in zip(self._reading, read, strict=True) if one is not None]
+        self._bytes -= sum(one.size for one in self._reading) - sum(recording.size for recording, _ in chosen)
+        self._reading = [recording for recording, _ in chosen]
+        for (recording, exchange), made in zip(chosen, await self._make(chosen), strict=True):
+            if isinstance(made, Sample):
+                self._samples.append((made, recording.size))
             else:
-                self._samples.append((sample, recording.size))
+                self._bytes -= recording.size
+                self._instruments.outcome(exchange.app, "error")
+                _log.warning("exchange %s was not captured: %s", recording.id, made)
         self._reading = []
+
+    async def _make(self, chosen: Sequence[tuple[Recording, Exchange]]) -> Sequence[Sample | str]:
+        """Make samples, in the other process if there is one; what fails has the exception's name in its place."""
+        if self.offload is not None and chosen:
+            try:
+                made = await self.offload.samples([recording for recording, _ in chosen])
+                self._complained = False
+                return made
+            except OffloadError as error:
+                if not self._complained:
+                    _log.warning("samples are made in this process for a while: %s", error)
+                self._complained = True
+        return await asyncio.to_thread(lambda: [self._made(exchange) for _, exchange in chosen]) if chosen else []
+
+    def _made(self, exchange: Exchange) -> Sample | str:
+        try:
+            return self.reader.make(exchange)
+        except Exception as error:  # noqa: BLE001 - what one odd exchange does must not stop the capture of others
+            return type(error).__name__
 
     def _count_overflown(self) -> None:
         overflown, self._overflown = self._overflown, Counter()
@@ -161,13 +195,13 @@ class HandOff:
                 self._instruments.outcome(_app_of(recording), "error")
         self._reading = []
 
-    def _capture(self, recording: Recording) -> Sample | None:
-        """Count a request and, if it is an exchange, its outcome; return the sample it became.
+    def _read(self, recording: Recording) -> Exchange | None:
+        """Count a request; return the exchange if it becomes a sample, otherwise count its outcome.
 
         "captured" is counted later, when the queue has it.
         """
         start = time.perf_counter()
-        app, model, stream, outcome, sample = _app_of(recording), "unknown", False, None, None
+        app, model, stream, outcome, chosen = _app_of(recording), "unknown", False, None, None
         if recording.route in GENERATION_ROUTES:
             outcome = "error"
             try:
@@ -176,23 +210,23 @@ class HandOff:
                 else:
                     exchange = self.reader.read(recording)
                     app, model, stream = exchange.app, exchange.model, exchange.stream
-                    sample, outcome = self._choose(recording, exchange)
+                    outcome = self._choose(recording, exchange)
+                    chosen = exchange if outcome is None else None
             except Exception as error:  # noqa: BLE001 - what one odd exchange does must not stop the capture of others
                 _log.warning("exchange %s was not captured: %s", recording.id, type(error).__name__)
         self._instruments.request(recording, app=app, model=model, stream=stream)
         if outcome is not None:
             self._instruments.outcome(app, outcome)
         self._instruments.capture_seconds(time.perf_counter() - start)
-        return sample
+        return chosen
 
-    def _choose(self, recording: Recording, exchange: Exchange) -> tuple[Sample | None, str | None]:
-        """Return the exchange's sample, or its outcome."""
+    def _choose(self, recording: Recording, exchange: Exchange) -> str | None:
+        """Return None for an exchange that becomes a sample, otherwise its outcome."""
         if self._on_exchange is not None:
             self._on_exchange(exchange)
         if recording.explicit is not None and not recording.explicit.capture:
-            return None, "opted_out"
-        sample = self.reader.sample(exchange)
-        return sample, None if sample is not None else "sampled_out"
+            return "opted_out"
+        return None if self.reader.chosen(exchange) else "sampled_out"
 
     async def _deliver(self) -> None:
         """Bring up to one batch of samples to the queue; when it fails, wait longer before the next try."""

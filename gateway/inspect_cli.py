@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 import msgspec
 
+from gateway.reading import extractors_of
 from monitors.settings import ConfigError
 
 if TYPE_CHECKING:
@@ -59,12 +60,11 @@ def inspect(what: str, config: Path | None, data_dir: Path, as_json: bool) -> No
 
 
 def _of_file(what: str, config: Path | None) -> Inspection:
-    from gateway import app  # noqa: PLC0415 - `--help` need not load the whole plane
     from gateway import config as configuration  # noqa: PLC0415
     from gateway.inspection import inspect_request  # noqa: PLC0415
 
     raw = sys.stdin.buffer.read() if what == "-" else Path(what).read_bytes()
-    return inspect_request(raw, app.extractors(configuration.load(config, upstream=_NOT_ASKED_FOR)))
+    return inspect_request(raw, extractors_of(configuration.load(config, upstream=_NOT_ASKED_FOR).capture))
 
 
 def _of_exchange(exchange_id: str, config: Path | None, data_dir: Path) -> Inspection:

@@ -14,7 +14,7 @@ ALLOWED = {
     "gateway.__main__": "gateway.cli",
     "gateway.accounting": "gateway.exchange gateway.instruments gateway.limits gateway.prices",
     "gateway.answers": "gateway.contexts gateway.exchange",
-    "gateway.app": "gateway.accounting gateway.cache gateway.capture gateway.config gateway.contexts gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.keystore gateway.limits gateway.prices gateway.proxy gateway.realtime gateway.resubmissions gateway.routes gateway.supplements gateway.target gateway.tracing gateway.upstream gateway.upstreams monitors.config monitors.importer monitors.queues monitors.redaction monitors.redaction_key monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
+    "gateway.app": "gateway.accounting gateway.cache gateway.config gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.keystore gateway.limits gateway.offload gateway.prices gateway.proxy gateway.reading gateway.realtime gateway.routes gateway.supplements gateway.target gateway.tracing gateway.upstream gateway.upstreams monitors.config monitors.importer monitors.queues monitors.redaction_key monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
     "gateway.auxiliary": "gateway.contexts gateway.exchange",
     "gateway.cache": "gateway.exchange",
     "gateway.capture": "gateway.answers gateway.auxiliary gateway.contexts gateway.encoding gateway.exchange gateway.resubmissions gateway.sse monitors.sampling",  # noqa: E501
@@ -24,21 +24,24 @@ ALLOWED = {
     "gateway.contexts": "gateway.exchange",
     "gateway.demo": "gateway.contexts monitors.tasks",
     "gateway.express": "gateway.errors gateway.exchange gateway.headers gateway.proxy gateway.upstream gateway.upstreams monitors.serving",  # noqa: E501
-    "gateway.handoff": "gateway.exchange gateway.instruments monitors.queues monitors.tasks",
+    "gateway.handoff": "gateway.exchange gateway.instruments gateway.offload monitors.queues monitors.tasks",
     "gateway.headers": "gateway.exchange",
-    "gateway.inspect_cli": "gateway.app gateway.config gateway.inspection monitors.config monitors.settings monitors.stores",  # noqa: E501
+    "gateway.inspect_cli": "gateway.config gateway.inspection gateway.reading monitors.config monitors.settings monitors.stores",  # noqa: E501
     "gateway.inspection": "gateway.answers gateway.auxiliary gateway.contexts gateway.exchange",
     "gateway.instruments": "gateway.exchange monitors.labels",
     "gateway.keys": "gateway.errors gateway.exchange",
     "gateway.keys_cli": "gateway.keys gateway.keystore gateway.limits gateway.prices",
     "gateway.keystore": "gateway.keys gateway.limits gateway.prices monitors.sqlite monitors.tasks",
     "gateway.limits": "gateway.config gateway.errors gateway.exchange gateway.keys gateway.prices",
+    "gateway.offload": "gateway.config gateway.exchange gateway.sampling_process monitors.settings",
     "gateway.prices": "gateway.config",
     "gateway.proxy": "gateway.cache gateway.client gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.relay gateway.routing gateway.splice gateway.upstream gateway.upstreams gateway.usage",  # noqa: E501
+    "gateway.reading": "gateway.capture gateway.config gateway.contexts gateway.resubmissions monitors.importer monitors.redaction",  # noqa: E501
     "gateway.realtime": "gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.proxy gateway.target monitors.tasks",  # noqa: E501
     "gateway.relay": "gateway.cache gateway.client gateway.exchange gateway.headers gateway.upstream gateway.usage",
     "gateway.routes": "gateway.errors gateway.supplements monitors.admin",
     "gateway.routing": "gateway.exchange",
+    "gateway.sampling_process": "gateway.capture gateway.config gateway.exchange gateway.reading",
     "gateway.supervisor": "monitors.settings monitors.tasks",
     "gateway.supplements": "gateway.contexts gateway.errors gateway.exchange gateway.tracing monitors.queues monitors.tasks",  # noqa: E501
     "gateway.tracing": "gateway.exchange",

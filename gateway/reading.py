@@ -1,0 +1,40 @@
+"""From the configuration to what reads exchanges and makes samples of them, in whichever process."""
+
+from __future__ import annotations
+
+from gateway import contexts
+from gateway.capture import Capture
+from gateway.config import Capture as Settings
+from gateway.contexts import Extractor
+from gateway.resubmissions import Resubmissions
+from monitors.importer import load
+from monitors.redaction import Redactor
+
+_REMEMBERED = 10_000
+
+
+def capture_of(settings: Settings, key: str) -> Capture:
+    """Build it; `key` makes the placeholders of what is redacted."""
+    redactor = redactor_of(settings, key)
+    plain = frozenset(settings.unredacted_apps)
+    return Capture(
+        extractors_of(settings),
+        rate=settings.rate,
+        salt=settings.salt,
+        limit=settings.max_content_bytes,
+        protect=lambda sample: sample if sample.app in plain else redactor.redact_sample(sample),
+        resubmissions=Resubmissions(settings.resubmission_s, _REMEMBERED) if settings.resubmission_s else None,
+    )
+
+
+def extractors_of(settings: Settings) -> list[Extractor]:
+    """Return the extractors, in their order."""
+    return [
+        load(name, contexts.BUILT_IN)(*([settings.templates] if name == "patterns" else []))
+        for name in settings.extractors
+    ]
+
+
+def redactor_of(settings: Settings, key: str) -> Redactor:
+    """Return what redacts samples and supplements."""
+    return Redactor(settings.redact, tuple(settings.redact_patterns.items()), key)

@@ -1,0 +1,80 @@
+"""The process in which samples are made: recordings come on standard input, samples go out on standard output.
+
+Finding contexts and redacting cost ten times what the rest of capture costs. In a thread they would share the
+interpreter's lock with the traffic; here they do not, and they give way to it on a busy processor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import sys
+from typing import BinaryIO, TypeAlias
+
+import msgspec
+
+from gateway.capture import Capture
+from gateway.config import Capture as Settings
+from gateway.exchange import Recording
+from gateway.reading import capture_of
+from monitors.records import Sample
+
+LENGTH_BYTES = 4
+NICENESS = 19
+Made: TypeAlias = Sample | str
+"""A sample, or the name of the exception that came in its place."""
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """The first frame: how to make samples."""
+
+    capture: Settings
+    key: str
+
+
+def frame(value: object) -> bytes:
+    """Encode with the length in front."""
+    body = msgspec.msgpack.encode(value)
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def main(source: BinaryIO, sink: BinaryIO) -> None:
+    """Serve until the other side closes."""
+    setup = _next(source)
+    if setup is None:
+        return
+    how = msgspec.msgpack.decode(setup, type=Setup)
+    capture = capture_of(how.capture, how.key)
+    decoder = msgspec.msgpack.Decoder(list[Recording])
+    gc.collect()
+    gc.freeze()
+    while (batch := _next(source)) is not None:
+        sink.write(frame([_make(capture, recording) for recording in decoder.decode(batch)]))
+        sink.flush()
+
+
+def _make(capture: Capture, recording: Recording) -> Made:
+    try:
+        return capture.make(capture.read(recording))
+    except Exception as error:  # noqa: BLE001 - one odd exchange must not end the process
+        return type(error).__name__
+
+
+def _next(source: BinaryIO) -> bytes | None:
+    head = source.read(LENGTH_BYTES)
+    if len(head) < LENGTH_BYTES:
+        return None
+    length = int.from_bytes(head, "big")
+    body = source.read(length)
+    return body if len(body) == length else None
+
+
+if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # it ends when its gateway closes the pipe, and not before
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    with contextlib.suppress(BrokenPipeError):
+        main(sys.stdin.buffer, sys.stdout.buffer)

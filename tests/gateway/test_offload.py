@@ -1,0 +1,146 @@
+"""Samples made in a process of their own: the same ones, whatever happens to that process."""
+
+import asyncio
+import io
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+
+from gateway.config import Capture
+from gateway.exchange import Explicit, Recording, Trace
+from gateway.offload import Offload, OffloadError
+from gateway.reading import capture_of
+from gateway.sampling_process import Setup, frame, main
+from monitors.records import Context, Sample
+from tests.support.llm_server import LLMServer, Reply
+from tests.support.product import product
+
+ANSWER = {"id": "c", "choices": [{"message": {"content": "Two, says ada@example.com."}, "finish_reason": "stop"}]}
+
+
+def recording(index=0, **fields):
+    body = {"model": "m", "messages": [{"role": "user", "content": f"How many moons? {index}"}]}
+    return Recording(
+        id=f"{index:032x}",
+        started_at=100.0 + index,
+        method="POST",
+        path="/v1/chat/completions",
+        route="chat_completions",
+        request_headers=[(b"content-type", b"application/json"), (b"x", b"\xff")],
+        request_body=fields.pop("request_body", json.dumps(body).encode()),
+        status=200,
+        response_headers=[(b"content-type", b"application/json")],
+        chunks=[json.dumps(ANSWER).encode()],
+        explicit=Explicit(
+            app="shop", contexts=(Context(text="Mars has two moons.", id="1", score=0.5),), tags={"v": "7"}
+        ),
+        trace=Trace("a" * 32, "b" * 16),
+        tags={"upstream": "main"},
+        first_chunk_s=0.1,
+        **fields,
+    )
+
+
+SETTINGS = Capture(redact=("email",))
+
+
+def run(scenario, settings=SETTINGS):
+    async def main():
+        offload = Offload(settings, "key")
+        try:
+            return await scenario(offload)
+        finally:
+            await offload.aclose()
+
+    return asyncio.run(main())
+
+
+def test_the_other_process_makes_the_same_samples():
+    here = capture_of(SETTINGS, "key")
+    some = [recording(index) for index in range(20)]
+    there = run(lambda offload: offload.samples(some))
+    assert there == [here.make(here.read(one)) for one in some]
+    assert there[0].question == "How many moons? 0"
+    assert "example.com" not in there[0].response
+
+
+def test_one_that_cannot_be_read_is_named_and_the_others_are_made():
+    made = run(lambda offload: offload.samples([recording(0), recording(1, request_body=b"[1]"), recording(2)]))
+    assert [type(one) for one in made] == [Sample, str, Sample]
+    assert made[1] == "ValueError"
+
+
+def test_new_settings_reach_it():
+    async def scenario(offload):
+        before = await offload.samples([recording()])
+        offload.use(Capture(redact=()))
+        return before + await offload.samples([recording()])
+
+    redacted, plain = run(scenario)
+    assert "example.com" not in redacted.response
+    assert "ada@example.com" in plain.response
+
+
+def test_when_it_dies_the_caller_is_told_at_once_and_it_is_started_again_later():
+    async def scenario(offload):
+        await offload.samples([recording()])
+        offload._process.send_signal(signal.SIGKILL)
+        await offload._process.wait()
+        started = time.monotonic()
+        for _ in range(2):  # once because the pipe is broken, once because it is too soon
+            with pytest.raises(OffloadError):
+                await offload.samples([recording()])
+        assert time.monotonic() - started < 1.0
+        await asyncio.sleep(1.1)
+        return await offload.samples([recording()])
+
+    assert isinstance(run(scenario)[0], Sample)
+
+
+def test_it_ends_with_its_input_wherever_that_breaks_off():
+    whole = frame(Setup(SETTINGS, "key")) + frame([recording()])
+    for cut in range(0, len(whole), 7):
+        sink = io.BytesIO()
+        main(io.BytesIO(whole[:cut]), sink)
+        assert sink.getvalue() == b""
+    sink = io.BytesIO()
+    main(io.BytesIO(whole), sink)
+    (sample,) = msgspec.msgpack.decode(sink.getvalue()[4:], type=list[Sample])
+    assert sample.app == "shop"
+
+
+def test_capture_goes_on_when_the_process_is_killed(tmp_path):
+    config = '[[upstreams]]\nbase_url = "{url}"\n'
+    with LLMServer(Reply(content="Two.")) as upstream, product(tmp_path, config.format(url=upstream.url)) as running:
+
+        def ask(index):
+            body = {"model": "m", "messages": [{"role": "user", "content": f"Question {index}?"}]}
+            assert httpx.post(f"{running.base_url}/chat/completions", json=body).status_code == 200
+
+        def captured(count):
+            return lambda: running.value(running.admin, "gaugeway_exchanges_total", outcome="captured") == count
+
+        for index in range(5):
+            ask(index)
+        running.until(captured(5), 10, what="the first are captured")
+        (helper,) = children(running.pid_of("gateway"))
+        os.kill(helper, signal.SIGKILL)
+        for index in range(5, 10):
+            ask(index)
+        running.until(captured(10), 10, what="the others are captured as well")
+        gateway = running.pid_of("gateway")
+        helpers = children(gateway)
+        os.kill(gateway, signal.SIGKILL)
+        gone = [Path(f"/proc/{pid}") for pid in (gateway, *helpers)]
+        running.until(lambda: not any(one.exists() for one in gone), 10, what="no process is left behind")
+
+
+def children(pid):
+    """The process ids of a process's children, whichever of its threads started them."""
+    return [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
