@@ -394,6 +394,8 @@ async def play(mode, case) -> Outcome:
         wire.hang_up()
         await bench.until(lambda: len(bench.recordings) >= before + case.requests)
         await bench.until(lambda: bench.counted() >= before + case.requests)
+        with contextlib.suppress(TimeoutError):  # then it shows in what is left
+            await bench.until(lambda: not bench.state.connections and len(bench.pool._open) == bench.idle, 2)
         await asyncio.sleep(0.01)
         by_asgi = bench.asgi_calls - calls
         assert by_asgi == case.requests - (case.short if mode == "protocol" else 0), (mode, by_asgi, case.short)
