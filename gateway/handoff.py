@@ -67,6 +67,9 @@ class HandOff:
         self._interval_s = interval_s
         self._recordings: deque[Recording] = deque()
         self._reading: list[Recording] = []
+        self._chosen: deque[Recording] = deque()
+        self._making: list[Recording] = []
+        self._maker: asyncio.Task[None] | None = None
         self._overflown: Counter[tuple[str, str, int, str]] = Counter()
         self._samples: deque[tuple[Sample, int]] = deque()
         self._bytes = 0
@@ -84,13 +87,16 @@ class HandOff:
         if recording.too_large and recording.explicit is not None:
             # It will not be captured: what was said out of band must not be held beside the limit.
             recording.explicit = Explicit(app=recording.explicit.app, capture=recording.explicit.capture)
-        held = len(self._recordings) + len(self._reading) + len(self._samples)
-        if held >= self._max_items or self._bytes + recording.size > self._max_bytes:
+        if self._held() >= self._max_items or self._bytes + recording.size > self._max_bytes:
             self._overflown[_app_of(recording), recording.route, recording.status, recording.ending] += 1
         else:
             self._bytes += recording.size
             self._recordings.append(recording)
         self._wake.set()
+
+    def _held(self) -> int:
+        unmade = len(self._recordings) + len(self._reading) + len(self._chosen) + len(self._making)
+        return unmade + len(self._samples)
 
     async def aclose(self, timeout_s: float = 5.0) -> None:
         """Deliver what is left within `timeout_s`; what cannot be delivered is counted as error."""
@@ -98,25 +104,29 @@ class HandOff:
         self._wake.set()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=timeout_s)
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            tasks = [self._task, *([self._maker] if self._maker is not None else [])]
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
         if self.offload is not None:
             await self.offload.aclose()
         self._count_overflown()
         for sample, _ in self._samples:
             self._instruments.outcome(sample.app, "error")
-        left = [one for one in (*self._reading, *self._recordings) if one.route in GENERATION_ROUTES]
+        waiting = (*self._making, *self._chosen, *self._reading, *self._recordings)
+        left = [one for one in waiting if one.route in GENERATION_ROUTES]
         for recording in left:
             self._instruments.outcome(_app_of(recording), "error")
         if lost := len(self._samples) + len(left):
             _log.error("%d captured exchanges could not be handed to the queue before the end", lost)
 
     async def _run(self) -> None:
-        while not (self._closing and not (self._recordings or self._overflown or self._samples)):
+        while not (self._closing and not (self._held() or self._overflown)):
             try:
                 await self._step()
             except Exception as error:  # noqa: BLE001 - whatever happens to one batch, the next must still be taken
-                self._give_up_reading()
+                self._give_up(self._reading)
+                self._reading = []
                 self._instruments.hand_off_failed()
                 _log.error("a batch was not captured: %s: %s", type(error).__name__, error)
                 await asyncio.sleep(self._interval_s)
@@ -130,46 +140,63 @@ class HandOff:
             if not self._closing:
                 await asyncio.sleep(self._interval_s)  # lets a batch gather
         await self._read_batch()
+        self._keep_making()
         enough = len(self._samples) >= self._batch or not self._recordings
         if self._samples and enough and time.monotonic() >= self._retry_at:
             await self._deliver()
-        self._instruments.waiting.set(len(self._recordings) + len(self._samples))
+        self._instruments.waiting.set(self._held())
 
     async def _read_batch(self) -> None:
         self._count_overflown()
-        self._reading = self._next_to_read()
+        self._reading = _take(self._recordings)
         if not self._reading:
             return
         # In a thread, and few at a time: parsing must not hold up the event loop, nor its thread the processor.
         read = await asyncio.to_thread(lambda batch: [self._read(one) for one in batch], self._reading)
-        chosen = [(recording, one) for recording, one in zip(self._reading, read, strict=True) if one is not None]
-        self._bytes -= sum(one.size for one in self._reading) - sum(recording.size for recording, _ in chosen)
-        self._reading = [recording for recording, _ in chosen]
-        for (recording, exchange), made in zip(chosen, await self._make(chosen), strict=True):
-            if isinstance(made, Sample):
-                self._samples.append((made, recording.size))
+        for recording, chosen in zip(self._reading, read, strict=True):
+            if chosen:
+                self._chosen.append(recording)
             else:
                 self._bytes -= recording.size
-                self._instruments.outcome(exchange.app, "error")
-                _log.warning("exchange %s was not captured: %s", recording.id, made)
         self._reading = []
 
-    async def _make(self, chosen: Sequence[tuple[Recording, Exchange]]) -> Sequence[Sample | str]:
+    def _keep_making(self) -> None:
+        """Have samples made of what was chosen, beside reading: counting must not wait for a busy processor."""
+        if self._maker is not None and not self._maker.done():
+            return
+        self._give_up(self._making)  # of a round that ended with an error
+        self._making = []
+        if self._chosen:
+            self._maker = spawn(self._make_batches(), name="making samples")
+
+    async def _make_batches(self) -> None:
+        while self._chosen:
+            self._making = _take(self._chosen)
+            for recording, made in zip(self._making, await self._make(self._making), strict=True):
+                if isinstance(made, Sample):
+                    self._samples.append((made, recording.size))
+                else:
+                    self._give_up([recording])
+                    _log.warning("exchange %s was not captured: %s", recording.id, made)
+            self._making = []
+            self._wake.set()
+
+    async def _make(self, chosen: Sequence[Recording]) -> Sequence[Sample | str]:
         """Make samples, in the other process if there is one; what fails has the exception's name in its place."""
-        if self.offload is not None and chosen:
+        if self.offload is not None:
             try:
-                made = await self.offload.samples([recording for recording, _ in chosen])
+                made = await self.offload.samples(chosen)
                 self._complained = False
                 return made
             except OffloadError as error:
                 if not self._complained:
                     _log.warning("samples are made in this process for a while: %s", error)
                 self._complained = True
-        return await asyncio.to_thread(lambda: [self._made(exchange) for _, exchange in chosen]) if chosen else []
+        return await asyncio.to_thread(lambda: [self._made(recording) for recording in chosen])
 
-    def _made(self, exchange: Exchange) -> Sample | str:
+    def _made(self, recording: Recording) -> Sample | str:
         try:
-            return self.reader.make(exchange)
+            return self.reader.make(self.reader.read(recording))
         except Exception as error:  # noqa: BLE001 - what one odd exchange does must not stop the capture of others
             return type(error).__name__
 
@@ -178,30 +205,19 @@ class HandOff:
         for (app, route, status, ending), count in overflown.items():
             self._instruments.overflown(app, route, status, ending, count)
 
-    def _next_to_read(self) -> list[Recording]:
-        taken: list[Recording] = []
-        size = 0
-        # The more wait, the more at once: then throughput counts for more than a millisecond of somebody's latency.
-        at_once = min(max(_READ_AT_ONCE, len(self._recordings) // 8), _READ_AT_MOST)
-        while self._recordings and len(taken) < at_once and size < _READ_BYTES * at_once:
-            taken.append(self._recordings.popleft())
-            size += taken[-1].size
-        return taken
-
-    def _give_up_reading(self) -> None:
-        for recording in self._reading:
+    def _give_up(self, recordings: Sequence[Recording]) -> None:
+        for recording in recordings:
             self._bytes -= recording.size
             if recording.route in GENERATION_ROUTES:
                 self._instruments.outcome(_app_of(recording), "error")
-        self._reading = []
 
-    def _read(self, recording: Recording) -> Exchange | None:
-        """Count a request; return the exchange if it becomes a sample, otherwise count its outcome.
+    def _read(self, recording: Recording) -> bool:
+        """Count a request; return whether it becomes a sample, otherwise count its outcome.
 
         "captured" is counted later, when the queue has it.
         """
         start = time.perf_counter()
-        app, model, stream, outcome, chosen = _app_of(recording), "unknown", False, None, None
+        app, model, stream, outcome, chosen = _app_of(recording), "unknown", False, None, False
         if recording.route in GENERATION_ROUTES:
             outcome = "error"
             try:
@@ -211,7 +227,7 @@ class HandOff:
                     exchange = self.reader.read(recording)
                     app, model, stream = exchange.app, exchange.model, exchange.stream
                     outcome = self._choose(recording, exchange)
-                    chosen = exchange if outcome is None else None
+                    chosen = outcome is None
             except Exception as error:  # noqa: BLE001 - what one odd exchange does must not stop the capture of others
                 _log.warning("exchange %s was not captured: %s", recording.id, type(error).__name__)
         self._instruments.request(recording, app=app, model=model, stream=stream)
@@ -248,3 +264,14 @@ class HandOff:
 
 def _app_of(recording: Recording) -> str:
     return (recording.explicit.app if recording.explicit else None) or "default"
+
+
+def _take(waiting: deque[Recording]) -> list[Recording]:
+    """Take the next batch out. The more wait, the more at once: then throughput counts more than somebody's ms."""
+    taken: list[Recording] = []
+    size = 0
+    at_once = min(max(_READ_AT_ONCE, len(waiting) // 8), _READ_AT_MOST)
+    while waiting and len(taken) < at_once and size < _READ_BYTES * at_once:
+        taken.append(waiting.popleft())
+        size += taken[-1].size
+    return taken
