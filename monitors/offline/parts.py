@@ -30,6 +30,7 @@ ALL = "all"
 AT_FIVE = ("hit@5", "ndcg@5", "precision@5", "recall@5")
 LLM, NO_JUDGE = "llm", "none"
 _ASKED_IN_A_ROW = 3
+_NEVER = 1_000_000_000
 _NOT_IDENTITY = frozenset({"api_key", "timeout_s", "concurrency", "max_retries", "price_in", "price_out"})
 
 
@@ -121,7 +122,9 @@ def _judge(shared: config.Shared, wanted: str | Judge | None) -> tuple[Judge | N
         from monitors.judging import open_judging  # noqa: PLC0415 - the SDK is slow to import
 
         # Over a data set nothing is left out: no budget is kept, what it cost is shown.
-        judging = open_judging(shared.judge, _instruments(), paced=False)
+        # Every row is asked for: the run's own file remembers, and a judge that fails often is not given up on.
+        settings = msgspec.structs.replace(shared.judge, cache="off", blind_after=_NEVER)
+        judging = open_judging(settings, _instruments(), paced=False)
         return (judging.judge, [judging.judge]) if judging else (None, [])
     if not isinstance(wanted, str):
         return wanted, []
