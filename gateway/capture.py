@@ -12,6 +12,7 @@ from gateway import answers, encoding, sse
 from gateway.auxiliary import auxiliary
 from gateway.contexts import Extraction, Extractor, last_user_text
 from gateway.exchange import Exchange, Explicit, Headers, Recording, Request, Response
+from gateway.prompts import prompt_version
 from gateway.resubmissions import Resubmissions, digest
 from monitors import sampling
 from monitors.records import Sample
@@ -64,7 +65,9 @@ class Capture:
             reason = "auxiliary"
         if reason is None and self._is_repeated(exchange):
             reason = "resubmission"
-        sample = to_sample(exchange, extract(exchange, self._extractors), self._rate, reason, kind)
+        extraction = extract(exchange, self._extractors)
+        version = prompt_version(exchange.request, extraction, salt=self._salt)
+        sample = replace(to_sample(exchange, extraction, self._rate, reason, kind), prompt=version)
         return sample if self._protect is None else self._protect(sample)
 
     def _is_repeated(self, exchange: Exchange) -> bool:

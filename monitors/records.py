@@ -34,7 +34,8 @@ class Sample:
     `context_source` names the extractor that found the contexts; with `"none"` nobody looked like retrieval, with any
     other name and no contexts the retrieval found nothing. `skip_reason` says why the response is no answer to judge
     (an error, a cut stream, a tool call ...); `None` means it is one. `context_key` is the client's name for this
-    exchange, under which more about it may arrive (a `Supplement`). `reference_contexts` and `reference_context_ids`
+    exchange, under which more about it may arrive (a `Supplement`). `prompt` is the version of the prompt, a short hash
+    of the instructions without what changes from request to request. `reference_contexts` and `reference_context_ids`
     are the passages that should have been retrieved, where a data set says so.
     """
 
@@ -57,6 +58,7 @@ class Sample:
     duration_s: float | None = None
     skip_reason: str | None = None
     context_key: str | None = None
+    prompt: str | None = None
     reference_contexts: tuple[str, ...] = ()
     reference_context_ids: tuple[str, ...] = ()
 
@@ -161,7 +163,11 @@ Cause: TypeAlias = Literal["retrieval", "generation", "judge", "traffic_mix", "u
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """A quality drop from the first doubt to its end. `fingerprint` is the same through all three states."""
+    """A quality drop from the first doubt to its end. `fingerprint` is the same through all three states.
+
+    `slice` is the part of the app's traffic it is about, as `name=value` ("model=gpt-x", "tag:tenant=a"), or "" for all
+    of it; `affected` lists slices whose own evidence says that they fell. `cause_detail` is the cause in a sentence.
+    """
 
     fingerprint: str
     rule: str
@@ -176,4 +182,7 @@ class Alert:
     mean_since: float | None = None
     ci: tuple[float, float] | None = None
     likely_cause: Cause = "unknown"
+    slice: str = ""
+    affected: tuple[str, ...] = ()
+    cause_detail: str = ""
     worst_exchanges: tuple[str, ...] = ()

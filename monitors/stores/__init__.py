@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from monitors.records import Evaluation, Sample, Supplement
@@ -13,7 +13,10 @@ BUILT_IN = {"sqlite": "monitors.stores.sqlite:SQLiteStore"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One stored evaluation, flat. `value` is None unless `outcome` is "score"; `reason` is the skip or error word."""
+    """One stored evaluation, flat. `value` is None unless `outcome` is "score"; `reason` is the skip or error word.
+
+    `version` and `judge` made the outcome; `prompt` and `tags` are the sample's.
+    """
 
     sample_id: str
     started_at: float
@@ -24,19 +27,32 @@ class Point:
     value: float | None
     reason: str
     rate: float
+    version: str = ""
+    judge: str | None = None
+    prompt: str | None = None
+    tags: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Which points: `since` <= started_at < `until`, one metric or all, one app or all.
+    """Which points: `since` <= started_at < `until`; of the other fields each that is given must match.
 
-    `order` is "oldest" or "newest" by started_at, "lowest" or "highest" by value (scores only).
+    `tag` is a name with its value; `least` <= value <= `most` and `outcome` are about the evaluation; `text` stands
+    somewhere in the question or the response, whatever the case of ASCII letters. `order` is "oldest" or "newest" by
+    started_at, "lowest" or "highest" by value (scores only).
     """
 
     since: float
     until: float
     metric: str | None = None
     app: str | None = None
+    model: str | None = None
+    prompt: str | None = None
+    tag: tuple[str, str] | None = None
+    outcome: Literal["score", "skipped", "failed"] | None = None
+    least: float | None = None
+    most: float | None = None
+    text: str | None = None
     order: Literal["oldest", "newest", "lowest", "highest"] = "oldest"
     limit: int | None = None
 

@@ -68,6 +68,8 @@ def row(sample: Sample, evaluation: Evaluation) -> tuple[Any, ...]:
         float(evaluation.seconds),
         float(evaluation.cost_usd),
         float(evaluation.rate),
+        sample.prompt,
+        msgspec.json.encode(sample.tags).decode() if sample.tags else None,
     )
 
 
@@ -95,7 +97,7 @@ def evaluation(sample_id: str, row: Sequence[Any]) -> Evaluation:
 
 def point(row: Sequence[Any]) -> Point:
     """Read one point."""
-    sample_id, started_at, app, model, metric, outcome, value, reason, rate = row
+    sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt, tags = row
     return Point(
         sample_id=sample_id,
         started_at=started_at,
@@ -106,4 +108,18 @@ def point(row: Sequence[Any]) -> Point:
         value=value,
         reason=reason,
         rate=rate,
+        version=version,
+        judge=judge,
+        prompt=prompt,
+        tags=_tags(tags),
     )
+
+
+def _tags(text: object) -> dict[str, str]:
+    """Read the tags; what somebody else wrote there counts for none."""
+    if not isinstance(text, str):
+        return {}
+    try:
+        return msgspec.json.decode(text, type=dict[str, str])
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return {}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -72,6 +74,14 @@ SCHEMA = Schema(
         CREATE INDEX supplements_address ON supplements (kind, value, received_at);
         CREATE INDEX supplements_received_at ON supplements (received_at);
         """,
+        """
+        ALTER TABLE evaluations ADD COLUMN prompt TEXT;
+        ALTER TABLE evaluations ADD COLUMN tags TEXT;
+        UPDATE evaluations SET tags = (
+            SELECT CASE WHEN json_valid(payload) THEN nullif(json_extract(payload, '$.tags'), '{}') END
+            FROM samples WHERE id = sample_id
+        );
+        """,
     ),
 )
 
@@ -82,8 +92,8 @@ _ADD_SAMPLE = """
 _ADD_EVALUATION = """
     INSERT INTO evaluations (
         sample_id, metric, version, started_at, app, model,
-        outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate
-    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, prompt, tags
+    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (sample_id, metric, version) DO UPDATE SET
         outcome = excluded.outcome, value = excluded.value, reason = excluded.reason, detail = excluded.detail,
         evidence = excluded.evidence, judge = excluded.judge, seconds = excluded.seconds,
@@ -104,7 +114,25 @@ _EVALUATIONS = """
     SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate
     FROM evaluations WHERE sample_id = ? ORDER BY rowid
 """
-_POINTS = "SELECT sample_id, started_at, app, model, metric, outcome, value, reason, rate FROM evaluations"
+_POINTS = """
+    SELECT sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt, tags
+    FROM evaluations
+"""
+_WILD = re.compile(r"[%_\\]")
+_CONDITIONS = {
+    "metric": "metric = :metric",
+    "app": "app = :app",
+    "model": "model = :model",
+    "prompt": "prompt = :prompt",
+    "outcome": "outcome = :outcome",
+    "least": "value >= :least",
+    "most": "value <= :most",
+    "tag": "CASE WHEN json_valid(tags) THEN EXISTS "
+    "(SELECT 1 FROM json_each(tags) WHERE key = :tag_name AND value = :tag_value) END",
+    "text": "EXISTS (SELECT 1 FROM samples WHERE id = sample_id AND CASE WHEN json_valid(payload) THEN "
+    "json_extract(payload, '$.question') LIKE :pattern ESCAPE '\\' "
+    "OR json_extract(payload, '$.response') LIKE :pattern ESCAPE '\\' END)",
+}
 # A numpy number that slips through becomes a BLOB: such a row is no point, and must not take a place in a page of them.
 _READABLE = "typeof(rate) = 'real' AND (outcome <> 'score' OR typeof(value) = 'real')"
 # There are few rates, so that their weights can be worked out here: that takes SQLite four times as long.
@@ -279,12 +307,12 @@ class SQLiteStore:
 
 def _where(query: Query) -> tuple[str, dict[str, Any]]:
     """The conditions of a query in SQL, and their parameters."""
+    given = asdict(query)
     conditions = ["started_at >= :since", "started_at < :until"]
-    if query.metric is not None:
-        conditions.append("metric = :metric")
-    if query.app is not None:
-        conditions.append("app = :app")
-    parameters = {"since": query.since, "until": query.until, "metric": query.metric, "app": query.app}
+    conditions += [condition for name, condition in _CONDITIONS.items() if given[name] is not None]
+    parameters: dict[str, Any] = {name: given[name] for name in given if name != "tag"}
+    parameters["tag_name"], parameters["tag_value"] = query.tag or ("", "")
+    parameters["pattern"] = "%" + _WILD.sub(r"\\\g<0>", query.text or "") + "%"
     return " AND ".join(conditions), parameters
 
 

@@ -17,7 +17,7 @@ ALLOWED = {
     "gateway.app": "gateway.accounting gateway.cache gateway.config gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.keystore gateway.limits gateway.offload gateway.prices gateway.proxy gateway.reading gateway.realtime gateway.routes gateway.supplements gateway.target gateway.tracing gateway.upstream gateway.upstreams monitors.config monitors.importer monitors.queues monitors.redaction_key monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
     "gateway.auxiliary": "gateway.contexts gateway.exchange",
     "gateway.cache": "gateway.exchange",
-    "gateway.capture": "gateway.answers gateway.auxiliary gateway.contexts gateway.encoding gateway.exchange gateway.resubmissions gateway.sse monitors.sampling",  # noqa: E501
+    "gateway.capture": "gateway.answers gateway.auxiliary gateway.contexts gateway.encoding gateway.exchange gateway.prompts gateway.resubmissions gateway.sse monitors.sampling",  # noqa: E501
     "gateway.cli": "gateway.app gateway.config gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor monitors.app monitors.cli monitors.offline_cli monitors.serving monitors.settings",  # noqa: E501
     "gateway.client": "gateway.errors monitors.tasks",
     "gateway.config": "gateway.contexts gateway.target monitors.config monitors.importer monitors.redaction monitors.settings",  # noqa: E501
@@ -35,6 +35,7 @@ ALLOWED = {
     "gateway.limits": "gateway.config gateway.errors gateway.exchange gateway.keys gateway.prices",
     "gateway.offload": "gateway.config gateway.exchange gateway.sampling_process monitors.settings",
     "gateway.prices": "gateway.config",
+    "gateway.prompts": "gateway.contexts gateway.exchange",
     "gateway.proxy": "gateway.cache gateway.client gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.relay gateway.routing gateway.splice gateway.upstream gateway.upstreams gateway.usage",  # noqa: E501
     "gateway.reading": "gateway.capture gateway.config gateway.contexts gateway.resubmissions monitors.importer monitors.redaction",  # noqa: E501
     "gateway.realtime": "gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.proxy gateway.target monitors.tasks",  # noqa: E501

@@ -139,16 +139,17 @@ def test_an_evaluation_of_another_sample_is_refused_and_nothing_is_stored(run):
 def test_a_point_is_the_evaluation_laid_flat(run):
     async def scenario(store):
         await store.add(
-            sample("a", 7.0, app="shop", model="gpt"),
+            sample("a", 7.0, app="shop", model="gpt", prompt="f00d", tags={"tenant": "a"}),
             [
-                evaluation("a", "one", Score(0.25, "a long explanation"), rate=0.1),
+                evaluation("a", "one", Score(0.25, "a long explanation"), rate=0.1, judge="j"),
                 evaluation("a", "two", Skipped("no_contexts")),
                 evaluation("a", "three", Failed("timeout", "60 s")),
             ],
         )
-        common = {"sample_id": "a", "started_at": 7.0, "app": "shop", "model": "gpt"}
+        common = {"sample_id": "a", "started_at": 7.0, "app": "shop", "model": "gpt", "version": "1"}
+        common |= {"prompt": "f00d", "tags": {"tenant": "a"}}
         assert list(await store.series(Query(**EVER))) == [
-            Point(**common, metric="one", outcome="score", value=0.25, reason="", rate=0.1),
+            Point(**common, metric="one", outcome="score", value=0.25, reason="", rate=0.1, judge="j"),
             Point(**common, metric="two", outcome="skipped", value=None, reason="no_contexts", rate=1.0),
             Point(**common, metric="three", outcome="failed", value=None, reason="timeout", rate=1.0),
         ]
@@ -160,6 +161,40 @@ def test_a_series_begins_at_since_and_ends_before_until(run):
     async def scenario(store):
         await fill(store, *((str(at), float(at), "x", "m", Score(0.5)) for at in range(5)))
         assert ids(await store.series(Query(since=1.0, until=3.0))) == ["1", "2"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"model": "gpt-a"}, ["a", "d"]),
+        ({"prompt": "p2"}, ["b"]),
+        ({"tag": ("tenant", "x")}, ["a", "b"]),
+        ({"tag": ("tenant", "y")}, []),
+        ({"tag": ("x", "tenant")}, []),
+        ({"outcome": "failed"}, ["d"]),
+        ({"least": 0.5}, ["b", "c"]),
+        ({"least": 0.5, "most": 0.5}, ["b"]),
+        ({"most": 0.4, "tag": ("tenant", "x")}, ["a"]),
+        ({"text": "REFUND"}, ["a", "b"]),
+        ({"text": "50%_"}, ["b"]),
+        ({"text": "5%d"}, []),
+        ({"text": "\\"}, ["c"]),
+    ],
+)
+def test_a_series_is_narrowed_by_everything_that_is_given(run, fields, expected):
+    rows = [
+        (sample("a", 1.0, model="gpt-a", tags={"tenant": "x"}, question="How about a Refund?"), Score(0.1)),
+        (sample("b", 2.0, prompt="p2", tags={"tenant": "x"}, response="a refund of 50%_"), Score(0.5)),
+        (sample("c", 3.0, question="a \\ b"), Score(0.9)),
+        (sample("d", 4.0, model="gpt-a"), Failed("timeout")),
+    ]
+
+    async def scenario(store):
+        for one, outcome in rows:
+            await store.add(one, [evaluation(one.id, outcome=outcome)])
+        assert ids(await store.series(Query(**EVER, **fields))) == expected
 
     run(scenario)
 

@@ -172,7 +172,17 @@ def test_a_file_of_the_first_release_is_led_forward_and_its_samples_are_found_by
     said = Supplement(id="1", received_at=1.0, source="feedback", trace_id="t")
     assert run(store, lambda: store.supplement([said])) == [traced]
     assert execute(path, "SELECT id, trace_id FROM samples ORDER BY id") == [("a", "t"), ("b", None), ("c", None)]
-    assert execute(path, "PRAGMA user_version") == [(2,)]
+    assert execute(path, "PRAGMA user_version") == [(len(SCHEMA.migrations),)]
+
+
+def test_a_file_of_an_earlier_release_is_led_forward_and_its_scores_know_their_tags(store, path):
+    use(path, Schema(kind=SCHEMA.kind, application_id=SCHEMA.application_id, migrations=SCHEMA.migrations[:2]))
+    for sample_id, payload in [("a", '{"tags":{"tenant":"x"}}'), ("b", "{"), ("c", '{"tags":{}}')]:
+        execute(path, "INSERT INTO samples VALUES (?, 1.0, 'shop', 'gpt', ?, NULL, NULL)", sample_id, payload)
+        values = (sample_id, "faithfulness", "1", 1.0, "shop", "gpt", "score", 0.5, "", "", "[]", None, 0.0, 0.0, 1.0)
+        execute(path, f"INSERT INTO evaluations VALUES ({', '.join('?' * len(values))})", *values)
+    points = run(store, lambda: store.series(Query(since=0.0, until=2.0)))
+    assert [(point.sample_id, point.tags) for point in points] == [("a", {"tenant": "x"}), ("b", {}), ("c", {})]
 
 
 def test_samples_and_supplements_are_found_by_an_index(store, path):

@@ -1,0 +1,41 @@
+"""Which version of a prompt made an exchange: a short hash of what the app says to its model every time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from gateway.contexts import Extraction, system_texts, user_texts
+from gateway.exchange import Request
+
+_NUMBERS = re.compile(r"\d+")
+_LONGEST = 65_536
+"""Characters of instructions that are looked at: what a request costs stays bounded."""
+
+
+def prompt_version(request: Request, extraction: Extraction, *, salt: str) -> str | None:
+    """Return 12 hex digits that stay the same while the instructions do; None where there are none.
+
+    Instructions are the system and developer messages or, without any, the last user turn around its passages. The
+    passages and all between them, the question, numbers (dates, counts) and white space do not count, because they
+    change from request to request. The salt keeps the hash from being looked up.
+    """
+    texts = system_texts(request) or (list(user_texts(request))[:1] if extraction.contexts else [])
+    passages = [one.text for one in extraction.contexts]
+    fixed = " ".join(_fixed(text[:_LONGEST], passages, extraction.question) for text in texts).strip()
+    if not fixed:
+        return None
+    return blake2b(fixed.encode("utf-8", "replace"), key=salt.encode()[:64], digest_size=6).hexdigest()
+
+
+def _fixed(text: str, passages: Iterable[str], question: str | None) -> str:
+    """The part of `text` that does not change: without the lines from the first to the last passage in it."""
+    found = [(start, start + len(one)) for one in passages if one and (start := text.find(one)) >= 0]
+    if found:
+        first, last = min(found)[0], max(end for _, end in found)
+        closing = text.find("\n", last)
+        text = text[: text.rfind("\n", 0, first) + 1] + (text[closing:] if closing >= 0 else "")
+    if question:
+        text = text.replace(question, "")
+    return " ".join(_NUMBERS.sub("0", text).split())
