@@ -37,10 +37,10 @@ fix: .venv/dev  ## Format and repair what can be repaired
 	$(BIN)/ruff check --fix .
 
 bench: .venv/dev  ## Benchmarks without peers (loopback only); tables on standard output
-	$(BIN)/python benchmarks/detection/null_and_drops.py
+	$(BIN)/python benchmarks/detection/run.py --quick
 	$(BIN)/python benchmarks/gateway/run.py --quick --rounds 1 --only direct,gaugeway-off,gaugeway-on
 
-peers: .venv/dev  ## Side by side with other gateways: installs them (2 GB), benchmark, fidelity, openai's own tests
+peers: .venv/dev  ## Side by side with others, real consumers of telemetry: installs them (4 GB) and writes the tables
 	$(BIN)/python benchmarks/gateway/peers.py install
 	$(BIN)/python benchmarks/gateway/run.py
 	$(BIN)/python benchmarks/gateway/fidelity.py
@@ -49,6 +49,10 @@ peers: .venv/dev  ## Side by side with other gateways: installs them (2 GB), ben
 	$(BIN)/python benchmarks/parity/run.py
 	$(BIN)/python benchmarks/parity/ranking.py
 	$(BIN)/python benchmarks/parity/cost.py
+	$(BIN)/python benchmarks/detection/installs.py
+	$(BIN)/python benchmarks/detection/run.py
+	$(BIN)/python benchmarks/telemetry/installs.py
+	$(BIN)/python benchmarks/telemetry/consumers.py
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache *.egg-info

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from monitors.judges import JudgeError, Prompt
 
 T = TypeVar("T")
-_FENCE = re.compile(r'<data-([0-9a-f]{16}) name="(\w+)"(?: (?:index|id)="(\d+)")?>\n(.*?)\n</data-\1>', re.DOTALL)
+_FENCE = re.compile(r'<data-([0-9]{9}) name="(\w+)"(?: (?:index|id)="(\d+)")?>\n(.*?)\n</data-\1>', re.DOTALL)
 _SMALL_WORDS = "a an and are as at be but by can for from has have in is it of on or so that the to with"
 _SMALL = frozenset(re.findall("[a-z]+", _SMALL_WORDS))
 _SUPPORTED, _SAME_SUBJECT, _RELEVANT = 0.75, 0.55, 0.2

@@ -184,11 +184,18 @@ class Gateway:
             record=self.handoff.offer,
             connect_timeout_s=config.gateway.connect_timeout_s,
             gate=self._gate,
+            baggage=config.telemetry.baggage,
         )
 
     def _build_proxy(self, config: Config) -> Proxy:
         settings = config.gateway
-        router = Router(config.upstreams, config.routing, client=self._client, observer=self._instruments)
+        router = Router(
+            config.upstreams,
+            config.routing,
+            client=self._client,
+            observer=self._instruments,
+            baggage=config.telemetry.baggage,
+        )
         return Proxy(
             router=router,
             record=self.handoff.offer,
@@ -271,5 +278,10 @@ def _spans(config: Config) -> tuple[Any, tracing.OTelSpans | None]:
     if endpoint is None:
         return None, None
     target = Target.parse(config.upstreams[0].base_url)
-    processor = tracing.batch_processor(telemetry.span_exporter(endpoint))
-    return processor, tracing.OTelSpans(processor, server_address=target.host, server_port=target.port)
+    processor = tracing.batch_processor(telemetry.span_exporter(endpoint, config.telemetry.otlp_headers))
+    return processor, tracing.OTelSpans(
+        processor,
+        server_address=target.host,
+        server_port=target.port,
+        openinference=config.telemetry.openinference,
+    )

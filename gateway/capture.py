@@ -14,7 +14,7 @@ from gateway.contexts import Extraction, Extractor, last_user_text
 from gateway.exchange import Exchange, Explicit, Headers, Recording, Request, Response
 from gateway.prompts import prompt_version
 from gateway.resubmissions import Resubmissions, digest
-from monitors import sampling
+from monitors.choosing import keeps
 from monitors.records import Sample
 
 _decode = msgspec.json.Decoder().decode
@@ -24,9 +24,9 @@ _CUT_SHORT = {"length": "truncated_response", "content_filter": "content_filter"
 class Capture:
     """Reads recordings and chooses samples: `rate` is the probability, decided by a salted hash of the trace's id.
 
-    Without a trace the exchange's own id decides. `limit` bounds what a body may unpack to, in bytes. `protect` is
-    applied to every sample before anybody else sees it. An answer to a request that was answered before, as
-    `resubmissions` remembers, is not to be judged again.
+    Without a trace the exchange's own id decides. With `errors` every one that failed is captured. `limit` bounds what
+    a body may unpack to, in bytes. `protect` is applied to every sample before anybody else sees it. An answer to a
+    request that was answered before, as `resubmissions` remembers, is not to be judged again.
     """
 
     def __init__(
@@ -36,12 +36,16 @@ class Capture:
         rate: float,
         salt: str,
         limit: int,
+        nested_with_otel: bool = False,
+        errors: bool = False,
         protect: Callable[[Sample], Sample] | None = None,
         resubmissions: Resubmissions | None = None,
     ) -> None:
         self._extractors = extractors
         self._rate = rate
         self._salt = salt
+        self._nested = nested_with_otel
+        self._errors = errors
         self._limit = limit
         self._protect = protect
         self._resubmissions = resubmissions
@@ -52,7 +56,13 @@ class Capture:
 
     def chosen(self, exchange: Exchange) -> bool:
         """Whether the exchange becomes a sample."""
-        return sampling.keep(exchange.trace.trace_id if exchange.trace else exchange.id, self._rate, self._salt)
+        trace_id = exchange.trace.trace_id if exchange.trace else None
+        rate = self.rate(exchange)
+        return keeps(trace_id, exchange.id, rate, salt=self._salt, nested_with_otel=self._nested)
+
+    def rate(self, exchange: Exchange) -> float:
+        """The probability with which an exchange is captured."""
+        return 1.0 if self._errors and is_error(exchange) else self._rate
 
     def sample(self, exchange: Exchange) -> Sample | None:
         """Return the exchange's sample, or None when it was not chosen."""
@@ -67,7 +77,7 @@ class Capture:
             reason = "resubmission"
         extraction = extract(exchange, self._extractors)
         version = prompt_version(exchange.request, extraction, salt=self._salt)
-        sample = replace(to_sample(exchange, extraction, self._rate, reason, kind), prompt=version)
+        sample = replace(to_sample(exchange, extraction, self.rate(exchange), reason, kind), prompt=version)
         return sample if self._protect is None else self._protect(sample)
 
     def _is_repeated(self, exchange: Exchange) -> bool:
@@ -149,6 +159,11 @@ def extract(exchange: Exchange, extractors: Sequence[Extractor]) -> Extraction:
     if found is None:
         return Extraction(question=question, contexts=(), source="none")
     return replace(found, question=question)
+
+
+def is_error(exchange: Exchange) -> bool:
+    """Whether the upstream or the way there failed; a client that left is no error."""
+    return exchange.ending not in ("complete", "client_cancelled") or exchange.response.status >= 400  # noqa: PLR2004
 
 
 def skip_reason(exchange: Exchange) -> str | None:

@@ -14,6 +14,8 @@ from gateway import config as configuration
 from gateway.inspect_cli import inspect
 from gateway.keys_cli import keys
 from monitors.cli import fail, monitors, plane_options
+from monitors.comparing_cli import compare
+from monitors.labels_cli import labels
 from monitors.offline_cli import compare_runs, evaluate, export, replay
 from monitors.settings import ConfigError
 
@@ -108,7 +110,7 @@ def _arguments(options: dict[str, Any]) -> list[str]:
 
 main.add_command(monitors)
 main.add_command(keys)
-for _command in (inspect, evaluate, compare_runs, replay, export):
+for _command in (inspect, evaluate, compare_runs, replay, export, compare, labels):
     main.add_command(_command)
 
 if __name__ == "__main__":

@@ -92,6 +92,8 @@ class Capture(Table, frozen=True):
 
     rate: Rate = 1.0
     salt: str = "gaugeway"
+    nested_with_otel: bool = False
+    errors: bool = False
     content: bool = True
     redact: tuple[str, ...] = ("secret",)
     redact_patterns: dict[str, str] = msgspec.field(default_factory=dict)

@@ -22,6 +22,7 @@ HOP_BY_HOP = frozenset(
     }
 )
 _NOT_FORWARDED = HOP_BY_HOP | {b"host", b"expect"}
+_NOR_BAGGAGE = _NOT_FORWARDED | {b"baggage"}
 OURS = b"x-gaugeway-"
 _HARMLESS = frozenset({b"keep-alive", b"close", b"", b"content-length", b"transfer-encoding", b"host"})
 """What `Connection` may name without effect: nothing, and what frames or addresses the request itself."""
@@ -82,15 +83,18 @@ def for_upstream(
     content_length: int | None = None,
     authorization: bytes | None = None,
     traceparent: bytes | None = None,
+    baggage: bool = False,
 ) -> Headers:
     """Return the request headers to send: the client's in their order, with those named here put in their place.
 
-    `content_length` replaces the client's when its body was changed; None leaves it.
+    `content_length` replaces the client's when its body was changed; None leaves it. W3C `baggage` is what an app tells
+    its own services, users' ids too; it goes to a provider only where that is asked for.
     """
     length = None if content_length is None else b"%d" % content_length
     kept: Headers = [(b"host", host)]
     chunked = False
     hop = b""
+    dropped = _NOT_FORWARDED if baggage else _NOR_BAGGAGE
     replaced = (
         length is not None and b"content-length",
         authorization is not None and b"authorization",
@@ -98,7 +102,7 @@ def for_upstream(
     )
     for header in headers:
         name = header[0]
-        if name in _NOT_FORWARDED:
+        if name in dropped:
             if name == b"connection" and header[1] != b"keep-alive":
                 hop += b"," + header[1]
             chunked = chunked or name == b"transfer-encoding"

@@ -45,8 +45,10 @@ class Realtime:
         record: Callable[[Recording], None],
         connect_timeout_s: float,
         gate: Gate | None = None,
+        baggage: bool = False,
     ) -> None:
         self._gate = gate
+        self._dropped = _HANDSHAKE if baggage else _HANDSHAKE | {b"baggage"}
         self._target = target
         self._record = record
         self._connect_timeout_s = connect_timeout_s
@@ -117,7 +119,7 @@ class Realtime:
         target = self._target
         path = target.join(scope.get("raw_path") or scope["path"].encode(), scope["query_string"]).decode("latin-1")
         scheme = "wss" if target.scheme == "https" else "ws"
-        dropped = _HANDSHAKE | connection_tokens(client_headers)
+        dropped = self._dropped | connection_tokens(client_headers)
         headers = [
             (name.decode("latin-1"), value.decode("latin-1"))
             for name, value in client_headers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
 
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?\s*\Z")
 _OPERATIONS = {"chat_completions": "chat", "responses": "chat", "completions": "text_completion"}
+_PARAMETERS = (
+    *("temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "max_output_tokens", "seed", "n"),
+    *("frequency_penalty", "presence_penalty", "stream"),
+)
 _API_TYPES = {"chat_completions": "chat_completions", "responses": "responses"}
 
 
@@ -50,12 +55,15 @@ class OwnSpans:
 
 
 class OTelSpans:
-    """Makes `chat {model}` spans with `gen_ai.*` attributes; content never goes into them."""
+    """Makes `chat {model}` spans with `gen_ai.*` attributes, and `openinference` ones; content never goes into them."""
 
-    def __init__(self, processor: SpanProcessor, *, server_address: str, server_port: int) -> None:
+    def __init__(
+        self, processor: SpanProcessor, *, server_address: str, server_port: int, openinference: bool = True
+    ) -> None:
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - only with telemetry on
 
         self._processor = processor
+        self._openinference = openinference
         self._resource = Resource.create({"service.name": "gaugeway-gateway"})
         self._server: dict[str, Any] = {"server.address": server_address, "server.port": server_port}
 
@@ -96,7 +104,7 @@ class OTelSpans:
         found = {
             **self._server,
             "gen_ai.operation.name": _OPERATIONS.get(route, "chat"),
-            "gen_ai.provider.name": "openai",
+            "gen_ai.provider.name": _provider(route),
             "gen_ai.request.model": exchange.model,
             "openai.api.type": _API_TYPES.get(route),
             "gen_ai.request.stream": exchange.stream or None,
@@ -104,6 +112,10 @@ class OTelSpans:
             "gen_ai.request.temperature": body.get("temperature"),
             "gen_ai.request.top_p": body.get("top_p"),
             "gen_ai.request.seed": body.get("seed"),
+            "gen_ai.request.frequency_penalty": body.get("frequency_penalty"),
+            "gen_ai.request.presence_penalty": body.get("presence_penalty"),
+            "gen_ai.request.choice.count": body.get("n") if body.get("n") != 1 else None,
+            "gen_ai.conversation.id": _session(exchange),
             "gen_ai.response.id": response.id,
             "gen_ai.response.model": response.model,
             "gen_ai.response.finish_reasons": [response.finish_reason] if response.finish_reason else None,
@@ -114,6 +126,7 @@ class OTelSpans:
             "gaugeway.exchange.id": exchange.id,
             "gaugeway.app": exchange.app,
             "error.type": _error_type(exchange),
+            **(_openinference(exchange) if self._openinference else {}),
         }
         return {key: value for key, value in found.items() if isinstance(value, str | bool | int | float | list)}
 
@@ -123,6 +136,32 @@ def batch_processor(exporter: SpanExporter) -> SpanProcessor:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - only with telemetry on
 
     return BatchSpanProcessor(exporter)
+
+
+def _openinference(exchange: Exchange) -> dict[str, Any]:
+    """What OpenInference calls the same things (https://github.com/Arize-ai/openinference, spec)."""
+    body, usage = exchange.request.body, exchange.response.usage
+    sent, received = (usage.input_tokens, usage.output_tokens) if usage else (None, None)
+    parameters = {name: body[name] for name in _PARAMETERS if isinstance(body.get(name), bool | int | float)}
+    return {
+        "openinference.span.kind": "LLM",
+        "llm.model_name": exchange.response.model or exchange.model,
+        "llm.provider": _provider(exchange.request.route),
+        "llm.invocation_parameters": json.dumps(parameters) if parameters else None,
+        "llm.token_count.prompt": sent,
+        "llm.token_count.completion": received,
+        "llm.token_count.total": sent + received if sent is not None and received is not None else None,
+        "llm.token_count.prompt_details.cache_read": usage.cached_tokens if usage else None,
+        "session.id": _session(exchange),
+    }
+
+
+def _provider(route: str) -> str:
+    return "anthropic" if route == "messages" else "openai"
+
+
+def _session(exchange: Exchange) -> str | None:
+    return exchange.request.explicit.session if exchange.request.explicit else None
 
 
 def _error_type(exchange: Exchange) -> str | None:

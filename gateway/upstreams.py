@@ -115,6 +115,7 @@ class Router:
         *,
         client: Callable[[Way], Upstream],
         observer: Observer | None = None,
+        baggage: bool = False,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
@@ -122,7 +123,8 @@ class Router:
     ) -> None:
         self._clients = {way: client(way) for way in dict.fromkeys(_way(one) for one in upstreams)}
         several = len(upstreams) > 1
-        self._links = {one.name: Link(one, self._clients[_way(one)], several=several) for one in upstreams}
+        alike = {"several": several, "baggage": baggage}
+        self._links = {one.name: Link(one, self._clients[_way(one)], **alike) for one in upstreams}
         self._routes = [link.route for link in self._links.values()]
         self._observer = observer or Unobserved()
         self._clock, self._wall, self._chance, self._sleep = clock, wall, chance, sleep
@@ -304,14 +306,13 @@ class Router:
 class Link:
     """An upstream of the configuration with all that can be computed once."""
 
-    __slots__ = ("_authorization", "_host", "_join", "_origin", "client", "name", "route", "tags")
+    __slots__ = ("_authorization", "_baggage", "_host", "_join", "_origin", "client", "name", "route", "tags")
 
-    def __init__(self, settings: Settings, client: Upstream, *, several: bool) -> None:
+    def __init__(self, settings: Settings, client: Upstream, *, several: bool, baggage: bool = False) -> None:
         target = Target.parse(settings.base_url, name=settings.name, api_key=settings.api_key)
         self._join, self._origin = target.join, target.origin
         self._host, self._authorization = target.host_header, target.authorization
-        self.client = client
-        self.name = settings.name
+        self.client, self.name, self._baggage = client, settings.name, baggage
         self.route = Route(
             name=settings.name,
             models=settings.models,
@@ -330,6 +331,7 @@ class Link:
             content_length=outgoing.content_length if body is None else len(body),
             authorization=self._authorization,
             traceparent=outgoing.traceparent,
+            baggage=self._baggage,
         )
         path = self._join(outgoing.raw_path, outgoing.query)
         return UpstreamRequest(outgoing.method, self._origin, path, headers, outgoing.body if body is None else body)

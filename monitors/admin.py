@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import re
+from collections.abc import Callable
 from typing import Any
 
 from litestar import Request, Response, get
@@ -32,12 +33,17 @@ def allowed_hosts(host: str, token: str | None) -> Any:
     return guard
 
 
-def token_guard(token: str | None) -> Any:
-    """Return a guard that asks for `Authorization: Bearer <token>`; without a token everybody may pass."""
+def token_guard(token: str | None, entered: Callable[[ASGIConnection[Any, Any, Any, Any]], bool] | None = None) -> Any:
+    """Return a guard that asks for `Authorization: Bearer <token>`; without a token everybody may pass.
+
+    Who is `entered` on the pages may read, as a browser cannot send the token; to change anything takes the token.
+    """
 
     def guard(connection: ASGIConnection[Any, Any, Any, Any], _: Any) -> None:
         scheme, _, given = connection.headers.get("authorization", "").partition(" ")
         if token is None:
+            return
+        if entered is not None and connection.scope.get("method") in ("GET", "HEAD") and entered(connection):
             return
         if scheme.lower() != "bearer" or not hmac.compare_digest(given.encode(), token.encode()):
             raise NotAuthorizedException("this address needs a token", headers={"www-authenticate": "Bearer"})

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Protocol
 
 from litestar import Litestar, Router, get
+from litestar.connection import ASGIConnection
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.template import TemplateConfig
+from litestar.types import Message, Scope
 from prometheus_client import CollectorRegistry
 
 from monitors.admin import allowed_hosts, metrics_handler, token_guard
@@ -40,12 +43,31 @@ class Insight(Protocol):
         """Alerts, newest first."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pages:
+    """What people see with a browser: handlers that ask for the token in their own way, and what goes with them.
+
+    `entered` says who was let in there: they may read the JSON too. `before_send` sees every answer's head.
+    """
+
+    handlers: Sequence[Any]
+    templates: TemplateConfig[Any]
+    entered: Callable[[ASGIConnection[Any, Any, Any, Any]], bool]
+    before_send: Callable[[Message, Scope], Awaitable[None]]
+
+
 def admin_app(
-    insight: Insight, registry: CollectorRegistry, *, host: str, token: str | None, handlers: Sequence[Any] = ()
+    insight: Insight,
+    registry: CollectorRegistry,
+    *,
+    host: str,
+    token: str | None,
+    handlers: Sequence[Any] = (),
+    pages: Pages | None = None,
 ) -> Litestar:
     """Build the admin app for the address `host`; with a token everything but `/healthz` asks for it.
 
-    `handlers` are served beside its own, behind the same guards.
+    `handlers` are served beside its own, behind the same guards; `pages` only behind that of the address.
     """
 
     @get("/healthz", sync_to_thread=False)
@@ -53,8 +75,15 @@ def admin_app(
         return {"status": "ok"}
 
     guarded = [metrics_handler(registry), *_overview_handlers(insight), *_exchange_handlers(insight.store), *handlers]
+    here, entered = allowed_hosts(host, token), pages.entered if pages is not None else None
     return Litestar(
-        [healthz, Router("/", route_handlers=guarded, guards=[allowed_hosts(host, token), token_guard(token)])],
+        [
+            healthz,
+            Router("/", route_handlers=guarded, guards=[here, token_guard(token, entered)]),
+            *([Router("/", route_handlers=pages.handlers, guards=[here])] if pages is not None else []),
+        ],
+        template_config=pages.templates if pages is not None else None,
+        before_send=[pages.before_send] if pages is not None else [],
         openapi_config=None,
         logging_config=None,
     )

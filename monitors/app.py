@@ -12,28 +12,32 @@ import prometheus_client
 from prometheus_client import CollectorRegistry
 
 from monitors import config as configuration
-from monitors import notifiers, telemetry
+from monitors import telemetry
+from monitors.alert_api import alert_handlers
 from monitors.alerts import AlertEngine
 from monitors.api import admin_app
-from monitors.config import Config, Shared
+from monitors.config import Config, Sampled, Shared
 from monitors.embeddings import Embeddings
 from monitors.embeddings import opening as embeddings_opening
 from monitors.evaluation import judge_of
 from monitors.exporters import Exporter
 from monitors.exporters.prometheus import PrometheusExporter
-from monitors.importer import load
+from monitors.gauges import AlertGauges
 from monitors.instruments import Instruments
 from monitors.judging import Judging, open_judging
 from monitors.metrics import LOWER_IS_BETTER, lower_is_better
 from monitors.metrics.catalogue import Catalogue, build
-from monitors.notifiers import Notifier
-from monitors.plane import AlertGauges, Plane
+from monitors.notifying import open_notifiers
+from monitors.plane import Plane, choice_of
 from monitors.queues import Queue
 from monitors.queues.opening import from_url as open_queue
 from monitors.redaction import Redactor
 from monitors.redaction_key import redaction_key
+from monitors.rules import problems_of, rules_of
+from monitors.rules_api import rule_handlers
 from monitors.serving import Listener, serve
 from monitors.settings import ConfigError
+from monitors.sinks import open_sinks
 from monitors.stores.discreet import DiscreetStore
 from monitors.stores.opening import StoreAndLedger
 from monitors.stores.opening import from_url as open_store
@@ -65,13 +69,18 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
         exporters=exporters,
         instruments=instruments,
         judging=judging,
+        ledger=store,
     )
     app = admin_app(
         plane,
         instruments.registry,
         host=config.monitors.host,
         token=config.monitors.token,
-        handlers=_receivers(config, queue, instruments, redactor),
+        handlers=[
+            *_receivers(config, queue, instruments, redactor),
+            *alert_handlers(engine.desk),
+            *rule_handlers(engine),
+        ],
     )
     plane.start()
     _log.info("monitors: http://%s:%d/api/status", config.monitors.host, config.monitors.port)
@@ -97,6 +106,7 @@ def check(config: Shared) -> None:
     _exporters(config, catalogue, instruments)
     _engine(config, queue, store, catalogue, instruments)
     _receivers(config, queue, instruments)
+    choice_of(Sampled(), config.judge)
 
 
 def _engines(config: Shared, data_dir: Path) -> tuple[Queue, StoreAndLedger]:
@@ -147,10 +157,11 @@ def _exporters(config: Shared, catalogue: Catalogue, instruments: Instruments) -
 
         from monitors.exporters.otel import OTelExporter  # noqa: PLC0415
 
-        spans = BatchSpanProcessor(telemetry.span_exporter(endpoint))
-        logs = BatchLogRecordProcessor(telemetry.log_exporter(endpoint))
+        headers = config.telemetry.otlp_headers
+        spans = BatchSpanProcessor(telemetry.span_exporter(endpoint, headers))
+        logs = BatchLogRecordProcessor(telemetry.log_exporter(endpoint, headers)) if config.telemetry.events else None
         exporters.append(OTelExporter(spans, logs, content=config.telemetry.content))
-    return exporters
+    return [*exporters, *open_sinks(config, instruments)]
 
 
 def _engine(
@@ -163,12 +174,8 @@ def _engine(
     judging: Judging | None = None,
 ) -> AlertEngine:
     known = {one.metric.name: one.metric for one in catalogue.enabled}
-    problems = [
-        f"alerts.rules[{index}].metric: {rule.metric!r} is not switched on; these are: {', '.join(sorted(known))}"
-        for index, rule in enumerate(config.alerts.rules)
-        if rule.metric not in known
-    ]
-    if problems:
+    rules = rules_of(config.alerts, known)
+    if problems := problems_of(rules, known):
         raise ConfigError(problems)
 
     async def oldest() -> float | None:
@@ -176,33 +183,17 @@ def _engine(
 
     gauges = AlertGauges(instruments)
     return AlertEngine(
-        config.alerts.rules,
+        rules,
         config.alerts,
         store,
         store,
         queue_oldest=oldest,
-        notifiers=_notifiers(config),
+        notifiers=open_notifiers(config),
         lower_is_better=lambda name: lower_is_better(known[name]) if name in known else name in LOWER_IS_BETTER,
         observer=gauges,
         counts=gauges,
         blind_since=judging.blind_since if judging else lambda: None,
         judged=[name for name, metric in known.items() if judge_of(metric) is not None],
+        judge_evidence=judging.evidence if judging else lambda _: None,
+        on_alarm=judging.suspected if judging else lambda: None,
     )
-
-
-def _notifiers(config: Shared) -> dict[str, Notifier]:
-    """Build the notifiers, named by kind and place so that they are told apart across restarts."""
-    built: dict[str, Any] = {}
-    for index, settings in enumerate(config.notifiers):
-        try:
-            kind = load(settings.kind, notifiers.BUILT_IN)
-        except ValueError as error:
-            raise ConfigError([f"notifiers[{index}].kind: {error}"]) from error
-        if settings.kind == "webhook" and settings.url is None:
-            raise ConfigError([f"notifiers[{index}].url: a webhook needs one"])
-        options = {} if settings.url is None else {"url": settings.url, "timeout_s": settings.timeout_s}
-        try:
-            built[f"{settings.kind}-{index}"] = kind(**options)
-        except (TypeError, ValueError) as error:
-            raise ConfigError([f"notifiers[{index}]: {error}"]) from error
-    return built or {"log-0": load("log", notifiers.BUILT_IN)()}

@@ -24,7 +24,8 @@ class Monitors(Table, frozen=True):
     """`[monitors]`: the evaluation process and its admin port.
 
     An exchange whose contexts come apart from it (a context key, or spans with `otlp_receiver`) is waited for up to
-    `join_window_s` before it is evaluated without them; 0 waits for none.
+    `join_window_s` before it is evaluated without them; 0 waits for none. `replica` tells processes with one store
+    apart; None stands for the host's name and the port.
     """
 
     host: str = "127.0.0.1"
@@ -34,6 +35,8 @@ class Monitors(Table, frozen=True):
     window_s: Positive = 3600.0
     join_window_s: Annotated[float, msgspec.Meta(ge=0.0)] = 15.0
     otlp_receiver: bool = False
+    public_url: Annotated[str, msgspec.Meta(pattern="^https?://[^/]")] | None = None
+    replica: Annotated[str, msgspec.Meta(min_length=1)] | None = None
 
 
 class Price(Table, frozen=True):
@@ -55,6 +58,16 @@ class SmallJudge(Table, frozen=True):
     least: Rate = 0.9
     audit_rate: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.05
     verbatim: bool = False
+
+
+class Bias(Table, frozen=True):
+    """`[[judge.bias]]`: exchanges of which all of this is true are judged `factor` times as often."""
+
+    factor: Positive
+    app: str = "*"
+    model: str = "*"
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
+    signal: Literal["low_lexical", "refusal", "no_contexts"] | None = None
 
 
 class Judge(Table, frozen=True):
@@ -85,6 +98,7 @@ class Judge(Table, frozen=True):
     cache_mb: Positive = 16.0
     prices: dict[str, Price] = msgspec.field(default_factory=dict)
     small: SmallJudge | None = None
+    bias: tuple[Bias, ...] = ()
     anchors: str | None = None
     anchors_every_s: Positive = 86_400.0
 
@@ -142,44 +156,124 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rule(Table, frozen=True):
-    """`[[alerts.rules]]`: a promise to watch: the mean of `metric` stays at or above `slo` (or below, if 0 is best)."""
+    """`[[alerts.rules]]`: what to watch: that the mean of `metric` stays where it belongs.
+
+    Either `slo`, the promised mean (at least that, or at most where 0 is best), or a `baseline` learned from the
+    traffic, below which the mean may fall by `tolerance` (default: 0.05, for severity "warn" 0.02; 0 with `slo`).
+    `detector` is "esr", "threshold" or an import string; `options` are its own.
+    """
 
     metric: str
-    slo: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
+    slo: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] | None = None
+    baseline: Literal["auto", "window", "ratchet", "seasonal"] | None = None
+    tolerance: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] | None = None
     apps: tuple[str, ...] = ("*",)
     severity: str = "page"
     name: str | None = None
+    detector: str = "esr"
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class Alerts(Table, frozen=True):
-    """`[alerts]`: `false_alerts_per_30d` is the number of false alarms expected in 30 days over all rules together."""
+    """`[alerts]`: `false_alerts_per_30d` is the number of false alarms expected in 30 days over all rules together.
+
+    Without `rules` every metric is watched for a drop below a learned baseline. `slices` are "app", "model", "prompt"
+    and "tag:NAME"; one with fewer than `min_slice_scores` scores a month has no stream of its own. While less than
+    `min_coverage` of the evaluations give a score, the scores are no evidence. With `content` an alert quotes its worst
+    answers.
+    """
 
     false_alerts_per_30d: Positive = 1.0
     bucket_s: Positive = 60.0
     watermark_s: Annotated[float, msgspec.Meta(ge=0.0)] = 300.0
-    rules: tuple[Rule, ...] = ()
+    slices: tuple[Annotated[str, msgspec.Meta(pattern="^(app|model|prompt|tag:.+)$")], ...] = ("app", "model")
+    min_slice_scores: Positive = 500.0
+    min_coverage: Rate = 0.5
+    content: bool = True
+    group_by: tuple[Literal["alertname", "app", "metric", "rule", "severity", "slice"], ...] = ("app",)
+    group_wait_s: Annotated[float, msgspec.Meta(ge=0.0)] | None = None
+    group_interval_s: Annotated[float, msgspec.Meta(ge=0.0)] | None = None
+    repeat_interval_s: Positive = 14_400.0
+    give_up_s: Positive = 86_400.0
+    heartbeat_s: Positive = 60.0
+    rules: tuple[Rule, ...] | None = None
 
 
 class Notifier(Table, frozen=True):
-    """`[[notifiers]]`: who is told."""
+    """`[[notifiers]]`: who is told, about which severities and apps. Which of the other keys a kind takes is its own.
+
+    `heartbeat`: it gets the alert that always fires. `options` are the keywords of a notifier of one's own.
+    """
 
     kind: str
-    url: str | None = None
+    name: str | None = None
+    severities: tuple[str, ...] = ("*",)
+    apps: tuple[str, ...] = ("*",)
+    send_resolved: bool = True
+    heartbeat: bool = False
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
     timeout_s: Positive = 10.0
+    url: str | None = None
+    urls: tuple[str, ...] | None = None
+    resend_s: Annotated[float, msgspec.Meta(gt=0.0, le=55.0)] | None = None
+    secret: str | None = None
+    token: str | None = None
+    channel: str | None = None
+    routing_key: str | None = None
+    username: str | None = None
+    password: str | None = None
+    host: str | None = None
+    port: Port | None = None
+    tls: Literal["starttls", "ssl", "off"] | None = None
+    sender: str | None = None
+    recipients: tuple[str, ...] | None = None
+
+    def __repr__(self) -> str:
+        return f"Notifier(kind={self.kind!r}, name={self.name!r})"  # the rest is full of secrets
+
+
+class Sink(Table, frozen=True):
+    """`[[sinks]]`: another system that is sent the scores of `metrics` (shell patterns).
+
+    Explanations go along with `content`. What cannot be delivered is repeated for `give_up_s`.
+    """
+
+    kind: str
+    url: str
+    api_key: str | None = None
+    public_key: str | None = None
+    secret_key: str | None = None
+    environment: str | None = None
+    metrics: tuple[str, ...] = ("*",)
+    content: bool = False
+    timeout_s: Positive = 10.0
+    give_up_s: Positive = 600.0
+
+    def __repr__(self) -> str:
+        return f"Sink(kind={self.kind!r})"  # the rest is full of secrets
 
 
 class Telemetry(Table, frozen=True):
-    """`[telemetry]`: OpenTelemetry export (extra `otlp`); off without an endpoint, and without content unless asked."""
+    """`[telemetry]`: OpenTelemetry export (extra `otlp`); off without an endpoint, and without content unless asked.
+
+    `events` are sent as log records, which some endpoints do not take. `baggage` lets the client's header of that name
+    go on to the upstreams.
+    """
 
     otlp_endpoint: str | None = None
+    otlp_headers: dict[str, str] = msgspec.field(default_factory=dict)
     content: bool = False
     propagate: bool = True
+    openinference: bool = True
+    events: bool = True
+    baggage: bool = False
 
 
 class Sampled(msgspec.Struct, frozen=True, kw_only=True):
     """What the evaluation plane reads of `[capture]`: the sampling salt, and what is kept of samples for how long."""
 
     salt: str = "gaugeway"
+    nested_with_otel: bool = False
     content: bool = True
     redact: tuple[str, ...] = ("secret",)
     redact_patterns: dict[str, str] = msgspec.field(default_factory=dict)
@@ -197,6 +291,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     metrics: dict[str, Metric] = msgspec.field(default_factory=dict)
     alerts: Alerts = Alerts()
     notifiers: tuple[Notifier, ...] = ()
+    sinks: tuple[Sink, ...] = ()
     telemetry: Telemetry = Telemetry()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from monitors.labelling import Labelled
 from monitors.labels import OVERFLOW, LabelCap
 from monitors.quality import Quality
 
@@ -27,27 +28,11 @@ class Instruments:
         def histogram(name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
             return Histogram(f"gaugeway_{name}", text, labels, buckets=buckets, registry=registry)
 
-        stream, watched = ("app", "metric"), ("app", "metric", "rule")
         self.registry = registry
         self.score = histogram("score", "Scores in [0, 1].", ("app", "metric", "model"), SCORE_BUCKETS)
         self.verdicts = counter("verdicts", "Scores against their threshold.", ("app", "metric", "verdict"))
         self.evaluations = counter("evaluations", "Evaluations by outcome.", ("metric", "outcome", "reason"))
-        self.quality_mean = gauge("quality_mean", "Estimated mean score over the window.", stream)
-        self.quality_ci_low = gauge("quality_ci_low", "Lower end of the 95 % confidence sequence.", stream)
-        self.quality_ci_high = gauge("quality_ci_high", "Upper end of the 95 % confidence sequence.", stream)
-        self.quality_n_eff = gauge("quality_n_eff", "Effective number of scores behind the mean.", stream)
-        self.quality_coverage_ratio = gauge(
-            "quality_coverage_ratio", "Share of the applicable samples that got a score.", stream
-        )
-        self.quality_alarm = gauge("quality_alarm", "1 while an alert is firing.", watched)
-        self.quality_evidence_log10 = gauge(
-            "quality_evidence_log10", "Evidence of a drop, log10 over the alarm threshold (0 = alarm).", watched
-        )
-        self.quality_baseline = gauge(
-            "quality_baseline", "The mean that is promised, on the metric's own scale.", watched
-        )
-        self.slo_objective_ratio = gauge("slo_objective_ratio", "Share of scores that should pass.", stream)
-        self.score_threshold_ratio = gauge("score_threshold_ratio", "From which score on one passes.", stream)
+        self._for_quality(counter, gauge)
         self._for_judging(counter, gauge, histogram)
         self.queue_depth = gauge("queue_depth", "Samples waiting or being evaluated.")
         self.queue_oldest_seconds = gauge("queue_oldest_seconds", "Age of the oldest of them.")
@@ -61,9 +46,57 @@ class Instruments:
         )
         self.worker_errors = counter("worker_errors", "Failed operations, by operation.", ("operation",))
         self.notifications = counter("notifications", "Attempts to tell an alert.", ("notifier", "result"))
+        self.sink_results = counter(
+            "sink_results", "Scores for other systems, by what became of them.", ("sink", "result")
+        )
         self.cap = LabelCap(counter("label_overflow", "Label values shown as _other, by label.", ("label",)))
         self._shown: set[tuple[str, str]] = set()
         gauge("build_info", "Always 1; the version is the label.", ("version",)).labels(version).set(1)
+
+    def _for_quality(self, counter: Callable[..., Counter], gauge: Callable[..., Gauge]) -> None:
+        stream, watched = ("app", "metric"), ("app", "metric", "rule")
+        self.quality_mean = gauge("quality_mean", "Estimated mean score over the window.", stream)
+        self.quality_ci_low = gauge("quality_ci_low", "Lower end of the 95 % confidence sequence.", stream)
+        self.quality_ci_high = gauge("quality_ci_high", "Upper end of the 95 % confidence sequence.", stream)
+        self.quality_n_eff = gauge("quality_n_eff", "Effective number of scores behind the mean.", stream)
+        self.quality_coverage_ratio = gauge(
+            "quality_coverage_ratio", "Share of the applicable samples that got a score.", stream
+        )
+        self.quality_cheap_correlation = gauge(
+            "quality_cheap_correlation", "Correlation of the score with the lexical one on all traffic.", stream
+        )
+        self.quality_judge_saving_ratio = gauge(
+            "quality_judge_saving_ratio", "How many times as many judge calls the interval would cost without.", stream
+        )
+        self._for_labels(gauge)
+        self.quality_alarm = gauge("quality_alarm", "1 while an alert is firing.", watched)
+        self.quality_evidence_log10 = gauge(
+            "quality_evidence_log10", "Evidence of a drop, log10 over the alarm threshold (0 = alarm).", watched
+        )
+        self.quality_baseline = gauge(
+            "quality_baseline", "The mean below which there is a drop, on the metric's own scale.", watched
+        )
+        self.quality_slice_alarm = gauge("quality_slice_alarm", "1 while a slice's alert fires.", (*watched, "slice"))
+        self.version_first_seen = gauge(
+            "version_first_seen_timestamp_seconds", "When a version came into the traffic.", ("app", "kind", "version")
+        )
+        self.uncovered_scores = counter(
+            "uncovered_scores", "Scores that are no evidence, as too many evaluations beside them failed.", ("metric",)
+        )
+        self.slo_objective_ratio = gauge("slo_objective_ratio", "Share of scores that should pass.", stream)
+        self.score_threshold_ratio = gauge("score_threshold_ratio", "From which score on one passes.", stream)
+
+    def _for_labels(self, gauge: Callable[..., Gauge]) -> None:
+        stream = ("app", "metric")
+        names = {
+            "quality_corrected_mean": "The judge's mean corrected by people's labels.",
+            "quality_corrected_ci_low": "Lower end of its 95 % interval.",
+            "quality_corrected_ci_high": "Upper end of its 95 % interval.",
+            "labels": "Answers that people labelled.",
+            "judge_agreement_kappa": "Agreement of judge and people on passing, beyond chance.",
+        }
+        self._label_gauges = [gauge(name, text, stream) for name, text in names.items()]
+        self._labelled: set[tuple[str, str]] = set()
 
     def _for_judging(
         self, counter: Callable[..., Counter], gauge: Callable[..., Gauge], histogram: Callable[..., Histogram]
@@ -172,20 +205,40 @@ class Instruments:
             app = self.cap("app", one.app)
             if app != OVERFLOW:
                 shown.add((app, one.metric))
-                numbers = one.n_eff, one.coverage_ratio, one.mean, one.ci_low, one.ci_high
+                numbers = one.n_eff, one.coverage_ratio, one.mean, one.ci_low, one.ci_high, one.correlation, one.saving
                 self._set((app, one.metric), numbers + promises.get(one.metric, (None, None)))
         for gone in self._shown - shown:
-            self._set(gone, (None,) * 7)
+            self._set(gone, (None,) * 9)
         self._shown = shown
+
+    def show_labels(self, rows: Sequence[Labelled]) -> None:
+        """Set the gauges of what people labelled, beside those of `show_quality`; what is gone is taken away."""
+        shown: set[tuple[str, str]] = set()
+        for one in rows:
+            app = self.cap("app", one.app)
+            if one.source == "rating" and one.labels and app != OVERFLOW:
+                shown.add((app, one.metric))
+                kappa = one.kappa.value if one.kappa else None
+                numbers = one.corrected_mean, one.ci_low, one.ci_high, float(one.labels), kappa
+                _set(self._label_gauges, (app, one.metric), numbers)
+        for gone in self._labelled - shown:
+            _set(self._label_gauges, gone, (None,) * len(self._label_gauges))
+        self._labelled = shown
 
     def _set(self, labels: tuple[str, str], values: tuple[float | None, ...]) -> None:
         gauges = (
             *(self.quality_n_eff, self.quality_coverage_ratio, self.quality_mean, self.quality_ci_low),
-            *(self.quality_ci_high, self.slo_objective_ratio, self.score_threshold_ratio),
+            *(self.quality_ci_high, self.quality_cheap_correlation, self.quality_judge_saving_ratio),
+            *(self.slo_objective_ratio, self.score_threshold_ratio),
         )
-        for gauge, value in zip(gauges, values, strict=True):
-            if value is not None:
-                gauge.labels(*labels).set(value)
-            else:
-                with contextlib.suppress(KeyError):
-                    gauge.remove(*labels)
+        _set(gauges, labels, values)
+
+
+def _set(gauges: Sequence[Gauge], labels: tuple[str, str], values: Sequence[float | None]) -> None:
+    """Set each gauge, or take its series away where there is no basis for a number."""
+    for gauge, value in zip(gauges, values, strict=True):
+        if value is not None:
+            gauge.labels(*labels).set(value)
+        else:
+            with contextlib.suppress(KeyError):
+                gauge.remove(*labels)

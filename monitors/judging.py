@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from monitors import config
+from monitors.causes import JudgeEvidence
 from monitors.instruments import Instruments
 from monitors.judges import Judge, anchors
-from monitors.judges.anchors import Anchor
+from monitors.judges.anchors import Anchor, Drift
 from monitors.judges.billing import Bill, Billing
 from monitors.judges.breaker import Breaker, Sight
 from monitors.judges.cache import Cached
@@ -39,6 +40,21 @@ class Judging:
     pacer: BudgetPacer | None
     instruments: Instruments
     anchors: tuple[Anchor, ...] = ()
+    drifts: dict[str, Drift] = field(default_factory=dict)
+    suspect: list[Callable[[], None]] = field(default_factory=list)
+
+    def suspected(self) -> None:
+        """A score fell: have the anchors judged now, to see whether it was the judge."""
+        for wake in self.suspect:
+            wake()
+
+    def evidence(self, metric: str) -> JudgeEvidence | None:
+        """What the anchors say of the judge of `metric`; None when they say nothing."""
+        drift: Drift | None = self.drifts.get(metric)
+        if drift is None or not drift.n:
+            return None
+        found = f"{drift.disagreement:.0%} of {drift.n} anchors are scored otherwise than expected"
+        return JudgeEvidence(drifted=drift.drifted(), detail=f"{found} ({drift.shift:+.2f} on average)")
 
     def blind_since(self) -> float | None:
         """When the failures began that made the judge blind, Unix seconds; None while it sees."""

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Any
 
-from monitors.alerts import AlertEngine, Watched
-from monitors.config import Config
+import msgspec
+
+from monitors.alerts import AlertEngine
+from monitors.choosing import Choice
+from monitors.config import Config, Judge, Sampled
 from monitors.evaluation import TIMEOUT_S, evaluate
 from monitors.exporters import Exporter
 from monitors.instruments import Instruments
@@ -21,10 +26,14 @@ from monitors.judging import Judging
 from monitors.labels import OVERFLOW
 from monitors.metrics import lower_is_better
 from monitors.metrics.catalogue import Catalogue
-from monitors.quality import Quality, estimate
+from monitors.quality import CHEAP, Quality, comparable, estimate
 from monitors.queues import Pruned, Queue
 from monitors.records import Alert, Evaluation, Sample, Score
-from monitors.stores import Query, Store
+from monitors.sampling import Bias
+from monitors.settings import ConfigError
+from monitors.spending import Spending
+from monitors.statistics.powered import Fit, fitted
+from monitors.stores import Ledger, Paired, Query, Store
 from monitors.tasks import spawn
 from monitors.worker import Worker
 
@@ -33,6 +42,10 @@ _DAY_S = 86_400.0
 _BADNESS = {"quiet": 1, "pending": 2, "firing": 3}
 _ASKED_AT_ONCE, _ASKED_IN_A_ROW = 5, 3
 """The most that one sample asks of the judge: every metric by itself; the claims, their verdicts, the missing ones."""
+
+
+_PAUSE_S = 15.0
+"""An alert that took long to describe is told in the next round: that must not be far away."""
 
 
 class Plane:
@@ -49,6 +62,7 @@ class Plane:
         exporters: Sequence[Exporter],
         instruments: Instruments,
         judging: Judging | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self.store = store
         self._config = config
@@ -57,14 +71,19 @@ class Plane:
         self._engine = engine
         self._instruments = instruments
         self._quality: Sequence[Quality] = ()
+        self._has_cheap = any(one.metric.name == CHEAP for one in catalogue.enabled) and judging is not None
+        self._fits: dict[tuple[str, str], Fit] = {}
+        self._refit_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self._anchors = self._watch_anchors(judging)
+        self._pacer = judging.pacer if judging else None
+        self._spending = Spending(ledger, self._pacer, _replica(config)) if ledger and self._pacer else None
         self._worker = Worker(
             queue=queue,
             store=store,
             metrics=catalogue.enabled,
             exporters=exporters,
-            salt=config.capture.salt,
+            choice=choice_of(config.capture, config.judge),
             concurrency=config.monitors.concurrency,
             on_error=lambda operation: instruments.worker_errors.labels(operation).inc(),
             on_scored=self._count_late,
@@ -82,11 +101,12 @@ class Plane:
         tick_s = min(5.0, max(0.2, self._config.alerts.bucket_s / 4))
         self._tasks = [
             spawn(self._worker.run(), name="worker"),
-            spawn(_every(tick_s, self._engine.tick, self._failed("alerts")), name="alerts"),
+            spawn(_every(tick_s, self._engine.tick, self._failed("alerts"), longest_s=_PAUSE_S), name="alerts"),
             spawn(_every(2.0, self._estimate, self._failed("estimates")), name="estimates"),
             spawn(_every(2.0, self._measure_queue, self._failed("queue")), name="queue gauges"),
             spawn(_every(3600.0, self._prune, self._failed("prune")), name="retention"),
             *([spawn(self._anchors.run(), name="anchors")] if self._anchors else []),
+            *([spawn(_every(10.0, self._spend, self._failed("spending")), name="spending")] if self._spending else []),
         ]
 
     async def aclose(self, timeout_s: float = 10.0) -> None:
@@ -97,6 +117,10 @@ class Plane:
         for task in self._tasks:
             task.cancel()
         await asyncio.wait([worker, *others])
+        try:
+            await self._spend()  # what was paid since the last time
+        except Exception as error:  # noqa: BLE001 - whatever the store does, stopping goes on
+            _log.warning("the last spending is not saved: %s: %s", type(error).__name__, error)
         await self._engine.aclose()
 
     async def status(self) -> dict[str, Any]:
@@ -118,10 +142,7 @@ class Plane:
                 for one in self._catalogue.enabled
             ],
             "queue": {"ready": depth.ready, "leased": depth.leased, "dead_letters": depth.dead},
-            "rules": [
-                {"rule": one.rule, "metric": one.metric, "app": one.app, "state": one.state, "slo": one.m0}
-                for one in self._engine.streams()
-            ],
+            "rules": [asdict(one) for one in self._engine.streams()],
         }
 
     def quality(self) -> Sequence[Quality]:
@@ -155,18 +176,33 @@ class Plane:
 
         def show(drift: Drift) -> None:
             self._instruments.drifted(drift.metric, drift.disagreement, drift.low, drift.shift)
+            judging.drifts[drift.metric] = drift
             if drift.drifted():
                 _log.warning("the judge disagrees with %.0f %% of the anchors of %s", 100 * drift.low, drift.metric)
 
-        return AnchorWatch(judging.anchors, score, every_s=self._config.judge.anchors_every_s, on_drift=show)
+        watch = AnchorWatch(judging.anchors, score, every_s=self._config.judge.anchors_every_s, on_drift=show)
+        judging.suspect.append(watch.wake)
+        return watch
 
     def _count_supplement(self, source: str, result: str) -> None:
         self._instruments.supplements.labels(source if source in SOURCES else OVERFLOW, result).inc()
 
+    async def _spend(self) -> None:
+        if self._spending is not None and self._pacer is not None:
+            await self._spending.tick()
+            self._instruments.judge_budget_spent.set(self._pacer.spent(time.time()).usd)
+
     async def _estimate(self) -> None:
-        now = time.time()
-        window = Query(since=now - self._config.monitors.window_s, until=now + _DAY_S)
-        self._quality = estimate(await self.store.summary(window))
+        now, window_s = time.time(), self._config.monitors.window_s
+        window = Query(since=now - window_s, until=now + _DAY_S)
+        paired: Sequence[Paired] = ()
+        if self._has_cheap:
+            if now >= self._refit_at:
+                earlier = await self.store.paired(Query(since=now - 2 * window_s, until=now - window_s), CHEAP)
+                self._fits = {(one.app, one.metric): fitted(one.sums) for one in earlier if comparable(one)}
+                self._refit_at = now + window_s / 4
+            paired = await self.store.paired(window, CHEAP)
+        self._quality = estimate(await self.store.summary(window), paired, self._fits)
         promises = {one.metric.name: (one.objective, one.threshold) for one in self._catalogue.enabled}
         self._instruments.show_quality(self._quality, promises)
 
@@ -189,6 +225,15 @@ class Plane:
         return lambda: self._instruments.worker_errors.labels(what).inc()
 
 
+def choice_of(capture: Sampled, judge: Judge) -> Choice:
+    """What decides which metrics a sample gets. Raises ConfigError."""
+    bias = [Bias(**msgspec.structs.asdict(one)) for one in judge.bias]
+    try:
+        return Choice(capture.salt, nested_with_otel=capture.nested_with_otel, bias=bias)
+    except ValueError as error:
+        raise ConfigError([f"judge.bias: {error}"]) from error
+
+
 def patience_s(config: Config) -> float:
     """How long a metric that asks the judge may take: more than its answers and waiting for a free judge can add up to.
 
@@ -200,40 +245,18 @@ def patience_s(config: Config) -> float:
     return max(TIMEOUT_S, _ASKED_IN_A_ROW * rounds * config.judge.timeout_s)
 
 
-class AlertGauges:
-    """Shows the watched streams as gauges, and counts what goes wrong with alerts."""
-
-    def __init__(self, instruments: Instruments) -> None:
-        self._instruments = instruments
-
-    def watched(self, streams: Sequence[Watched]) -> None:
-        """Set the gauges of every stream."""
-        for one in streams:
-            app = self._instruments.cap("app", one.app)
-            if app == OVERFLOW:  # under one name they would overwrite each other
-                continue
-            labels = (app, one.metric, one.rule)
-            self._instruments.quality_alarm.labels(*labels).set(one.state == "firing")
-            self._instruments.quality_evidence_log10.labels(*labels).set(one.evidence_log10)
-            self._instruments.quality_baseline.labels(*labels).set(one.m0)
-
-    def notified(self, notifier: str, result: Literal["delivered", "failed"]) -> None:
-        """Count an attempt to tell an alert."""
-        self._instruments.notifications.labels(notifier, result).inc()
-
-    def undescribed(self) -> None:
-        """Count an alert whose description could not be looked up."""
-        self._instruments.worker_errors.labels("describe").inc()
-
-    def unwatched(self, app: str) -> None:
-        """Count an app that a rule has no room for, once."""
-        self._instruments.cap.count("watched_app", app)
+def _replica(config: Config) -> str:
+    """What this process is called among those that use the same store."""
+    return config.monitors.replica or f"{socket.gethostname()}:{config.monitors.port}"
 
 
-async def _every(seconds: float, action: Callable[[], Awaitable[None]], failed: Callable[[], None]) -> None:
+async def _every(
+    seconds: float, action: Callable[[], Awaitable[None]], failed: Callable[[], None], *, longest_s: float = math.inf
+) -> None:
     """Repeat `action`; when it fails, count, say so once in a row of failures, and go on.
 
-    What takes long runs less often: at most a tenth of the time goes into it.
+    What takes long runs less often: at most a tenth of the time goes into it, unless it would pause for longer than
+    `longest_s`.
     """
     silent = False
     while True:
@@ -246,7 +269,7 @@ async def _every(seconds: float, action: Callable[[], Awaitable[None]], failed: 
             if not silent:
                 _log.warning("%s failed, trying again: %s: %s", _name(), type(error).__name__, error)
             silent = True
-        await asyncio.sleep(max(seconds, 9 * (time.monotonic() - begin)))
+        await asyncio.sleep(max(seconds, min(longest_s, 9 * (time.monotonic() - begin))))
 
 
 def _name() -> str:

@@ -162,11 +162,22 @@ Cause: TypeAlias = Literal["retrieval", "generation", "judge", "traffic_mix", "u
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One of the worst exchanges of an alert: its score, and what was wrong with it where that may be told."""
+
+    id: str
+    value: float
+    question: str = ""
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
     """A quality drop from the first doubt to its end. `fingerprint` is the same through all three states.
 
     `slice` is the part of the app's traffic it is about, as `name=value` ("model=gpt-x", "tag:tenant=a"), or "" for all
-    of it; `affected` lists slices whose own evidence says that they fell. `cause_detail` is the cause in a sentence.
+    of it; `affected` lists slices whose own evidence says that they fell. `cause_detail` is the cause in a sentence;
+    `examples` are the worst exchanges again, with their faults.
     """
 
     fingerprint: str
@@ -186,3 +197,4 @@ class Alert:
     affected: tuple[str, ...] = ()
     cause_detail: str = ""
     worst_exchanges: tuple[str, ...] = ()
+    examples: tuple[Example, ...] = ()

@@ -2,10 +2,64 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from hashlib import blake2b
+from typing import TypeAlias
 
 _BITS = 56
 _SPAN = 1 << _BITS
+_HEX_DIGITS = _BITS // 4
+_HEX = frozenset("0123456789abcdef")
+_TRACE_DIGITS = 32
+
+MAX_RATIO = 4.0
+"""Largest over smallest rate of one stream that feeds alerts: beyond it a drop takes clearly longer to find."""
+
+Stratum: TypeAlias = tuple[str, ...]
+ERROR = "error"
+"""The stratum of failed exchanges begins with this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of an exchange before anybody judges it. `signals` are short words such as "no_contexts"."""
+
+    app: str = "default"
+    model: str = "unknown"
+    tags: Mapping[str, str] = field(default_factory=dict)
+    error: bool = False
+    signals: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bias:
+    """Exchanges of which all this is true are judged `factor` times as often. Patterns as in shells; None: any."""
+
+    factor: float
+    app: str = "*"
+    model: str = "*"
+    tags: Mapping[str, str] = field(default_factory=dict)
+    signal: str | None = None
+
+    def applies(self, facts: Facts) -> bool:
+        """Whether all of it is true of an exchange."""
+        return (
+            fnmatchcase(facts.app, self.app)
+            and fnmatchcase(facts.model, self.model)
+            and all(name in facts.tags and fnmatchcase(facts.tags[name], tag) for name, tag in self.tags.items())
+            and (self.signal is None or self.signal in facts.signals)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The probability with which an exchange is judged, and the stratum that its score belongs to."""
+
+    rate: float
+    stratum: Stratum
 
 
 def position(key: str, salt: str) -> int:
@@ -25,6 +79,103 @@ def keep(key: str, rate: float, salt: str) -> bool:
     >>> {str(k) for k in range(1000) if keep(str(k), 0.1, "s")} <= kept
     True
     """
+    return _kept(position(key, salt), rate)
+
+
+def otel_position(trace_id: str, tracestate: str | None = None) -> int:
+    """The place of a trace in [0, 2**56) for every OpenTelemetry sampler that follows the specification.
+
+    It is the explicit randomness `rv` of the `ot` entry of the tracestate if there is one, else the low 56 bits of the
+    trace id. Reference: OpenTelemetry specification, "TraceState: Probability Sampling" (status: development). An `rv`
+    that is not 14 lower-case hex digits counts as none. Raises ValueError for a trace id that is not 32 hex digits.
+
+    >>> hex(otel_position("0af7651916cd43dd8448eb211c80319c"))
+    '0x48eb211c80319c'
+    >>> hex(otel_position("0af7651916cd43dd8448eb211c80319c", "vendor=1, ot=th:c;rv:d29d6a7215ced0"))
+    '0xd29d6a7215ced0'
+    """
+    if len(trace_id) != _TRACE_DIGITS or not _HEX.issuperset(trace_id.lower()):
+        raise ValueError(f"a trace id has {_TRACE_DIGITS} hex digits, got {trace_id!r}")
+    for member in (tracestate or "").split(","):
+        name, _, value = member.strip(" \t").partition("=")
+        if name == "ot":
+            for pair in value.split(";"):
+                digits = pair.removeprefix("rv:")
+                if digits != pair and len(digits) == _HEX_DIGITS and _HEX.issuperset(digits):
+                    return int(digits, 16)
+            break
+    return int(trace_id[-_HEX_DIGITS:], 16)
+
+
+def keep_nested_with_otel(trace_id: str, rate: float, tracestate: str | None = None) -> bool:
+    """Decide like `keep`, but nested with OpenTelemetry's own samples: of two rates the smaller gives a subset.
+
+    Then the judged exchanges have a span wherever the tracer keeps at least as many. The price: the decision is no
+    longer independent of others that key on the trace id, and where the tracer has already dropped traces, `rate` is
+    one of all traces and not of those left. The classic `TraceIdRatioBased` of the SDKs is not nested with this.
+
+    >>> kept = keep_nested_with_otel("0af7651916cd43dd8448eb211c80319c", 0.75)
+    >>> kept, keep_nested_with_otel("0af7651916cd43dd8448eb211c80319c", 0.25)
+    (True, False)
+    """
+    return _kept(otel_position(trace_id, tracestate), rate)
+
+
+def rate_for(facts: Facts, base: float, rules: Sequence[Bias] = (), *, tags: Iterable[str] = ()) -> Plan:
+    """The rate of an exchange: `base` times the factor of the first rule that applies, at most 1; errors always.
+
+    Errors are all kept, in a stratum of their own: they are another stream, not low scores of this one. Over all other
+    exchanges the rates differ by at most 4 to 1, whatever the rules, so their scores can feed an alert with the weight
+    smallest rate/rate; `smallest_rate` tells the smallest. `tags` name the tags that make strata.
+
+    The rules may look at anything known before the judgement, nothing after. Raises ValueError for a base outside
+    (0, 1] or factors that are not positive or further apart than 4 to 1 (the base counts as a factor of 1).
+
+    >>> rules = [Bias(factor=4.0, signal="no_contexts"), Bias(factor=2.0, model="new-*")]
+    >>> rate_for(Facts(app="support", model="new-1"), 0.1, rules)
+    Plan(rate=0.2, stratum=('app=support', 'model=new-1'))
+    >>> rate_for(Facts(app="support", model="new-1", error=True), 0.1, rules).rate
+    1.0
+    """
+    _check(base, rules)
+    stratum = stratum_of(facts, tags)
+    if facts.error:
+        return Plan(rate=1.0, stratum=stratum)
+    factor = next((rule.factor for rule in rules if rule.applies(facts)), 1.0)
+    return Plan(rate=min(1.0, base * factor), stratum=stratum)
+
+
+def smallest_rate(base: float, rules: Sequence[Bias] = ()) -> float:
+    """The smallest rate that `rate_for` can give to an exchange that is no error; errors as there.
+
+    >>> smallest_rate(0.1, [Bias(factor=0.5, app="batch"), Bias(factor=2.0, app="chat")])
+    0.05
+    """
+    _check(base, rules)
+    return min(1.0, base * min([1.0, *(rule.factor for rule in rules)]))
+
+
+def stratum_of(facts: Facts, tags: Iterable[str] = ()) -> Stratum:
+    """The stratum of an exchange: its app, its model, the tags asked for that it has, and whether it is an error.
+
+    >>> stratum_of(Facts(app="support", model="m", tags={"tenant": "a", "user": "u1"}), ["tenant"])
+    ('app=support', 'model=m', 'tag:tenant=a')
+    """
+    named = (f"tag:{name}={facts.tags[name]}" for name in sorted(set(tags)) if name in facts.tags)
+    return (*((ERROR,) if facts.error else ()), f"app={facts.app}", f"model={facts.model}", *named)
+
+
+def _kept(place: int, rate: float) -> bool:
     if not 0.0 <= rate <= 1.0:
         raise ValueError(f"a sampling rate lies in [0, 1], got {rate!r}")
-    return position(key, salt) >= round((1.0 - rate) * _SPAN)
+    return place >= round((1.0 - rate) * _SPAN)
+
+
+def _check(base: float, rules: Sequence[Bias]) -> None:
+    if not 0.0 < base <= 1.0:
+        raise ValueError(f"a base rate lies in (0, 1], got {base!r}")
+    factors = [1.0, *(rule.factor for rule in rules)]
+    if not all(factor > 0.0 and math.isfinite(factor) for factor in factors):
+        raise ValueError("a factor is a positive number")
+    if max(factors) > MAX_RATIO * min(factors):
+        raise ValueError(f"rates may differ by {MAX_RATIO:g} to 1, these by {max(factors) / min(factors):g} to 1")

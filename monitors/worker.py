@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from monitors import sampling
+from monitors.choosing import Choice
 from monitors.evaluation import TIMEOUT_S, evaluate, judge_of
 from monitors.exporters import Exporter
 from monitors.joining import SETTLE_S, WaitingRoom, address_of, addresses_of, complete, expected, join
@@ -69,7 +69,7 @@ class Worker:
         store: Store,
         metrics: Sequence[Chosen],
         exporters: Sequence[Exporter],
-        salt: str,
+        choice: Choice,
         concurrency: int,
         on_error: Callable[[str], None],
         on_scored: Callable[[Sample, Sequence[Evaluation]], None],
@@ -89,7 +89,7 @@ class Worker:
         self._store = store
         self._metrics = metrics
         self._exporters = exporters
-        self._salt = salt
+        self._choice = choice
         self._concurrency = concurrency
         self._on_error = on_error
         self._on_scored = on_scored
@@ -143,14 +143,12 @@ class Worker:
 
     async def evaluate(self, sample: Sample) -> Sequence[Evaluation]:
         """Run the metrics chosen for this sample, side by side; those that cost nothing first."""
-        key = sample.trace_id or sample.id
         judged = [one for one in self._metrics if judge_of(one.metric) is not None]
-        free = [
-            one for one in self._metrics if judge_of(one.metric) is None and sampling.keep(key, one.rate, self._salt)
-        ]
+        free = [one for one in self._metrics if judge_of(one.metric) is None and self._choice.keeps(sample, one.rate)]
         done = await asyncio.gather(*(self._evaluate(one, sample, one.rate) for one in free))
         factor = self._pace(sample, done) if judged and sample.skip_reason is None else 1.0
-        paid = [(one, one.rate * factor) for one in judged if sampling.keep(key, one.rate * factor, self._salt)]
+        rates = [(one, self._choice.rate(sample, one.rate, done) * factor) for one in judged]
+        paid = [(one, rate) for one, rate in rates if self._choice.keeps(sample, rate)]
         PATIENCE.set(Patience(self._deadline_s))
         return [*done, *await asyncio.gather(*(self._evaluate(one, sample, rate) for one, rate in paid))]
 

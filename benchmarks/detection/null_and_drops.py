@@ -1,104 +1,154 @@
-"""False alarms at the boundary and delays after drops of the e-SR detector, SLO mode, one score a bucket, c = 50 000.
+"""False alarms at the boundary and delays after drops: the e-SR detector and the usual alternatives, same streams.
 
-    .venv/bin/python benchmarks/detection/null_and_drops.py          # about ten seconds
+    .venv/bin/python benchmarks/detection/null_and_drops.py          # small
     .venv/bin/python benchmarks/detection/null_and_drops.py --full   # 200 x 100 000 null scores, 400 runs a drop
 
-The mean is exactly m0 = .85 in the null, so the bound is 100 000/c = 2 false alarms per 100 000 scores. Delays are
-scores from the change to the first alarm, after 1000 scores at m0.
+The mean is exactly .85, and so is the SLO: the bound is 100 000/c = 2 false alarms per 100 000 scores. Delays are
+medians of scores from the change to the first alarm, after 2000 scores of history and 1000 more without a change.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
 
+import adwin
 import numpy as np
+from laws import LAWS, M0, SEED
+from streams import LEARNED, ROLLING, SLO, SLO_BELOW, watchers
 
-from monitors.detectors import Bucket
-from monitors.detectors.esr import MixtureESR
-from monitors.statistics import eprocess
-
-M0, C, SEED, CHUNK = 0.85, 5e4, 20260101, 250
-BARS = {"beta": (100, 40, 20), "LLM-like": (400, 150, 55), "binary": (650, 215, 75)}  # STATISTICS 5.5, bar 2
-
-
-def beta(rng, mean, shape):
-    """Standard deviation .12 at .85; the concentration stays when the mean moves."""
-    return rng.beta(7.854 * mean, 7.854 * (1.0 - mean), shape)
-
-
-def llm_like(rng, mean, shape):
-    """Spikes at 0 and 1 and a middle, sd .27 at .85; a drop moves mass from 1 to 0 and lowers the middle, half each."""
-    drop = M0 - mean
-    middle = 0.735 - drop / 2 / 0.34
-    u = rng.random(shape)
-    scores = rng.beta(4.73 * middle, 4.73 * (1.0 - middle), shape)
-    return np.where(u < 0.06 + drop / 2, 0.0, np.where(u < 0.66, 1.0, scores))
+C, CHUNK, HISTORY, CALM = 5e4, 250, 2000, 1000
+DROPS = (0.05, 0.10, 0.20)
+LONGEST = 12_000
+BARS = {  # what each median delay may be, by law and drop; None: no bar
+    SLO: {"beta": (100, 40, 20), "LLM-like": (400, 150, 55), "binary": (650, 215, 75)},
+    LEARNED: {
+        "beta": (None, 45, None),
+        "LLM-like": (None, 220, None),
+        "binary": (None, 350, None),
+    },
+    SLO_BELOW: {"beta": (290, 60, None), "LLM-like": (1150, 245, None), "binary": (1650, 345, None)},
+}
 
 
-def binary(rng, mean, shape):
-    """Right or wrong, sd .36."""
-    return (rng.random(shape) < mean).astype(float)
-
-
-LAWS = {"beta": beta, "LLM-like": llm_like, "binary": binary}
-
-
-def alarms(law: Callable, rng, mean: float, *, runs: int, n: int, log_m=None):
-    """Feed `n` scores to each of `runs` detectors; give the statistics and the times of the first alarms (n: none)."""
-    log_m = np.full((runs, eprocess.BETS), eprocess.EMPTY) if log_m is None else log_m
-    first, count, fractions, log_start = np.full(runs, n), 0, eprocess.bets(), -np.log(C)
+def chunks(law, rng, mean: float, n: int, runs: int):
+    """Scores in pieces that fit into the cache."""
     for start in range(0, n, CHUNK):
-        scores = law(rng, mean, (min(CHUNK, n - start), runs))
-        factors = eprocess.log_factors(eprocess.drop_payoffs(scores, np.ones_like(scores), M0), fractions)
-        for t, increments in enumerate(factors, start):
-            log_m = eprocess.shiryaev_roberts(log_m, increments, log_start)
-            hit = eprocess.log_mean(log_m) >= 0.0
-            if hit.any():
-                count += int(hit.sum())
-                first[hit] = np.minimum(first[hit], t + 1)
-                log_m[hit] = eprocess.EMPTY
-    return log_m, first, count
+        yield start, law(rng, mean, (min(CHUNK, n - start), runs))
 
 
-def delays(law: Callable, rng, drop: float, runs: int):
-    """Scores from a drop to the alarm, one for each run; a run without one counts as the longest time tried."""
-    log_m, _, _ = alarms(law, rng, M0, runs=runs, n=1000)
-    _, first, _ = alarms(law, rng, M0 - drop, runs=runs, n=4000 if drop < 0.1 else 1500, log_m=log_m)
-    return first
+def begun(law, rng, runs: int):
+    """Watchers that know the history of their streams."""
+    everyone = watchers(C)
+    history = law(rng, M0, (HISTORY, runs))
+    for watcher in everyone:
+        watcher.begin(history)
+    return everyone
 
 
-def update_us() -> float:
-    """Microseconds for one update of the real detector with one score."""
-    detector = MixtureESR(M0, 1.0 / C)
-    scores = np.random.default_rng(SEED).uniform(0.8, 1.0, 20_000).tolist()
-    buckets = [Bucket(start=float(t), seconds=1.0, scores=(x,), weights=(1.0,)) for t, x in enumerate(scores)]
-    begun = time.perf_counter()
-    for bucket in buckets:
-        detector.update(bucket)
-    return (time.perf_counter() - begun) / len(buckets) * 1e6
+def watch(watcher, scores, start: int, first) -> int:
+    """Show a watcher the next scores; note the first alarms in `first`, and return how many there were."""
+    watcher.chunk(scores)
+    count = 0
+    for t in range(len(scores)):
+        hit = watcher.step(t)
+        if hit.any():
+            count += int(hit.sum())
+            first[hit] = np.minimum(first[hit], start + t + 1)
+    return count
 
 
-def main() -> None:
+def null(law, rng, *, runs: int, n: int):
+    """For each watcher: alarms per 1e5 scores, and the share of streams with one within the first 1e4."""
+    everyone = begun(law, rng, runs)
+    counts, first = np.zeros(len(everyone)), np.full((len(everyone), runs), n + 1)
+    for start, scores in chunks(law, rng, M0, n, runs):
+        for index, watcher in enumerate(everyone):
+            counts[index] += watch(watcher, scores, start, first[index])
+    return {
+        watcher.name: (counts[index] / (runs * n) * 1e5, float((first[index] <= 10_000).mean()))
+        for index, watcher in enumerate(everyone)
+    }
+
+
+def delays(law, rng, drop: float, *, runs: int):
+    """For each watcher the median delay; those that take longer than `LONGEST` are given as that."""
+    everyone = begun(law, rng, runs)
+    first = {watcher.name: np.full(runs, LONGEST) for watcher in everyone}
+    for start, scores in chunks(law, rng, M0, CALM, runs):
+        for watcher in everyone:
+            watch(watcher, scores, start, np.zeros(runs))
+    for start, scores in chunks(law, rng, M0 - drop, LONGEST, runs):
+        for watcher in list(everyone):
+            watch(watcher, scores, start, first[watcher.name])
+            if (first[watcher.name] < LONGEST).mean() > 0.6:  # the median is known
+                everyone.remove(watcher)
+    return {name: float(np.median(times)) for name, times in first.items()}
+
+
+def measure(*, full: bool):
+    """Names -> laws -> (false alarms per 1e5, P(alarm within 1e4), median delays)."""
+    runs, n, change_runs = (200, 100_000, 400) if full else (100, 10_000, 100)
+    found: dict[str, dict[str, tuple]] = {}
+    for name, law in LAWS.items():
+        rates = null(law, np.random.default_rng(SEED), runs=runs, n=n)
+        rng = np.random.default_rng(SEED + 1)
+        medians = [delays(law, rng, drop, runs=change_runs) for drop in DROPS]
+        for watcher, (rate, early) in rates.items():
+            found.setdefault(watcher, {})[name] = rate, early, [median[watcher] for median in medians]
+        few = {"runs": 40, "n": n, "change_runs": 60} if full else {"runs": 5, "n": n, "change_runs": 10}
+        second = adwin.row(law, np.random.default_rng(SEED), **few, drops=DROPS, longest=LONGEST)
+        if second is not None:
+            found.setdefault(adwin.NAME, {})[name] = second
+    return found
+
+
+def table(found) -> str:
+    """The measurements as Markdown, one detector a line; laws are separated by slashes in the order of `LAWS`."""
+    lines = [
+        "| detector | false alarms per 10⁵ scores | P(alarm within 10⁴) | drop .05 | drop .10 | drop .20 |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, laws in found.items():
+        of = [laws[law] for law in LAWS]
+        cells = [" / ".join(f"{one[0]:.2f}" for one in of), " / ".join(f"{one[1]:.2f}" for one in of)]
+        cells += [" / ".join(shown(one[2][index]) for one in of) for index in range(len(DROPS))]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def shown(delay: float) -> str:
+    """A median delay; a stream without an alarm counts as the longest time tried."""
+    return f"{delay:.0f}" if delay < LONGEST else f"> {LONGEST}"
+
+
+def misses(found) -> list[str]:
+    """Where a bar is not met."""
+    problems = []
+    for law in LAWS:
+        rate, early, _ = found[SLO][law]
+        if rate > 2.0 or early > 0.20:
+            problems.append(f"null, {law}: {rate:.2f} per 1e5 (bar 2.0), P {early:.2f} (bar .20)")
+        for name, bars in BARS.items():
+            for drop, bar, median in zip(DROPS, bars[law], found[name][law][2], strict=True):
+                if bar is not None and median > bar:
+                    problems.append(f"{name}, {law}, drop {drop}: {median:.0f} (bar {bar})")
+    for law in ("LLM-like", "binary"):
+        ours, theirs = found[SLO][law], found[ROLLING[0]][law]
+        slow = found[ROLLING[1]][law]
+        if theirs[0] < 60 * ours[0] or ours[2][1] >= slow[2][1]:
+            problems.append(f"against rolling means, {law}: {ours} {theirs} {slow}")
+    return problems
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="200 x 100 000 null scores and 400 runs a drop")
-    full = parser.parse_args().full
-    runs, n, change_runs = (200, 100_000, 400) if full else (200, 20_000, 200)
-    print(
-        f"m0 {M0}, c {C:.0f}, seed {SEED}; null: {runs} x {n} scores; drops: {change_runs} runs; numpy {np.__version__}"
-    )
-    print("| law | false alarms per 1e5 (bound 2) | P(alarm within 1e4) (bound .20) | drop .05 | drop .10 | drop .20 |")
-    print("|---|---|---|---|---|---|")
-    for name, law in LAWS.items():
-        rng = np.random.default_rng(SEED)
-        _, first, count = alarms(law, rng, M0, runs=runs, n=n)
-        medians = [float(np.median(delays(law, rng, drop, change_runs))) for drop in (0.05, 0.10, 0.20)]
-        cells = [f"{median:.0f} (bar {bar})" for median, bar in zip(medians, BARS[name], strict=True)]
-        rate = count / (runs * n) * 1e5
-        print(f"| {name} | {rate:.2f} | {(first <= 10_000).mean():.2f} |", " | ".join(cells), "|", flush=True)
-    print(f"one update with one score: {update_us():.1f} us")
+    found = measure(full=parser.parse_args().full)
+    print(f"m0 {M0}, c {C:.0f}, seed {SEED}, numpy {np.__version__}; {' / '.join(LAWS)}")
+    print(table(found))
+    print("\n".join(f"NOT MET: {problem}" for problem in misses(found)) or "all bars met")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

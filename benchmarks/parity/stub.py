@@ -89,7 +89,8 @@ class Stub:
 
     def _completion(self, case: dict[str, Any], request: dict[str, Any], said: str) -> dict[str, Any]:
         sent = tokens("".join(dialects.text_of(message) for message in request["messages"]))
-        sent += tokens(json.dumps(request["response_format"])) if "response_format" in request else 0
+        if "response_format" in request:  # as it was sent: the clients' JSON has no spaces
+            sent += tokens(json.dumps(request["response_format"], separators=(",", ":")))
         self._counts["calls"] += 1
         self._counts["input_tokens"] += sent
         self._counts["output_tokens"] += tokens(said)

@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from monitors.detectors import Bucket
+from monitors.detectors import FLOOR_LOG10, Bucket
+from monitors.detectors.sums import LogSums
 from monitors.records import Finding
 from monitors.statistics import eprocess
 
-FLOOR_LOG10 = -300.0
-"""What `evidence_log10` says when there is none: gauges want a finite number."""
+__all__ = ["FLOOR_LOG10", "MixtureESR"]
+
+ONE_IN_30_DAYS = 1.0 / (30 * 86_400.0)
+_LOG10 = math.log(10.0)
 
 
 class MixtureESR:
@@ -33,8 +36,12 @@ class MixtureESR:
 
     The onset is the last renewal of the CUSUM of the same bets, for the bet that won: the start of a bucket.
 
-    `loads` refuses (ValueError) a state made for another m0, budget or set of bets, and changes nothing then: evidence
-    against one hypothesis is none against another. The caller goes on with the fresh detector it has.
+    The m0 of a bucket is the one that `update` is given, by default the constructor's. It may be another for each
+    bucket as long as it is fixed before the bucket's scores are seen: the proof needs each factor's mean to be <= 1
+    given the past, and H0 says then that the mean was never below the m0 of its time.
+
+    `loads` refuses (ValueError) a state made for another m0 of the constructor, budget or set of bets, and changes
+    nothing then: evidence against one hypothesis is none against another. The caller goes on with the fresh one it has.
 
     Reference: Shin, Ramdas & Rinaldo, arXiv 2203.03532 (e-detectors); STATISTICS 1.3 for the bound with start weights.
 
@@ -48,12 +55,10 @@ class MixtureESR:
     (6000.0, 15)
     """
 
-    def __init__(self, m0: float, budget_per_s: float) -> None:
-        if not 0.0 < m0 < 1.0:
-            raise ValueError(f"m0 lies in (0, 1), got {m0!r}")
+    def __init__(self, m0: float | None = None, budget_per_s: float = ONE_IN_30_DAYS) -> None:
         if not (budget_per_s > 0.0 and math.isfinite(budget_per_s)):
             raise ValueError(f"the budget is a positive number of false alarms a second, got {budget_per_s!r}")
-        self.m0 = m0
+        self.m0 = None if m0 is None else checked_mean(m0)
         self.budget_per_s = budget_per_s
         self._bets = eprocess.bets()
         self.reset()
@@ -66,36 +71,51 @@ class MixtureESR:
         self._onset = np.zeros(k)
         self._n = np.zeros(k, dtype=np.int64)
         self._log_mean = eprocess.EMPTY
+        self._last_m0 = self.m0 or 0.0
 
     @property
     def evidence_log10(self) -> float:
         """log10 of mean_k M_k; the alarm is at 0."""
-        return max(FLOOR_LOG10, self._log_mean / math.log(10.0))
+        return max(FLOOR_LOG10, self._log_mean / _LOG10)
 
     def current(self) -> Finding:
         """What the detector would say now, alarm or not; `onset` is 0 before the first score."""
         best = int(np.argmax(self._log_m))
         return Finding(
             evidence_log10=self.evidence_log10,
-            baseline=self.m0,
+            baseline=self._last_m0,
             onset=float(self._onset[best]),
             n=int(self._n[best]),
         )
 
-    def update(self, bucket: Bucket) -> Finding | None:
-        """Take in the next bucket. Raises ValueError, unchanged, for a score, weight or length that cannot be."""
+    def update(self, bucket: Bucket, m0: float | None = None) -> Finding | None:
+        """Take in the next bucket. Raises ValueError, unchanged, for a score, weight, length or m0 that cannot be."""
+        return self.update_sums(self.increments(bucket, m0))
+
+    def increments(self, bucket: Bucket, m0: float | None = None) -> LogSums:
+        """What a bucket, or a part of one, says to each bet; changes nothing. Raises ValueError like `update`."""
         scores, weights = eprocess.checked(bucket.scores, bucket.weights)
-        if not bucket.seconds > 0.0:
-            raise ValueError(f"a bucket has a positive length, got {bucket.seconds!r}")
-        if not scores.size:
+        mean = checked_mean(self.m0 if m0 is None else m0)
+        payoffs = eprocess.drop_payoffs(scores, weights, mean)
+        logs = eprocess.log_factors(payoffs, self._bets).sum(axis=0)
+        return LogSums(bucket.start, bucket.seconds, mean, scores.size, tuple(logs.tolist()))
+
+    def update_sums(self, sums: LogSums) -> Finding | None:
+        """Take in the next bucket from the sums over all of its parts. Raises ValueError, unchanged, as `update`."""
+        if not sums.seconds > 0.0:
+            raise ValueError(f"a bucket has a positive length, got {sums.seconds!r}")
+        increments = np.array(sums.logs)
+        if increments.shape != self._bets.shape:
+            raise ValueError(f"sums for {len(sums.logs)} bets, and there are {len(self._bets)}")
+        if not sums.n:
             return None
-        increments = eprocess.log_factors(eprocess.drop_payoffs(scores, weights, self.m0), self._bets).sum(axis=0)
         renewed = self._log_c <= 0.0
-        self._onset[renewed] = bucket.start
+        self._onset[renewed] = sums.start
         self._n[renewed] = 0
-        self._n += scores.size
+        self._n += sums.n
+        self._last_m0 = sums.m0
         self._log_c = eprocess.cusum(self._log_c, increments)
-        self._log_m = eprocess.shiryaev_roberts(self._log_m, increments, math.log(self.budget_per_s * bucket.seconds))
+        self._log_m = eprocess.shiryaev_roberts(self._log_m, increments, math.log(self.budget_per_s * sums.seconds))
         self._log_mean = float(eprocess.log_mean(self._log_m))
         if self._log_mean < 0.0:
             return None
@@ -111,6 +131,7 @@ class MixtureESR:
                 "log_c": self._log_c.tolist(),
                 "onset": self._onset.tolist(),
                 "n": self._n.tolist(),
+                "last_m0": self._last_m0,
             }
         )
 
@@ -123,7 +144,19 @@ class MixtureESR:
         self._onset = np.array(saved["onset"])
         self._n = np.array(saved["n"], dtype=np.int64)
         self._log_mean = float(eprocess.log_mean(self._log_m))
+        self._last_m0 = float(saved.get("last_m0", self.m0 or 0.0))
 
     def _identity(self) -> dict[str, Any]:
         grid = [eprocess.FIRST_BET, eprocess.LAST_BET, eprocess.BETS]
         return {"m0": self.m0, "budget_per_s": self.budget_per_s, "bets": grid}
+
+
+def checked_mean(m0: float | None) -> float:
+    """Give `m0` back. Raises ValueError for none, or one outside (0, 1).
+
+    >>> checked_mean(0.8)
+    0.8
+    """
+    if m0 is None or not 0.0 < m0 < 1.0:
+        raise ValueError(f"m0 lies in (0, 1), got {m0!r}")
+    return m0

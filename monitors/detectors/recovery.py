@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from monitors.detectors import Bucket
+from monitors.detectors.esr import checked_mean
 from monitors.statistics import eprocess
 
 THRESHOLD = 100.0
@@ -22,8 +23,9 @@ class Recovery:
         C_k <- prod_i (1 + g_k w_i (x_i - m0)/m0) * max(C_k, 1)     over: mean_k C_k >= 100
 
     Under H0 the expected number of buckets (with scores) until it is wrongly over is at least 100 (e-CUSUM <= e-SR,
-    STATISTICS 1.3); a mean clearly below m0 makes it far more. `loads` refuses (ValueError) a state made for another
-    m0 or set of bets.
+    STATISTICS 1.3); a mean clearly below m0 makes it far more. The m0 of a bucket is the one that `update` is given, by
+    default the constructor's. `loads` refuses (ValueError) a state made for another m0 of the constructor or set of
+    bets.
 
     >>> recovery = Recovery(m0=0.8)
     >>> back = (Bucket(start=60.0 * i, seconds=60.0, scores=(0.95,) * 5, weights=(1.0,) * 5) for i in range(100))
@@ -31,10 +33,8 @@ class Recovery:
     9
     """
 
-    def __init__(self, m0: float) -> None:
-        if not 0.0 < m0 < 1.0:
-            raise ValueError(f"m0 lies in (0, 1), got {m0!r}")
-        self.m0 = m0
+    def __init__(self, m0: float | None = None) -> None:
+        self.m0 = None if m0 is None else checked_mean(m0)
         self._bets = eprocess.bets()
         self._log_c = np.zeros(len(self._bets))
 
@@ -43,12 +43,13 @@ class Recovery:
         """log10 of mean_k C_k / 100; it is over at 0."""
         return float(eprocess.log_mean(self._log_c)) / math.log(10.0) - math.log10(THRESHOLD)
 
-    def update(self, bucket: Bucket) -> bool:
-        """Take in the next bucket; say whether it is over. Raises ValueError for a score or weight that cannot be."""
+    def update(self, bucket: Bucket, m0: float | None = None) -> bool:
+        """Take in the next bucket; say whether it is over. Raises ValueError like the detector's."""
         scores, weights = eprocess.checked(bucket.scores, bucket.weights)
+        mean = checked_mean(self.m0 if m0 is None else m0)
         if not scores.size:
             return False
-        increments = eprocess.log_factors(eprocess.rise_payoffs(scores, weights, self.m0), self._bets).sum(axis=0)
+        increments = eprocess.log_factors(eprocess.rise_payoffs(scores, weights, mean), self._bets).sum(axis=0)
         self._log_c = eprocess.cusum(self._log_c, increments)
         return self.evidence_log10 >= 0.0
 

@@ -7,6 +7,13 @@ from typing import Protocol
 
 from monitors.records import Evaluation, Sample
 
+BUILT_IN = {
+    "langfuse": "monitors.exporters.langfuse:LangfuseSink",
+    "mlflow": "monitors.exporters.mlflow:MLflowSink",
+    "phoenix": "monitors.exporters.phoenix:PhoenixSink",
+}
+"""What `[[sinks]]` may name; the other exporters come with the tables they belong to."""
+
 
 class Exporter(Protocol):
     """Shows evaluations elsewhere. Never blocks: what takes time is buffered behind it."""

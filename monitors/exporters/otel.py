@@ -10,30 +10,36 @@ from opentelemetry import context as otel_context
 from opentelemetry._logs import SeverityNumber
 from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
 
+from monitors.exporters import retrieval
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
 
 EVENT = "gen_ai.evaluation.result"
 
 
 class OTelExporter:
-    """Emits into the given processors, which buffer.
+    """Emits into the given processors, which buffer; without `logs` there are no events.
 
     The exchange's span ended long ago and ended spans cannot be changed, so the EVALUATOR span is a new root with one
     link to it, and each event carries the exchange's trace and span ids. Explanations quote the answer, so they go out
-    only with `content`.
+    only with `content`; so do question and answer, and the passages, as a retrieval span below the exchange's. They
+    come from the sample: redacted, and joined with what was said beside the exchange.
     """
 
-    def __init__(self, spans: SpanProcessor, logs: LogRecordProcessor, *, content: bool = False) -> None:
+    def __init__(self, spans: SpanProcessor, logs: LogRecordProcessor | None, *, content: bool = False) -> None:
         resource = Resource.create({"service.name": "gaugeway-monitors"})
+        self._spans = spans
+        self._resource = resource
         self._content = content
         self._tracers = TracerProvider(resource=resource, sampler=ALWAYS_ON, shutdown_on_exit=False)
         self._tracers.add_span_processor(spans)
         self._loggers = LoggerProvider(resource=resource, shutdown_on_exit=False)
-        self._loggers.add_log_record_processor(logs)
+        if logs is not None:
+            self._loggers.add_log_record_processor(logs)
+        self._events = logs is not None
         self._tracer = self._tracers.get_tracer("gaugeway")
         self._logger = self._loggers.get_logger("gaugeway")
 
@@ -43,11 +49,14 @@ class OTelExporter:
             return
         now = time.time_ns()
         exchange = _span_context(sample)
+        if self._content and exchange is not None and sample.context_source != "none":
+            self._emit_retrieval(sample, exchange)
         attributes: dict[str, Any] = {
             "openinference.span.kind": "EVALUATOR",
             "gaugeway.exchange.id": sample.id,
             "gaugeway.app": sample.app,
             "gen_ai.request.model": sample.model,
+            **(_content(sample) if self._content else {}),
         }
         for index, evaluation in enumerate(evaluations):
             for key, value in self._result(evaluation).items():
@@ -61,13 +70,34 @@ class OTelExporter:
             start_time=now - int(max(evaluation.seconds for evaluation in evaluations) * 1e9),
         )
         span.end(now)
-        for evaluation in evaluations:
+        for evaluation in evaluations if self._events else ():
             self._emit_event(sample, evaluation, exchange, now)
 
     def shutdown(self) -> None:
         """Flush what is buffered."""
         self._tracers.shutdown()
         self._loggers.shutdown()
+
+    def _emit_retrieval(self, sample: Sample, exchange: SpanContext) -> None:
+        """Emit a span with an id that does not change, so that a second one of the same sample is the first again.
+
+        It ends when the exchange begins; how long the app took for it is not known.
+        """
+        at = int(sample.started_at * 1e9)
+        flags = TraceFlags(TraceFlags.SAMPLED)
+        context = SpanContext(exchange.trace_id, int(retrieval.span_id(sample), 16), is_remote=False, trace_flags=flags)
+        self._spans.on_end(
+            ReadableSpan(
+                name="retrieval",
+                context=context,
+                parent=exchange,
+                resource=self._resource,
+                attributes=retrieval.attributes(sample),
+                kind=SpanKind.INTERNAL,
+                start_time=at,
+                end_time=at,
+            )
+        )
 
     def _emit_event(self, sample: Sample, evaluation: Evaluation, exchange: SpanContext | None, now: int) -> None:
         result = self._result(evaluation)
@@ -99,6 +129,11 @@ class OTelExporter:
                 return {"name": evaluation.metric, "label": f"skipped:{reason}"}
             case Failed(error):
                 return {"name": evaluation.metric, "label": f"failed:{error}"}
+
+
+def _content(sample: Sample) -> dict[str, str]:
+    texts = {"input.value": sample.question or "", "output.value": sample.response}
+    return {key: retrieval.cut(text) for key, text in texts.items() if text}
 
 
 def _span_context(sample: Sample) -> SpanContext | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -130,21 +131,28 @@ class AnchorWatch:
         *,
         every_s: float = 86_400.0,
         on_drift: Callable[[Drift], None],
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        wait: Callable[[Coroutine[Any, Any, Any], float], Awaitable[object]] = asyncio.wait_for,
     ) -> None:
         self._anchors = anchors
         self._score = score
         self._every_s = every_s
         self._on_drift = on_drift
-        self._sleep = sleep
+        self._wait = wait
         self._round = 0
+        self._called = asyncio.Event()
 
     async def run(self) -> None:
-        """Judge the anchors now and then on schedule, until cancelled."""
+        """Judge the anchors now and then on schedule, or when woken, until cancelled."""
         while True:
+            self._called.clear()
             for drift in await self.once():
                 self._on_drift(drift)
-            await self._sleep(self._every_s)
+            with suppress(TimeoutError):
+                await self._wait(self._called.wait(), self._every_s)
+
+    def wake(self) -> None:
+        """Do not wait for the schedule."""
+        self._called.set()
 
     async def once(self) -> list[Drift]:
         """Judge every anchor once; one Drift for each metric they expect something of."""

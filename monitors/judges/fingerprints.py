@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 from monitors.judges import Prompt
 
-_CODE = re.compile(r"<data-([0-9a-f]{16})\b")
+_CODE = re.compile(r"<data-([0-9]{9})\b")
 
 
 def fingerprint(prompt: Prompt, *more: str) -> bytes:
@@ -19,13 +19,13 @@ def fingerprint(prompt: Prompt, *more: str) -> bytes:
 
     >>> def ask(code, text):
     ...     return Prompt(task="t", version="1", system=f"<data-{code} ...>", user=f"<data-{code}>{text}</data-{code}>")
-    >>> fingerprint(ask("0123456789abcdef", "a")) == fingerprint(ask("fedcba9876543210", "a"))
+    >>> fingerprint(ask("012345678", "a")) == fingerprint(ask("987654321", "a"))
     True
-    >>> fingerprint(ask("0123456789abcdef", "a")) == fingerprint(ask("fedcba9876543210", "b"))
+    >>> fingerprint(ask("012345678", "a")) == fingerprint(ask("987654321", "b"))
     False
     """
     found = _CODE.search(prompt.system)
-    cut = found[1] if found else "\0" * 16
+    cut = found[1] if found else "\0" * 9
     return digest(
         [*more, prompt.task, prompt.version],
         prompt.system.split(cut),

@@ -13,10 +13,14 @@ _SIGMAS = 2.0
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """What a pacer must know again after a restart."""
+    """What a pacer must know again after a restart: what it paid on a UTC day, with what it owes from earlier ones.
+
+    `unseen` is taken as spent on top: the share of the day that was over before anybody kept account of it.
+    """
 
     day: int
     usd: float
+    unseen: float = 0.0
 
 
 class BudgetPacer:
@@ -36,8 +40,12 @@ class BudgetPacer:
     traffic but evenly over the slices seen lately (64 at most), whatever was spent: so rare ones are judged more often
     than others, and no factor is ever 0.
 
+    Several pacers share one budget when each `hear`s now and then what the others paid and want: the flow is divided in
+    proportion to the traffic that each has to pay for, so that all have the same factor. What they overspent they save
+    in proportion to what each paid.
+
     Pure: `now` is Unix time and does not go back. Without `spent` a pacer that starts within a day takes the day up to
-    then as spent in full, as after a restart it may have been.
+    then as spent in full, as after a restart it may have been; `resume` tells it better.
 
     >>> pacer = BudgetPacer(10.0, spent=Spent(day=0, usd=0.0))
     >>> pacer.rate(0.0)
@@ -65,6 +73,7 @@ class BudgetPacer:
         self._load = _Load(*self._memories)
         self._cost, self._tried = _Decaying(cost_memory_s), _Decaying(cost_memory_s)
         self._slices: dict[str, _Load] = {}
+        self._others_usd = self._others_wanted = 0.0
 
     def rate(self, now: float, slice_: str = "") -> float:
         """The factor for a sample of `slice_` that comes now, in (0, 1]; its coming counts from the next one on."""
@@ -79,7 +88,7 @@ class BudgetPacer:
     def observe(self, cost: float, now: float) -> None:
         """Count USD that were paid."""
         spent = self._roll(now)
-        self._spent = Spent(spent.day, spent.usd + cost)
+        self._spent = Spent(spent.day, spent.usd + cost, spent.unseen)
         self._cost.add(cost, now)
 
     def peek(self, now: float) -> float:
@@ -91,8 +100,24 @@ class BudgetPacer:
         """What was spent on the day of `now`, with what earlier days overspent; to be kept for a restart."""
         return self._roll(now)
 
+    def wanted(self, now: float) -> float:
+        """USD a second that this pacer's traffic would cost at factor 1; for the others to hear."""
+        return self._full(self._load, now)
+
+    def resume(self, spent: Spent, now: float) -> None:
+        """Go on from what was kept before a restart; what was observed since then is added."""
+        since = self._roll(now).usd
+        self._spent = spent
+        rolled = self._roll(now)
+        self._spent = Spent(rolled.day, rolled.usd + since, rolled.unseen)
+
+    def hear(self, usd: float, wanted: float, now: float) -> None:
+        """Take note of what all others together paid on the day of `now`, and want a second."""
+        self._roll(now)
+        self._others_usd, self._others_wanted = usd, wanted
+
     def _factor(self, now: float, slice_: _Load) -> float:
-        extra = self._reserve / len(self._slices)
+        extra = self._reserve * self._part(now) / len(self._slices)
         return min(1.0, self._share(self._flow(now), self._load, now) + self._share(extra, slice_, now))
 
     def _flow(self, now: float) -> float:
@@ -100,14 +125,24 @@ class BudgetPacer:
         spent = self._roll(now)
         left_s = (spent.day + 1) * DAY_S - now
         borrowed = self._budget * max(0.0, self._horizon_s - left_s) / DAY_S
-        flow = (self._budget - spent.usd + borrowed) / max(left_s, self._horizon_s)
-        return max(0.0, flow - self._reserve)
+        left = self._budget - spent.usd - spent.unseen - self._others_usd
+        flow = (left + borrowed) / max(left_s, self._horizon_s)
+        return max(0.0, flow - self._reserve) * self._part(now)
+
+    def _part(self, now: float) -> float:
+        """Which part of the money is for this pacer's traffic."""
+        ours = self._full(self._load, now)
+        return ours / (ours + self._others_wanted) if ours > 0.0 else 1.0
 
     def _share(self, flow: float, load: _Load, now: float) -> float:
         """Which part of a load `flow` USD a second can pay for."""
-        tried = self._tried.total(now)
-        full = load.per_s(now) * self._cost.total(now) / tried if tried > 0.0 else 0.0
+        full = self._full(load, now)
         return min(1.0, flow / full) if full > 0.0 else 1.0
+
+    def _full(self, load: _Load, now: float) -> float:
+        """USD a second that judging all of a load would cost."""
+        tried = self._tried.total(now)
+        return load.per_s(now) * self._cost.total(now) / tried if tried > 0.0 else 0.0
 
     def _known(self, name: str, now: float) -> str:
         """The slice's name, or `_other` when there are too many; slices not seen for long are forgotten."""
@@ -122,10 +157,13 @@ class BudgetPacer:
         """Begin a new day when it has begun."""
         day = math.floor(now / DAY_S)
         if self._spent is None:
-            self._spent = Spent(day, self._budget * (now / DAY_S - day))
+            self._spent = Spent(day, 0.0, self._budget * (now / DAY_S - day))
         elif day > self._spent.day:
-            days = day - self._spent.day
-            self._spent = Spent(day, max(0.0, self._spent.usd - days * self._budget))
+            ours, paid = self._spent.usd, self._spent.usd + self._others_usd
+            over = paid + self._spent.unseen - (day - self._spent.day) * self._budget
+            owed = max(0.0, over) / paid if paid > 0.0 else 0.0
+            self._spent = Spent(day, ours * owed)
+            self._others_usd *= owed
         return self._spent
 
 

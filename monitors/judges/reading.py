@@ -31,16 +31,27 @@ def strict_schema(answer_type: type[Any]) -> dict[str, Any]:
     """The JSON schema of `answer_type` in the dialect strict structured output accepts.
 
     The root is an object rather than a reference, every property is required, nothing else is allowed, and there are
-    no defaults.
+    no defaults and no titles. What is referred to once stands where it is used: the schema is paid for.
     """
     schema: dict[str, Any] = _strict(msgspec.json.schema(answer_type))
     definitions = schema.pop("$defs", {})
-    reference = schema.pop("$ref", "").rpartition("/")[2]
-    if reference:
-        schema |= definitions[reference]
-        if f"#/$defs/{reference}" not in json.dumps(definitions):
-            del definitions[reference]
-    return schema | ({"$defs": definitions} if definitions else {})
+    text = json.dumps([schema, definitions])
+    once = {f"#/$defs/{name}": one for name, one in definitions.items() if text.count(f'"#/$defs/{name}"') == 1}
+    schema = _placed(schema, once)
+    left = {name: _placed(one, once) for name, one in definitions.items() if f"#/$defs/{name}" not in once}
+    if (reference := schema.pop("$ref", "").rpartition("/")[2]) in left:
+        schema |= left[reference]
+    return schema | ({"$defs": left} if left else {})
+
+
+def _placed(node: Any, once: dict[str, Any]) -> Any:
+    if isinstance(node, list):
+        return [_placed(item, once) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if node.get("$ref") in once:
+        return _placed(once[node["$ref"]], once)
+    return {key: _placed(value, once) for key, value in node.items()}
 
 
 def _strict(node: Any) -> Any:
@@ -48,7 +59,11 @@ def _strict(node: Any) -> Any:
         return [_strict(item) for item in node]
     if not isinstance(node, dict):
         return node
-    strict = {key: _strict(value) for key, value in node.items() if key != "default"}
+    strict = {
+        key: _strict(value)
+        for key, value in node.items()
+        if key != "default" and not (key == "title" and isinstance(value, str))
+    }
     if isinstance(strict.get("properties"), dict):
         strict["required"] = list(strict["properties"])
         strict["additionalProperties"] = False

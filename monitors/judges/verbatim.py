@@ -11,7 +11,7 @@ from monitors.judges import JudgeError, Prompt
 
 T = TypeVar("T")
 TASK = "claim_verdicts"
-_FENCED = re.compile(r'<data-([0-9a-f]{16}) name="(\w+)" (?:index|id)="(\d+)">\n(.*?)\n</data-\1>', re.DOTALL)
+_FENCED = re.compile(r'<data-([0-9]{9}) name="(\w+)" (?:index|id)="(\d+)">\n(.*?)\n</data-\1>', re.DOTALL)
 _ENDS = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])|\n+")
 _ASKING = ("?", "\uff1f")
 _WORDS = re.compile(r"(?:[-+\u2212](?=\d))?\w+(?:[.,:/'\u2019-]\w+)*|[%\u20ac$\u00a3\u00b0<>=]")

@@ -1,4 +1,4 @@
-"""What the judge answers to each prompt: msgspec structs whose field names are the JSON keys."""
+"""What the judge answers to each prompt: structs whose field names are the JSON keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,18 @@ Relevance: TypeAlias = Literal["relevant", "borderline", "irrelevant"]
 Rating: TypeAlias = Literal[0, 1, 2]
 
 
-class FusedClaim(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True):
+    """A part of an answer. Its docstring stays out of its JSON schema.
+
+    The schema goes with every request and is paid for; the prompt has said what the fields mean.
+    """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.__doc__ = None
+
+
+class FusedClaim(Answer, frozen=True):
     """One claim with everything that is asked about it."""
 
     claim: str
@@ -21,41 +32,41 @@ class FusedClaim(msgspec.Struct, frozen=True):
     quote: str = ""
 
 
-class ClaimsVerdicts(msgspec.Struct, frozen=True):
+class ClaimsVerdicts(Answer, frozen=True):
     """The answer to `claims_verdicts`."""
 
     noncommittal: bool
     claims: list[FusedClaim]
 
 
-class Statement(msgspec.Struct, frozen=True):
+class Statement(Answer, frozen=True):
     """One statement of a context."""
 
     statement: str
     relevant: bool
 
 
-class StatementsOfContext(msgspec.Struct, frozen=True):
+class StatementsOfContext(Answer, frozen=True):
     """All statements of one context."""
 
     index: int
     statements: list[Statement]
 
 
-class ContextStatements(msgspec.Struct, frozen=True):
+class ContextStatements(Answer, frozen=True):
     """The answer to `context_statements`."""
 
     contexts: list[StatementsOfContext]
 
 
-class Claims(msgspec.Struct, frozen=True):
+class Claims(Answer, frozen=True):
     """The answer to `claims`."""
 
     noncommittal: bool
     claims: list[str]
 
 
-class ClaimVerdict(msgspec.Struct, frozen=True):
+class ClaimVerdict(Answer, frozen=True):
     """The verdict on one claim."""
 
     id: int
@@ -64,26 +75,26 @@ class ClaimVerdict(msgspec.Struct, frozen=True):
     quote: str = ""
 
 
-class ClaimVerdicts(msgspec.Struct, frozen=True):
+class ClaimVerdicts(Answer, frozen=True):
     """The answer to `claim_verdicts`."""
 
     verdicts: list[ClaimVerdict]
 
 
-class RelevanceVerdict(msgspec.Struct, frozen=True):
+class RelevanceVerdict(Answer, frozen=True):
     """The relevance of one claim."""
 
     id: int
     relevance: Relevance
 
 
-class ClaimRelevance(msgspec.Struct, frozen=True):
+class ClaimRelevance(Answer, frozen=True):
     """The answer to `claim_relevance`."""
 
     verdicts: list[RelevanceVerdict]
 
 
-class ContradictedContext(msgspec.Struct, frozen=True):
+class ContradictedContext(Answer, frozen=True):
     """Whether the response contradicts one context."""
 
     index: int
@@ -91,33 +102,33 @@ class ContradictedContext(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class ContradictedContexts(msgspec.Struct, frozen=True):
+class ContradictedContexts(Answer, frozen=True):
     """The answer to `contradicted_contexts`."""
 
     contexts: list[ContradictedContext]
 
 
-class GeneratedQuestions(msgspec.Struct, frozen=True):
+class GeneratedQuestions(Answer, frozen=True):
     """The answer to `generated_questions`."""
 
     noncommittal: bool
     questions: list[str]
 
 
-class ContextRating(msgspec.Struct, frozen=True):
+class ContextRating(Answer, frozen=True):
     """How much one context helps with the question."""
 
     index: int
     rating: Rating
 
 
-class ContextRatings(msgspec.Struct, frozen=True):
+class ContextRatings(Answer, frozen=True):
     """The answer to `context_ratings` and `context_ratings_reworded`."""
 
     contexts: list[ContextRating]
 
 
-class UsefulContext(msgspec.Struct, frozen=True):
+class UsefulContext(Answer, frozen=True):
     """Whether one context was of use for an answer."""
 
     index: int
@@ -125,32 +136,32 @@ class UsefulContext(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class UsefulContexts(msgspec.Struct, frozen=True):
+class UsefulContexts(Answer, frozen=True):
     """The answer to `useful_contexts`."""
 
     contexts: list[UsefulContext]
 
 
-class Entity(msgspec.Struct, frozen=True):
+class Entity(Answer, frozen=True):
     """A name in the reference, and how the contexts write it."""
 
     entity: str
     found_as: str = ""
 
 
-class ReferenceEntities(msgspec.Struct, frozen=True):
+class ReferenceEntities(Answer, frozen=True):
     """The answer to `reference_entities`."""
 
     entities: list[Entity]
 
 
-class GEvalSteps(msgspec.Struct, frozen=True):
+class GEvalSteps(Answer, frozen=True):
     """The answer to `geval_steps`."""
 
     steps: list[str]
 
 
-class GEvalForm(msgspec.Struct, frozen=True):
+class GEvalForm(Answer, frozen=True):
     """The answer to `geval_form`."""
 
     score: int

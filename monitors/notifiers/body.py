@@ -1,13 +1,19 @@
-"""What a webhook receives: the body that Prometheus Alertmanager sends, version 4, with one alert in it."""
+"""Alerts in words, labels and links; and as a webhook gets them: the body that Prometheus Alertmanager sends."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from hashlib import blake2b
 from typing import Any
+from urllib.parse import quote
 
-from monitors.records import JUDGE_BLIND, Alert
+from monitors.records import JUDGE_BLIND, Alert, Finding
 
-ALERT_NAME, BLIND_NAME = "GaugewayQualityDrop", "GaugewayJudgeBlind"
+WATCHDOG = "watchdog"
+"""The rule of the alert that always fires."""
+ALERT_NAME, BLIND_NAME, WATCHDOG_NAME = "GaugewayQualityDrop", "GaugewayJudgeBlind", "GaugewayWatchdog"
+NAMES = {JUDGE_BLIND: BLIND_NAME, WATCHDOG: WATCHDOG_NAME}
 RECEIVER = "gaugeway"
 RUNBOOK = "docs/how-to/respond-to-an-alert.md"
 NOT_ENDED = "0001-01-01T00:00:00Z"
@@ -15,54 +21,144 @@ NOT_ENDED = "0001-01-01T00:00:00Z"
 UNKNOWN = "insufficient data"
 
 
-def webhook_body(alert: Alert) -> dict[str, Any]:
-    """The JSON object for one alert; its links to a page of ours are empty, as there is none.
-
-    Shape: https://prometheus.io/docs/alerting/latest/configuration/#webhook_config. Annotation values are strings.
-    """
-    status = "resolved" if alert.state == "resolved" else "firing"
-    group = {
-        "alertname": BLIND_NAME if alert.rule == JUDGE_BLIND else ALERT_NAME,
+def labels_of(alert: Alert) -> dict[str, str]:
+    """The labels that name an alert; `slice` only when it is about a part of the traffic."""
+    labels = {
+        "alertname": NAMES.get(alert.rule, ALERT_NAME),
         "metric": alert.metric,
         "app": alert.app,
         "rule": alert.rule,
     }
-    labels = {**group, "severity": alert.severity}
-    notes = annotations_of(alert)
+    return labels | ({"slice": alert.slice} if alert.slice else {}) | {"severity": alert.severity}
+
+
+def webhook_body(alert: Alert, public_url: str | None = None) -> dict[str, Any]:
+    """The JSON object for one alert.
+
+    Shape: https://prometheus.io/docs/alerting/latest/configuration/#webhook_config. Annotation values are strings.
+    """
+    return group_body([alert], public_url=public_url)
+
+
+def group_body(
+    alerts: Sequence[Alert], *, public_url: str | None = None, group_by: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The JSON object for the alerts of one group; links are empty without the page's `public_url`.
+
+    `group_by` names the labels the group was made by; without it, all but the severity that the alerts have in common.
+    """
+    labels = [labels_of(alert) for alert in alerts]
+    common = _common(labels)
+    if group_by:
+        group = {name: common.get(name, "") for name in group_by}
+    else:
+        group = {name: value for name, value in common.items() if name != "severity"}
+    firing = any(alert.state != "resolved" for alert in alerts)
+    page = alert_link(alerts[0], public_url) if len(alerts) == 1 else (public_url or "")
     return {
         "version": "4",
         "groupKey": "{}:{" + ", ".join(f"{name}={_quoted(value)}" for name, value in sorted(group.items())) + "}",
         "truncatedAlerts": 0,
-        "status": status,
+        "status": "firing" if firing else "resolved",
         "receiver": RECEIVER,
         "groupLabels": group,
-        "commonLabels": labels,
-        "commonAnnotations": notes,
-        "externalURL": "",
+        "commonLabels": common,
+        "commonAnnotations": _common([annotations_of(alert) for alert in alerts]),
+        "externalURL": page,
         "alerts": [
             {
-                "status": status,
-                "labels": labels,
-                "annotations": notes,
+                "status": "resolved" if alert.state == "resolved" else "firing",
+                "labels": of_alert,
+                "annotations": annotations_of(alert),
                 "startsAt": rfc3339(alert.since),
                 "endsAt": rfc3339(alert.ended_at) if alert.ended_at is not None else NOT_ENDED,
-                "generatorURL": "",
+                "generatorURL": alert_link(alert, public_url),
                 "fingerprint": alert.fingerprint,
             }
+            for alert, of_alert in zip(alerts, labels, strict=True)
         ],
     }
+
+
+def alert_link(alert: Alert, public_url: str | None) -> str:
+    """The alert's page, or "" when it is not known where the pages are."""
+    return f"{public_url.rstrip('/')}/alerts/{alert.fingerprint}" if public_url else ""
+
+
+def exchange_link(exchange_id: str, public_url: str | None) -> str:
+    """The page of an exchange, or "" when it is not known where the pages are."""
+    return f"{public_url.rstrip('/')}/exchanges/{quote(exchange_id, safe='')}" if public_url else ""
+
+
+def title(alerts: Sequence[Alert]) -> str:
+    """A few words for a heading; they hold nothing that clients choose.
+
+    >>> title([watchdog(0.0)])
+    'Firing: GaugewayWatchdog'
+    """
+    firing = sum(alert.state != "resolved" for alert in alerts)
+    names = ", ".join(sorted({labels_of(alert)["alertname"] for alert in alerts}))
+    counts = [f"{n} {word}" for n, word in ((firing, "firing"), (len(alerts) - firing, "resolved")) if n]
+    if len(alerts) > 1:
+        return f"{' and '.join(counts).capitalize()}: {names}"
+    return f"{'Firing' if firing else 'Resolved'}: {names}"
+
+
+def facts(alert: Alert) -> list[tuple[str, str]]:
+    """What people read beside the summary: a name and a value each, only where there is something to say."""
+    ci = f"{number(alert.ci[0])} to {number(alert.ci[1])}" if alert.ci is not None else UNKNOWN
+    measured = alert.rule not in NAMES
+    rows = [
+        ("Severity", alert.severity),
+        ("App", alert.app),
+        ("Slice", alert.slice),
+        ("Before", number(alert.mean_before) if measured else ""),
+        ("Since", number(alert.mean_since) if measured else ""),
+        ("95 % interval", ci if measured else ""),
+        ("Onset", rfc3339(alert.finding.onset) if measured else ""),
+        ("Likely cause", alert.likely_cause.replace("_", " ")),
+        ("Why", alert.cause_detail),
+        ("Also fell", ", ".join(alert.affected)),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def worst(alert: Alert) -> list[tuple[str, str]]:
+    """The worst exchanges: each one's id, and in a line its score, question and faults where these may be told."""
+    if not alert.examples:
+        return [(one, "") for one in alert.worst_exchanges]
+    return [
+        (one.id, " · ".join([number(one.value), *([one.question] if one.question else []), *one.faults]))
+        for one in alert.examples
+    ]
+
+
+def watchdog(since: float) -> Alert:
+    """The alert that always fires: its silence says that the monitors, or the way from them to here, are broken."""
+    return Alert(
+        fingerprint=blake2b(WATCHDOG.encode(), digest_size=8).hexdigest(),
+        rule=WATCHDOG,
+        metric="monitors",
+        app="*",
+        severity="none",
+        state="firing",
+        since=since,
+        finding=Finding(evidence_log10=0.0, baseline=0.0, onset=since, n=0),
+    )
 
 
 def annotations_of(alert: Alert) -> dict[str, str]:
     """The annotations, on the metric's own scale; `evidence` is log10 of the e-value over its threshold (0 = alarm)."""
     return {
         "summary": summary(alert),
-        "mean_before": _number(alert.mean_before),
-        "mean_since": _number(alert.mean_since),
-        "ci": f"{_number(alert.ci[0])} to {_number(alert.ci[1])}" if alert.ci is not None else UNKNOWN,
+        "mean_before": number(alert.mean_before),
+        "mean_since": number(alert.mean_since),
+        "ci": f"{number(alert.ci[0])} to {number(alert.ci[1])}" if alert.ci is not None else UNKNOWN,
         "onset": rfc3339(alert.finding.onset),
         "evidence": f"{alert.finding.evidence_log10:.2f}",
         "likely_cause": alert.likely_cause,
+        "cause_detail": alert.cause_detail,
+        "affected_slices": ",".join(alert.affected),
         "worst_exchanges": ",".join(alert.worst_exchanges),
         "runbook": RUNBOOK,
     }
@@ -72,7 +168,9 @@ def summary(alert: Alert) -> str:
     """One sentence for people, with the numbers and how sure they are."""
     if alert.rule == JUDGE_BLIND:
         return _blindness(alert)
-    what = f"{alert.metric} of app {alert.app!r}"
+    if alert.rule == WATCHDOG:
+        return "the monitors are at work; this alert always fires, and only its silence is news"
+    what = f"{alert.metric} of app {alert.app!r}" + (f", slice {alert.slice!r}," if alert.slice else "")
     if alert.state == "resolved":
         ended = rfc3339(alert.ended_at) if alert.ended_at is not None else "now"
         return f"{what} recovered at {ended} after a drop that began about {rfc3339(alert.finding.onset)}"
@@ -80,13 +178,13 @@ def summary(alert: Alert) -> str:
     if alert.mean_before is not None and alert.mean_since is not None:
         move = "rose" if alert.mean_since > alert.mean_before else "fell"
     interval = (
-        f"95 % interval {_number(alert.ci[0])} to {_number(alert.ci[1])}"
+        f"95 % interval {number(alert.ci[0])} to {number(alert.ci[1])}"
         if alert.ci is not None
         else "too few scores for an interval"
     )
     cause = "" if alert.likely_cause == "unknown" else f"; look at {alert.likely_cause.replace('_', ' ')} first"
     return (
-        f"{what} {move} from {_number(alert.mean_before)} to {_number(alert.mean_since)} ({interval}, "
+        f"{what} {move} from {number(alert.mean_before)} to {number(alert.mean_since)} ({interval}, "
         f"{alert.finding.n} scores) since about {rfc3339(alert.finding.onset)}{cause}"
     )
 
@@ -107,8 +205,13 @@ def rfc3339(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """A mean, or that it is not known."""
     return f"{value:.3f}" if value is not None else UNKNOWN
+
+
+def _common(every: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    return {name: value for name, value in every[0].items() if all(one.get(name) == value for one in every)}
 
 
 def _quoted(value: str) -> str:

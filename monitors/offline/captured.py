@@ -93,6 +93,7 @@ def as_record(sample: Sample, evaluations: Mapping[str, Evaluation]) -> dict[str
         "app": sample.app,
         "model": sample.model,
         "started_at": sample.started_at,
+        "duration_s": sample.duration_s,
         "scores": {name: _told(one) for name, one in evaluations.items()} or None,
     }
     return {name: value for name, value in record.items() if value is not None}

@@ -24,11 +24,13 @@ ALIASES = {
     "app": (),
     "model": (),
     "started_at": (),
+    "duration_s": (),
 }
 """Every field a record may have, with the names other tools give it."""
 
 LISTS = frozenset({"retrieved_contexts", "reference_contexts", "retrieved_context_ids", "reference_context_ids"})
 TABLES = frozenset({"tags"})
+NUMBERS = {"started_at": "Unix seconds", "duration_s": "seconds, 0 or more"}
 _IGNORED = frozenset({"scores"})
 _CONTENT = ("user_input", "response", *sorted(LISTS))
 _KNOWN = {name: name for name in ALIASES} | {alias: name for name, some in ALIASES.items() for alias in some}
@@ -167,9 +169,11 @@ def _problems(name: str, value: Any) -> Iterator[str]:
     elif name in TABLES:
         if not isinstance(value, Mapping) and not _is_list_of_texts(value):
             yield f"expected an object or a list of texts, got {_kind(value)}"
-    elif name == "started_at":
+    elif name in NUMBERS:
         if not _is_number(value):
-            yield f"expected a number (Unix seconds), got {_kind(value)}"
+            yield f"expected a number ({NUMBERS[name]}), got {_kind(value)}"
+        elif name == "duration_s" and not 0.0 <= value < math.inf:
+            yield f"expected a number ({NUMBERS[name]}), got {value}"
     elif name == "id":
         if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
             yield f"expected a name or a number, got {_kind(value)}"
@@ -238,6 +242,7 @@ def _sample(name: str, found: Mapping[str, Any]) -> Sample:
     return Sample(
         id=name,
         started_at=float(found.get("started_at", 0.0)),
+        duration_s=float(found["duration_s"]) if "duration_s" in found else None,
         app=found.get("app", "default"),
         model=found.get("model", "unknown"),
         question=found.get("user_input"),

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from monitors.offline.fields import ALIASES, LISTS, TABLES, DataError, Reader
+from monitors.offline.fields import ALIASES, LISTS, NUMBERS, TABLES, DataError, Reader
 from monitors.records import Sample
 
 MAX_PROBLEMS = 50
@@ -124,11 +124,11 @@ def _cells(row: Mapping[str | None, Any], structured: set[str]) -> Any:
             if value is None:
                 problems.append(f"{name}: expected a JSON list, got a text")
             record[name] = value
-        elif cell and name == "started_at":
+        elif cell and name in NUMBERS:
             try:
                 record[name] = float(cell)
             except ValueError:
-                problems.append(f"{name}: expected a number (Unix seconds), got a text")
+                problems.append(f"{name}: expected a number ({NUMBERS[name]}), got a text")
         elif cell:
             record[name] = cell
     return DataError(problems) if problems else record

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from monitors.metrics.latency import Latency, Timing, summary
 from monitors.offline import wire
 from monitors.offline.intervals import bounded_mean
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
@@ -95,6 +96,12 @@ class Run:
         """One summary per metric, in the order of `measures`."""
         return tuple(_summary(one, self.rows) for one in self.measures)
 
+    @cached_property
+    def latency(self) -> Latency | None:
+        """How long the answers took, of the samples that say so; None where none does."""
+        timings = [Timing(generation_s=taken) for row in self.rows if (taken := row.sample.duration_s) is not None]
+        return summary(timings)["generation"]
+
     def measure(self, metric: str) -> Measure:
         """The metric of this name. Raises KeyError."""
         for one in self.measures:
@@ -125,6 +132,7 @@ class Run:
             "notes": list(self.notes),
             "measures": [wire.plain(one) for one in self.measures],
             "summary": [wire.plain(one) for one in self.summary],
+            "latency": wire.plain(self.latency),
             "rows": [
                 {
                     "sample": wire.plain(row.sample),

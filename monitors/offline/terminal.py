@@ -13,6 +13,7 @@ from rich.table import Table
 
 from monitors.offline.comparison import Comparison
 from monitors.offline.floors import Floor
+from monitors.offline.reports import taken
 from monitors.offline.results import Run
 from monitors.offline.running import Progress
 
@@ -67,6 +68,8 @@ def show_run(console: Console, run: Run) -> None:
     console.print(table)
     again = f", {run.reused} evaluations known from earlier runs" if run.reused else ""
     console.print(f"{len(run.rows)} samples in {run.seconds:.1f} s, {run.paid_usd:.4f} USD paid{again}")
+    if run.latency is not None:
+        console.print(taken(run.latency))
     for note in run.notes:
         console.print(f"[dim]note: {escape(note)}[/dim]", soft_wrap=True)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from monitors.records import Evaluation, Sample, Supplement
+from monitors.statistics.powered import Sums
 
 BUILT_IN = {"sqlite": "monitors.stores.sqlite:SQLiteStore"}
 
@@ -59,7 +60,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """All points of one app and metric in numbers: how many scores and failures, and sums over the scores x.
+    """All points of one app and metric (and slice) in numbers: how many scores and failures, sums over the scores x.
 
     `w` is the sum of the weights 1/rate, `wx` that of weight times score, `w2`, `w2x`, `w2x2` those of the weight's
     square times 1, score, score squared.
@@ -74,6 +75,40 @@ class Summary:
     w2: float
     w2x: float
     w2x2: float
+    slice: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """The scores of one app and metric beside those of a cheap metric that was computed for all that was captured.
+
+    `sums` are over the exchanges that have a score of the cheap metric, with the probability of being judged given
+    that. `alone` scores have none beside them; `missing` evaluations, skipped or failed, should have been scores.
+    """
+
+    app: str
+    metric: str
+    sums: Sums
+    alone: int
+    missing: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rated:
+    """A score and what people said of the same answer: `rating` 1 is a good one, whichever way the metric goes.
+
+    With `source` "rating" it is a rating that somebody gave, or the label pass or fail. With "reference" it is the
+    score of `answer_correctness` against a reference that came by feedback. `value` and `rate` are the evaluation's.
+    """
+
+    sample_id: str
+    app: str
+    metric: str
+    value: float
+    rate: float
+    rating: float
+    received_at: float
+    source: Literal["rating", "reference"] = "rating"
 
 
 class Store(Protocol):
@@ -106,8 +141,22 @@ class Store(Protocol):
     async def series(self, query: Query) -> Sequence[Point]:
         """Return the points that `query` asks for."""
 
-    async def summary(self, query: Query) -> Sequence[Summary]:
-        """Return the points that `query` asks for as one summary per app and metric; order and limit do not count."""
+    async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
+        """Return the points that `query` asks for as one summary per app and metric; order and limit do not count.
+
+        `by` "model", "prompt" or "tag:NAME" makes one for each of its values instead, which is then the summary's
+        `slice`; points without a value are those of the slice "".
+        """
+
+    async def paired(self, query: Query, cheap: str) -> Sequence[Paired]:
+        """Return the scores that `query` asks for beside those of the metric `cheap`; order and limit do not count."""
+
+    async def ratings(self, query: Query) -> Sequence[Rated]:
+        """Return the scores that `query` asks for and people said something about, in the order in which they said it.
+
+        The `order` of the query does not count. What was said of a trace or key with several exchanges is about the
+        last of them.
+        """
 
     async def prune(self, before: float) -> int:
         """Delete samples (and their evaluations) started before `before`, Unix seconds; return how many samples.

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Supplement
 from monitors.redaction import Redactor
-from monitors.stores import Point, Query, Store, Summary
+from monitors.stores import Paired, Point, Query, Rated, Store, Summary
 
 _REMEMBERED = 10_000
 
@@ -61,9 +61,17 @@ class DiscreetStore:
         """Return the points that `query` asks for."""
         return await self._store.series(query)
 
-    async def summary(self, query: Query) -> Sequence[Summary]:
+    async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
         """Return one summary per app and metric."""
-        return await self._store.summary(query)
+        return await self._store.summary(query, by)
+
+    async def paired(self, query: Query, cheap: str) -> Sequence[Paired]:
+        """Return scores beside those of a cheap metric."""
+        return await self._store.paired(query, cheap)
+
+    async def ratings(self, query: Query) -> Sequence[Rated]:
+        """Return scores beside what people said."""
+        return await self._store.ratings(query)
 
     async def prune(self, before: float) -> int:
         """Delete what is older."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
-from monitors.stores import Point, Summary
+from monitors.statistics.powered import Sums
+from monitors.stores import Paired, Point, Summary
 
 _LEAST_RATE = 1e-100
 
 
-class Sums:
+class Totals:
     """Adds up the groups of equal outcome and rate that make one summary."""
 
     def __init__(self) -> None:
@@ -34,9 +36,41 @@ class Sums:
         self._sums = [total + term for total, term in zip(self._sums, terms, strict=True)]
         return int(rows - n)
 
-    def summary(self, app: str, metric: str) -> Summary:
+    def summary(self, app: str, metric: str, part: str = "") -> Summary:
         w, wx, w2, w2x, w2x2 = self._sums
-        return Summary(app=app, metric=metric, n=self._n, failed=self._failed, w=w, wx=wx, w2=w2, w2x=w2x, w2x2=w2x2)
+        counts: dict[str, Any] = {"app": app, "metric": metric, "slice": part, "n": self._n, "failed": self._failed}
+        return Summary(**counts, w=w, wx=wx, w2=w2, w2x=w2x, w2x2=w2x2)
+
+
+def paired(groups: Iterable[Sequence[Any]], totals: Iterable[Sequence[Any]]) -> list[Paired]:
+    """Put scores beside a cheap metric's together.
+
+    `groups` have app, metric, outcome, rate, the cheap metric's rate (None: no score of it), their number and sums of
+    y, f, y^2, y f, f^2; `totals` have app, number and sums of f and f^2 over everything that has a cheap score.
+    """
+    cheap = {app: Sums(n_all=n, f=f, ff=ff) for app, n, f, ff in totals}
+    found: dict[tuple[str, str], Paired] = {}
+    for app, metric, outcome, rate, cheap_rate, n, *products in groups:
+        one = found.get((app, metric)) or Paired(
+            app=app, metric=metric, sums=cheap.get(app, Sums()), alone=0, missing=0
+        )
+        if outcome != "score":
+            one = replace(one, missing=one.missing + n)
+        elif not (isinstance(cheap_rate, float) and isinstance(rate, float) and _LEAST_RATE <= rate <= 1.0):
+            one = replace(one, alone=one.alone + n)
+        else:
+            one = replace(one, sums=one.sums + judged(n, products, max(1.0, cheap_rate / rate)))
+        found[app, metric] = one
+    return list(found.values())
+
+
+def judged(n: int, products: Sequence[float], u: float) -> Sums:
+    """The part of `Sums` that `n` scores of equal weight u = 1/pi make, from sums of y, f, y^2, y f, f^2."""
+    y, f, yy, yf, ff = products
+    first = {"u": n, "uy": y, "uf": f, "uyy": yy, "uyf": yf, "uff": ff}
+    second = {"u2" + name[1:]: u * u * value for name, value in first.items()}
+    weighted: dict[str, Any] = {name: u * value for name, value in first.items()} | second
+    return Sums(n=n, **weighted)
 
 
 def row(sample: Sample, evaluation: Evaluation) -> tuple[Any, ...]:

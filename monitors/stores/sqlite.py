@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ import msgspec
 from monitors.joining import address_of, completes
 from monitors.records import Evaluation, Sample, Skipped, Supplement
 from monitors.sqlite import Database, Schema, path_from_url
-from monitors.stores import Point, Query, Summary, rows
+from monitors.stores import Paired, Point, Query, Rated, Summary, rated, rows
 
 T = TypeVar("T")
 _log = logging.getLogger("gaugeway")
@@ -137,10 +137,36 @@ _CONDITIONS = {
 _READABLE = "typeof(rate) = 'real' AND (outcome <> 'score' OR typeof(value) = 'real')"
 # There are few rates, so that their weights can be worked out here: that takes SQLite four times as long.
 _SUMMARY = """
-    SELECT app, metric, outcome, rate, count(*), count(*) FILTER (WHERE typeof(value) = 'real'),
+    SELECT app, metric, {by} AS slice, outcome, rate, count(*), count(*) FILTER (WHERE typeof(value) = 'real'),
         total(value) FILTER (WHERE typeof(value) = 'real'), total(value * value) FILTER (WHERE typeof(value) = 'real')
-    FROM evaluations WHERE {conditions} GROUP BY app, metric, outcome, rate
+    FROM evaluations WHERE {conditions} GROUP BY app, metric, slice, outcome, rate
 """
+_PAIRED = """
+    SELECT app, metric, outcome, rate, cheap_rate, count(*), total(value), total(cheap), total(value * value),
+        total(value * cheap), total(cheap * cheap)
+    FROM (
+        SELECT app, metric, outcome, rate, value, (
+            SELECT value FROM evaluations AS other
+            WHERE other.sample_id = evaluations.sample_id AND metric = :cheap AND outcome = 'score'
+        ) AS cheap, (
+            SELECT rate FROM evaluations AS other
+            WHERE other.sample_id = evaluations.sample_id AND metric = :cheap AND outcome = 'score'
+        ) AS cheap_rate
+        FROM evaluations WHERE metric <> :cheap AND {conditions}
+    ) GROUP BY app, metric, outcome, rate, cheap_rate
+"""
+_CHEAP = """
+    SELECT app, count(*), total(value), total(value * value)
+    FROM evaluations WHERE metric = :cheap AND outcome = 'score' AND typeof(value) = 'real' AND {conditions}
+    GROUP BY app
+"""
+_SLICES = {
+    "": "''",
+    "model": "model",
+    "prompt": "coalesce(prompt, '')",
+    "tag": "coalesce((SELECT value FROM json_each(CASE WHEN json_valid(tags) THEN tags ELSE '{}' END) "
+    "WHERE key = :by), '')",
+}
 _ORDERS = {
     "oldest": "ORDER BY started_at, rowid",
     "newest": "ORDER BY started_at DESC, rowid DESC",
@@ -238,17 +264,36 @@ class SQLiteStore:
             found = await connection.execute_fetchall(statement, {**parameters, "limit": limit})
         return [rows.point(row) for row in found]
 
-    async def summary(self, query: Query) -> Sequence[Summary]:
+    async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
         conditions, parameters = _where(query)
+        kind, _, name = by.partition(":")
+        statement = _SUMMARY.format(conditions=conditions, by=_SLICES[kind])
         async with self._reader.reading() as connection:
-            groups = await connection.execute_fetchall(_SUMMARY.format(conditions=conditions), parameters)
-        summaries: dict[tuple[str, str], rows.Sums] = {}
+            groups = await connection.execute_fetchall(statement, {**parameters, "by": name})
+        summaries: dict[tuple[str, str, str], rows.Totals] = {}
         unreadable = 0
-        for app, metric, *group in groups:
-            unreadable += summaries.setdefault((app, metric), rows.Sums()).add(group)
+        for app, metric, part, *group in groups:
+            unreadable += summaries.setdefault((app, metric, part), rows.Totals()).add(group)
         if unreadable:
             self._complain(f"{unreadable} evaluations hold no number")
-        return [sums.summary(app, metric) for (app, metric), sums in summaries.items()]
+        return [sums.summary(*key) for key, sums in summaries.items()]
+
+    async def paired(self, query: Query, cheap: str) -> Sequence[Paired]:
+        conditions, parameters = _where(query)
+        parameters["cheap"] = cheap
+        of_cheap, _ = _where(replace(query, metric=None))
+        async with self._reader.reading() as connection:
+            groups = await connection.execute_fetchall(_PAIRED.format(conditions=conditions), parameters)
+            totals = await connection.execute_fetchall(_CHEAP.format(conditions=of_cheap), parameters)
+        return rows.paired(groups, totals)
+
+    async def ratings(self, query: Query) -> Sequence[Rated]:
+        conditions, parameters = _where(query)
+        limit = -1 if query.limit is None else max(query.limit, 0)
+        statement = rated.STATEMENT.format(conditions=f"{conditions} AND {_READABLE}")
+        async with self._reader.reading() as connection:
+            found = await connection.execute_fetchall(statement, {**parameters, "limit": limit})
+        return [one for pair in self._read(rated.pair, found) for one in pair]
 
     async def prune(self, before: float) -> int:
         parameters = {"before": before, "limit": _PRUNE_BATCH}

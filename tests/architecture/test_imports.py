@@ -17,8 +17,8 @@ ALLOWED = {
     "gateway.app": "gateway.accounting gateway.cache gateway.config gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.keystore gateway.limits gateway.offload gateway.prices gateway.proxy gateway.reading gateway.realtime gateway.routes gateway.supplements gateway.target gateway.tracing gateway.upstream gateway.upstreams monitors.config monitors.importer monitors.queues monitors.redaction_key monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
     "gateway.auxiliary": "gateway.contexts gateway.exchange",
     "gateway.cache": "gateway.exchange",
-    "gateway.capture": "gateway.answers gateway.auxiliary gateway.contexts gateway.encoding gateway.exchange gateway.prompts gateway.resubmissions gateway.sse monitors.sampling",  # noqa: E501
-    "gateway.cli": "gateway.app gateway.config gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor monitors.app monitors.cli monitors.offline_cli monitors.serving monitors.settings",  # noqa: E501
+    "gateway.capture": "gateway.answers gateway.auxiliary gateway.contexts gateway.encoding gateway.exchange gateway.prompts gateway.resubmissions gateway.sse monitors.choosing",  # noqa: E501
+    "gateway.cli": "gateway.app gateway.config gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor monitors.app monitors.cli monitors.comparing_cli monitors.labels_cli monitors.offline_cli monitors.serving monitors.settings",  # noqa: E501
     "gateway.client": "gateway.errors monitors.tasks",
     "gateway.config": "gateway.contexts gateway.target monitors.config monitors.importer monitors.redaction monitors.settings",  # noqa: E501
     "gateway.contexts": "gateway.exchange",
@@ -51,38 +51,69 @@ ALLOWED = {
     "gateway.usage": "gateway.exchange",
     "monitors": "monitors.offline",
     "monitors.__main__": "monitors.cli",
-    "monitors.alerting": "monitors.causes monitors.config monitors.detectors monitors.statistics monitors.stores",
-    "monitors.alerts": "monitors.alerting monitors.config monitors.notifiers monitors.stores monitors.tasks",
+    "monitors.alert_api": "monitors.desk monitors.notifiers monitors.silences",
+    "monitors.alerts": "monitors.causes monitors.config monitors.delivery monitors.describing monitors.desk monitors.notifiers monitors.rules monitors.stores monitors.streams monitors.versions monitors.watching",  # noqa: E501
     "monitors.api": "monitors.admin monitors.quality monitors.stores",
-    "monitors.app": "monitors.alerts monitors.api monitors.config monitors.embeddings monitors.evaluation monitors.exporters monitors.importer monitors.instruments monitors.judging monitors.metrics monitors.notifiers monitors.otlp monitors.plane monitors.queues monitors.redaction monitors.redaction_key monitors.serving monitors.settings monitors.stores monitors.telemetry",  # noqa: E501
+    "monitors.app": "monitors.alert_api monitors.alerts monitors.api monitors.config monitors.embeddings monitors.evaluation monitors.exporters monitors.gauges monitors.instruments monitors.judging monitors.metrics monitors.notifying monitors.otlp monitors.plane monitors.queues monitors.redaction monitors.redaction_key monitors.rules monitors.rules_api monitors.serving monitors.settings monitors.sinks monitors.stores monitors.telemetry",  # noqa: E501
     "monitors.causes": "monitors.statistics",
+    "monitors.choosing": "monitors.sampling",
     "monitors.cli": "monitors.app monitors.config monitors.serving monitors.settings",
+    "monitors.compare_api": "monitors.comparing monitors.comparing_store monitors.metrics monitors.stores",
+    "monitors.comparing": "monitors.statistics monitors.stores monitors.streams",
+    "monitors.comparing_cli": "monitors.comparing monitors.comparing_store monitors.config monitors.store_cli monitors.stores",  # noqa: E501
+    "monitors.comparing_store": "monitors.comparing monitors.slicing monitors.stores",
     "monitors.config": "monitors.settings",
-    "monitors.detectors": "monitors.statistics",
+    "monitors.delivery": "monitors.config monitors.desk monitors.notifiers monitors.stores monitors.tasks monitors.telling",  # noqa: E501
+    "monitors.describing": "monitors.causes monitors.slicing monitors.statistics monitors.stores monitors.streams monitors.topics monitors.watching",  # noqa: E501
+    "monitors.desk": "monitors.notifiers monitors.silences monitors.stores",
+    "monitors.detectors": "monitors.importer monitors.statistics",
     "monitors.embeddings": "monitors.judges monitors.tasks",
     "monitors.evaluation": "monitors.judges monitors.metrics",
-    "monitors.exporters": "monitors.instruments",
-    "monitors.instruments": "monitors.labels monitors.quality",
+    "monitors.exporters": "monitors.instruments monitors.tasks",
+    "monitors.gauges": "monitors.alerts monitors.delivery monitors.instruments monitors.labels monitors.versions",
+    "monitors.instruments": "monitors.labelling monitors.labels monitors.quality",
     "monitors.judges": "monitors.sampling monitors.sqlite",
-    "monitors.judging": "monitors.config monitors.instruments monitors.judges monitors.settings",
+    "monitors.judging": "monitors.causes monitors.config monitors.instruments monitors.judges monitors.settings",
+    "monitors.labelling": "monitors.statistics monitors.stores monitors.streams",
+    "monitors.labelling_store": "monitors.labelling monitors.metrics monitors.stores",
+    "monitors.labels_api": "monitors.labelling monitors.labelling_store monitors.stores",
+    "monitors.labels_cli": "monitors.config monitors.labelling monitors.labelling_store monitors.offline monitors.statistics monitors.store_cli monitors.stores",  # noqa: E501
     "monitors.metrics": "monitors.config monitors.embeddings monitors.importer monitors.judges monitors.settings monitors.tasks",  # noqa: E501
+    "monitors.notifying": "monitors.config monitors.importer monitors.notifiers monitors.settings",
     "monitors.offline": "monitors.app monitors.config monitors.embeddings monitors.evaluation monitors.importer monitors.instruments monitors.judges monitors.judging monitors.metrics monitors.settings monitors.sqlite monitors.stores",  # noqa: E501
     "monitors.offline_cli": "monitors.config monitors.offline monitors.settings monitors.stores",
     "monitors.otlp": "monitors.settings",
-    "monitors.plane": "monitors.alerts monitors.config monitors.evaluation monitors.exporters monitors.instruments monitors.joining monitors.judges monitors.judging monitors.labels monitors.metrics monitors.quality monitors.queues monitors.stores monitors.tasks monitors.worker",  # noqa: E501
+    "monitors.plane": "monitors.alerts monitors.choosing monitors.config monitors.evaluation monitors.exporters monitors.instruments monitors.joining monitors.judges monitors.judging monitors.labels monitors.metrics monitors.quality monitors.queues monitors.sampling monitors.settings monitors.spending monitors.statistics monitors.stores monitors.tasks monitors.worker",  # noqa: E501
     "monitors.quality": "monitors.statistics monitors.stores",
     "monitors.queues": "monitors.importer monitors.sqlite",
-    "monitors.stores": "monitors.importer monitors.joining monitors.redaction monitors.sqlite",
+    "monitors.rules": "monitors.config monitors.detectors monitors.slicing monitors.streams monitors.watching",
+    "monitors.rules_api": "monitors.alert_api monitors.versions",
+    "monitors.sinks": "monitors.config monitors.exporters monitors.importer monitors.instruments monitors.settings",
+    "monitors.slicing": "monitors.stores",
+    "monitors.spending": "monitors.judges monitors.stores",
+    "monitors.store_cli": "monitors.app monitors.config monitors.instruments monitors.judging monitors.metrics monitors.offline monitors.settings monitors.stores",  # noqa: E501
+    "monitors.stores": "monitors.importer monitors.joining monitors.redaction monitors.sqlite monitors.statistics",
+    "monitors.streams": "monitors.detectors monitors.stores",
     "monitors.telemetry": "monitors.settings",
+    "monitors.telling": "monitors.config",
     "monitors.testing": "monitors.config monitors.embeddings monitors.judges monitors.metrics monitors.offline",
-    "monitors.worker": "monitors.evaluation monitors.exporters monitors.joining monitors.judges monitors.metrics monitors.queues monitors.sampling monitors.stores monitors.tasks",  # noqa: E501
+    "monitors.versions": "monitors.stores",
+    "monitors.watching": "monitors.config monitors.detectors monitors.slicing monitors.statistics monitors.stores monitors.streams",  # noqa: E501
+    "monitors.worker": "monitors.choosing monitors.evaluation monitors.exporters monitors.joining monitors.judges monitors.metrics monitors.queues monitors.stores monitors.tasks",  # noqa: E501
 }
 
 PURE = (
     "monitors/records.py",
     "monitors/joining.py",
     "monitors/sampling.py",
-    "monitors/causes.py",
+    "monitors/causes",
+    "monitors/topics.py",
+    "monitors/slicing.py",
+    "monitors/streams.py",
+    "monitors/watching.py",
+    "monitors/versions.py",
+    "monitors/quality.py",
+    "monitors/choosing.py",
     "monitors/statistics",
     "monitors/detectors",
     "gateway/sse.py",
@@ -181,7 +212,7 @@ def test_only_the_places_that_put_things_together_name_adapters():
         for package in ("queues", "stores", "judges", "embeddings", "exporters", "notifiers")
         for path in (ROOT / "monitors" / package).glob("*.py")
         if path.stem
-        not in ("__init__", "opening", "reading", "sdk", "body", "patience", "anchors")  # what adapters share
+        not in ("__init__", "opening", "reading", "sdk", "body", "patience", "anchors", "pacing")  # what adapters share
     } | {"gateway.upstream.httpx"}
     for path in [*files(ROOT / "gateway"), *files(ROOT / "monitors")]:
         module = module_of(path)

@@ -13,6 +13,7 @@ from gateway.config import Config
 from gateway.contexts import BUILT_IN as EXTRACTORS
 from gateway.instruments import Instruments as GatewayInstruments
 from monitors.config import Rule
+from monitors.exporters import BUILT_IN as SINKS
 from monitors.instruments import Instruments as MonitorsInstruments
 from monitors.metrics.catalogue import BUILT_IN as METRICS
 from monitors.notifiers import BUILT_IN as NOTIFIERS
@@ -73,7 +74,7 @@ def test_every_command_and_flag_is_documented():
             assert option.envvar is None or f"`{option.envvar}`" in text, option.envvar
 
 
-@pytest.mark.parametrize("name", [*EXTRACTORS, *NOTIFIERS])
+@pytest.mark.parametrize("name", [*EXTRACTORS, *NOTIFIERS, *SINKS])
 def test_every_built_in_name_is_documented(name):
     assert f'"{name}"' in (REFERENCE / "configuration.md").read_text()
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped, Supplement, Usage
+from monitors.statistics.powered import sums
 from monitors.stores import Point, Query, Summary
 from monitors.stores.sqlite import SQLiteStore
 
@@ -312,6 +313,57 @@ def test_a_summary_is_of_the_points_that_a_query_asks_for(run, fields, expected)
     run(scenario)
 
 
+@pytest.mark.parametrize(
+    ("by", "expected"),
+    [
+        ("model", {"m1": (2, 1.0), "m2": (1, 0.0)}),
+        ("prompt", {"p": (1, 1.0), "": (2, 0.0)}),
+        ("tag:tenant", {"x": (1, 0.0), "": (2, 1.0)}),
+        ('tag:a"b', {"1": (1, 0.0), "": (2, 1.0)}),
+    ],
+)
+def test_a_summary_is_cut_into_slices(run, by, expected):
+    rows = [
+        (sample("a", model="m1", prompt="p"), Score(1.0)),
+        (sample("b", model="m1", tags={"tenant": "x", 'a"b': "1"}), Score(0.0)),
+        (sample("c", model="m2"), Score(0.0)),
+    ]
+
+    async def scenario(store):
+        for one, outcome in rows:
+            await store.add(one, [evaluation(one.id, outcome=outcome)])
+        found = {one.slice: (one.n, one.wx) for one in await store.summary(Query(**EVER), by)}
+        assert found == expected
+        assert {one.slice for one in await store.summary(Query(**EVER))} == {""}
+
+    run(scenario)
+
+
+def test_scores_are_added_up_beside_those_of_a_cheap_metric(run):
+    rng = np.random.default_rng(1)
+    cheap, dear = rng.random(200).round(3), rng.random(200).round(3)
+    judged = rng.random(200) < 0.3
+    rates = np.where(np.arange(200) % 2, 0.2, 0.4)
+
+    async def scenario(store):
+        for k in range(200):
+            some = [evaluation(f"x{k}", "cheap", Score(float(cheap[k])), rate=0.8)]
+            if judged[k]:
+                some.append(evaluation(f"x{k}", "dear", Score(float(dear[k])), rate=float(rates[k])))
+            await store.add(sample(f"x{k}", 1.0, app="shop"), some)
+        lonely = [evaluation("alone", "dear", Score(0.5)), evaluation("alone", "cheap", Skipped("no_contexts"))]
+        await store.add(sample("alone", 1.0, app="shop"), lonely)
+        await store.add(sample("gone", 1.0, app="shop"), [evaluation("gone", "dear", Failed("timeout"))])
+        await store.add(sample("old", 0.0, app="shop"), [evaluation("old", "dear"), evaluation("old", "cheap")])
+        (found,) = await store.paired(Query(since=0.5, until=9.0), "cheap")
+        expected = sums(cheap, np.where(judged, dear, np.nan), rates / 0.8)
+        assert (found.app, found.metric, found.alone, found.missing) == ("shop", "dear", 1, 1)
+        for name in expected.__slots__:
+            assert getattr(found.sums, name) == pytest.approx(getattr(expected, name), rel=1e-9), name
+
+    run(scenario)
+
+
 def test_pruning_removes_what_started_before_and_counts_samples(run):
     async def scenario(store):
         for at in range(4):
@@ -520,6 +572,66 @@ def test_contexts_once_stored_are_never_replaced(run):
         for other in ({}, {"contexts": (Context(text="d"),), "context_source": "feedback"}):
             await store.add(sample("a", **other), [])
             assert (await store.sample("a"))[0] == sample("a", **JOINED)
+
+    run(scenario)
+
+
+async def rate(store, *said):
+    """Add supplements from feedback, received one second after the other."""
+    await store.supplement(
+        [supplement(f"s{at}", 50.0 + at, source="feedback", **fields) for at, fields in enumerate(said)]
+    )
+
+
+def told(rated):
+    return [(one.sample_id, one.metric, one.value, one.rating, one.source) for one in rated]
+
+
+def test_scores_come_with_what_people_said_of_the_same_answer_in_the_order_they_said_it(run):
+    async def scenario(store):
+        for name, outcome in (("a", Score(0.9)), ("b", Score(0.2)), ("c", Failed("timeout")), ("d", Score(0.4))):
+            await store.add(sample(name, 9.0, app="shop"), [evaluation(name, outcome=outcome, rate=0.5)])
+        await rate(
+            store,
+            {"exchange_id": "b", "rating": 0.25},
+            {"exchange_id": "a", "label": "Pass"},
+            {"exchange_id": "c", "rating": 1.0},
+            {"exchange_id": "d", "label": "interesting"},
+            {"exchange_id": "d", "comment": "no rating"},
+            {"exchange_id": "gone", "rating": 1.0},
+            {"exchange_id": "a", "label": "other:fail"},
+        )
+        found = await store.ratings(Query(**EVER))
+        assert told(found) == [("b", "faithfulness", 0.2, 0.25, "rating"), ("a", "faithfulness", 0.9, 1.0, "rating")]
+        assert (found[0].app, found[0].rate, found[0].received_at) == ("shop", 0.5, 50.0)
+        assert told(await store.ratings(Query(since=0.0, until=9.0))) == []
+        assert told(await store.ratings(Query(**EVER, metric="other"))) == []
+        assert len(await store.ratings(Query(**EVER, app="shop", limit=1))) == 1
+
+    run(scenario)
+
+
+def test_what_was_said_of_a_trace_or_a_key_is_about_its_last_exchange(run):
+    async def scenario(store):
+        for name, at, fields in (
+            ("first", 8.0, {"trace_id": "t"}),
+            ("last", 9.0, {"trace_id": "t"}),
+            ("keyed", 9.0, {"context_key": "k"}),
+        ):
+            await store.add(sample(name, at, **fields), [evaluation(name)])
+        await rate(store, {"trace_id": "t", "rating": 0.0}, {"key": "k", "rating": 1.0})
+        found = await store.ratings(Query(**EVER))
+        assert [(one.sample_id, one.rating) for one in found] == [("last", 0.0), ("keyed", 1.0)]
+
+    run(scenario)
+
+
+def test_a_reference_by_feedback_speaks_through_the_correctness_that_it_made_known(run):
+    async def scenario(store):
+        await store.add(sample("a"), [evaluation("a"), evaluation("a", "answer_correctness", Score(0.75))])
+        await store.add(sample("b"), [evaluation("b")])
+        await rate(store, {"exchange_id": "a", "reference": "so"}, {"exchange_id": "b", "reference": "so"})
+        assert told(await store.ratings(Query(**EVER))) == [("a", "faithfulness", 0.5, 0.75, "reference")]
 
     run(scenario)
 

@@ -104,7 +104,7 @@ def test_a_drop_is_told_with_its_cause_and_told_again_when_it_is_over(tmp_path):
     assert annotations["likely_cause"] in ("retrieval", "unknown")  # with very few scores it may be too early to say
     assert abs(fired["finding"]["onset"] - broken_at) < 5
     worst = annotations["worst_exchanges"].split(",")
-    assert len(worst) == 5
+    assert len(worst) == 3
     resolved = last["alerts"][0]
     assert resolved["status"] == "resolved"
     assert resolved["fingerprint"] == alert["fingerprint"]

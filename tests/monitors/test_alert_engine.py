@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from monitors import alerts as engine_module
-from monitors.alerting import name_of
+from monitors import delivery
 from monitors.alerts import Uncounted
 from monitors.config import Rule
+from monitors.watching import name_of
 from tests.support.alerting import RULE, T0, People, World, replace_config, run
 
 
@@ -238,7 +239,7 @@ def test_an_alert_that_cannot_be_described_is_saved_and_told_like_the_others_and
 
 
 def test_a_notifier_that_hangs_holds_up_nothing_and_is_given_up(path, monkeypatch):
-    monkeypatch.setattr(engine_module, "DELIVERY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(delivery, "DELIVERY_TIMEOUT_S", 0.2)
 
     async def scenario(world):
         await world.tick()

@@ -15,7 +15,10 @@ PACKAGES = (monitors.statistics, monitors.detectors)
 MODULES = [f"{p.__name__}.{module.name}" for p in PACKAGES for module in pkgutil.iter_modules(p.__path__)] + [
     "monitors.sampling",
     "monitors.causes",
-    "monitors.alerting",
+    "monitors.slicing",
+    "monitors.watching",
+    "monitors.rules",
+    "monitors.versions",
     "monitors.notifiers.body",
 ]
 

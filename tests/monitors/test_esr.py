@@ -10,6 +10,7 @@ import pytest
 from monitors.detectors import Bucket
 from monitors.detectors.esr import FLOOR_LOG10, MixtureESR
 from monitors.detectors.recovery import Recovery
+from monitors.detectors.sums import LogSums
 from monitors.statistics import eprocess
 
 M0 = 0.85
@@ -221,3 +222,93 @@ def test_a_recovery_goes_on_from_its_state_and_refuses_another_ones():
     assert again.evidence_log10 == recovery.evidence_log10 > Recovery(0.5).evidence_log10
     with pytest.raises(ValueError, match="another detector"):
         Recovery(0.6).loads(recovery.dumps())
+
+
+def test_a_mean_that_is_given_with_each_bucket_counts_for_that_bucket():
+    rng = np.random.default_rng(11)
+    moving, fixed, other = MixtureESR(None, BUDGET), MixtureESR(M0, BUDGET), MixtureESR(0.8, BUDGET)
+    for t in range(200):
+        one = bucket(t, beta(rng, M0, 5))
+        assert moving.update(one, M0) == fixed.update(one) == other.update(one, M0)
+    assert moving.evidence_log10 == fixed.evidence_log10
+    low = bucket(200, [0.82] * 5)
+    before = moving.evidence_log10
+    moving.update(low, 0.7)
+    fixed.update(low)
+    assert moving.evidence_log10 < before < fixed.evidence_log10
+    assert moving.current().baseline == 0.7
+
+
+def test_a_moving_mean_keeps_the_budget_as_long_as_the_true_one_is_never_below_it():
+    rng = np.random.default_rng(12)
+    detector, alarms, c = MixtureESR(None, 1 / 500.0), 0, 500.0
+    n = 60_000
+    for t in range(n // 5):
+        mean = 0.8 + 0.1 * np.sin(t / 200)
+        alarms += detector.update(bucket(t, beta(rng, mean, 5), seconds=5.0), mean) is not None
+    assert 0.2 * n / c < alarms <= n / c
+
+
+def test_the_state_of_a_detector_with_a_moving_mean_goes_on_with_any_mean():
+    detector, again = MixtureESR(None, BUDGET), MixtureESR(None, BUDGET)
+    detector.update(bucket(0, [0.3, 0.4]), 0.8)
+    again.loads(detector.dumps())
+    assert again.evidence_log10 == detector.evidence_log10
+    assert again.current() == detector.current()
+    assert again.update(bucket(1, [0.2]), 0.6) == detector.update(bucket(1, [0.2]), 0.6)
+    assert len(detector.dumps()) < 1000
+    with pytest.raises(ValueError, match="another detector"):
+        MixtureESR(0.8, BUDGET).loads(detector.dumps())
+
+
+@pytest.mark.parametrize("m0", [None, 0.0, 1.0, float("nan")])
+def test_a_bucket_without_a_mean_to_compare_with_is_refused_and_changes_nothing(m0):
+    detector, recovery = MixtureESR(None, BUDGET), Recovery()
+    states = detector.dumps(), recovery.dumps()
+    for taker in (detector, recovery):
+        with pytest.raises(ValueError, match="m0"):
+            taker.update(bucket(0, [0.5]), m0)
+    assert (detector.dumps(), recovery.dumps()) == states
+
+
+def test_the_sums_of_several_workers_add_up_to_the_bucket():
+    rng = np.random.default_rng(13)
+    leader, alone = MixtureESR(M0, BUDGET), MixtureESR(M0, BUDGET)
+    alarms = 0
+    for t in range(400):
+        scores, weights = binary(rng, 0.78, 9), rng.uniform(0.3, 1.0, 9)
+        shares = [slice(0, 2), slice(2, 9), slice(9, 9)]
+        parts = [bucket(t, scores[part], tuple(weights[part].tolist())) for part in shares]
+        sums = [MixtureESR(None, BUDGET).increments(part, M0) for part in parts]
+        found = leader.update_sums(sums[2] + sums[0] + sums[1])
+        expected = alone.update(bucket(t, scores, tuple(weights.tolist())))
+        assert (found is None) == (expected is None)
+        assert leader.evidence_log10 == pytest.approx(alone.evidence_log10, rel=1e-9)
+        alarms += found is not None
+    assert alarms
+
+
+def test_asking_for_the_sums_changes_nothing():
+    detector = MixtureESR(M0, BUDGET)
+    before = detector.dumps()
+    assert detector.increments(bucket(0, [0.1] * 3)).n == 3
+    assert detector.dumps() == before
+
+
+def test_sums_of_other_buckets_means_or_bets_do_not_add_up():
+    detector = MixtureESR(M0, BUDGET)
+    sums = detector.increments(bucket(0, [0.5]))
+    for other in (detector.increments(bucket(1, [0.5])), detector.increments(bucket(0, [0.5]), 0.8)):
+        with pytest.raises(ValueError, match="different"):
+            sums + other
+    with pytest.raises(ValueError, match="bets"):
+        detector.update_sums(LogSums(0.0, 1.0, M0, 1, (0.0,)))
+
+
+def test_a_recovery_takes_the_mean_of_each_bucket():
+    given, fixed = Recovery(), Recovery(M0)
+    for t in range(30):
+        assert given.update(bucket(t, [0.95, 0.9]), M0) == fixed.update(bucket(t, [0.95, 0.9]))
+    again = Recovery()
+    again.loads(given.dumps())
+    assert again.evidence_log10 == fixed.evidence_log10

@@ -6,9 +6,9 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from monitors.alerts import Watched
+from monitors.gauges import AlertGauges
 from monitors.instruments import Instruments
 from monitors.labels import LabelCap
-from monitors.plane import AlertGauges
 from monitors.quality import Quality
 
 PROMISES = {"m": (0.95, 0.7)}

@@ -15,6 +15,7 @@ from monitors.judges.scripted import Scripted
 from monitors.metrics.faithfulness import Faithfulness
 from monitors.metrics.verdicts import Fused
 from monitors.records import Score
+from monitors.tasks import spawn
 
 LINE = {
     "id": "a",
@@ -86,12 +87,14 @@ def test_anchors_are_judged_afresh_on_schedule_and_a_judge_that_changed_is_found
             SPEND.reset(token)
             return outcome.value if isinstance(outcome, Score) else None
 
-        async def sleep(seconds):
+        async def wait(call, seconds):
             naps.append(seconds)
+            call.close()
             if len(naps) == 2:
                 raise asyncio.CancelledError
+            raise TimeoutError
 
-        watch = AnchorWatch(read(lines(20)), score, every_s=60.0, on_drift=drifts.append, sleep=sleep)
+        watch = AnchorWatch(read(lines(20)), score, every_s=60.0, on_drift=drifts.append, wait=wait)
         with pytest.raises(asyncio.CancelledError):
             await watch.run()
         return drifts, naps
@@ -103,3 +106,26 @@ def test_anchors_are_judged_afresh_on_schedule_and_a_judge_that_changed_is_found
     assert after.shift < -0.9
     assert naps == [60.0, 60.0]
     assert "no luck" in caplog.text
+
+
+def test_somebody_who_suspects_the_judge_need_not_wait_for_the_schedule():
+    async def run():
+        drifts, first, second = [], asyncio.Event(), asyncio.Event()
+
+        async def score(sample, metric):
+            return 1.0
+
+        def told(drift):
+            drifts.append(drift)
+            (second if first.is_set() else first).set()
+
+        watch = AnchorWatch(read(lines(3)), score, every_s=3600.0, on_drift=told)
+        task = spawn(watch.run(), name="anchors")
+        await asyncio.wait_for(first.wait(), 5.0)
+        await asyncio.sleep(0.05)
+        assert len(drifts) == 1
+        watch.wake()
+        await asyncio.wait_for(second.wait(), 5.0)
+        task.cancel()
+
+    asyncio.run(run())

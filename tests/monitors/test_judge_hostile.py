@@ -35,7 +35,7 @@ def test_a_hostile_judge_gives_no_wrong_score_and_every_failure_its_reason(mode)
     assert len(right) == 4 * COUNT
     assert all(isinstance(one, Score) for one in right.values())
     assert len({(key[1], one.value) for key, one in right.items()}) > 8, "the samples differ"
-    with HostileJudge(rate=0.06, stall_s=1.0) as server:
+    with HostileJudge(rate=0.1) as server:
         hostile, after = asyncio.run(rounds(server, mode))
     assert set(FAULTS) <= set(server.seen), "all of them happened"
     found = scores(hostile)
@@ -46,9 +46,10 @@ def test_a_hostile_judge_gives_no_wrong_score_and_every_failure_its_reason(mode)
         else:
             assert isinstance(outcome, Failed), key
             assert outcome.error in ("unreadable", "timeout", "rate_limited", "deadline")
-    assert sum(isinstance(one, Score) for one in found.values()) > 0.5 * len(found)
-    # Every answer that was spoiled beyond use is counted, under what was wrong with it.
     seen = server.seen
+    assert seen.total() - seen["fine"] > seen["fine"] - after.calls, "most answers were spoiled"
+    assert sum(isinstance(one, Score) for one in found.values()) > 0.3 * len(found), "and many scores came through"
+    # Every answer that was spoiled beyond use is counted, under what was wrong with it.
     assert hostile.unusable["empty"] == seen["empty"]
     assert hostile.unusable["no_completion"] == seen["html"]
     assert hostile.unusable["no_json"] + hostile.unusable["truncated"] + hostile.unusable["wrong_shape"] >= (
@@ -58,7 +59,7 @@ def test_a_hostile_judge_gives_no_wrong_score_and_every_failure_its_reason(mode)
     assert hostile.kinds["timeout"] >= seen["stalled"]
     # And when it is over it is over.
     assert not after.blind
-    assert not after.kinds
+    assert set(after.kinds) <= {"timeout"}, "half a second may be too short for a busy machine, which is asked again"
     assert {key: one.value for key, one in scores(after).items()} == {
         (f"after-{key[0]}", key[1]): one.value for key, one in right.items()
     }
@@ -66,7 +67,7 @@ def test_a_hostile_judge_gives_no_wrong_score_and_every_failure_its_reason(mode)
 
 def test_after_a_storm_of_429_the_places_come_back():
     with HostileJudge(faults=("rate_limited",), rate=1.0, storms=0) as server:
-        hostile, after = asyncio.run(rounds(server, "fused", count=12))
+        hostile, after = asyncio.run(rounds(server, "fused", count=12, timeout_s=5.0))
     assert all(isinstance(one.outcome, Failed) for one in hostile.evaluations)
     assert {one.outcome.error for one in hostile.evaluations} <= {"rate_limited", "blind"}
     assert hostile.limit == 1
@@ -74,6 +75,6 @@ def test_after_a_storm_of_429_the_places_come_back():
     if hostile.blind:
         assert all(one.outcome.error == "blind" for one in after.evaluations), "it is not asked for a while"
     with HostileJudge(faults=("rate_limited",), rate=0.3) as server:
-        _, after = asyncio.run(rounds(server, "fused", count=30))
+        _, after = asyncio.run(rounds(server, "fused", count=30, timeout_s=5.0))
     assert all(isinstance(one.outcome, Score) for one in after.evaluations)
     assert after.limit >= 6

@@ -67,7 +67,7 @@ def test_the_schema_sent_is_strict_all_the_way_down():
     schema = reading.strict_schema(answers.ClaimsVerdicts)
     assert schema["type"] == "object"
     assert schema["required"] == ["noncommittal", "claims"]
-    claim = schema["$defs"]["FusedClaim"]
+    claim = schema["properties"]["claims"]["items"]
     assert claim["required"] == list(claim["properties"])
     assert claim["additionalProperties"] is schema["additionalProperties"] is False
     assert '"default"' not in json.dumps(schema)

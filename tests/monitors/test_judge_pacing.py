@@ -132,10 +132,49 @@ def test_midnight_is_no_edge():
 
 
 def test_a_restart_without_memory_does_not_spend_the_day_twice():
-    assert BudgetPacer(10.0).spent(DAY_S * 0.75).usd == pytest.approx(7.5)
+    assert BudgetPacer(10.0).spent(DAY_S * 0.75) == Spent(day=0, usd=0.0, unseen=pytest.approx(7.5))
+    events = drive(BudgetPacer(10.0), start=DAY_S * 0.75, per_s=1.0)
+    assert spent_of(events) == pytest.approx(2.5, rel=0.1)
     kept = BudgetPacer(10.0, spent=FRESH)
     kept.observe(3.0, 60.0)
     assert BudgetPacer(10.0, spent=kept.spent(70.0)).spent(80.0) == Spent(day=0, usd=3.0)
+
+
+def test_what_was_paid_before_the_memory_came_back_is_added():
+    pacer = BudgetPacer(10.0)
+    pacer.observe(0.5, 100.0)
+    pacer.resume(Spent(day=0, usd=3.0), 110.0)
+    assert pacer.spent(120.0) == Spent(day=0, usd=3.5)
+    pacer.resume(Spent(day=0, usd=16.0), DAY_S + 1.0)
+    assert pacer.spent(DAY_S + 2.0) == Spent(day=1, usd=6.0), "no more than was overspent, and nothing twice"
+
+
+def test_pacers_that_hear_of_each_other_have_one_factor_and_divide_the_money_as_the_traffic_is():
+    one, other = BudgetPacer(10.0, spent=FRESH), BudgetPacer(10.0, spent=FRESH)
+    rng, paid, factors = random.Random(5), [0.0, 0.0], []
+    for now in range(20_000):
+        for index, (pacer, per_s) in enumerate(((one, 0.3), (other, 0.1))):
+            if rng.random() < per_s:
+                factor = pacer.rate(float(now))
+                if rng.random() < factor:
+                    pacer.observe(0.002, float(now))
+                    paid[index] += 0.002
+        if now % 10 == 0:
+            one.hear(other.spent(now).usd, other.wanted(now), float(now))
+            other.hear(one.spent(now).usd, one.wanted(now), float(now))
+        if now > 5000 and now % 500 == 0:
+            factors.append((one.peek(float(now)), other.peek(float(now))))
+    assert sum(paid) == pytest.approx(10.0 * 20_000 / DAY_S, rel=0.06)
+    assert paid[0] / paid[1] == pytest.approx(3.0, rel=0.15)
+    assert all(a == pytest.approx(b, rel=0.1) for a, b in factors)
+
+
+def test_what_several_overspent_together_they_save_together():
+    one, other = BudgetPacer(10.0, spent=Spent(day=0, usd=9.0)), BudgetPacer(10.0, spent=Spent(day=0, usd=3.0))
+    one.hear(3.0, 0.0, 100.0)
+    other.hear(9.0, 0.0, 100.0)
+    owed = [pacer.spent(DAY_S + 1.0).usd for pacer in (one, other)]
+    assert owed == [pytest.approx(1.5), pytest.approx(0.5)]
 
 
 @pytest.mark.parametrize("wrong", [{"usd_per_day": 0.0}, {"usd_per_day": 1.0, "reserve": 0.0}])

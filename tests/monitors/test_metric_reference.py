@@ -44,11 +44,11 @@ def contexts(count):
 
 
 def ids(prompt, name, attribute):
-    return [int(n) for n in re.findall(rf'<data-[0-9a-f]{{16}} name="{name}" {attribute}="(\d+)">', prompt.user)]
+    return [int(n) for n in re.findall(rf'<data-[0-9]{{9}} name="{name}" {attribute}="(\d+)">', prompt.user)]
 
 
 def fenced(prompt, name):
-    return re.search(rf'<data-[0-9a-f]{{16}} name="{name}"[^>]*>\n(.*?)\n</data-', prompt.user, re.DOTALL)[1]
+    return re.search(rf'<data-[0-9]{{9}} name="{name}"[^>]*>\n(.*?)\n</data-', prompt.user, re.DOTALL)[1]
 
 
 def score(metric, of=None):

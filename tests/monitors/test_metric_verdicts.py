@@ -39,7 +39,7 @@ def sample(**changes):
 
 def ids(prompt, name, attribute):
     """The numbers of the fenced data called `name`."""
-    return [int(n) for n in re.findall(rf'<data-[0-9a-f]{{16}} name="{name}" {attribute}="(\d+)">', prompt.user)]
+    return [int(n) for n in re.findall(rf'<data-[0-9]{{9}} name="{name}" {attribute}="(\d+)">', prompt.user)]
 
 
 def same_verdicts(claims=CLAIMS, *, statements=STATEMENTS, noncommittal=False):

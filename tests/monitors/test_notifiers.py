@@ -11,9 +11,10 @@ from datetime import datetime
 
 import pytest
 
+from monitors.notifiers import NotDeliveredError
 from monitors.notifiers.body import summary, webhook_body
 from monitors.notifiers.log import LogNotifier
-from monitors.notifiers.webhook import NotDeliveredError, WebhookNotifier
+from monitors.notifiers.webhook import WebhookNotifier
 from monitors.records import Alert, Finding
 
 FIRING = Alert(
@@ -105,6 +106,8 @@ def test_a_firing_alert_is_told_in_alertmanagers_words():
         "onset": "2025-10-09T08:54:00.000Z",
         "evidence": "0.25",
         "likely_cause": "retrieval",
+        "cause_detail": "",
+        "affected_slices": "",
         "worst_exchanges": "x1,x2",
         "runbook": "docs/how-to/respond-to-an-alert.md",
     }

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 import time
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
 from monitors.alerts import AlertEngine
 from monitors.app import check
 from monitors.config import Alerts, Config, Rule, Shared, admin_problems, join_problems, load
+from monitors.config import Judge as JudgeTable
 from monitors.config import Monitors as MonitorsTable
 from monitors.config import Queue as QueueTable
 from monitors.instruments import Instruments
+from monitors.judging import open_judging
 from monitors.metrics.catalogue import Catalogue
-from monitors.plane import Plane
+from monitors.plane import Plane, _every
 from monitors.queues.memory import MemoryQueue
 from monitors.queues.sqlite import SQLiteQueue
 from monitors.records import Evaluation, Failed, Sample, Score
@@ -32,32 +37,38 @@ def run(tmp_path, scenario, queue=None, rules=()):
         instruments = Instruments(CollectorRegistry(), version="0")
         waiting = queue or MemoryQueue()
         config = Config(alerts=Alerts(rules=rules, watermark_s=0.0, bucket_s=1.0))
-        engine = AlertEngine(
-            rules,
-            config.alerts,
-            store,
-            store,
-            queue_oldest=lambda: asyncio.sleep(0),
-            notifiers={},
-            lower_is_better=lambda _: False,
-        )
-        plane = Plane(
-            config,
-            queue=waiting,
-            store=store,
-            catalogue=Catalogue(enabled=()),
-            engine=engine,
-            exporters=[],
-            instruments=instruments,
-        )
+        plane = make_plane(config, store, instruments, queue=waiting)
         try:
             await scenario(plane, store, waiting)
         finally:
-            await engine.aclose()
+            await plane._engine.aclose()
             await waiting.aclose()
             await store.aclose()
 
     asyncio.run(main())
+
+
+def make_plane(config, store, instruments, judging=None, queue=None):
+    engine = AlertEngine(
+        config.alerts.rules or (),
+        config.alerts,
+        store,
+        store,
+        queue_oldest=lambda: asyncio.sleep(0),
+        notifiers={},
+        lower_is_better=lambda _: False,
+    )
+    return Plane(
+        config,
+        queue=queue or MemoryQueue(),
+        store=store,
+        catalogue=Catalogue(enabled=()),
+        engine=engine,
+        exporters=[],
+        instruments=instruments,
+        judging=judging,
+        ledger=store,
+    )
 
 
 async def add(store, name, outcome, *, app="shop", rate=1.0, age_s=10.0):
@@ -192,3 +203,61 @@ def test_an_address_that_others_can_reach_needs_a_token_also_when_the_monitors_r
         return
     with pytest.raises(ConfigError, match=r"monitors\.host: .* needs a token"):
         load(path)
+
+
+def test_spending_is_saved_while_the_plane_runs_and_when_it_ends(tmp_path):
+    async def main():
+        store, instruments = SQLiteStore(tmp_path / "store.db"), Instruments(CollectorRegistry(), version="0")
+        table = JudgeTable(base_url="http://127.0.0.1:9/v1", model="m", price_in=1.0, budget_usd_per_day=5.0)
+        config = Config(monitors=MonitorsTable(replica="one"), judge=table)
+
+        async def account():
+            return msgspec.json.decode((await store.load()).get("judge/spent/one", b"{}"))
+
+        async def plane_and_pacer():
+            judging = open_judging(config.judge, instruments)
+            plane = make_plane(config, store, instruments, judging)
+            plane.start()
+            async with asyncio.timeout(5.0):
+                while (await account()).get("at", 0.0) < began:  # noqa: ASYNC110 - a file has no event
+                    await asyncio.sleep(0.01)
+            return plane, judging.pacer
+
+        try:
+            began = time.time()
+            plane, pacer = await plane_and_pacer()
+            pacer.observe(0.25, time.time())
+            await plane.aclose()
+            assert (await account())["usd"] == 0.25
+            began = time.time()
+            plane, pacer = await plane_and_pacer()
+            assert pacer.spent(time.time()).usd == 0.25
+            assert instruments.registry.get_sample_value("gaugeway_judge_budget_spent_usd") == 0.25
+            await store.aclose()
+            store.load = broken
+            await plane.aclose()  # a store that is gone does not keep it from stopping
+        finally:
+            await store.aclose()
+
+    asyncio.run(main())
+
+
+async def broken():
+    raise OSError("gone")
+
+
+@pytest.mark.parametrize(("longest_s", "least", "most"), [(0.01, 5, 30), (math.inf, 1, 2)])
+def test_what_takes_long_pauses_long_but_not_longer_than_it_may(longest_s, least, most):
+    async def main():
+        rounds = []
+
+        async def slow():
+            rounds.append(time.monotonic())
+            await asyncio.sleep(0.1)
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.8):
+                await _every(0.001, slow, lambda: None, longest_s=longest_s)
+        assert least <= len(rounds) <= most
+
+    asyncio.run(main())

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 
+from monitors.choosing import Choice
 from monitors.config import Config, Judge, Monitors
 from monitors.judges import JudgeError
 from monitors.judges.openai import OpenAIJudge
@@ -47,7 +48,7 @@ def work(path, samples, metrics, *, store=None, **options):
             store=store(real) if store else real,
             metrics=[Enabled(metric=one, rate=1.0, threshold=0.5, objective=0.9) for one in metrics],
             exporters=[],
-            salt="s",
+            choice=Choice("s"),
             on_error=failed.append,
             on_scored=lambda sample, new: scored.append((sample.id, list(new))),
             poll_s=0.01,
@@ -167,7 +168,7 @@ def test_waiting_for_a_busy_judge_costs_no_score(tmp_path, mode):
                 for one in (Faithfulness(verdicts), Hallucination(verdicts))
             ],
             exporters=[],
-            salt="s",
+            choice=Choice("s"),
             concurrency=8,
             on_error=lambda _: None,
             on_scored=lambda *_: None,
@@ -254,7 +255,7 @@ class Bench:
                 Enabled(metric=Metric("other", Score(0.5)), rate=1.0, threshold=0.5, objective=0.9),
             ],
             exporters=[],
-            salt="s",
+            choice=Choice("s"),
             on_error=self.failed.append,
             on_scored=lambda sample, new: self.scored.append((sample.id, [one.metric for one in new])),
             on_supplement=lambda source, result: self.counts.append((source, result)),

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec.structs import replace
+
 from monitors.alerts import AlertEngine
 from monitors.config import Alerts, Rule
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
+from monitors.rules import MONTH_S, watch_of
 from monitors.stores.sqlite import SQLiteStore
 
 T0 = 1_760_000_040.0  # the edge of a minute
-CONFIG = Alerts(false_alerts_per_30d=1.0, bucket_s=60.0, watermark_s=300.0)
+CONFIG = Alerts(false_alerts_per_30d=1.0, bucket_s=60.0, watermark_s=300.0, slices=("app",), group_wait_s=0.0)
 RULE = Rule(metric="faithfulness", slo=0.85, name="answers")
 TRIO = ("lexical_groundedness", "context_relevancy", "faithfulness")
 
 
 def replace_config(**changes):
-    return Alerts(**{"false_alerts_per_30d": 1.0, "bucket_s": 60.0, "watermark_s": 300.0, **changes})
+    return replace(CONFIG, **changes)
+
+
+def watching(budget_per_s=1e-6, rule=RULE, **changes):
+    """A rule at work by itself, with a budget of false alarms a second."""
+    config = replace_config(false_alerts_per_30d=budget_per_s * MONTH_S, **changes)
+    return watch_of(rule, config, rules=1, lower_is_better=False)
 
 
 class People:
@@ -92,6 +101,9 @@ class World:
 
     def watched(self, streams):
         self.shown = streams
+
+    def seen(self, versions):
+        self.versions = versions
 
     async def add(
         self, started_at, outcome, *, metrics=("faithfulness",), app="shop", rate=1.0, judge="j", version="1"

@@ -44,7 +44,9 @@ FAULTS = (
 class HostileJudge(LLMServer):
     """Answers the built-in tasks as the scripted model does, and spoils a share `rate` of the answers for each fault.
 
-    `seen` counts what was done. `sane()` ends it. With `storms` a 429 is followed by some more, to whomever they go.
+    Every fault is drawn for every request, whatever the others do; of several one, chosen at random, comes to pass.
+    `seen` counts what was done, `drawn` what was drawn. `sane()` ends it. With `storms` a 429 is followed by some more,
+    to whomever they go.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class HostileJudge(LLMServer):
         *,
         faults: Sequence[str] = FAULTS,
         rate: float = 0.1,
-        stall_s: float = 2.0,
+        stall_s: float = 30.0,
         latency_s: float = 0.0,
         storms: int = 3,
         seed: int = 1,
@@ -60,6 +62,7 @@ class HostileJudge(LLMServer):
     ) -> None:
         super().__init__(self._spoil)
         self.seen: Counter[str] = Counter()
+        self.drawn: Counter[str] = Counter()
         self._faults = tuple(faults)
         self._rate = rate
         self._stall_s = stall_s
@@ -83,11 +86,12 @@ class HostileJudge(LLMServer):
         return reply if fault is None else spoiled(reply, fault, stall_s=self._stall_s)
 
     def _fault(self) -> str | None:
+        drawn = [one for one in self._faults if self._draws.random() < self._rate]
+        self.drawn.update(drawn)
         if self._storming:
             self._storming -= 1
             return "rate_limited"
-        place = self._draws.random() / self._rate
-        fault = self._faults[int(place)] if place < len(self._faults) else None
+        fault = self._draws.choice(drawn) if drawn else None
         if fault == "rate_limited":
             self._storming = self._draws.randrange(self._storms + 1)
         return fault

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from monitors.offline import wire
 
 if TYPE_CHECKING:
+    from monitors.metrics.latency import Latency
     from monitors.offline.comparison import Comparison
     from monitors.offline.floors import Floor
     from monitors.offline.results import Run
@@ -27,6 +28,14 @@ class Extras:
 
 
 NONE = Extras()
+
+
+def taken(latency: Latency) -> str:
+    """How long the answers took, in a line."""
+    return (
+        f"{latency.n} answers took {latency.mean:.2f} s on average: half of them up to "
+        f"{latency.p50:.2f} s, 95 % up to {latency.p95:.2f} s, 99 % up to {latency.p99:.2f} s"
+    )
 
 
 def write(path: Path, run: Run, extras: Extras = NONE) -> None:

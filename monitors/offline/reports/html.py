@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from monitors.offline.marking import Claim, Piece, claims_in, claims_of_reference, mark
-from monitors.offline.reports import NONE, Extras
+from monitors.offline.reports import NONE, Extras, taken
 from monitors.offline.results import Measure, MetricSummary, Row, Run
 from monitors.records import Evaluation, Failed, Score
 
@@ -44,7 +44,7 @@ class Case:
     pieces: tuple[Piece, ...]
     reference: tuple[Piece, ...]
     nowhere: tuple[Claim, ...]
-    evidence: tuple[dict[str, Any], ...]
+    evidence: tuple[dict[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,17 @@ class Section:
     bars: tuple[Bar, ...]
     cases: tuple[Case, ...]
 
+    @property
+    def tallest(self) -> int:
+        """How many scores the tallest bar stands for."""
+        return max((bar.count for bar in self.bars), default=0)
+
+    @property
+    def marked(self) -> bool:
+        """Whether any case has a text with a verdict on it."""
+        pieces = [piece for case in self.cases for piece in (*case.pieces, *case.reference)]
+        return any(piece.verdict for piece in pieces) or any(case.nowhere for case in self.cases)
+
 
 def render(run: Run, extras: Extras = NONE) -> str:
     """The page."""
@@ -66,6 +77,7 @@ def render(run: Run, extras: Extras = NONE) -> str:
         sections=sections,
         failures=_failures(run),
         failures_shown=FAILURES,
+        taken=taken(run.latency) if run.latency is not None else "",
         created=datetime.fromtimestamp(run.created_at, UTC).strftime("%Y-%m-%d %H:%M UTC"),
         width=_WIDTH,
         height=_HEIGHT,
@@ -126,8 +138,29 @@ def _case(row: Row, metric: str) -> Case:
         pieces=pieces,
         reference=reference,
         nowhere=nowhere + elsewhere,
-        evidence=outcome.evidence if isinstance(outcome, Score) else (),
+        evidence=tuple(_facts(item) for item in outcome.evidence) if isinstance(outcome, Score) else (),
     )
+
+
+def _facts(item: Mapping[str, Any]) -> dict[str, str]:
+    """A piece of evidence in words, without what says nothing."""
+    return {str(key).replace("_", " "): words for key, value in item.items() if (words := _words(value))}
+
+
+def _words(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.4g}"
+        case Mapping():
+            return ", ".join(f"{key}: {words}" for key, words in _facts(value).items())
+        case list() | tuple():
+            return "; ".join(words for one in value if (words := _words(one)))
+        case _:
+            return "not mentioned" if value == "not_mentioned" else str(value)
 
 
 def _failures(run: Run) -> list[tuple[Row, Evaluation]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from monitors.offline.comparison import Comparison
-from monitors.offline.reports import NONE, Extras
+from monitors.offline.reports import NONE, Extras, taken
 from monitors.offline.results import MetricSummary, Run
 
 WORST = 3
@@ -24,6 +24,7 @@ def render(run: Run, extras: Extras = NONE) -> str:
             ["metric", "n", "mean", "95 % interval", "skipped", "failed", "USD"],
             [_cells(one, lower=run.measure(one.metric).lower_is_better) for one in run.summary],
         ),
+        *([f"{taken(run.latency)}."] if run.latency is not None else []),
         *(f"Note: {text(note)}" for note in run.notes),
         *_floors(extras),
         *_comparisons(extras),

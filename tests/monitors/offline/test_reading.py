@@ -119,3 +119,14 @@ def test_times_in_a_csv_are_numbers(tmp_path):
     path.write_text("answer,started_at\nx,12.5\ny,noon\n")
     assert problems(path) == [f"{path}:3: started_at: expected a number (Unix seconds), got a text"]
     assert reading.read(path, limit=1)[0][0].started_at == 12.5
+
+
+def test_durations_are_read_and_one_that_is_none_is_told(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text("answer,duration_s\nx,0.25\ny,\nz,-1\n")
+    assert problems(path) == [f"{path}:4: duration_s: expected a number (seconds, 0 or more), got -1.0"]
+    assert [one.duration_s for one in reading.read(path, limit=2)[0]] == [0.25, None]
+    path = tmp_path / "data.jsonl"
+    path.write_text('{"answer": "x", "duration_s": 2}\n{"answer": "y", "duration_s": "2 s"}\n')
+    assert problems(path) == [f"{path}:2: duration_s: expected a number (seconds, 0 or more), got a text"]
+    assert reading.read(path, limit=1)[0][0].duration_s == 2.0

@@ -1,5 +1,7 @@
 """Reports show what is there, and no text of a data set becomes anything but text."""
 
+import json
+import re
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
@@ -199,3 +201,32 @@ def test_claims_of_the_reference_are_marked_there():
     measures = (Measure(name="context_recall", version="1"),)
     marks = Page(render(".html", Run(source="s", created_at=0.0, measures=measures, rows=(row,)))).marks[3:]
     assert marks == [("supported", "Nobody picks shares."), ("not_mentioned", "The fees are low.")]
+
+
+def test_how_long_answers_took_is_told_where_it_is_known():
+    assert "s on average" not in render(".html", a_run()) + render(".md", a_run())
+    assert json.loads(render(".json", a_run()))["latency"] is None
+    rows = tuple(
+        Row(sample=Sample(id=f"t{taken}", started_at=0.0, duration_s=taken), evaluations={})
+        for taken in (1.0, 3.0, None)
+    )
+    timed = Run(source="s", created_at=0.0, measures=(), rows=rows)
+    for suffix in (".html", ".md"):
+        assert "2 answers took 2.00 s on average: half of them up to 2.00 s" in render(suffix, timed)
+    assert json.loads(render(".json", timed))["latency"]["p95"] == pytest.approx(2.9)
+
+
+def test_evidence_is_told_in_words_and_what_says_nothing_is_left_out():
+    item = {"claim": "A", "verdict": "not_mentioned", "context": None, "contexts": [], "quote": "", "right_one": True}
+    nested = {"context": 0, "ratio": 1 / 3, "statements": [{"statement": "B", "relevant": False}, {"statement": "C"}]}
+    text = render(".html", a_run(evidence=(item, nested)))
+    cells = re.findall(r"<tr><td>(<span.*?)</td></tr>", text)
+    assert [re.sub("<.*?>", "", one) for one in cells] == [
+        "claim: A · verdict: not mentioned · right one: yes",
+        "context: 0 · ratio: 0.3333 · statements: statement: B, relevant: no; statement: C",
+    ]
+
+
+def test_the_key_of_the_marks_stands_only_where_something_is_marked():
+    assert 'class="key' in render(".html", a_run())
+    assert 'class="key' not in render(".html", a_run(evidence=()))

@@ -1,0 +1,258 @@
+"""Charts as SVG: numbers in, markup out. Pure; what a picture shows is in its title and description too.
+
+Colours come from the style sheet by class, so that a picture follows the page's light or dark scheme.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from dashboards.web.words import iso
+
+INTERVALS = 6
+"""Between the ticks of an axis, at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dot:
+    """A mean of the time around `at` (Unix seconds) with its interval, if there is a basis for one."""
+
+    at: float
+    mean: float
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A series of a chart; `kind` 1 and 2 differ in colour and in dashes. Dots further apart than `gap_s` are apart."""
+
+    dots: Sequence[Dot]
+    label: str = ""
+    kind: int = 1
+    gap_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A moment worth a vertical line."""
+
+    at: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """Where values and times lie on a picture."""
+
+    since: float
+    until: float
+    low: float
+    high: float
+    left: float
+    top: float
+    width: float
+    height: float
+
+    def x(self, at: float) -> float:
+        """The place of a time."""
+        span = max(1e-9, self.until - self.since)
+        return round(self.left + self.width * min(1.0, max(0.0, (at - self.since) / span)), 1)
+
+    def y(self, value: float) -> float:
+        """The place of a value; what is beyond the edge is on the edge."""
+        span = max(1e-9, self.high - self.low)
+        return round(self.top + self.height * (1.0 - min(1.0, max(0.0, (value - self.low) / span))), 1)
+
+
+def sparkline(
+    dots: Sequence[Dot],
+    *,
+    title: str,
+    desc: str = "",
+    baseline: float | None = None,
+    since: float | None = None,
+    until: float | None = None,
+    gap_s: float = math.inf,
+) -> Markup:
+    """A small chart without axes: the means, their band, the baseline as a dashed line."""
+    if not dots:
+        return Markup("")
+    low, high = scale([dots], () if baseline is None else (baseline,))
+    frame = Frame(
+        since=dots[0].at if since is None else since,
+        until=dots[-1].at if until is None else until,
+        low=low,
+        high=high,
+        left=2.0,
+        top=3.0,
+        width=156.0,
+        height=34.0,
+    )
+    parts = [_baseline(frame, baseline)] if baseline is not None else []
+    parts += _series(frame, Line(dots=dots, gap_s=gap_s))
+    return _svg("spark", (160, 40), title, desc, parts)
+
+
+def timeline(
+    lines: Sequence[Line],
+    *,
+    title: str,
+    desc: str = "",
+    since: float,
+    until: float,
+    baseline: float | None = None,
+    marks: Sequence[Mark] = (),
+) -> Markup:
+    """A chart with axes: values up to 1, UTC times, the baseline, and moments as vertical lines."""
+    low, high = scale([one.dots for one in lines], () if baseline is None else (baseline,))
+    frame = Frame(since=since, until=until, low=low, high=high, left=44.0, top=22.0, width=700.0, height=170.0)
+    parts = [_value_tick(frame, value) for value in ticks(low, high)]
+    parts += [_time_tick(frame, at) for at in time_ticks(since, until)]
+    if baseline is not None:
+        parts.append(_baseline(frame, baseline))
+    parts += [part for line in lines for part in _series(frame, line)]
+    parts += [_mark(frame, mark) for mark in marks]
+    return _svg("chart", (760, 216), title, desc, parts)
+
+
+def bars(counts: Sequence[int], *, title: str, desc: str = "", labels: Sequence[str] = ()) -> Markup:
+    """A histogram; each bar says its label and count."""
+    tallest, width = max([1, *counts]), 700.0 / max(1, len(counts))
+    parts = []
+    for index, count in enumerate(counts):
+        height = 150.0 * count / tallest
+        label = labels[index] if index < len(labels) else str(index)
+        parts.append(
+            Markup('<rect class="bar" x="{}" y="{}" width="{}" height="{}"><title>{}: {}</title></rect>').format(
+                *(round(30 + width * index, 1), round(170 - height, 1), round(width - 2, 1), round(height, 1)),
+                *(label, count),
+            )
+        )
+        every = max(1, math.ceil(len(counts) / 12))
+        if index % every == 0:
+            parts.append(Markup('<text x="{}" y="188">{}</text>').format(round(30 + width * index, 1), label))
+    parts.append(Markup('<line class="axis" x1="30" y1="170" x2="730" y2="170"/>'))
+    return _svg("chart", (760, 196), title, desc, parts)
+
+
+def meter(share: float, *, title: str) -> Markup:
+    """A share of a whole as a bar."""
+    filled = round(200.0 * min(1.0, max(0.0, share)), 1)
+    parts = [
+        Markup('<rect class="rest" width="200" height="10" rx="3"/>'),
+        Markup('<rect class="bar" width="{}" height="10" rx="3"/>').format(filled),
+    ]
+    return _svg("meter", (200, 10), title, "", parts)
+
+
+def scale(series: Iterable[Sequence[Dot]], more: Iterable[float] = ()) -> tuple[float, float]:
+    """The least range in [0, 1] that shows all values and their intervals, at least a tenth wide.
+
+    >>> scale([[Dot(at=0.0, mean=0.9)]])
+    (0.84, 0.96)
+    """
+    values = [value for dots in series for one in dots for value in (one.mean, one.low, one.high) if value is not None]
+    values += more
+    if not values:
+        return 0.0, 1.0
+    low, high = min(values), max(values)
+    room = max(0.1 * (high - low), 0.06 - (high - low) / 2.0, 0.01)
+    return round(max(0.0, low - room), 3), round(min(1.0, high + room), 3)
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Three to seven round values in a range.
+
+    >>> ticks(0.82, 0.97)
+    [0.85, 0.9, 0.95]
+    """
+    step = next((one for one in (0.01, 0.02, 0.05, 0.1, 0.2, 0.25) if (high - low) / one <= INTERVALS), 0.5)
+    first = math.ceil(round(low / step, 6))
+    return [round(index * step, 4) for index in range(first, math.floor(round(high / step, 6)) + 1)]
+
+
+def time_ticks(since: float, until: float) -> list[float]:
+    """Up to seven times on full minutes, hours or days.
+
+    >>> time_ticks(0.0, 7200.0)
+    [0.0, 1800.0, 3600.0, 5400.0, 7200.0]
+    """
+    steps = (60, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
+    step = next((one for one in steps if (until - since) / one <= INTERVALS), steps[-1])
+    return [float(index * step) for index in range(math.ceil(since / step), math.floor(until / step) + 1)][:40]
+
+
+def _series(frame: Frame, line: Line) -> list[Markup]:
+    parts = []
+    for run in _runs(line.dots, line.gap_s):
+        banded = [one for one in run if one.low is not None and one.high is not None]
+        if len(banded) > 1:
+            upper = [f"{frame.x(one.at)},{frame.y(one.high or 0.0)}" for one in banded]
+            lower = [f"{frame.x(one.at)},{frame.y(one.low or 0.0)}" for one in reversed(banded)]
+            parts.append(Markup('<polygon class="band k{}" points="{}"/>').format(line.kind, " ".join(upper + lower)))
+        points = " ".join(f"{frame.x(one.at)},{frame.y(one.mean)}" for one in run)
+        if len(run) > 1:
+            parts.append(Markup('<polyline class="line k{}" points="{}"/>').format(line.kind, points))
+        parts += [_dot(frame, one, line.kind) for one in ((run[-1],) if len(run) > 1 else run)]
+    return parts
+
+
+def _runs(dots: Sequence[Dot], gap_s: float) -> list[list[Dot]]:
+    """Cut a series where there is nothing for too long: a line across would be made up."""
+    runs: list[list[Dot]] = []
+    for one in dots:
+        if runs and one.at - runs[-1][-1].at <= gap_s:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    return runs
+
+
+def _dot(frame: Frame, one: Dot, kind: int) -> Markup:
+    return Markup('<circle class="dot k{}" cx="{}" cy="{}" r="2.5"/>').format(kind, frame.x(one.at), frame.y(one.mean))
+
+
+def _baseline(frame: Frame, value: float) -> Markup:
+    y, right = frame.y(value), frame.left + frame.width
+    return Markup('<line class="baseline" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(frame.left, y, right, y)
+
+
+def _value_tick(frame: Frame, value: float) -> Markup:
+    y = frame.y(value)
+    tick = Markup('<line class="grid" x1="{}" y1="{}" x2="{}" y2="{}"/><text x="{}" y="{}" class="end">{}</text>')
+    return tick.format(frame.left, y, frame.left + frame.width, y, frame.left - 6, y + 4, f"{value:.2f}")
+
+
+def _time_tick(frame: Frame, at: float) -> Markup:
+    x, bottom = frame.x(at), frame.top + frame.height
+    text = iso(at)
+    label = text[5:10] if frame.until - frame.since > 4 * 86_400 or text[11:16] == "00:00" else text[11:16]
+    tick = Markup('<line class="axis" x1="{}" y1="{}" x2="{}" y2="{}"/><text x="{}" y="{}" class="mid">{}</text>')
+    return tick.format(x, bottom, x, bottom + 4, x, bottom + 18, label)
+
+
+def _mark(frame: Frame, mark: Mark) -> Markup:
+    x = frame.x(mark.at)
+    side = "end" if x > frame.left + frame.width / 2 else "start"
+    line = Markup('<line class="mark" x1="{}" y1="{}" x2="{}" y2="{}"/><text x="{}" y="{}" class="mark {}">{}</text>')
+    return line.format(
+        *(x, frame.top - 6, x, frame.top + frame.height, x + (-5 if side == "end" else 5), frame.top - 8),
+        *(side, mark.label),
+    )
+
+
+def _svg(kind: str, size: tuple[int, int], title: str, desc: str, parts: Iterable[Markup]) -> Markup:
+    told = Markup("<desc>{}</desc>").format(desc) if desc else Markup("")
+    return Markup(
+        '<svg class="{}" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">'
+        "<title>{}</title>{}{}</svg>"
+    ).format(
+        *(kind, *size, *size, f"{title}. {desc}" if desc else title, title, told),
+        Markup("").join(parts),
+    )

@@ -1,0 +1,128 @@
+"""What the gateways count, asked of their admin ports."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+TIMEOUT_S = 1.0
+MAX_BYTES = 16 * 1024 * 1024
+ADMIN_HOST, ADMIN_PORT = "127.0.0.1", 9464
+_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - compared with, not bound to
+
+
+class Series:
+    """Values by series name and labels.
+
+    >>> series = Series([("a_total", {"app": "x"}, 2.0), ("a_total", {"app": "y"}, 3.0)])
+    >>> series.total("a_total"), series.total("a_total", app="x"), series.by("a_total", "app")
+    (5.0, 2.0, {'x': 2.0, 'y': 3.0})
+    """
+
+    def __init__(self, values: Iterable[tuple[str, Mapping[str, str], float]] = ()) -> None:
+        self._values: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+        for name, labels, value in values:
+            self._values.setdefault(name, []).append((labels, value))
+
+    def rows(self, name: str) -> Sequence[tuple[Mapping[str, str], float]]:
+        """Every series of that name."""
+        return self._values.get(name, ())
+
+    def total(self, name: str, **labels: str) -> float:
+        """The sum over all series that carry `labels`; 0 without any."""
+        return sum(value for found, value in self.rows(name) if labels.items() <= found.items())
+
+    def by(self, name: str, *labels: str) -> dict[str, float]:
+        """Sums by the values of labels, joined with a blank."""
+        sums: dict[str, float] = {}
+        for found, value in self.rows(name):
+            key = " ".join(found.get(one, "") for one in labels).strip()
+            sums[key] = sums.get(key, 0.0) + value
+        return sums
+
+    def value(self, name: str) -> float | None:
+        """The value of a gauge without labels; None when it is not there."""
+        return self.rows(name)[0][1] if self.rows(name) else None
+
+    def plus(self, other: Series) -> Series:
+        """Both together."""
+        mine = [(name, labels, value) for name, found in self._values.items() for labels, value in found]
+        more = [(name, labels, value) for name, found in other._values.items() for labels, value in found]
+        return Series(mine + more)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What one gateway said, or why it did not."""
+
+    url: str
+    series: Series
+    error: str = ""
+
+
+def gateway_urls(configured: Sequence[str] | None, gateway: Mapping[str, Any]) -> tuple[str, ...]:
+    """The base URLs of the gateways' admin ports: `[monitors] gateways`, or that of the same file's `[gateway]`.
+
+    >>> gateway_urls(None, {"admin_host": "::", "admin_port": 1234})
+    ('http://[::1]:1234',)
+    >>> gateway_urls(["http://a:9464/"], {})
+    ('http://a:9464',)
+    """
+    if configured is not None:
+        return tuple(one.rstrip("/") for one in configured)
+    host = str(gateway.get("admin_host", ADMIN_HOST))
+    host = _ANYWHERE.get(host, host)
+    return (f"http://{f'[{host}]' if ':' in host else host}:{gateway.get('admin_port', ADMIN_PORT)}",)
+
+
+def series_of(families: Iterable[Metric], wanted: str = "gaugeway_") -> Series:
+    """The samples of metric families whose names begin with `wanted`."""
+    return Series(
+        (sample.name, sample.labels, sample.value)
+        for family in families
+        if family.name.startswith(wanted) and family.type != "histogram"
+        for sample in family.samples
+    )
+
+
+async def own(registry: CollectorRegistry) -> Series:
+    """What this process counts; collected in a thread, as it is for `/metrics`."""
+    return await asyncio.to_thread(lambda: series_of(registry.collect()))
+
+
+async def ask_all(urls: Sequence[str], token: str | None) -> list[Answer]:
+    """Ask every gateway at once."""
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, headers=headers) as client:
+        return list(await asyncio.gather(*(_ask(client, url) for url in urls)))
+
+
+async def _ask(client: httpx.AsyncClient, url: str) -> Answer:
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            text = await _read(client, f"{url}/metrics")
+            return Answer(
+                url=url, series=await asyncio.to_thread(lambda: series_of(text_string_to_metric_families(text)))
+            )
+    except TimeoutError:
+        return Answer(url=url, series=Series(), error=f"no answer within {TIMEOUT_S:g} s")
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError) as error:
+        return Answer(url=url, series=Series(), error=f"{type(error).__name__}: {error}"[:200])
+
+
+async def _read(client: httpx.AsyncClient, url: str) -> str:
+    async with client.stream("GET", url) as response:
+        if response.status_code != httpx.codes.OK:
+            raise ValueError(f"it answers {response.status_code}")
+        body = b""
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > MAX_BYTES:
+                raise ValueError(f"more than {MAX_BYTES} bytes")
+        return body.decode()

@@ -1,0 +1,100 @@
+"""Coming in and going out: the token once, then a cookie that is not the token."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import quote
+
+from litestar import Request, Response, get, post
+from litestar.connection import ASGIConnection
+from litestar.datastructures import Cookie
+from litestar.exceptions import HTTPException, NotAuthorizedException
+from litestar.params import FromQuery
+from litestar.response import Redirect, Template
+
+from dashboards.web.sessions import SESSION_S
+from dashboards.web.site import COOKIE, Page, Site, session_of
+
+_HERE = re.compile(r"/(?![/\\])[^\x00-\x20\\]*")
+"""A path of ours: neither another host nor anything that a browser would read as one."""
+
+
+def login_handlers(site: Site) -> list[Any]:
+    """The handlers; they are the only pages that ask for nothing."""
+
+    @get("/login", sync_to_thread=False)
+    def ask(request: Page, next: FromQuery[str] = "/") -> Template | Redirect:  # noqa: A002 - the word in the address
+        if site.entered(request):
+            return Redirect(_inside(next), status_code=303)
+        return _form(site, request, next)
+
+    @post("/login", status_code=303)
+    async def enter(request: Page) -> Template | Redirect:
+        given, now = await site.form(request), site.clock()
+        address = request.client.host if request.client else ""
+        if (wait_s := site.attempts.wait_s(address, now)) > 0:
+            answer = _form(site, request, given.get("next", "/"), f"Too often: try again in {wait_s:.0f} s.", 429)
+            answer.headers["retry-after"] = f"{wait_s:.0f}"
+            return answer
+        if not site.sessions.is_token(given.get("token", "")):
+            site.attempts.failed(address, now)
+            return _form(site, request, given.get("next", "/"), "That is not the token.", 401)
+        cookie = _cookie(site, request, site.sessions.issue(now), round(SESSION_S))
+        return Redirect(_inside(given.get("next", "/")), status_code=303, cookies=[cookie])
+
+    @post("/logout", status_code=303)
+    async def leave(request: Page) -> Redirect:
+        await site.form(request)
+        site.sessions.revoke(session_of(request), site.clock())
+        return Redirect("/login", status_code=303, cookies=[_cookie(site, request, "", 0)])
+
+    return [ask, enter, leave]
+
+
+def page_guard(site: Site) -> Any:
+    """Return a guard that lets in who is logged in or carries the token."""
+
+    def guard(connection: ASGIConnection[Any, Any, Any, Any], _: Any) -> None:
+        if not site.entered(connection):
+            raise NotAuthorizedException("log in first", headers={"www-authenticate": "Bearer"})
+        if connection.scope.get("method") not in ("GET", "HEAD"):
+            site.check_origin(connection)
+
+    return guard
+
+
+def on_error(site: Site) -> Any:
+    """Return what answers when a view refuses: people without a session are sent to the login, others told why."""
+
+    def answer(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
+        wants_page = "text/html" in request.headers.get("accept", "")
+        if isinstance(error, NotAuthorizedException) and wants_page:
+            path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            return Redirect(f"/login?next={quote(path, safe='')}" if request.method == "GET" else "/login")
+        if wants_page:
+            title = {403: "Not allowed", 404: "Not found"}.get(error.status_code, "That did not work")
+            return site.render(request, "error.html", title=title, status=error.status_code, detail=error.detail)
+        return Response({"detail": error.detail}, status_code=error.status_code, headers=error.headers)
+
+    return answer
+
+
+def _form(site: Site, request: Page, to: str, problem: str = "", status: int = 200) -> Template:
+    return site.render(request, "login.html", title="Log in", status=status, next=_inside(to), problem=problem)
+
+
+def _cookie(site: Site, request: Page, value: str, seconds: int) -> Cookie:
+    return Cookie(
+        key=COOKIE,
+        value=value,
+        max_age=seconds,
+        path="/",
+        httponly=True,
+        samesite="strict",
+        secure=site.secure(request),
+    )
+
+
+def _inside(path: str) -> str:
+    return path if _HERE.fullmatch(path) else "/"

@@ -1,0 +1,125 @@
+"""Means over time, from sums that the store makes: hours that are over are read once, and not while somebody waits."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from dashboards.web.charts import Dot
+from dashboards.web.words import MIN_N
+from monitors.statistics.estimators import Estimate, hajek_from_sums
+from monitors.statistics.intervals import closed_window, confidence_sequence
+from monitors.stores import Query, Store, Summary
+from monitors.tasks import spawn
+
+HOUR_S = 3600.0
+HOURS = 24
+FRESH_S, SETTLED_S, OLD_S = 10.0, 2 * HOUR_S, 900.0
+"""An hour that may still grow is read again after 10 s; one that was over two hours ago, after 15 minutes."""
+FEW = 20
+"""An hour with fewer scores has no dot: it would be noise."""
+RECENT_HOURS = 6
+_SUMS = ("n", "failed", "w", "wx", "w2", "w2x", "w2x2")
+Key = tuple[str, str]
+
+
+class Trends:
+    """The last hours' sums by app and metric, read from the store in the background.
+
+    Whoever asks waits `patience_s` at most, and gets what is known by then.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+        self._hours: dict[int, tuple[float, Sequence[Summary]]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self.version = 0
+
+    async def latest(self, patience_s: float = 0.05) -> tuple[dict[Key, list[tuple[float, Summary]]], bool]:
+        """By app and metric, the start of each hour with its sums; and whether all hours are there."""
+        if self._stale() and (self._task is None or self._task.done()):
+            self._task = spawn(self._read(), name="page: trends")
+        if self._task is not None and not self._task.done():
+            await asyncio.wait([self._task], timeout=patience_s)
+        found: dict[Key, list[tuple[float, Summary]]] = {}
+        indexes = self._indexes()
+        for index in reversed(indexes):
+            for one in self._hours.get(index, (0.0, ()))[1]:
+                found.setdefault((one.app, one.metric), []).append((index * HOUR_S, one))
+        return found, all(index in self._hours for index in indexes)
+
+    async def _read(self) -> None:
+        for index in self._stale():
+            start = index * HOUR_S
+            now = self._clock()
+            summaries = await self._store.summary(Query(since=start, until=start + HOUR_S))
+            self._hours[index] = now, summaries
+            self.version += 1
+        oldest = self._indexes()[-1]
+        self._hours = {index: one for index, one in self._hours.items() if index >= oldest}
+
+    def _stale(self) -> list[int]:
+        return [index for index in self._indexes() if not self._is_fresh(index)]
+
+    def _is_fresh(self, index: int) -> bool:
+        if index not in self._hours:
+            return False
+        now, read_at = self._clock(), self._hours[index][0]
+        settled = (index + 1) * HOUR_S < now - SETTLED_S
+        return now - read_at < (OLD_S if settled else FRESH_S)
+
+    def _indexes(self) -> list[int]:
+        """The hours that are shown, the latest first."""
+        last = math.floor(self._clock() / HOUR_S)
+        return list(range(last, last - HOURS, -1))
+
+
+def dot(start: float, summary: Summary, seconds: float = HOUR_S) -> Dot | None:
+    """The mean of a time that began at `start`; None when there is too little, no band where there is no basis."""
+    found = estimated(summary)
+    if found is None or found.n < FEW:
+        return None
+    low, high = closed_window(found) if found.n_eff >= MIN_N else (None, None)
+    return Dot(at=start + seconds / 2, mean=min(1.0, max(0.0, found.mean)), low=low, high=high, n=found.n)
+
+
+def estimated(summary: Summary) -> Estimate | None:
+    """The estimate that sums make; None without a score."""
+    if not summary.n:
+        return None
+    sums = {name: getattr(summary, name) for name in ("n", "w", "wx", "w2", "w2x", "w2x2")}
+    return hajek_from_sums(**sums)
+
+
+def together(summaries: Iterable[Summary]) -> Summary | None:
+    """The sums of several times as one; None for no time."""
+    total: Summary | None = None
+    for one in summaries:
+        if total is None:
+            total = one
+        else:
+            added = {name: getattr(total, name) + getattr(one, name) for name in _SUMS}
+            total = replace(total, **added)
+    return total
+
+
+def movement(hours: Sequence[tuple[float, Summary]], now: float, *, lower_is_better: bool) -> str:
+    """The last six hours against those before, in words.
+
+    Said only when the intervals do not meet: whoever looks at a page often enough sees every chance. These intervals
+    hold however often one looks.
+    """
+    edge = now - RECENT_HOURS * HOUR_S
+    before = together(one for start, one in hours if start < edge)
+    since = together(one for start, one in hours if start >= edge)
+    old, new = (estimated(one) if one is not None else None for one in (before, since))
+    if old is None or new is None or min(old.n_eff, new.n_eff) < MIN_N:
+        return "too little to compare"
+    (old_low, old_high), (new_low, new_high) = confidence_sequence(old), confidence_sequence(new)
+    if new_low <= old_high and old_low <= new_high:
+        return "no clear change"
+    better = (new.mean > old.mean) != lower_is_better
+    return f"{'better' if better else 'worse'} for {RECENT_HOURS} h: {old.mean:.2f} to {new.mean:.2f}"

@@ -1,0 +1,140 @@
+"""Numbers and times as the page says them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from markupsafe import Markup, escape
+
+UNKNOWN = "-"
+MIN_N = 100
+"""Below this many effective scores there is no mean to show."""
+_UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A score or another number.
+
+    >>> number(0.91234), number(None)
+    ('0.912', '-')
+    """
+    return UNKNOWN if value is None else f"{value:.{digits}f}"
+
+
+def interval(low: float | None, high: float | None, digits: int = 3) -> str:
+    """Both ends of an interval.
+
+    >>> interval(0.88, 0.94)
+    '0.880 to 0.940'
+    """
+    return UNKNOWN if low is None or high is None else f"{low:.{digits}f} to {high:.{digits}f}"
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A share.
+
+    >>> percent(0.1234), percent(1.0, 0)
+    ('12.3 %', '100 %')
+    """
+    return UNKNOWN if value is None else f"{100.0 * value:.{digits}f} %"
+
+
+def count(value: float | None) -> str:
+    r"""A number of things, in groups of three digits.
+
+    >>> count(1234567.0).replace("\u2009", " ")
+    '1 234 567'
+    """
+    return UNKNOWN if value is None else f"{value:,.0f}".replace(",", "\u2009")
+
+
+def usd(value: float | None) -> str:
+    """Money; small sums keep their digits.
+
+    >>> usd(12.5), usd(0.00123), usd(0.0)
+    ('12.50 USD', '0.0012 USD', '0.00 USD')
+    """
+    if value is None:
+        return UNKNOWN
+    return f"{value:.4f} USD" if 0.0 < abs(value) < 1.0 else f"{value:.2f} USD"
+
+
+def duration(seconds: float | None) -> str:
+    """A length of time in its two largest units.
+
+    >>> duration(5400), duration(90_061), duration(12.4), duration(0.25)
+    ('1 h 30 min', '1 d 1 h', '12 s', '250 ms')
+    """
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 1.0:
+        return f"{1000.0 * seconds:.0f} ms"
+    left, parts = round(seconds), []
+    for size, unit in _UNITS:
+        if left >= size:
+            parts.append(f"{int(left // size)} {unit}")
+            left %= int(size)
+        elif parts:
+            break
+    return " ".join(parts[:2])
+
+
+def iso(at: float) -> str:
+    """A Unix time in UTC, to the second.
+
+    >>> iso(1_760_000_000.5)
+    '2025-10-09T08:53:20Z'
+    """
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def ago(at: float, now: float) -> str:
+    """How long before or after `now`.
+
+    >>> ago(100.0, 220.0), ago(220.0, 100.0), ago(99.9, 100.0)
+    ('2 min ago', 'in 2 min', 'just now')
+    """
+    apart = abs(now - at)
+    if apart < 1.0:
+        return "just now"
+    size, unit = next((size, unit) for size, unit in _UNITS if apart >= size)
+    words = f"{apart // size:.0f} {unit}"
+    return f"{words} ago" if at <= now else f"in {words}"
+
+
+def when(at: float | None, now: float) -> Markup:
+    """A time for people and machines: UTC, and how long ago that is."""
+    if at is None:
+        return escape(UNKNOWN)
+    text = iso(at)
+    shown = text.replace("T", " ").replace("Z", " UTC")
+    return Markup('<time datetime="{}">{}</time> <span class="quiet">({})</span>').format(text, shown, ago(at, now))
+
+
+def shares(parts: Mapping[str, float], digits: int = 1) -> dict[str, float]:
+    """The parts' percentages, rounded so that what is shown adds up to exactly 100 (largest remainder).
+
+    >>> shares({"a": 1, "b": 1, "c": 1})
+    {'a': 33.4, 'b': 33.3, 'c': 33.3}
+    >>> shares({"a": 0})
+    {'a': 0.0}
+    """
+    total, scale = sum(parts.values()), 10**digits
+    if total <= 0:
+        return dict.fromkeys(parts, 0.0)
+    exact = {name: value / total * 100 * scale for name, value in parts.items()}
+    floors = {name: int(value) for name, value in exact.items()}
+    missing = 100 * scale - sum(floors.values())
+    for name in sorted(parts, key=lambda one: floors[one] - exact[one])[:missing]:
+        floors[name] += 1
+    return {name: value / scale for name, value in floors.items()}
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words in a sentence.
+
+    >>> listed(["a", "b", "c"]), listed(["a"])
+    ('a, b and c', 'a')
+    """
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

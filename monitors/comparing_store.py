@@ -1,0 +1,104 @@
+"""What the store has of two versions: their scores, and what was asked of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from monitors.comparing import Sides, sides
+from monitors.slicing import value_of
+from monitors.stores import Point, Query, Store
+
+Pairing = Literal["auto", "question", "off"]
+AUTO_PAIRED_UP_TO = 20_000
+"""Samples whose questions are read without being asked for: each is a reading of its own."""
+_STEP_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which versions: `by` is "model", "prompt" or "tag:NAME", `a` the champion's value of it, `b` the challenger's.
+
+    `metrics` empty stands for all; `most` scores of a version (and of each metric that is named) are read, the oldest
+    first.
+    """
+
+    by: str
+    a: str
+    b: str
+    since: float
+    until: float
+    metrics: Sequence[str] = ()
+    app: str | None = None
+    most: int | None = None
+
+
+class UnknownVersionError(ValueError):
+    """There is no score of a version."""
+
+
+async def read(store: Store, wanted: Wanted) -> list[Sides]:
+    """Read the scores of both versions. Raises UnknownVersionError, and ValueError for a `by` that is none."""
+    if wanted.a == wanted.b:
+        raise ValueError(f"a version is compared with another one, not with itself ({wanted.a!r})")
+    champion, challenger = [await _scores(store, wanted, value) for value in (wanted.a, wanted.b)]
+    for value, points in ((wanted.a, champion), (wanted.b, challenger)):
+        if not points:
+            raise UnknownVersionError(await _missing(store, wanted, value))
+    return sides(champion, challenger)
+
+
+async def keys_of(
+    store: Store, everything: Iterable[Sides], pairing: str, *, most: int = AUTO_PAIRED_UP_TO
+) -> dict[str, str]:
+    """What was asked, by sample id: the value of a tag ("tag:NAME"), or the question's text.
+
+    "auto" reads the questions of up to `most` samples, of more it reads none.
+    """
+    points = {point.sample_id: point for one in everything for point in (*one.champion, *one.challenger)}
+    if pairing.startswith("tag:"):
+        tagged = ((name, value_of(point, pairing)) for name, point in points.items())
+        return {name: value for name, value in tagged if value is not None}
+    if pairing == "off" or (pairing == "auto" and len(points) > most):
+        return {}
+    found: dict[str, str] = {}
+    for name in points:
+        stored = await store.sample(name)
+        if stored is not None and stored[0].question:
+            found[name] = stored[0].question.strip()
+    return found
+
+
+def narrowed(query: Query, by: str, value: str) -> Query:
+    """The query for one version only. Raises ValueError for a `by` that is none."""
+    kind, _, name = by.partition(":")
+    if kind == "tag" and name:
+        return replace(query, tag=(name, value))
+    if by == "model":
+        return replace(query, model=value)
+    if by == "prompt":
+        return replace(query, prompt=value)
+    raise ValueError(f"versions are told apart by model, prompt or tag:NAME, not by {by!r}")
+
+
+async def _scores(store: Store, wanted: Wanted, value: str) -> list[Point]:
+    """A day at a time, so that a long span does not hold the store."""
+    found: list[Point] = []
+    for metric in wanted.metrics or (None,):
+        count, at = 0, wanted.since
+        while at < wanted.until and (wanted.most is None or count < wanted.most):
+            until = min(at + _STEP_S, wanted.until)
+            query = Query(since=at, until=until, metric=metric, app=wanted.app, outcome="score")
+            query = replace(query, limit=None if wanted.most is None else wanted.most - count)
+            page = await store.series(narrowed(query, wanted.by, value))
+            found += page
+            count, at = count + len(page), until
+    return found
+
+
+async def _missing(store: Store, wanted: Wanted, value: str) -> str:
+    query = Query(since=wanted.since, until=wanted.until, app=wanted.app)
+    known = sorted({one.slice for one in await store.summary(query, wanted.by) if one.slice and one.n})
+    there = f"; there are: {', '.join(known[:20])}" if known else ""
+    return f"{wanted.by} {value!r} has no score of these metrics in this time{there}"

@@ -1,0 +1,71 @@
+"""Scores in Langfuse, on the observation of the exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from typing import Any
+
+import httpx
+
+from monitors.exporters.outbox import Delivery, Observer, OutboxExporter, Scored
+from monitors.exporters.rest import Api
+from monitors.records import Sample
+
+
+class LangfuseSink(OutboxExporter[dict[str, Any]]):
+    """Posts each score to `/api/public/scores`, with the project's two keys.
+
+    Its id is made from the evaluation's identity, and Langfuse keeps one score for an id. It takes scores of a trace
+    that it does not know yet. Comments quote the answer and are sent only with `content`.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        observe: Observer,
+        public_key: str | None = None,
+        secret_key: str | None = None,
+        environment: str | None = None,
+        metrics: Sequence[str] = ("*",),
+        content: bool = False,
+        timeout_s: float = 10.0,
+        give_up_s: float = 600.0,
+    ) -> None:
+        if not (public_key and secret_key):
+            raise ValueError("langfuse needs public_key and secret_key")
+        super().__init__("langfuse", observe=observe, metrics=metrics, give_up_s=give_up_s)
+        self._api = Api(url, auth=httpx.BasicAuth(public_key, secret_key), timeout_s=timeout_s)
+        self._environment = environment
+        self._content = content
+
+    def prepare(self, sample: Sample, scores: Sequence[Scored]) -> Iterator[Delivery[dict[str, Any]]]:
+        for one in scores:
+            yield Delivery(self._score(sample, one), one.identity, 1)
+
+    async def send(self, item: dict[str, Any]) -> None:
+        await self._api.call("POST", "/api/public/scores", item)
+
+    async def disconnect(self) -> None:
+        await self._api.aclose()
+
+    def _score(self, sample: Sample, one: Scored) -> dict[str, Any]:
+        evaluation = one.evaluation
+        told = {
+            "id": sha256(one.identity.encode()).hexdigest()[:32],
+            "traceId": sample.trace_id,
+            "observationId": sample.span_id,
+            "name": evaluation.metric,
+            "value": one.score.value,
+            "dataType": "NUMERIC",
+            "comment": one.score.reason if self._content and one.score.reason else None,
+            "environment": self._environment,
+            "metadata": {
+                "exchange": sample.id,
+                "app": sample.app,
+                "version": evaluation.version,
+                "judge": evaluation.judge or "none",
+            },
+        }
+        return {key: value for key, value in told.items() if value is not None}

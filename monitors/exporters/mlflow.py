@@ -1,0 +1,111 @@
+"""Scores as assessments (feedback) on the traces of an MLflow server, version 3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import httpx
+
+from monitors.exporters.outbox import Delivery, Observer, OutboxExporter, Scored
+from monitors.exporters.rest import Api
+from monitors.records import Sample
+
+IDENTITY = "gaugeway.evaluation.id"
+
+
+class Assessments(NamedTuple):
+    """The assessments of one exchange, for the trace it belongs to."""
+
+    trace_id: str
+    assessments: list[dict[str, Any]]
+
+
+class MLflowSink(OutboxExporter[Assessments]):
+    """Writes to `/api/3.0/mlflow/traces/{trace}/assessments`.
+
+    MLflow gives each assessment an id of its own and would keep a second copy: ours carries the evaluation's identity
+    in its metadata, is looked for first, and changed where it differs. A trace that came over OpenTelemetry is called
+    `tr-` and its trace id. `public_key` and `secret_key` are user and password of a server that asks for them.
+    Rationales quote the answer and are sent only with `content`.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        observe: Observer,
+        api_key: str | None = None,
+        public_key: str | None = None,
+        secret_key: str | None = None,
+        metrics: Sequence[str] = ("*",),
+        content: bool = False,
+        timeout_s: float = 10.0,
+        give_up_s: float = 600.0,
+    ) -> None:
+        super().__init__("mlflow", observe=observe, metrics=metrics, give_up_s=give_up_s)
+        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        auth = httpx.BasicAuth(public_key, secret_key or "") if public_key else None
+        self._api = Api(url, headers=headers, auth=auth, timeout_s=timeout_s)
+        self._content = content
+
+    def prepare(self, sample: Sample, scores: Sequence[Scored]) -> Iterator[Delivery[Assessments]]:
+        trace_id = f"tr-{sample.trace_id}"
+        told = [self._assessment(sample, trace_id, one) for one in scores]
+        yield Delivery(Assessments(trace_id, told), trace_id, len(told))
+
+    async def send(self, item: Assessments) -> None:
+        path = f"/api/3.0/mlflow/traces/{item.trace_id}"
+        trace = (await self._api.call("GET", path)).get("trace") or {}
+        stored = (trace.get("trace_info") or {}).get("assessments") or []
+        known = {_identity(one): one for one in stored}
+        for one in item.assessments:
+            there = known.get(one["metadata"][IDENTITY])
+            if there is None:
+                await self._api.call("POST", f"{path}/assessments", {"assessment": one})
+            elif _differs(there, one):
+                changed: dict[str, Any] = {key: one[key] for key in ("feedback", "rationale") if key in one}
+                body: dict[str, Any] = {
+                    "assessment": {**changed, "trace_id": item.trace_id, "assessment_id": there["assessment_id"]},
+                    "update_mask": ",".join(changed),
+                }
+                await self._api.call("PATCH", f"{path}/assessments/{there['assessment_id']}", body)
+
+    async def disconnect(self) -> None:
+        await self._api.aclose()
+
+    def _assessment(self, sample: Sample, trace_id: str, one: Scored) -> dict[str, Any]:
+        evaluation = one.evaluation
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return {
+            "assessment_name": evaluation.metric,
+            "trace_id": trace_id,
+            "span_id": sample.span_id,
+            "source": {
+                "source_type": "LLM_JUDGE" if evaluation.judge else "CODE",
+                "source_id": evaluation.judge or "gaugeway",
+            },
+            "create_time": now,
+            "last_update_time": now,
+            "feedback": {"value": one.score.value},
+            "metadata": {
+                IDENTITY: one.identity,
+                "gaugeway.evaluation.version": evaluation.version,
+                "gaugeway.exchange.id": sample.id,
+                "gaugeway.app": sample.app,
+            },
+            **({"rationale": one.score.reason} if self._content and one.score.reason else {}),
+        }
+
+
+def _identity(stored: dict[str, Any]) -> str:
+    metadata: dict[str, str] = stored.get("metadata") or {}
+    return metadata.get(IDENTITY, "")
+
+
+def _differs(stored: dict[str, Any], one: dict[str, Any]) -> bool:
+    value = (stored.get("feedback") or {}).get("value")
+    return bool(
+        value != one["feedback"]["value"] or ("rationale" in one and stored.get("rationale") != one["rationale"])
+    )

@@ -1,0 +1,89 @@
+"""Scores as annotations in Arize Phoenix: on the exchange's span, and on the passages where a metric judged each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+from monitors.exporters import retrieval
+from monitors.exporters.outbox import Delivery, Observer, OutboxExporter, Scored
+from monitors.exporters.rest import Api
+from monitors.records import Sample
+
+Annotations: TypeAlias = tuple[str, list[dict[str, Any]]]
+"""The resource, and what goes there."""
+
+
+class PhoenixSink(OutboxExporter[Annotations]):
+    """Posts to `/v1/span_annotations` and, with `documents`, to `/v1/document_annotations`.
+
+    Asked to do it at once (`sync`), Phoenix says when it does not know a span yet; then it is asked again later. It
+    keeps one annotation for a span, name and identifier, so an evaluation that is sent twice is there once. The
+    passages are on the retrieval span that goes out over OpenTelemetry with content on: without it leave `documents`
+    off. Explanations quote the answer and are sent only with `content`.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        observe: Observer,
+        api_key: str | None = None,
+        metrics: Sequence[str] = ("*",),
+        content: bool = False,
+        documents: bool = False,
+        timeout_s: float = 10.0,
+        give_up_s: float = 600.0,
+    ) -> None:
+        super().__init__("phoenix", observe=observe, metrics=metrics, give_up_s=give_up_s)
+        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        self._api = Api(url, headers=headers, timeout_s=timeout_s)
+        self._content = content
+        self._documents = documents
+
+    def prepare(self, sample: Sample, scores: Sequence[Scored]) -> Iterator[Delivery[Annotations]]:
+        spans = [self._annotation(sample, one) for one in scores]
+        yield Delivery(("span_annotations", spans), sample.id, len(spans))
+        if self._documents:
+            documents = [
+                {
+                    "span_id": retrieval.span_id(sample),
+                    "document_position": place,
+                    "name": one.evaluation.metric,
+                    "annotator_kind": _kind(one),
+                    "result": {"score": relevance},
+                }
+                for one in scores
+                for place, relevance in retrieval.relevances(sample, one)
+            ]
+            if documents:
+                yield Delivery(("document_annotations", documents), f"{sample.id} documents", len(documents))
+
+    async def send(self, item: Annotations) -> None:
+        resource, data = item
+        await self._api.call("POST", f"/v1/{resource}", {"data": data}, params={"sync": "true"})
+
+    async def disconnect(self) -> None:
+        await self._api.aclose()
+
+    def _annotation(self, sample: Sample, one: Scored) -> dict[str, Any]:
+        result: dict[str, Any] = {"score": one.score.value}
+        if self._content and one.score.reason:
+            result["explanation"] = one.score.reason
+        return {
+            "span_id": sample.span_id,
+            "name": one.evaluation.metric,
+            "annotator_kind": _kind(one),
+            "identifier": one.identity,
+            "result": result,
+            "metadata": {
+                "exchange": sample.id,
+                "app": sample.app,
+                "version": one.evaluation.version,
+                **({"judge": one.evaluation.judge} if one.evaluation.judge else {}),
+            },
+        }
+
+
+def _kind(one: Scored) -> str:
+    return "LLM" if one.evaluation.judge else "CODE"

@@ -1,0 +1,64 @@
+"""The passages of a sample as OpenTelemetry shows a retrieval, and how relevant each of them was found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any
+
+from monitors.exporters.outbox import Scored
+from monitors.records import Sample
+
+LONGEST = 8_000
+_BEST_RATING = 2
+
+
+def span_id(sample: Sample) -> str:
+    """The id of the span: the same whenever and wherever it is asked for."""
+    return sha256(f"retrieval {sample.id}".encode()).hexdigest()[:16]
+
+
+def attributes(sample: Sample) -> dict[str, Any]:
+    """Return the span's attributes: GenAI's and OpenInference's. Texts are cut at `LONGEST` characters."""
+    found: dict[str, Any] = {
+        "gen_ai.operation.name": "retrieval",
+        "openinference.span.kind": "RETRIEVER",
+        "gaugeway.exchange.id": sample.id,
+        "gaugeway.app": sample.app,
+        "gaugeway.context.source": sample.context_source,
+    }
+    if sample.question:
+        found["gen_ai.retrieval.query.text"] = found["input.value"] = cut(sample.question)
+        found["input.mime_type"] = "text/plain"
+    documents: list[dict[str, Any]] = []
+    for index, context in enumerate(sample.contexts):
+        metadata = {"source": context.source} if context.source else None
+        told = {"id": context.id, "score": context.score, "content": cut(context.text), "metadata": metadata}
+        told = {key: value for key, value in told.items() if value is not None}
+        documents.append(told)
+        for key, value in told.items():
+            shown = json.dumps(value) if key == "metadata" else value
+            found[f"retrieval.documents.{index}.document.{key}"] = shown
+    found["gen_ai.retrieval.documents"] = json.dumps(documents, ensure_ascii=False)
+    return found
+
+
+def cut(text: str) -> str:
+    """Return the text, shortened when it is very long."""
+    return text if len(text) <= LONGEST else text[:LONGEST] + "…"
+
+
+def relevances(sample: Sample, scored: Scored) -> Iterator[tuple[int, float]]:
+    """Yield the place of each passage that the metric judged by itself, and the relevance it found, in [0, 1]."""
+    for item in scored.score.evidence:
+        place = item.get("context")
+        if not isinstance(place, int) or not 0 <= place < len(sample.contexts):
+            continue
+        ratings = item.get("ratings")
+        if isinstance(item.get("useful"), bool):
+            yield place, float(item["useful"])
+        elif isinstance(item.get("ratio"), int | float):
+            yield place, float(item["ratio"])
+        elif isinstance(ratings, list) and ratings:
+            yield place, sum(ratings) / len(ratings) / _BEST_RATING

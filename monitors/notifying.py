@@ -1,0 +1,122 @@
+"""From `[[notifiers]]` to notifiers: which keys a kind takes is what its constructor says."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from monitors import notifiers
+from monitors.config import Notifier as Settings
+from monitors.config import Shared
+from monitors.importer import load
+from monitors.notifiers import Notifier, Route, Routed
+from monitors.settings import ConfigError
+
+_OF_EVERY_KIND = {"kind", "name", "severities", "apps", "send_resolved", "heartbeat", "options", "timeout_s"}
+_NO_HEARTBEAT = {
+    "slack": "every beat would be a message",
+    "pagerduty": "it would be an incident without end",
+    "email": "every beat would be a mail",
+}
+_VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+
+
+def open_notifiers(config: Shared) -> dict[str, Notifier]:
+    """Build the notifiers, each with its route; names tell them apart across restarts. Raises ConfigError.
+
+    One without a `name` is called by its kind and place. Without any at all, alerts go to the log.
+    """
+    built: dict[str, Notifier] = {}
+    problems: list[str] = []
+    ours = {
+        "public_url": config.monitors.public_url,
+        "group_by": config.alerts.group_by,
+        "heartbeat_s": config.alerts.heartbeat_s,
+    }
+    for index, settings in enumerate(config.notifiers):
+        where, name = f"notifiers[{index}]", settings.name or f"{settings.kind}-{index}"
+        try:
+            notifier = _build(settings, where, ours)
+        except ConfigError as error:
+            problems += error.problems
+            continue
+        if name in built:
+            problems.append(f"{where}.name: two notifiers are called {name!r}")
+        built[name] = Routed(notifier, _route(settings))
+    if problems:
+        raise ConfigError(problems)
+    return built or {"log-0": load("log", notifiers.BUILT_IN)()}
+
+
+def _route(settings: Settings) -> Route:
+    return Route(
+        severities=settings.severities,
+        apps=settings.apps,
+        send_resolved=settings.send_resolved,
+        heartbeat=settings.heartbeat,
+    )
+
+
+def _build(settings: Settings, where: str, ours: Mapping[str, Any]) -> Notifier:
+    try:
+        kind = load(settings.kind, notifiers.BUILT_IN)
+        parameters = inspect.signature(kind).parameters
+    except (TypeError, ValueError) as error:
+        raise ConfigError([f"{where}.kind: {error}"]) from error
+    what = settings.kind if settings.kind in notifiers.BUILT_IN else "this"
+    given = {
+        key: value
+        for key, value in msgspec.structs.asdict(settings).items()
+        if key not in _OF_EVERY_KIND and value is not None
+    }
+    problems = _key_problems(settings, where, given, parameters)
+    of_ours = {**ours, "timeout_s": settings.timeout_s}
+    arguments = {key: value for key, value in of_ours.items() if key in parameters} | given | settings.options
+    problems += [
+        f"{where}.{key}: a {what} notifier needs it"
+        for key, one in parameters.items()
+        if one.default is one.empty and one.kind not in _VARIADIC and key not in arguments
+    ]
+    if problems:
+        raise ConfigError(problems)
+    try:
+        notifier: Notifier = kind(**arguments)
+    except (TypeError, ValueError) as error:
+        key, colon, _ = str(error).partition(":")
+        joint = "." if colon and key in parameters else ": "
+        raise ConfigError([f"{where}{joint}{error}"]) from error
+    if not callable(getattr(notifier, "notify", None)):
+        raise ConfigError([f"{where}.kind: {settings.kind!r} has no method notify"])
+    return notifier
+
+
+def _key_problems(
+    settings: Settings, where: str, given: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter]
+) -> list[str]:
+    """Say which keys the kind does not take; one that takes any keywords takes them all."""
+    problems = []
+    built_in = settings.kind in notifiers.BUILT_IN
+    if built_in and settings.options:
+        problems.append(f"{where}.options: only a notifier of one's own has them")
+    if settings.heartbeat and settings.kind in _NO_HEARTBEAT:
+        problems.append(f"{where}.heartbeat: not for {settings.kind}: {_NO_HEARTBEAT[settings.kind]}")
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return problems
+    known = ", ".join(sorted(key for key in parameters if key in Settings.__struct_fields__)) or "none of these"
+    what = settings.kind if built_in else "this"
+    problems += [
+        f"{where}.{key}: a {what} notifier does not take it; it takes: {known}"
+        for key in given
+        if key not in parameters
+    ]
+    if not built_in:
+        taken = ", ".join(sorted(parameters)) or "nothing"
+        problems += [
+            f"{where}.options.{key}: unknown key; it takes: {taken}"
+            for key in settings.options
+            if key not in parameters
+        ]
+    return problems

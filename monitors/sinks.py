@@ -1,0 +1,54 @@
+"""From `[[sinks]]` to the exporters that send scores to other systems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from monitors import exporters
+from monitors.config import Shared, Sink
+from monitors.exporters import Exporter
+from monitors.importer import load
+from monitors.instruments import Instruments
+from monitors.settings import ConfigError
+
+
+def open_sinks(config: Shared, instruments: Instruments) -> list[Exporter]:
+    """Build them, named by kind and place so that their counts are told apart. Raises ConfigError.
+
+    None connects before it has something to send. Phoenix is told about passages only where they go out as spans.
+    """
+    telemetry = config.telemetry
+    documents = telemetry.otlp_endpoint is not None and telemetry.content
+    return [_open(index, settings, instruments, documents=documents) for index, settings in enumerate(config.sinks)]
+
+
+def _open(index: int, settings: Sink, instruments: Instruments, *, documents: bool) -> Exporter:
+    try:
+        kind = load(settings.kind, exporters.BUILT_IN)
+    except ValueError as error:
+        raise ConfigError([f"sinks[{index}].kind: {error}"]) from error
+    named = {name: getattr(settings, name) for name in ("api_key", "public_key", "secret_key", "environment")}
+    options: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    if settings.kind == "phoenix":
+        options["documents"] = documents
+    try:
+        sink: Exporter = kind(
+            url=settings.url,
+            observe=_observer(f"{settings.kind}-{index}", instruments),
+            metrics=settings.metrics,
+            content=settings.content,
+            timeout_s=settings.timeout_s,
+            give_up_s=settings.give_up_s,
+            **options,
+        )
+    except (TypeError, ValueError) as error:
+        raise ConfigError([f"sinks[{index}]: {error}"]) from error
+    return sink
+
+
+def _observer(name: str, instruments: Instruments) -> Callable[[str, int], None]:
+    def observe(result: str, scores: int) -> None:
+        instruments.sink_results.labels(name, result).inc(scores)
+
+    return observe

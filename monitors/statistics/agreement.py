@@ -1,0 +1,277 @@
+"""How far a judge can be trusted, from labels by people, and what its mean is worth once corrected by them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from monitors.statistics.eprocess import Array
+from monitors.statistics.powered import powered, sums
+
+MIN_LABELS = 10
+ENOUGH_LABELS = 100
+"""No plan has fewer: below, an interval rests on a handful of the judge's errors (STATISTICS 4)."""
+PSEUDO_LABELS = 4.0
+MIN_YOUDEN = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """An estimate with its confidence limits; `n` is the number of labels (pairs, items) behind it."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corrected:
+    """The judge's mean before and after correction, to be shown side by side, and what the labels were worth.
+
+    `correlation` is that of the judge's score with people's. `saving` is how many times as many labels the same
+    interval would cost without the judge.
+    """
+
+    raw: float
+    corrected: Interval
+    correlation: float
+    saving: float
+
+
+def wilson(successes: float, n: float, alpha: float = 0.05) -> tuple[float, float]:
+    """Wilson's score interval of a proportion: good for few trials and proportions near 0 and 1.
+
+    (p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n). Reference: E. B. Wilson (1927), J. Am. Stat. Assoc. 22.
+    `n` may be an effective number. Raises ValueError unless 0 <= successes <= n and n > 0.
+
+    >>> low, high = wilson(45, 50)
+    >>> round(low, 4), round(high, 4)
+    (0.7864, 0.9565)
+    """
+    return _score_interval(successes, n, _z(alpha))
+
+
+def kappa(table: Sequence[Sequence[int]] | Array, alpha: float = 0.05) -> Interval:
+    """Cohen's kappa: the agreement of two raters beyond chance, 1 for full agreement and 0 for none.
+
+    `table[i][j]` counts the items that the first rater put in class i and the second in class j. The interval is the
+    large-sample one, kappa -+ z se, cut to [-1, 1]. References: J. Cohen (1960), Educ. Psychol. Meas. 20; Fleiss, Cohen
+    & Everitt (1969), Psychol. Bull. 72 (the se). Raises ValueError for a table that is not square, has a negative count
+    or no item, or when both put every item in the same class: chance would agree as well.
+
+    >>> found = kappa([[40, 10], [5, 45]])
+    >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
+    (0.7, 0.561, 0.839)
+    """
+    counts = np.asarray(table, dtype=np.float64)
+    if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not (counts >= 0.0).all() or not counts.sum() > 0.0:  # noqa: PLR2004 - rows and columns
+        raise ValueError("a table of agreement is square and counts at least one item")
+    n = float(counts.sum())
+    p = counts / n
+    rows, columns = p.sum(axis=1), p.sum(axis=0)
+    agreed, chance = float(np.trace(p)), float(rows @ columns)
+    if chance >= 1.0:
+        raise ValueError("both raters put every item in one class: nothing can be said about their agreement")
+    value = (agreed - chance) / (1.0 - chance)
+    both = rows[None, :] + columns[:, None]
+    on = float((np.diag(p) * (1.0 - (rows + columns) * (1.0 - value)) ** 2).sum())
+    off = float(((p - np.diag(np.diag(p))) * both**2).sum()) * (1.0 - value) ** 2
+    rest = (value - chance * (1.0 - value)) ** 2
+    half = _z(alpha) * math.sqrt(max(0.0, on + off - rest) / n) / (1.0 - chance)
+    return Interval(value=value, low=max(-1.0, value - half), high=min(1.0, value + half), n=round(n))
+
+
+def rates(labels: Sequence[bool], verdicts: Sequence[bool], alpha: float = 0.05) -> tuple[Interval, Interval]:
+    """The judge's sensitivity and specificity, each with Wilson's interval.
+
+    Sensitivity is the share of what people passed that the judge passes, specificity the share of what they failed
+    that it fails. Raises ValueError for lengths that differ or when people passed, or failed, nothing.
+
+    >>> sensitivity, specificity = rates([True] * 20 + [False] * 10, [True] * 19 + [False] * 10 + [True])
+    >>> sensitivity.value, specificity.value, round(specificity.low, 3)
+    (0.95, 0.9, 0.596)
+    """
+    truth, said = np.asarray(labels, dtype=bool), np.asarray(verdicts, dtype=bool)
+    if truth.shape != said.shape or truth.all() or not truth.any():
+        raise ValueError("as many verdicts as labels, and labels of both kinds")
+    return _share((truth & said).sum(), truth.sum(), alpha), _share((~truth & ~said).sum(), (~truth).sum(), alpha)
+
+
+def rogan_gladen(
+    *, passed: float, n: int, true_passes: tuple[float, int], true_fails: tuple[float, int], alpha: float = 0.05
+) -> Interval:
+    """The true pass rate from the judge's, its sensitivity and its specificity, with the Lang-Reiczigel interval.
+
+    `passed` of `n` answers passed. `true_passes` are (how many the judge passes, of how many people passed), a label
+    set that need not be from the same traffic, `true_fails` (how many it fails, of how many people failed)::
+
+        theta = (p + q0 - 1)/(q0 + q1 - 1)                              q1 sensitivity, q0 specificity
+
+    The interval is theta' + d -+ z se', of p' = (n p + z^2/2)/(n + z^2), q' = (m q + 1)/(m + 2) and
+    d = 2 z^2 (theta' q1'(1-q1')/(m1+2) - (1-theta') q0'(1-q0')/(m0+2)); estimate and interval are cut to [0, 1].
+    It assumes that the judge errs on this traffic as often as on the labelled answers. References: Rogan & Gladen
+    (1978), Am. J. Epidemiol. 107; Lang & Reiczigel (2014), Prev. Vet. Med. 113, eq. 4 with (1 - theta)^2.
+
+    Raises ValueError for counts that cannot be, or for a judge hardly better than chance (q0 + q1 - 1 < 0.1), whose
+    verdicts cannot be corrected.
+
+    >>> found = rogan_gladen(passed=4060, n=11284, true_passes=(178, 179), true_fails=(358, 359))
+    >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
+    (0.36, 0.349, 0.372)
+    """
+    (k1, m1), (k0, m0) = true_passes, true_fails
+    if not (n > 0 and m1 > 0 and m0 > 0 and 0 <= passed <= n and 0 <= k1 <= m1 and 0 <= k0 <= m0):
+        raise ValueError("counts of passes and fails lie between 0 and the numbers judged, which are positive")
+    z = _z(alpha)
+    p, q1, q0 = (passed + z * z / 2.0) / (n + z * z), (k1 + 1.0) / (m1 + 2.0), (k0 + 1.0) / (m0 + 2.0)
+    youden = k1 / m1 + k0 / m0 - 1.0
+    if min(youden, q0 + q1 - 1.0) < MIN_YOUDEN:
+        raise ValueError(f"a judge with sensitivity + specificity - 1 = {youden:.2f} hardly beats chance")
+    theta = (p + q0 - 1.0) / (q0 + q1 - 1.0)
+    v1, v0 = q1 * (1.0 - q1) / (m1 + 2.0), q0 * (1.0 - q0) / (m0 + 2.0)
+    shift = 2.0 * z * z * (theta * v1 - (1.0 - theta) * v0)
+    variance = p * (1.0 - p) / (n + z * z) + (1.0 - theta) ** 2 * v0 + theta**2 * v1
+    half = z * math.sqrt(variance) / (q0 + q1 - 1.0)
+    return Interval(
+        value=_cut((passed / n + k0 / m0 - 1.0) / youden),
+        low=_cut(theta + shift - half),
+        high=_cut(theta + shift + half),
+        n=m1 + m0,
+    )
+
+
+def corrected_mean(
+    labels: Sequence[float] | Array,
+    judged: Sequence[float] | Array,
+    everything: Sequence[float] | Array,
+    alpha: float = 0.05,
+) -> Corrected:
+    """The mean that people would give, from the judge's scores of all answers and people's labels of a few.
+
+    The labelled answers are a random sample of `everything` (and in it); `judged` are the judge's scores of them. This
+    is `powered` with people as the judge and the judge as the cheap score: right whatever the judge's errors are, on
+    this traffic. The interval is Wilson's for the effective number of labels, with Student's t in place of z (Korn &
+    Graubard 1998, Surv. Methodol. 24) and four labels more on which the judge is off by 1/2 (as Agresti & Coull 1998):
+    a good judge errs so rarely that few labels show none of it, and a plain interval would be wrong up to one time in
+    four. Raises ValueError for lengths that differ, scores outside [0, 1] or fewer than 10 labels.
+
+    >>> rng = np.random.default_rng(1)
+    >>> truth = rng.random(5000) < 0.8
+    >>> judge = np.where(rng.random(5000) < 0.1, ~truth, truth) * 1.0
+    >>> found = corrected_mean(truth[:200], judge[:200], judge)
+    >>> round(found.raw, 2), round(found.corrected.value, 2), found.corrected.high - found.corrected.low < 0.09
+    (0.74, 0.8, True)
+    """
+    y, f, rest = (np.asarray(values, dtype=np.float64) for values in (labels, judged, everything))
+    n = y.size
+    if y.shape != f.shape or not MIN_LABELS <= n <= rest.size:
+        raise ValueError(f"as many judged scores as labels, {MIN_LABELS} at least, all of them among everything")
+    if not all(((values >= 0.0) & (values <= 1.0)).all() for values in (y, f, rest)):
+        raise ValueError("labels and scores lie in [0, 1]")
+    sample = sums(f, y, np.full(n, n / rest.size))
+    found = powered([sample.of_traffic(rest.size, float(rest.sum()), float((rest * rest).sum()))])
+    mean = _cut(found.mean)
+    variance = (found.variance * n * n + PSEUDO_LABELS / 4.0) / (n + PSEUDO_LABELS) / n
+    # at 0 or 1 no number of labels has this variance: they count as they are
+    effective = mean * (1.0 - mean) / variance if 0.0 < mean < 1.0 else float(n)
+    low, high = _score_interval(mean * effective, effective, student_t(1.0 - alpha / 2.0, n - 2))
+    corrected = Interval(value=mean, low=low, high=high, n=n)
+    return Corrected(raw=float(rest.mean()), corrected=corrected, correlation=found.correlation, saving=found.saving)
+
+
+def labels_needed(
+    half_width: float, *, sd: float, correlation: float = 0.0, n_all: int | None = None, alpha: float = 0.05
+) -> int:
+    """How many labels `corrected_mean` needs for an interval of -+ `half_width`; at least 100.
+
+    n = k (1 - rho^2)/(1 - k rho^2/N) with k = (z sd/half_width)^2, from V = sd^2 (1 - (1 - n/N) rho^2)/n. `sd` is that
+    of the labels (0.36 for 85 % passes), `correlation` that of judge and people, `n_all` the answers in the window,
+    None for very many. Raises ValueError for values that cannot be, or when a label for every answer is not enough.
+
+    >>> labels_needed(0.05, sd=0.36), labels_needed(0.05, sd=0.36, correlation=0.7), labels_needed(0.02, sd=0.36)
+    (200, 102, 1245)
+    """
+    if not (half_width > 0.0 and 0.0 < sd <= 0.5 and -1.0 <= correlation <= 1.0):  # noqa: PLR2004 - of values in [0, 1]
+        raise ValueError("a half-width is positive, an sd of scores lies in (0, 1/2], a correlation in [-1, 1]")
+    plain = (_z(alpha) * sd / half_width) ** 2
+    if n_all is not None and plain > n_all:
+        raise ValueError(f"{n_all} answers are too few for an interval of -+ {half_width:g}, whoever judges them")
+    rho2 = correlation**2
+    needed = plain * (1.0 - rho2) / (1.0 - (plain * rho2 / n_all if n_all else 0.0)) if rho2 < 1.0 else 0.0
+    return max(ENOUGH_LABELS, math.ceil(needed - 1e-9))
+
+
+def reliability(first: Sequence[float] | Array, second: Sequence[float] | Array, alpha: float = 0.05) -> Interval:
+    """The judge's agreement with itself: the intraclass correlation of two judgements of the same answers.
+
+    ICC(1, 1) = (B - W)/(B + W), with B and W the mean squares between and within answers: the share of the variance of
+    a score that is the answer's and not the judge's noise. The interval is Fisher's, tanh(atanh(icc) -+
+    z/sqrt(n - 3/2)). References: Shrout & Fleiss (1979), Psychol. Bull. 86; R. A. Fisher (1925), Statistical Methods,
+    ch. 7. Raises ValueError for lengths that differ, fewer than 10 answers, or scores that are all the same.
+
+    >>> found = reliability([0.9, 0.2, 0.5, 0.7, 1.0] * 4, [0.8, 0.3, 0.5, 0.8, 0.9] * 4)
+    >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
+    (0.943, 0.863, 0.977)
+    """
+    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    if a.shape != b.shape or a.ndim != 1 or a.size < MIN_LABELS or not np.isfinite(a + b).all():
+        raise ValueError(f"two judgements of each answer, {MIN_LABELS} answers at least")
+    between = 2.0 * float((a + b).var(ddof=1)) / 4.0
+    within = float(((a - b) ** 2).mean()) / 2.0
+    if between + within <= 0.0:
+        raise ValueError("all scores are the same: nothing can be said about the judge's noise")
+    value = (between - within) / (between + within)
+    if value >= 1.0:
+        return Interval(value=1.0, low=1.0, high=1.0, n=a.size)
+    half = _z(alpha) / math.sqrt(a.size - 1.5)
+    centre = math.atanh(max(value, -1.0 + 1e-12))
+    return Interval(value=value, low=math.tanh(centre - half), high=math.tanh(centre + half), n=a.size)
+
+
+def student_t(probability: float, freedom: float) -> float:
+    """The quantile of Student's t, by the Cornish-Fisher expansion: to 1e-3 of the value from 5 degrees of freedom on.
+
+    Reference: Abramowitz & Stegun, 26.7.5. Raises ValueError below 5 degrees or for a probability outside (0, 1).
+
+    >>> round(student_t(0.975, 48), 4)
+    2.0106
+    """
+    if not (0.0 < probability < 1.0 and freedom >= 5.0):  # noqa: PLR2004 - where the expansion is good
+        raise ValueError("a probability lies in (0, 1), and at least 5 degrees of freedom are needed")
+    z = NormalDist().inv_cdf(probability)
+    terms = (
+        (z**3 + z) / 4.0,
+        (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / 96.0,
+        (3.0 * z**7 + 19.0 * z**5 + 17.0 * z**3 - 15.0 * z) / 384.0,
+        (79.0 * z**9 + 776.0 * z**7 + 1482.0 * z**5 - 1920.0 * z**3 - 945.0 * z) / 92160.0,
+    )
+    return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
+
+
+def _score_interval(successes: float, n: float, z: float) -> tuple[float, float]:
+    if not (n > 0.0 and 0.0 <= successes <= n):
+        raise ValueError(f"successes lie between 0 and n > 0, got {successes!r} of {n!r}")
+    p, scale = successes / n, 1.0 + z * z / n
+    centre = (p + z * z / (2.0 * n)) / scale
+    half = z * math.sqrt(p * (1.0 - p) / n + z * z / (4.0 * n * n)) / scale
+    return _cut(centre - half), _cut(centre + half)
+
+
+def _share(successes: float, n: float, alpha: float) -> Interval:
+    low, high = wilson(float(successes), float(n), alpha)
+    return Interval(value=float(successes) / float(n), low=low, high=high, n=int(n))
+
+
+def _z(alpha: float) -> float:
+    if not 0.0 < alpha < 1.0:
+        raise ValueError(f"alpha lies in (0, 1), got {alpha!r}")
+    return NormalDist().inv_cdf(1.0 - alpha / 2.0)
+
+
+def _cut(value: float) -> float:
+    return min(1.0, max(0.0, value))

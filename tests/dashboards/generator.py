@@ -1,0 +1,9 @@
+"""The generator, in spite of its library's advice to use the newer model, which older Grafanas do not read."""
+
+import warnings
+
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", "Prefer using dashboardv2", DeprecationWarning)
+    from dashboards import build, panels, quality
+
+__all__ = ["build", "panels", "quality"]

@@ -1,0 +1,215 @@
+"""Two versions on the same traffic: the verdicts, what is compared with what, and the command and page around them."""
+
+import asyncio
+import json
+from itertools import chain
+
+import httpx
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from litestar import Litestar
+
+from gateway.cli import main
+from monitors.compare_api import compare_handlers
+from monitors.comparing import compare, decision, sides
+from monitors.stores import Point
+from monitors.stores.sqlite import SQLiteStore
+from tests.support.running import serving
+from tests.support.scored import One, fill
+
+MODELS = ("old", "new")
+
+
+def point(name, at, value, **fields):
+    given = {"app": "shop", "model": "m", "metric": "faithfulness", "rate": 1.0, "version": "1", **fields}
+    return Point(sample_id=name, started_at=float(at), outcome="score", value=float(value), reason="", **given)
+
+
+def arm(prefix, values, **fields):
+    return [point(f"{prefix}{at}", at, value, **fields) for at, value in enumerate(values)]
+
+
+def passes(rng, share, n):
+    return (rng.random(n) < share) * 1.0
+
+
+def decided(a, b, **options):
+    (row,) = compare(sides(a, b), **options)
+    return row
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.6, "roll back"), (0.95, "ship")])
+def test_a_clear_difference_is_decided_and_the_means_are_told(share, expected):
+    rng = np.random.default_rng(1)
+    row = decided(arm("a", passes(rng, 0.85, 800)), arm("b", passes(rng, share, 800)))
+    assert row.decision == str(row) == expected
+    assert row.difference == pytest.approx(share - 0.85, abs=0.06)
+    assert row.challenger.ci_low < share < row.challenger.ci_high
+    assert decision([row]) == expected
+
+
+def test_a_version_like_the_old_one_waits_and_says_for_how_long():
+    rng = np.random.default_rng(2)
+    row = decided(arm("a", passes(rng, 0.85, 300)), arm("b", passes(rng, 0.85, 300)), margin=0.05)
+    assert row.decision == "not enough data"
+    assert row.more is None or f"needs about {row.more:,} more" in str(row)
+
+
+def test_equal_versions_are_rolled_back_hardly_ever_however_many_metrics_are_looked_at():
+    rng = np.random.default_rng(3)
+    wrong = 0
+    for _ in range(15):
+        a, b = [], []
+        for metric in ("m1", "m2", "m3"):
+            a += arm(metric + "a", passes(rng, 0.8, 120), metric=metric)
+            b += arm(metric + "b", passes(rng, 0.8, 120), metric=metric)
+        wrong += decision(compare(sides(a, b), margin=0.0, alpha=0.05)) == "roll back"
+    assert wrong <= 2
+
+
+def test_each_metric_more_asks_for_more_evidence():
+    rng = np.random.default_rng(4)
+    a, b = arm("a", passes(rng, 0.9, 100)), arm("b", passes(rng, 0.7, 100))
+    others = [arm("a", [0.5], metric=f"x{i}") for i in range(20)], [arm("b", [0.5], metric=f"x{i}") for i in range(20)]
+    alone = decided(a, b)
+    among = compare(sides([*a, *chain(*others[0])], [*b, *chain(*others[1])]))
+    (row,) = [one for one in among if one.metric == "faithfulness"]
+    assert row.for_roll_back == pytest.approx(alone.for_roll_back - np.log10(21), abs=1e-9)
+
+
+def test_where_0_is_best_less_is_better():
+    rng = np.random.default_rng(5)
+    a, b = arm("a", passes(rng, 0.4, 400)), arm("b", passes(rng, 0.1, 400))
+    row = decided(a, b, lower_is_better=lambda _: True)
+    assert (row.decision, row.difference < -0.2) == ("ship", True)
+    assert decided(a, b).decision == "roll back"
+
+
+def test_scores_of_different_judges_are_not_compared():
+    rng = np.random.default_rng(6)
+    a = arm("a", passes(rng, 0.9, 200), judge="one")
+    b = arm("b", passes(rng, 0.3, 150), judge="two")
+    row = decided(a, b)
+    assert (row.decision, row.left_out, row.challenger.n) == ("not enough data", 350, 0)
+    assert "judge" in row.reason
+    both = decided(a, b + arm("c", passes(rng, 0.9, 40), judge="one"))
+    assert (both.champion.n, both.challenger.n, both.left_out) == (200, 40, 150)
+
+
+def test_the_same_questions_are_compared_in_pairs_with_fewer_scores():
+    rng = np.random.default_rng(7)
+    easy = passes(rng, 0.8, 150)
+    worse = np.where(rng.random(150) < 0.18, 0.0, easy)
+    a, b = arm("a", easy), arm("b", worse)
+    keys = {f"{side}{at}": f"question {at}" for at in range(150) for side in "ab"}
+    apart, paired = decided(a, b), decided(a, b, keys=keys)
+    assert (apart.pairs, apart.decision) == (None, "not enough data")
+    assert (paired.pairs, paired.decision) == (150, "roll back")
+
+
+def test_a_few_common_questions_make_no_pairs_unless_asked_for():
+    rng = np.random.default_rng(8)
+    a, b = arm("a", passes(rng, 0.8, 50)), arm("b", passes(rng, 0.8, 50))
+    keys = {"a1": "hello", "b7": "hello"}
+    assert decided(a, b, keys=keys).pairs is None
+    row = decided(a, b, keys=keys, pairing="always")
+    assert (row.pairs, row.left_out, row.champion.n) == (1, 98, 1)
+
+
+def test_rare_scores_count_for_more_in_the_mean_and_no_weight_is_above_1():
+    values = [1.0] * 100 + [0.0] * 50
+    rates = [0.5] * 100 + [0.1] * 50
+    a = [point(f"a{at}", at, value, rate=rate) for at, (value, rate) in enumerate(zip(values, rates, strict=True))]
+    row = decided(a, arm("b", [0.5] * 50))
+    assert row.champion.mean == pytest.approx(200 / 700)
+
+
+def captured(share_old, share_new, n=250, **fields):
+    rng = np.random.default_rng(11)
+    for at in range(n):
+        for model, share in zip(MODELS, (share_old, share_new), strict=True):
+            value = float(rng.random() < share)
+            yield One(f"{model}{at}", value, 3600.0 - at, fields={"model": model, "question": f"{model}{at}", **fields})
+
+
+def run(tmp_path, *arguments):
+    words = ["compare", "--by", "model", "--a", "old", "--b", "new", "--data-dir", str(tmp_path), *arguments]
+    return CliRunner().invoke(main, words)
+
+
+@pytest.mark.parametrize(("new", "code", "word"), [(0.55, 1, "roll back"), (1.0, 0, "ship")])
+def test_the_command_decides_on_a_real_store(tmp_path, new, code, word):
+    fill(tmp_path / "store.db", captured(0.9, new))
+    result = run(tmp_path)
+    assert result.exit_code == code, result.output
+    assert result.output.splitlines()[-1] == word
+    assert "faithfulness" in result.output
+
+
+def test_the_command_says_in_json_how_many_more_it_takes(tmp_path):
+    fill(tmp_path / "store.db", captured(0.9, 0.82, n=60))
+    result = run(tmp_path, "--format", "json", "--metric", "faithfulness", "--app", "shop")
+    said = json.loads(result.output)
+    assert result.exit_code == 3
+    assert said["decision"] == said["rows"][0]["decision"] == "not enough data"
+    assert said["rows"][0]["champion"]["n"] == 60
+
+
+def test_the_command_pairs_what_was_asked_of_both(tmp_path):
+    same = [one._replace(fields={**one.fields, "question": one.sample.lstrip("oldnew")}) for one in captured(0.9, 0.6)]
+    fill(tmp_path / "store.db", same)
+    assert json.loads(run(tmp_path, "--format", "json").output)["rows"][0]["pairs"] == 250
+    assert json.loads(run(tmp_path, "--format", "json", "--pair-by", "off").output)["rows"][0]["pairs"] is None
+
+
+def test_versions_are_told_apart_by_a_tag_too(tmp_path):
+    tagged = (one._replace(fields={"tags": {"release": one.fields["model"]}}) for one in captured(0.9, 0.4, n=120))
+    fill(tmp_path / "store.db", tagged)
+    words = ["--by", "tag:release", "--a", "old", "--b", "new", "--data-dir", str(tmp_path)]
+    assert CliRunner().invoke(main, ["compare", *words]).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--b", "newer"], "there are: new, old"),
+        (["--b", "old"], "not with itself"),
+        (["--by", "colour"], "not by 'colour'"),
+        (["--pair-by", "luck"], "--pair-by"),
+        (["--metric", "unheard"], "no score of these metrics"),
+        (["--since", "yesterday"], "expected a span"),
+    ],
+)
+def test_bad_input_is_named(tmp_path, arguments, said):
+    fill(tmp_path / "store.db", captured(0.9, 0.9, n=3))
+    result = run(tmp_path, *arguments)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_without_a_store_there_is_nothing_to_compare(tmp_path):
+    result = run(tmp_path / "elsewhere")
+    assert (result.exit_code, "nothing was captured here" in result.output) == (2, True)
+
+
+def test_the_api_says_the_same_and_refuses_what_it_does_not_know(tmp_path):
+    fill(tmp_path / "store.db", captured(0.9, 0.5))
+
+    async def scenario():
+        store = SQLiteStore(tmp_path / "store.db")
+        app = Litestar(compare_handlers(store), openapi_config=None, logging_config=None)
+        async with serving(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            query = {"by": "model", "a": "old", "b": "new"}
+            good = await client.get("/api/compare", params=query)
+            unknown = await client.get("/api/compare", params=query | {"b": "newest"})
+            narrow = await client.get("/api/compare", params=query | {"metric": "none", "since_s": "60"})
+        await store.aclose()
+        return good, unknown, narrow
+
+    good, unknown, narrow = asyncio.run(scenario())
+    assert good.status_code == 200, good.text
+    assert good.json()["decision"] == "roll back"
+    assert good.json()["rows"][0]["challenger"]["mean"] == pytest.approx(0.5, abs=0.1)
+    assert (unknown.status_code, narrow.status_code) == (400, 400)
+    assert "there are: new, old" in unknown.json()["detail"]

@@ -1,0 +1,566 @@
+"""Who is told what, when, how often, and what becomes of it when that fails; on the real embedded store."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from monitors.config import Alerts
+from monitors.delivery import Delivery
+from monitors.desk import Ack, DeskClosedError
+from monitors.notifiers import NotDeliveredError, Route, Routed
+from monitors.silences import Matcher, Silence
+from monitors.stores.sqlite import SQLiteStore
+from tests.support.alerting import People
+from tests.support.receivers import alert
+
+T0 = 1_760_000_000.0
+SHOP = alert(fingerprint="a" * 16)
+BANK = alert(fingerprint="b" * 16, app="bank")
+TWIN = alert(fingerprint="c" * 16, metric="answer_relevancy")
+
+
+def over(one):
+    return replace(one, state="resolved", ended_at=T0 + 100.0)
+
+
+class Crowd(People):
+    """People who can be told of several alerts at once."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.messages = []
+
+    async def notify(self, one):
+        await self.notify_all([one])
+
+    async def notify_all(self, alerts):
+        self.calls += 1
+        if self.failures:
+            self.failures -= 1
+            raise NotDeliveredError("nobody at home")
+        self.messages.append([(one.fingerprint[0], one.state) for one in alerts])
+        self.alerts += alerts
+
+
+class Forgetful(Crowd):
+    resend_s = 45.0
+
+
+class Duty(People):
+    """People who want to know that somebody looks after it."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.acknowledged = []
+
+    async def acknowledge(self, one):
+        if self.failures:
+            self.failures -= 1
+            raise OSError("nobody at home")
+        self.acknowledged.append(one.fingerprint)
+
+
+class World:
+    """A store, a clock and whoever is told."""
+
+    def __init__(self, path, config, notifiers):
+        self.store = SQLiteStore(path)
+        self.now = T0
+        self.counts = []
+        self.alerts = []
+        self.config, self.notifiers = config, notifiers
+
+    async def restart(self):
+        self.delivery = Delivery(self.notifiers, self.store, lambda: self.now, self, self.config)
+        self.delivery.restore(await self.store.load(), self.alerts)
+
+    def notified(self, notifier, result):
+        self.counts.append((notifier, result))
+
+    async def tick(self, *alerts, after=0.0):
+        self.now += after
+        self.alerts = alerts or self.alerts
+        self.delivery.start(self.alerts)
+        await self.delivery.aclose()
+
+    async def pass_by(self, seconds, step=5.0):
+        for _ in range(int(seconds / step)):
+            await self.tick(after=step)
+
+    async def silence(self, seconds, **labels):
+        matchers = tuple(Matcher(name=name, op="=", value=value) for name, value in labels.items())
+        made = Silence(id=f"s{self.now}", matchers=matchers, starts=self.now, ends=self.now + seconds, by="lee")
+        await self.delivery.desk.silence(made)
+        return made
+
+
+def play(tmp_path, scenario, config=None, **notifiers):
+    async def main():
+        world = World(tmp_path / "store.db", config or Alerts(), notifiers)
+        await world.restart()
+        try:
+            await scenario(world)
+        finally:
+            await world.store.aclose()
+
+    asyncio.run(main())
+
+
+# --- once, again, and in groups ---
+
+
+def test_every_state_is_told_once_also_over_a_restart(tmp_path):
+    async def scenario(world):
+        await world.tick(SHOP)
+        await world.tick(after=5.0)
+        await world.restart()
+        await world.tick(after=5.0)
+        await world.tick(over(SHOP), after=5.0)
+        await world.restart()
+        await world.tick(after=5.0)
+        assert people.heard == [("a" * 16, "firing"), ("a" * 16, "resolved")]
+        assert world.counts == [("people", "delivered")] * 2
+
+    people = People()
+    play(tmp_path, scenario, people=people)
+
+
+def test_what_the_ledger_kept_in_the_older_form_is_understood(tmp_path):
+    async def scenario(world):
+        told = {"people": {"a" * 16: "firing", "b" * 16: "resolved"}}
+        await world.store.save({"alerts/told": msgspec.json.encode(told)})
+        await world.restart()
+        await world.tick(over(SHOP), over(BANK), TWIN)
+        assert people.heard == [("a" * 16, "resolved"), ("c" * 16, "firing")]
+
+    people = People()
+    play(tmp_path, scenario, people=people)
+
+
+def test_what_fires_is_told_again_after_the_interval_also_over_a_restart_until_it_is_over(tmp_path):
+    async def scenario(world):
+        await world.tick(SHOP)
+        await world.tick(after=3599.0)
+        assert len(people.heard) == 1
+        await world.restart()
+        await world.tick(after=1.0)
+        assert len(people.heard) == 2
+        await world.tick(over(SHOP), after=10.0)
+        await world.tick(after=9000.0)
+        assert [state for _, state in people.heard] == ["firing", "firing", "resolved"]
+
+    people = People()
+    play(tmp_path, scenario, Alerts(repeat_interval_s=3600.0), people=people)
+
+
+def test_a_receiver_that_forgets_is_told_at_least_every_minute_whoever_looks_after_it(tmp_path):
+    async def scenario(world):
+        times = []
+        await world.tick(SHOP, BANK)
+        await world.delivery.desk.acknowledge("a" * 16, Ack(by="lee", at=world.now))
+        for _ in range(120):
+            before = len(forgetful.messages)
+            await world.tick(after=5.0)
+            times += [world.now] * (len(forgetful.messages) - before)
+        gaps = [later - earlier for earlier, later in pairwise(times)]
+        assert max(gaps) <= 60.0
+        assert forgetful.messages[0] == forgetful.messages[-1] == [("a", "firing"), ("b", "firing")], (
+            "at once, together"
+        )
+
+    play(tmp_path, scenario, forgetful=(forgetful := Forgetful()))
+
+
+def test_a_receiver_that_forgets_and_was_away_is_told_within_a_minute_of_its_return(tmp_path):
+    async def scenario(world):
+        await world.tick(SHOP)
+        forgetful.failures = 60
+        while forgetful.failures:
+            await world.tick(after=5.0)
+        told = len(forgetful.messages)
+        await world.pass_by(60.0)
+        assert len(forgetful.messages) > told
+
+    play(tmp_path, scenario, forgetful=(forgetful := Forgetful()))
+
+
+def test_alerts_of_a_group_wait_for_each_other_and_go_out_together(tmp_path):
+    async def scenario(world):
+        await world.tick(SHOP)
+        await world.tick(SHOP, BANK, after=20.0)
+        assert crowd.messages == []
+        assert [key[0] for key, _ in people.heard] == ["a", "b"], "who is told one by one does not wait"
+        await world.tick(SHOP, BANK, TWIN, after=10.0)
+        assert crowd.messages == [[("a", "firing"), ("c", "firing")]]
+        await world.tick(after=20.0)
+        assert crowd.messages[1:] == [[("b", "firing")]]
+
+    crowd, people = Crowd(), People()
+    play(tmp_path, scenario, Alerts(group_wait_s=30.0), crowd=crowd, people=people)
+
+
+def test_news_of_a_group_that_was_told_wait_for_its_interval(tmp_path):
+    async def scenario(world):
+        await world.tick(SHOP)
+        await world.tick(SHOP, TWIN, after=100.0)
+        await world.tick(over(SHOP), TWIN, after=100.0)
+        assert crowd.messages == [[("a", "firing")]]
+        await world.tick(after=100.0)
+        assert crowd.messages[1:] == [[("a", "resolved"), ("c", "firing")]]
+        await world.tick(over(SHOP), over(TWIN), after=300.0)
+        assert crowd.messages[2:] == [[("c", "resolved")]]
+
+    play(tmp_path, scenario, Alerts(group_wait_s=0.0, group_interval_s=300.0), crowd=(crowd := Crowd()))
+
+
+def test_groups_are_made_by_the_labels_that_are_asked_for(tmp_path):
+    async def scenario(world):
+        await world.tick(SHOP, BANK, TWIN)
+        assert crowd.messages == [[("a", "firing"), ("b", "firing")], [("c", "firing")]]
+
+    play(tmp_path, scenario, Alerts(group_wait_s=0.0, group_by=("metric",)), crowd=(crowd := Crowd()))
+
+
+def test_without_times_of_their_own_groups_wait_in_proportion_to_the_buckets(tmp_path):
+    async def scenario(world):
+        await world.tick(SHOP)
+        await world.tick(after=4.9)
+        assert not crowd.messages
+        await world.tick(after=0.1)
+        assert crowd.messages
+        await world.tick(over(SHOP), after=49.9)
+        assert len(crowd.messages) == 1
+        await world.tick(after=0.1)
+        assert len(crowd.messages) == 2
+
+    play(tmp_path, scenario, Alerts(bucket_s=10.0), crowd=(crowd := Crowd()))
+
+
+def test_a_group_that_failed_is_told_as_soon_as_it_may_be(tmp_path):
+    async def scenario(world):
+        await world.tick(SHOP, TWIN)
+        await world.tick(after=30.0)
+        assert crowd.calls == 1
+        await world.tick(after=9.0)
+        assert crowd.calls == 1
+        await world.tick(after=1.0)
+        assert crowd.messages == [[("a", "firing"), ("c", "firing")]]
+
+    play(tmp_path, scenario, Alerts(group_wait_s=30.0), crowd=(crowd := Crowd(failures=1)))
+
+
+# --- who is told ---
+
+
+@pytest.mark.parametrize(
+    ("route", "heard"),
+    [
+        (Route(), "abc"),
+        (Route(severities=("page",)), "ac"),
+        (Route(severities=("pa*", "warn")), "abc"),
+        (Route(severities=()), ""),
+        (Route(apps=("sh*",)), "ac"),
+        (Route(apps=("none",)), "c"),
+    ],
+)
+def test_a_route_lets_its_severities_and_apps_pass_and_what_concerns_all_apps(tmp_path, route, heard):
+    async def scenario(world):
+        await world.tick(SHOP, replace(BANK, severity="warn"), replace(TWIN, app="*"))
+        assert "".join(key[0] for key, _ in people.heard) == heard
+
+    people = People()
+    play(tmp_path, scenario, people=Routed(people, route))
+
+
+def test_who_does_not_want_to_know_of_ends_is_not_told_of_them(tmp_path):
+    async def scenario(world):
+        await world.tick(SHOP)
+        await world.tick(over(SHOP), after=5.0)
+        await world.restart()
+        await world.tick(after=5.0)
+        assert people.heard == [("a" * 16, "firing")]
+
+    people = People()
+    play(tmp_path, scenario, people=Routed(people, Route(send_resolved=False)))
+
+
+# --- silences ---
+
+
+def test_a_silenced_alert_is_counted_and_told_when_the_silence_ends_and_it_still_fires(tmp_path):
+    async def scenario(world):
+        await world.silence(600.0, app="shop", metric="faithfulness")
+        await world.tick(SHOP, BANK)
+        await world.tick(after=300.0)
+        await world.restart()
+        await world.tick(after=200.0)
+        assert people.heard == [("b" * 16, "firing")]
+        assert world.counts.count(("people", "silenced")) == 1
+        await world.tick(after=100.0)
+        assert people.heard[1:] == [("a" * 16, "firing")]
+
+    people = People()
+    play(tmp_path, scenario, people=people)
+
+
+def test_what_began_and_ended_in_silence_is_never_told(tmp_path):
+    async def scenario(world):
+        await world.silence(600.0, app="shop")
+        await world.tick(SHOP)
+        await world.tick(over(SHOP), after=100.0)
+        await world.tick(after=1000.0)
+        assert people.heard == []
+
+    people = People()
+    play(tmp_path, scenario, people=people)
+
+
+def test_what_began_in_silence_and_ended_after_it_before_anybody_was_told_is_not_told_either(tmp_path):
+    async def scenario(world):
+        await world.silence(600.0, app="shop")
+        await world.tick(SHOP)
+        await world.tick(over(SHOP), after=700.0)
+        assert people.heard == []
+
+    people = People()
+    play(tmp_path, scenario, people=people)
+
+
+def test_the_end_of_what_was_told_before_the_silence_is_told_after_it(tmp_path):
+    async def scenario(world):
+        await world.tick(SHOP)
+        await world.silence(600.0, app="shop")
+        await world.tick(over(SHOP), after=100.0)
+        assert len(people.heard) == 1
+        await world.tick(after=500.0)
+        assert people.heard[1:] == [("a" * 16, "resolved")]
+
+    people = People()
+    play(tmp_path, scenario, people=people)
+
+
+def test_repeats_are_silenced_and_a_silence_that_is_taken_back_is_over(tmp_path):
+    async def scenario(world):
+        await world.tick(SHOP)
+        made = await world.silence(7200.0, app="shop")
+        await world.tick(after=3600.0)
+        assert len(people.heard) == 1
+        assert await world.delivery.desk.unsilence(made.id)
+        assert not await world.delivery.desk.unsilence(made.id)
+        await world.tick(after=5.0)
+        assert len(people.heard) == 2
+
+    people = People()
+    play(tmp_path, scenario, Alerts(repeat_interval_s=3600.0), people=people)
+
+
+def test_silences_that_have_been_over_for_long_are_forgotten(tmp_path):
+    async def scenario(world):
+        await world.silence(10.0, app="shop")
+        await world.tick(SHOP, after=6 * 86_400.0)
+        assert len(await world.delivery.desk.silences()) == 1
+        await world.tick(after=2 * 86_400.0)
+        assert await world.delivery.desk.silences() == []
+
+    play(tmp_path, scenario, people=People())
+
+
+# --- acknowledgements ---
+
+
+def test_an_acknowledged_alert_is_not_repeated_and_its_end_is_told(tmp_path):
+    async def scenario(world):
+        desk = world.delivery.desk
+        assert not await desk.acknowledge("a" * 16, Ack(by="lee", at=T0)), "nothing fires yet"
+        await world.tick(SHOP)
+        assert await desk.acknowledge("a" * 16, Ack(by="lee", at=T0))
+        await world.tick(after=3600.0)
+        await world.restart()
+        await world.tick(after=3600.0)
+        assert len(people.heard) == 1
+        assert duty.acknowledged == ["a" * 16], "told once to who wants to know"
+        await world.tick(over(SHOP), after=5.0)
+        assert people.heard[1:] == [("a" * 16, "resolved")]
+        assert world.delivery.desk.acks() == {}
+
+    people, duty = People(), Duty()
+    play(tmp_path, scenario, Alerts(repeat_interval_s=3600.0), people=people, duty=duty)
+
+
+def test_taking_an_acknowledgement_back_brings_the_repeats_back(tmp_path):
+    async def scenario(world):
+        await world.tick(SHOP)
+        for _ in range(2):
+            await world.delivery.desk.acknowledge("a" * 16, Ack(by="lee", at=T0))
+            await world.tick(after=5.0)
+            assert await world.delivery.desk.unacknowledge("a" * 16)
+            assert not await world.delivery.desk.unacknowledge("a" * 16)
+            await world.tick(after=5.0)
+        await world.tick(after=3600.0)
+        assert len(duty.heard) == 2
+        assert duty.acknowledged == ["a" * 16] * 2
+
+    play(tmp_path, scenario, Alerts(repeat_interval_s=3600.0), duty=(duty := Duty()))
+
+
+def test_an_acknowledgement_that_was_not_taken_is_tried_again(tmp_path):
+    async def scenario(world):
+        await world.tick(SHOP)
+        await world.delivery.desk.acknowledge("a" * 16, Ack(by="lee", at=T0))
+        duty.failures = 2
+        await world.pass_by(60.0)
+        assert duty.acknowledged == ["a" * 16]
+        assert world.counts.count(("duty", "failed")) == 2
+
+    play(tmp_path, scenario, duty=(duty := Duty()))
+
+
+# --- failures ---
+
+
+def test_a_receiver_that_asks_for_time_gets_it(tmp_path):
+    class Busy(People):
+        async def notify(self, one):
+            self.calls += 1
+            raise NotDeliveredError("busy", retry_after_s=120.0)
+
+    async def scenario(world):
+        await world.tick(SHOP)
+        await world.pass_by(115.0)
+        assert busy.calls == 1
+        await world.tick(after=5.0)
+        assert busy.calls == 2
+
+    play(tmp_path, scenario, busy=(busy := Busy()))
+
+
+def test_what_cannot_be_delivered_becomes_a_dead_letter_also_over_restarts_and_can_be_sent_again(tmp_path):
+    async def scenario(world):
+        await world.tick(SHOP)
+        for _ in range(20):
+            await world.restart()
+            await world.tick(after=400.0)
+        assert world.counts.count(("deaf", "dead")) == 1
+        await world.restart()
+        (letter,) = await world.delivery.desk.dead_letters()
+        assert (letter.notifier, letter.alert, letter.error) == ("deaf", SHOP, "OSError: nobody at home")
+        assert letter.at - letter.since >= 7200.0
+        assert letter.attempts >= 8
+        calls = deaf.calls
+        await world.tick(after=5.0)
+        assert deaf.calls == calls, "given up"
+        with pytest.raises(NotDeliveredError, match="OSError: nobody at home"):
+            await world.delivery.desk.retry(letter.id)
+        assert len(await world.delivery.desk.dead_letters()) == 1
+        deaf.failures = 0
+        await world.tick(over(SHOP), after=5.0)
+        assert await world.delivery.desk.retry(letter.id)
+        assert {state for _, state in deaf.heard} == {"resolved"}, "told as it is by now"
+        assert not await world.delivery.desk.retry(letter.id)
+        await world.restart()
+        assert await world.delivery.desk.dead_letters() == []
+
+    deaf = People(failures=10_000)
+    play(tmp_path, scenario, Alerts(give_up_s=7200.0), deaf=deaf)
+
+
+def test_who_was_given_up_is_tried_again_with_the_next_repeat_while_it_fires(tmp_path):
+    async def scenario(world):
+        await world.tick(SHOP)
+        await world.tick(after=200.0)
+        assert world.counts[-1] == ("deaf", "dead")
+        deaf.failures = 0
+        await world.tick(after=3599.0)
+        assert deaf.heard == []
+        await world.tick(after=1.0)
+        assert deaf.heard == [("a" * 16, "firing")]
+
+    deaf = People(failures=100)
+    play(tmp_path, scenario, Alerts(give_up_s=100.0, repeat_interval_s=3600.0), deaf=deaf)
+
+
+def test_of_dead_letters_the_latest_hundred_are_kept(tmp_path):
+    async def scenario(world):
+        many = [alert(fingerprint=f"{i:016}") for i in range(130)]
+        await world.tick(*many)
+        await world.tick(after=20.0)
+        letters = await world.delivery.desk.dead_letters()
+        assert [int(one.alert.fingerprint) for one in letters] == list(range(129, 29, -1))
+
+    play(tmp_path, scenario, Alerts(give_up_s=10.0), deaf=People(failures=1000))
+
+
+def test_a_letter_to_a_notifier_that_is_gone_stays_and_says_so(tmp_path):
+    async def scenario(world):
+        await world.tick(SHOP)
+        await world.tick(after=20.0)
+        world.notifiers = {}
+        await world.restart()
+        (letter,) = await world.delivery.desk.dead_letters()
+        with pytest.raises(NotDeliveredError, match="no notifier is called deaf"):
+            await world.delivery.desk.retry(letter.id)
+
+    play(tmp_path, scenario, Alerts(give_up_s=10.0), deaf=People(failures=1000))
+
+
+def test_one_that_hangs_does_not_keep_the_others_from_their_rounds(tmp_path):
+    async def scenario(world):
+        world.delivery.start([SHOP])
+        await asyncio.sleep(0.05)
+        world.delivery.start([SHOP, BANK])
+        await asyncio.sleep(0.05)
+        assert [key[0] for key, _ in people.heard] == ["a", "b"]
+        assert slow.calls == 1
+        slow.delay_s = 0.0
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+    people, slow = People(), People(delay_s=60.0)
+    play(tmp_path, scenario, people=people, slow=slow)
+
+
+# --- the dead man's switch ---
+
+
+def test_the_watchdog_beats_as_long_as_the_engine_ticks_and_is_no_business_of_others(tmp_path):
+    async def scenario(world):
+        await world.silence(9000.0, severity="none")
+        await world.tick(SHOP)
+        await world.pass_by(300.0)
+        beats = [one for one in beaten.alerts if one.rule == "watchdog"]
+        assert len(beats) == 6
+        assert {one.state for one in beats} == {"firing"}
+        assert len({one.fingerprint for one in beats}) == 1
+        assert [one.rule for one in people.alerts] == ["answers"]
+        assert [one.rule for one in beaten.alerts if one.rule != "watchdog"] == []
+
+    beaten, people = People(), People()
+    play(tmp_path, scenario, beaten=Routed(beaten, Route(heartbeat=True, severities=())), people=people)
+
+
+def test_a_beat_that_fails_is_counted_and_the_next_one_is_the_next_try(tmp_path):
+    async def scenario(world):
+        await world.tick(SHOP)
+        await world.pass_by(120.0)
+        assert world.counts == [("beaten", "failed"), ("beaten", "failed"), ("beaten", "delivered")]
+        assert await world.delivery.desk.dead_letters() == []
+
+    beaten = People(failures=2)
+    play(tmp_path, scenario, beaten=Routed(beaten, Route(heartbeat=True, severities=())))
+
+
+def test_before_the_ledger_was_read_nothing_can_be_changed(tmp_path):
+    async def scenario(world):
+        closed = Delivery({}, world.store, lambda: T0, world, Alerts()).desk
+        made = Silence(id="1", matchers=(), starts=0.0, ends=1.0, by="lee")
+        with pytest.raises(DeskClosedError):
+            await closed.silence(made)
+        with pytest.raises(DeskClosedError):
+            await closed.acknowledge("a" * 16, Ack(by="lee", at=T0))
+
+    play(tmp_path, scenario)

@@ -1,0 +1,153 @@
+"""From the configuration to notifiers: each kind takes its own keys, and what is wrong is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from monitors import settings
+from monitors.config import Config
+from monitors.notifiers import BUILT_IN, Route, Routed
+from monitors.notifiers.log import LogNotifier
+from monitors.notifying import open_notifiers
+from monitors.settings import ConfigError
+
+GOOD = {
+    "log": {},
+    "webhook": {"url": "http://h.example/x", "secret": "s3cret"},
+    "slack": {"url": "https://hooks.slack.example/x"},
+    "alertmanager": {"urls": ["http://a.example", "http://b.example"], "resend_s": 30, "token": "s3cret"},
+    "pagerduty": {"routing_key": "s3cret"},
+    "email": {"host": "mail.example", "sender": "a@x.example", "recipients": ["b@x.example"], "tls": "ssl"},
+}
+
+
+class Own:
+    """A notifier of one's own."""
+
+    def __init__(self, room, colour="red", *, url=None, timeout_s=0.0, public_url=None):
+        if room == "none":
+            raise ValueError("room: there is no such room")
+        self.arguments = (room, colour, url, timeout_s, public_url)
+
+    async def notify(self, alert):
+        """Nobody listens."""
+
+
+class Mute:
+    """No notifier at all."""
+
+
+def config(*notifiers, **tables):
+    return settings.convert({"notifiers": [*notifiers], **tables}, Config)
+
+
+def problems(*notifiers, **tables):
+    with pytest.raises(ConfigError) as raised:
+        open_notifiers(config(*notifiers, **tables))
+    return raised.value.problems
+
+
+@pytest.mark.parametrize("kind", BUILT_IN)
+def test_every_kind_is_built_with_the_keys_it_takes(kind):
+    ((name, built),) = open_notifiers(config({"kind": kind, **GOOD[kind]})).items()
+    assert name == f"{kind}-0"
+    assert isinstance(built, Routed)
+    assert built.route == Route()
+    assert "s3cret" not in repr(built)
+
+
+def test_without_any_alerts_go_to_the_log():
+    ((name, built),) = open_notifiers(config()).items()
+    assert (name, type(built)) == ("log-0", LogNotifier)
+
+
+def test_route_and_name_are_for_every_kind():
+    route = {"severities": ["page"], "apps": ["shop*"], "send_resolved": False, "heartbeat": True}
+    built = open_notifiers(config({"kind": "log"}, {"kind": "log", "name": "night", **route}))
+    assert list(built) == ["log-0", "night"]
+    assert built["night"].route == Route(severities=("page",), apps=("shop*",), send_resolved=False, heartbeat=True)
+
+
+def test_what_the_whole_configuration_says_reaches_those_who_need_it():
+    built = open_notifiers(
+        config(
+            {"kind": "webhook", **GOOD["webhook"]},
+            {"kind": "alertmanager", **GOOD["alertmanager"]},
+            monitors={"public_url": "https://quality.example"},
+            alerts={"group_by": ["rule"], "heartbeat_s": 300},
+        )
+    )
+    webhook, alertmanager = (one.notifier for one in built.values())
+    assert (webhook._public_url, webhook._group_by) == ("https://quality.example", ("rule",))
+    assert alertmanager._lasts_s == 1200.0
+
+
+@pytest.mark.parametrize(
+    ("notifier", "said"),
+    [
+        ({"kind": "webhook"}, "notifiers[0].url: a webhook notifier needs it"),
+        (
+            {"kind": "webhook", "url": "http://x", "routing_key": "s3cret"},
+            "notifiers[0].routing_key: a webhook notifier",
+        ),
+        ({"kind": "webhook", "url": "ftp://s3cret"}, "notifiers[0].url: a webhook's url is"),
+        ({"kind": "log", "url": "http://x"}, "notifiers[0].url: a log notifier does not take it"),
+        ({"kind": "slack"}, "notifiers[0].url: slack needs"),
+        ({"kind": "slack", "token": "s3cret"}, "notifiers[0].channel: "),
+        ({"kind": "alertmanager"}, "notifiers[0].urls: "),
+        ({"kind": "pagerduty"}, "notifiers[0].routing_key: "),
+        ({"kind": "email", "sender": "a@x", "recipients": ["b@x"]}, "notifiers[0].host: "),
+        ({"kind": "email", "host": "h", "sender": "a@x", "recipients": []}, "notifiers[0].recipients: "),
+        ({"kind": "slak"}, "notifiers[0].kind: 'slak' is neither one of alertmanager, email,"),
+        ({"kind": "log", "options": {"a": 1}}, "notifiers[0].options: "),
+        ({"kind": "pagerduty", "routing_key": "s3cret", "heartbeat": True}, "notifiers[0].heartbeat: "),
+        ({"kind": f"{__name__}:Own"}, "notifiers[0].room: "),
+        ({"kind": f"{__name__}:Own", "options": {"room": "a", "size": 3}}, "notifiers[0].options.size: unknown key"),
+        ({"kind": f"{__name__}:Own", "options": {"room": "a"}, "secret": "s3cret"}, "notifiers[0].secret: "),
+        ({"kind": f"{__name__}:Own", "options": {"room": "none"}}, "notifiers[0].room: there is no such room"),
+        ({"kind": f"{__name__}:Mute"}, "notifiers[0].kind: "),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_field_and_without_secrets(notifier, said):
+    (problem,) = problems(notifier)
+    assert problem.startswith(said)
+    assert "s3cret" not in problem
+
+
+def test_all_that_is_wrong_is_said_at_once():
+    found = problems(
+        {"kind": "webhook"}, {"kind": "pagerduty"}, {"kind": "log", "name": "x"}, {"kind": "log", "name": "x"}
+    )
+    assert [one.split(":")[0] for one in found] == [
+        "notifiers[0].url",
+        "notifiers[1].routing_key",
+        "notifiers[3].name",
+    ]
+
+
+def test_a_notifier_of_ones_own_gets_its_options_and_the_keys_it_takes():
+    own = {"kind": f"{__name__}:Own", "url": "http://x", "options": {"room": "r", "colour": "blue"}}
+    (built,) = open_notifiers(config(own, monitors={"public_url": "http://q.example"})).values()
+    assert built.notifier.arguments == ("r", "blue", "http://x", 10.0, "http://q.example")
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        ({"alerts": {"group_by": ["team"]}}, "alerts.group_by[0]"),
+        ({"alerts": {"group_wait_s": -1}}, "alerts.group_wait_s"),
+        ({"monitors": {"public_url": "quality.example"}}, "monitors.public_url"),
+        ({"notifiers": [{"kind": "alertmanager", "resend_s": 600}]}, "notifiers[0].resend_s"),
+        ({"notifiers": [{"kind": "email", "tls": "maybe"}]}, "notifiers[0].tls"),
+        ({"notifiers": [{"kind": "log", "severity": "page"}]}, "notifiers[0].severity: unknown key; did you mean"),
+    ],
+)
+def test_values_are_checked_when_the_file_is_read(tables, said):
+    with pytest.raises(ConfigError) as raised:
+        settings.convert(tables, Config)
+    assert raised.value.problems[0].startswith(said)
+
+
+def test_the_table_itself_shows_no_secrets():
+    made = config({"kind": "pagerduty", "routing_key": "s3cret"})
+    assert "s3cret" not in repr(made)

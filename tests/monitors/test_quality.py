@@ -1,0 +1,65 @@
+"""The estimate of a window: Hajek's, or a more precise one with the help of a cheap metric on all traffic."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from monitors.quality import estimate
+from monitors.statistics.powered import fitted, sums
+from monitors.stores import Paired, Summary
+
+N = 20_000
+
+
+def summary(values, rates):
+    w = 1.0 / rates
+    return Summary(
+        app="shop", metric="faithfulness", n=len(values), failed=0,
+        w=w.sum(), wx=(w * values).sum(), w2=(w**2).sum(), w2x=(w**2 * values).sum(), w2x2=(w**2 * values**2).sum(),
+    )  # fmt: skip
+
+
+def traffic(seed, noise, rate=0.1):
+    rng = np.random.default_rng(seed)
+    dear = rng.beta(6, 2, N)
+    cheap = np.clip(dear + rng.normal(0.0, noise, N), 0, 1)
+    judged = rng.random(N) < rate
+    found = sums(cheap, np.where(judged, dear, np.nan), np.full(N, rate))
+    return dear, summary(dear[judged], np.full(judged.sum(), rate)), found
+
+
+def paired(found, alone=0, missing=0):
+    return Paired(app="shop", metric="faithfulness", sums=found, alone=alone, missing=missing)
+
+
+def test_a_cheap_score_that_knows_something_narrows_the_interval_around_the_truth():
+    dear, one, found = traffic(1, noise=0.05)
+    (alone,), (helped,) = estimate([one]), estimate([one], [paired(found)])
+    assert (alone.method, helped.method) == ("hajek", "powered")
+    assert helped.ci_high - helped.ci_low < 0.7 * (alone.ci_high - alone.ci_low)
+    assert helped.ci_low < dear.mean() < helped.ci_high
+    assert helped.correlation > 0.8
+    assert helped.saving > 2.0
+    assert helped.n == alone.n
+    _, _, earlier = traffic(2, noise=0.05)
+    (fixed,) = estimate([one], [paired(found)], {("shop", "faithfulness"): fitted(earlier)})
+    assert fixed.mean == pytest.approx(helped.mean, abs=0.005)
+
+
+def test_a_cheap_score_that_knows_nothing_does_no_harm():
+    _, one, found = traffic(3, noise=50.0)
+    (alone,), (helped,) = estimate([one]), estimate([one], [paired(found)])
+    assert helped.ci_high - helped.ci_low <= 1.02 * (alone.ci_high - alone.ci_low)
+
+
+@pytest.mark.parametrize("wrong", [{"alone": 500}, {"missing": 500}])
+def test_a_cheap_score_of_other_exchanges_is_not_used(wrong):
+    _, one, found = traffic(4, noise=0.05)
+    assert estimate([one], [paired(found, **wrong)]) == estimate([one])
+
+
+def test_few_judged_scores_are_no_basis_whatever_stands_beside_them():
+    _, one, found = traffic(5, noise=0.05, rate=0.003)
+    (few,) = estimate([one], [paired(found)])
+    assert few.mean is few.ci_low is None

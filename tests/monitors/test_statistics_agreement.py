@@ -1,0 +1,193 @@
+"""Trust in a judge: numbers of papers and other packages, coverage, and what cannot be told."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from monitors.statistics.agreement import (
+    corrected_mean,
+    kappa,
+    labels_needed,
+    rates,
+    reliability,
+    rogan_gladen,
+    student_t,
+    wilson,
+)
+
+
+def judged(rng, n, *, truth=0.85, sensitivity=0.95, specificity=0.9):
+    labels = rng.random(n) < truth
+    verdicts = np.where(labels, rng.random(n) < sensitivity, rng.random(n) >= specificity)
+    return labels.astype(float), verdicts.astype(float)
+
+
+@pytest.mark.parametrize(
+    ("counts", "low", "high"),
+    [
+        # the examples 1 to 4 of Lang & Reiczigel (2014), as R's asht documents them
+        ({"passed": 4060, "n": 11284, "true_passes": (178, 179), "true_fails": (358, 359)}, 0.349, 0.372),
+        ({"passed": 51, "n": 2971, "true_passes": (32, 33), "true_fails": (20, 20)}, 0.0, 0.053),
+        ({"passed": 0.06 * 11862, "n": 11862, "true_passes": (8, 10), "true_fails": (12, 12)}, 0.0, 0.147),
+        ({"passed": 259, "n": 509, "true_passes": (84, 127), "true_fails": (96, 109)}, 0.58, 0.87),
+        ({"passed": 51, "n": 509, "true_passes": (23, 41), "true_fails": (187, 195)}, 0.037, 0.195),
+    ],
+)
+def test_the_lang_reiczigel_interval_is_that_of_the_paper(counts, low, high):
+    found = rogan_gladen(**counts)
+    assert found.low == pytest.approx(low, abs=0.005 if high == 0.87 else 0.0006)
+    assert found.high == pytest.approx(high, abs=0.005 if high == 0.87 else 0.0006)
+    assert found.low <= found.value <= found.high
+
+
+def test_the_corrected_pass_rate_covers_the_truth_where_the_raw_one_never_does():
+    rng = np.random.default_rng(1)
+    right = []
+    for _ in range(300):
+        labels, verdicts = judged(rng, 3000)
+        old, said = judged(rng, 200, truth=0.5)
+        sensitivity, specificity = rates(old == 1.0, said == 1.0)
+        passes, fails = int(old.sum()), int((1.0 - old).sum())
+        found = rogan_gladen(
+            passed=float(verdicts.sum()),
+            n=3000,
+            true_passes=(sensitivity.value * passes, passes),
+            true_fails=(specificity.value * fails, fails),
+        )
+        right.append(found.low <= 0.85 <= found.high)
+        assert abs(verdicts.mean() - 0.85) > 0.01
+        assert labels.size == 3000
+    assert np.mean(right) >= 0.92
+
+
+@pytest.mark.parametrize(
+    ("table", "value", "low", "high"),
+    [
+        ([[40, 10], [5, 45]], 0.7, 0.560732180365726, 0.8392678196342739),
+        ([[88, 14, 18], [10, 40, 10], [2, 6, 12]], 0.49152542372881347, 0.3915637020535469, 0.59148714540408),
+    ],
+)
+def test_kappa_and_its_interval_are_those_of_statsmodels(table, value, low, high):
+    found = kappa(table)
+    assert (found.value, found.low, found.high) == (
+        pytest.approx(value, abs=1e-12),
+        pytest.approx(low, abs=1e-8),
+        pytest.approx(high, abs=1e-8),
+    )
+
+
+def test_full_agreement_is_one_and_independent_raters_are_near_zero():
+    assert kappa([[30, 0], [0, 20]]).value == 1.0
+    assert kappa([[25, 25], [25, 25]]).value == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("table", [[[1, 2]], [[0, 0], [0, 0]], [[5, -1], [0, 5]], [[7, 0], [0, 0]], []])
+def test_a_table_that_tells_nothing_is_refused(table):
+    with pytest.raises(ValueError, match=r"rater|table"):
+        kappa(table)
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "low", "high"),
+    [
+        (45, 50, 0.7863976856252034, 0.9565242350681095),
+        (0, 10, 0.0, 0.27753279986288926),
+        (9, 10, 0.5958499732047614, 0.982123786904927),
+    ],
+)
+def test_wilsons_interval_is_that_of_statsmodels(k, n, low, high):
+    assert wilson(k, n) == (pytest.approx(low, abs=1e-10), pytest.approx(high, abs=1e-10))
+
+
+@pytest.mark.parametrize(
+    ("freedom", "value"),
+    [(5, 2.5705818356), (8, 2.3060041352), (28, 2.0484071418), (48, 2.0106347576), (98, 1.9844674545)],
+)
+def test_students_quantiles_are_those_of_scipy(freedom, value):
+    assert student_t(0.975, freedom) == pytest.approx(value, rel=1e-3 if freedom < 10 else 1e-6)
+
+
+@pytest.mark.parametrize(("labelled", "specificity"), [(15, 0.9), (30, 0.9), (50, 0.9), (50, 0.7), (200, 0.9)])
+def test_the_mean_corrected_by_labels_covers_the_truth_even_with_few(labelled, specificity):
+    rng = np.random.default_rng(2)
+    right = []
+    for _ in range(250):
+        labels, verdicts = judged(rng, 3000, specificity=specificity)
+        found = corrected_mean(labels[:labelled], verdicts[:labelled], verdicts).corrected
+        right.append(found.low <= 0.85 <= found.high)
+    assert np.mean(right) >= 0.91
+
+
+def test_the_judge_makes_labels_worth_more():
+    rng = np.random.default_rng(3)
+    labels, verdicts = judged(rng, 5000)
+    found = corrected_mean(labels[:400], verdicts[:400], verdicts)
+    low, high = wilson(float(labels[:400].sum()), 400)
+    assert found.corrected.high - found.corrected.low < 0.75 * (high - low)
+    assert found.saving > 1.8
+    assert found.raw == verdicts.mean()
+    assert 0.6 < found.correlation < 0.9
+
+
+def test_a_judge_that_makes_things_up_leaves_what_the_labels_say():
+    rng = np.random.default_rng(4)
+    labels, _ = judged(rng, 2000)
+    found = corrected_mean(labels[:300], rng.random(300), rng.random(2000))
+    assert found.corrected.value == pytest.approx(labels[:300].mean(), abs=0.01)
+    assert found.saving < 1.05
+
+
+def test_the_plan_gives_the_half_width_it_promises():
+    rng = np.random.default_rng(5)
+    labels, verdicts = judged(rng, 6000)
+    rho = float(np.corrcoef(labels, verdicts)[0, 1])
+    n = labels_needed(0.03, sd=float(labels.std()), correlation=rho, n_all=6000)
+    found = corrected_mean(labels[:n], verdicts[:n], verdicts).corrected
+    assert (found.high - found.low) / 2 == pytest.approx(0.03, rel=0.2)
+    assert n < labels_needed(0.03, sd=float(labels.std()))
+
+
+def test_a_plan_that_cannot_be_is_refused():
+    assert labels_needed(0.05, sd=0.36, correlation=1.0) == 100
+    with pytest.raises(ValueError, match="too few"):
+        labels_needed(0.01, sd=0.5, n_all=500)
+    with pytest.raises(ValueError, match="half-width"):
+        labels_needed(0.0, sd=0.3)
+
+
+def test_reliability_is_the_intraclass_correlation():
+    first = [0.9, 0.6, 0.8, 0.7, 1.0, 0.6, 0.5, 0.7, 0.8, 0.9, 0.4, 0.6]
+    second = [0.8, 0.5, 0.8, 0.6, 0.9, 0.7, 0.5, 0.8, 0.7, 0.9, 0.3, 0.6]
+    assert reliability(first, second).value == pytest.approx(0.8974358974358976)  # the two mean squares by hand
+    assert reliability(first, first).low == 1.0
+
+
+def test_the_reliability_interval_covers():
+    rng = np.random.default_rng(6)
+    right = []
+    for _ in range(300):
+        answer = rng.normal(0.0, 1.0, 60)
+        found = reliability(answer + rng.normal(0.0, 0.5, 60), answer + rng.normal(0.0, 0.5, 60))
+        right.append(found.low <= 0.8 <= found.high)
+    assert 0.9 <= np.mean(right) <= 0.99
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: wilson(3, 2), "successes"),
+        (lambda: wilson(1, 2, alpha=2.0), "alpha"),
+        (lambda: rates([True, True], [True, False]), "both kinds"),
+        (lambda: rogan_gladen(passed=5, n=10, true_passes=(5, 10), true_fails=(5, 10)), "chance"),
+        (lambda: rogan_gladen(passed=11, n=10, true_passes=(5, 10), true_fails=(5, 10)), "counts"),
+        (lambda: corrected_mean([1.0] * 9, [1.0] * 9, [1.0] * 50), "10 at least"),
+        (lambda: corrected_mean([1.5] * 10, [1.0] * 10, [1.0] * 50), "lie in"),
+        (lambda: reliability([0.5] * 10, [0.5] * 10), "the same"),
+        (lambda: reliability([0.5], [0.5]), "10 answers"),
+        (lambda: student_t(0.975, 2), "freedom"),
+    ],
+)
+def test_what_cannot_be_is_refused(call, match):
+    with pytest.raises(ValueError, match=match):
+        call()

@@ -1,0 +1,184 @@
+"""A rule at work without any I/O: slices, coverage, learned baselines, budgets, and what a restart keeps."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from monitors.config import Alerts, Rule
+from monitors.rules import MONTH_S, problems_of, rules_of, watch_of
+from monitors.slicing import OTHER, Slices
+from monitors.stores import Point
+from monitors.watching import SavedWatch
+from tests.support.alerting import T0, watching
+
+LEARNED = Rule(metric="faithfulness", baseline="window", options={})
+
+
+def point(n, value, *, at=None, app="shop", model="m", outcome="score", version="1", judge="j", tags=None, rate=1.0):
+    return Point(
+        sample_id=f"x{n}",
+        started_at=T0 + n if at is None else at,
+        app=app,
+        model=model,
+        metric="faithfulness",
+        outcome=outcome,
+        value=value if outcome == "score" else None,
+        reason="",
+        rate=rate,
+        version=version,
+        judge=judge,
+        tags=tags or {},
+    )
+
+
+def feed(watch, points, cases=None):
+    cases = {} if cases is None else cases
+    last = max(one.started_at for one in points)
+    fed = watch.feed(points, until=(last // 60 + 1) * 60, bucket_s=60.0, cases=cases)
+    return cases, fed
+
+
+def firing(cases):
+    return sorted((case.alert.app, case.alert.slice) for case in cases.values() if case.alert.state == "firing")
+
+
+def test_a_value_has_a_slice_of_its_own_once_it_has_scores_enough_and_is_not_alone():
+    slices = Slices(["model", "tag:tenant"], least=10)
+    alone = slices.cut("shop", [point(n, 1.0) for n in range(20)], at=T0)
+    assert alone == {}
+    both = [point(1, 1.0), point(2, 1.0, model="new"), point(3, 1.0, tags={"tenant": "a"})]
+    assert slices.cut("shop", both, at=T0 + 60) == {}  # until now there was one model only
+    cut = slices.cut("shop", both, at=T0 + 120)
+    assert {name: len(points) for name, points in cut.items()} == {"model=m": 2, f"model={OTHER}": 1}
+
+
+def test_a_slice_that_had_scores_enough_loses_its_own_when_it_has_none_for_months():
+    slices = Slices(["model"], least=10)
+    slices.cut("shop", [point(n, 1.0, model="ab"[n % 2]) for n in range(40)], at=T0)
+    assert set(slices.cut("shop", [point(1, 1.0, model="a")], at=T0)) == {"model=a"}
+    assert set(slices.cut("shop", [point(1, 1.0, model="a")], at=T0 + MONTH_S)) == {f"model={OTHER}"}
+
+
+def test_a_drop_in_one_slice_is_its_alert_and_in_most_of_the_traffic_the_app_s_with_the_slices_listed():
+    def play(low_models):
+        watch, cases, rng = watching(slices=("app", "model"), min_slice_scores=50), {}, np.random.default_rng(3)
+        for minute in range(240):
+            values = {model: 0.5 if model in low_models and minute >= 120 else 0.95 for model in "abcdefgh"}
+            some = [
+                point(
+                    minute * 100 + n,
+                    float(np.clip(rng.normal(values[model], 0.03), 0, 1)),
+                    model=model,
+                    at=T0 + 60 * minute + n,
+                )
+                for n, model in enumerate("abcdefgh")
+            ]
+            feed(watch, some, cases)
+        return watch, cases
+
+    watch, cases = play("h")
+    assert firing(cases) == [("shop", "model=h")]
+    watch, cases = play("abc")
+    assert ("shop", "") in firing(cases)
+    onset = next(case.alert.finding.onset for case in cases.values() if not case.alert.slice)
+    assert set(watch.affected("shop", onset)) == {"model=a", "model=b", "model=c"}
+
+
+def test_the_budget_of_all_streams_together_is_kept_however_many_there_are():
+    watch = watching(budget_per_s=1e-6, slices=("app", "model"), min_slice_scores=1)
+    for app in range(10):
+        watch.stream(f"app{app}")
+        for model in range(10):
+            watch.stream(f"app{app}", f"model={model}")
+    total = sum(stream.budget_per_s for stream in watch.streams.values())
+    assert 0.9e-6 < total <= 1e-6
+    assert watching(budget_per_s=1e-6).stream("shop").budget_per_s == pytest.approx(0.5e-6)
+
+
+def test_scores_beside_too_many_failures_are_no_evidence_and_are_counted():
+    failing = [point(n, None, outcome="failed") for n in range(0, 9000, 10)]
+    few = [point(n, 0.2) for n in range(6005, 9000, 50)]
+    both = sorted(failing + few, key=lambda one: one.started_at)
+    cases, fed = feed(watching(min_coverage=0.5), both)
+    assert (cases, fed.uncovered) == ({}, len(few))
+    cases, fed = feed(watching(min_coverage=0.0), both)
+    assert (firing(cases), fed.uncovered) == ([("shop", "")], 0)
+
+
+def test_failures_of_the_same_minute_do_not_decide_about_its_scores():
+    watch = watching(min_coverage=0.5)
+    _, fed = feed(watch, [point(0, 0.9), *(point(n, None, outcome="failed") for n in range(1, 50))])
+    assert fed.uncovered == 0
+
+
+def test_a_baseline_is_learned_then_a_drop_is_found_and_another_judge_begins_a_new_one():
+    rng = np.random.default_rng(5)
+    watch = watching(rule=LEARNED)
+    cases = {}
+    quiet = [point(n, float(rng.beta(8, 2))) for n in range(3000)]
+    feed(watch, quiet, cases)
+    assert not firing(cases)
+    stream = watch.streams["shop", ""]
+    assert 0.70 < stream.baseline.m0(T0 + 3000) < 0.80 - 0.05
+    other = [point(n, float(rng.beta(8, 2)) * 0.7, judge="another") for n in range(3000, 4500)]
+    feed(watch, other, cases)
+    assert not firing(cases)
+    assert stream.baseline.m0(T0 + 4500) is None  # it learns the new judge's scale
+    watch = watching(rule=LEARNED)
+    feed(watch, quiet, cases := {})
+    feed(watch, [point(n, float(rng.beta(8, 2)) * 0.7) for n in range(3000, 4500)], cases)
+    assert firing(cases) == [("shop", "")]
+
+
+def test_a_restart_at_any_time_changes_nothing():
+    rng = np.random.default_rng(7)
+    values = np.where(np.arange(6000) < 4500, rng.beta(8, 2, 6000), rng.beta(4, 6, 6000))
+    points = [point(n, float(value), model="ab"[n % 2]) for n, value in enumerate(values)]
+    about = {"rule": LEARNED, "slices": ("app", "model"), "min_slice_scores": 100}
+    whole, cases = watching(**about), {}
+    feed(whole, points, cases)
+    again, kept = watching(**about), {}
+    for start in range(0, 6000, 600):
+        feed(again, points[start : start + 600], kept)
+        saved = msgspec.json.decode(msgspec.json.encode(again.saved()), type=SavedWatch)
+        again = watching(**about)
+        again.restore(saved, kept)
+    assert firing(kept) == firing(cases) != []
+    assert msgspec.json.decode(msgspec.json.encode(again.saved())) == msgspec.json.decode(
+        msgspec.json.encode(whole.saved())
+    )
+
+
+def test_rebaseline_forgets_what_was_learned():
+    watch = watching(rule=LEARNED)
+    feed(watch, [point(n, 0.9) for n in range(3000)])
+    assert watch.streams["shop", ""].baseline.m0(T0) is not None
+    assert (watch.rebaseline("other"), watch.rebaseline("shop")) == (0, 1)
+    assert watch.streams["shop", ""].baseline.m0(T0) is None
+
+
+def test_without_rules_every_metric_is_watched_and_mistakes_are_named():
+    assert [(rule.metric, rule.baseline) for rule in rules_of(Alerts(), ["a", "b"])] == [("a", "auto"), ("b", "auto")]
+    wrong = (
+        Rule(metric="a"),
+        Rule(metric="a", slo=0.5, baseline="auto"),
+        Rule(metric="b", slo=0.5),
+        Rule(metric="a", slo=0.5, detector="nobody"),
+        Rule(metric="a", slo=0.5, detector="threshold", options={"nothing": 1}),
+    )
+    problems = problems_of(wrong, ["a"])
+    assert [one.split(":")[0] for one in problems] == [
+        *("alerts.rules[0]", "alerts.rules[1]", "alerts.rules[2].metric", "alerts.rules[3].detector"),
+        "alerts.rules[4].detector",
+    ]
+
+
+def test_a_tolerance_lowers_what_is_held_against_an_slo_only_when_given():
+    def m0(rule, flipped=False):
+        return watch_of(rule, Alerts(), rules=1, lower_is_better=flipped).stream("shop").baseline.m0(T0)
+
+    assert m0(Rule(metric="a", slo=0.8)) == pytest.approx(0.8)
+    assert m0(Rule(metric="a", slo=0.8, tolerance=0.1)) == pytest.approx(0.7)
+    assert m0(Rule(metric="hallucination", slo=0.1, tolerance=0.05), flipped=True) == pytest.approx(0.85)
