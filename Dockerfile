@@ -5,6 +5,7 @@ RUN python -m venv /opt/gaugeway
 COPY pyproject.toml README.md LICENSE ./
 COPY gateway gateway
 COPY monitors monitors
+COPY dashboards dashboards
 RUN /opt/gaugeway/bin/pip install --no-cache-dir '.[otlp]'
 
 FROM python:3.11-slim

@@ -225,7 +225,6 @@ def _judge() -> list[Built]:
 
 
 def _cost() -> list[Built]:
-    lookups = "gaugeway_judge_cache_lookups_total"
     return [
         lines(
             "Cost by judge",
@@ -256,6 +255,13 @@ def _cost() -> list[Built]:
             width=THIRD,
             stacked="normal",
         ),
+        *_saving(),
+    ]
+
+
+def _saving() -> list[Built]:
+    lookups = "gaugeway_judge_cache_lookups_total"
+    return [
         lines(
             "Tokens of the judge",
             "Tokens that judges read and wrote.",

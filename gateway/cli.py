@@ -10,14 +10,17 @@ from typing import Any, NoReturn
 
 import click
 
+from dashboards.cli import dashboards
 from gateway import config as configuration
 from gateway.inspect_cli import inspect
 from gateway.keys_cli import keys
 from monitors.cli import fail, monitors, plane_options
 from monitors.comparing_cli import compare
 from monitors.labels_cli import labels
+from monitors.moving_cli import migrate, move
 from monitors.offline_cli import compare_runs, evaluate, export, replay
 from monitors.settings import ConfigError
+from monitors.simulating_cli import simulate
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -110,7 +113,7 @@ def _arguments(options: dict[str, Any]) -> list[str]:
 
 main.add_command(monitors)
 main.add_command(keys)
-for _command in (inspect, evaluate, compare_runs, replay, export, compare, labels):
+for _command in (inspect, evaluate, compare_runs, replay, export, compare, labels, simulate, dashboards, migrate, move):
     main.add_command(_command)
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from monitors.records import JUDGE_BLIND, Alert, Sample
 from monitors.rules import watch_of
 from monitors.stores import Ledger, Query, Store
 from monitors.streams import Case, Stream, blindness, on_scale
+from monitors.telling import Progress
 from monitors.versions import Version, Versions
 from monitors.watching import MAX_STREAMS, Fed, SavedWatch, Watch
 
@@ -129,6 +130,8 @@ class AlertEngine:
         self._describer = Describer(
             store, lower_is_better=lower_is_better, judge=judge_evidence, content=config.content
         )
+        self._judge_evidence = judge_evidence
+        self._described_by: dict[str, JudgeEvidence | None] = {}
         self._on_alarm = on_alarm
         self.versions = Versions()
         self._clock = clock
@@ -149,7 +152,8 @@ class AlertEngine:
     async def tick(self) -> None:
         """Close what can be closed, save, tell. What the store or ledger raises comes out; the next tick goes on."""
         if not self._restored:
-            await self._restore()
+            self._take_up(await self._ledger.load())
+            self._restored = True
         edge = self._clock() - self._config.watermark_s
         oldest = await self._queue_oldest()  # before the scores are read: what left the queue by now is in the store
         up_to = self._edge(edge if oldest is None else min(edge, oldest))
@@ -163,11 +167,21 @@ class AlertEngine:
             rule = self._watches.get(case.alert.rule)
             if (until := case.to_describe((rule and rule.closed_until) or 0.0)) is not None:
                 await self._try_to_describe(case, until)
+            elif self._judge_is_known_better(case):
+                await self._try_to_describe(case, case.described_until)
         await self._save()
         if self._observer is not None:
             self._observer.watched(self.streams())
             self._observer.seen(self.versions.changes())
         self._delivery.start(self.alerts())
+
+    async def follow(self) -> None:
+        """Show what the engine that leads has saved, and change nothing; the next tick goes on from there."""
+        self._restored = False
+        self._take_up(await self._ledger.load())
+        self.desk.close()
+        if self._observer is not None:
+            self._observer.watched(())
 
     def alerts(self) -> Sequence[Alert]:
         """The open alerts and the latest of those that are over, newest first."""
@@ -185,6 +199,10 @@ class AlertEngine:
     def desk(self) -> Desk:
         """Silences, acknowledgements and dead letters."""
         return self._delivery.desk
+
+    def told(self, fingerprint: str) -> Mapping[str, Progress]:
+        """How far each notifier is with an alert."""
+        return self._delivery.told(fingerprint)
 
     def rebaseline(self, rule: str, app: str | None = None) -> int:
         """Learn a rule's baselines afresh, of one app or of all; return how many streams that are. Raises KeyError."""
@@ -209,8 +227,11 @@ class AlertEngine:
         edge = math.floor(moment / self._config.bucket_s) * self._config.bucket_s
         return edge if edge <= moment else edge - self._config.bucket_s
 
-    async def _restore(self) -> None:
-        states = await self._ledger.load()
+    def _take_up(self, states: Mapping[str, bytes]) -> None:
+        """Go on from what was saved, whatever was known before."""
+        for watch in self._watches.values():
+            watch.closed_until = None
+            watch.streams.clear()
         cases = msgspec.json.decode(states[_CASES], type=list[Case]) if _CASES in states else []
         self._cases = {case.alert.fingerprint: case for case in cases}
         if _VERSIONS in states:
@@ -230,7 +251,6 @@ class AlertEngine:
             elif case.alert.state == "firing" and key not in watched:  # its rule is gone from the configuration
                 case.alert = replace(case.alert, state="resolved", ended_at=self._clock())
         self._delivery.restore(states, self.alerts())
-        self._restored = True
 
     async def _advance(self, watch: Watch, up_to: float) -> None:
         """Take in the scores of [closed_until, up_to) in pages of whole buckets.
@@ -291,13 +311,23 @@ class AlertEngine:
             self._complaints.add(what)
             _log.warning("%s", what)
 
+    def _judge_is_known_better(self, case: Case) -> bool:
+        """Whether the anchors said something since a firing alert was described: that may be another cause."""
+        alert = case.alert
+        if alert.state != "firing" or alert.metric not in self._judged or not case.described_until:
+            return False
+        now = self._judge_evidence(alert.metric)
+        return now is not None and not now.pending and now != self._described_by.get(alert.fingerprint)
+
     async def _describe(self, case: Case, until: float) -> None:
         if not case.described_until and case.alert.metric in self._judged:
             self._on_alarm()
+        judge = self._judge_evidence(case.alert.metric)
         watch = self._watches.get(case.alert.rule)
         parts = watch.affected(case.alert.app, case.alert.finding.onset) if watch and not case.alert.slice else ()
         case.alert = await self._describer.describe(case.alert, until, parts)
         case.described_until = until
+        self._described_by[case.alert.fingerprint] = judge
         self._unsaved = True
 
     async def _save(self) -> None:
@@ -307,6 +337,7 @@ class AlertEngine:
         over = [alert for alert in self.alerts() if alert.state == "resolved"]
         for alert in over[max(0, HISTORY - (len(self._cases) - len(over))) :]:
             del self._cases[alert.fingerprint]
+            self._described_by.pop(alert.fingerprint, None)
         states = {_CASES: msgspec.json.encode(list(self._cases.values())), _VERSIONS: self.versions.dumps()}
         for name, watch in self._watches.items():
             if watch.closed_until is not None:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import prometheus_client
+from litestar import Litestar
 from prometheus_client import CollectorRegistry
 
+from dashboards.web.gateways import gateway_urls
+from dashboards.web.pages import pages
+from dashboards.web.site import Site
 from monitors import config as configuration
 from monitors import telemetry
 from monitors.alert_api import alert_handlers
 from monitors.alerts import AlertEngine
 from monitors.api import admin_app
+from monitors.compare_api import compare_handlers
 from monitors.config import Config, Sampled, Shared
 from monitors.embeddings import Embeddings
 from monitors.embeddings import opening as embeddings_opening
@@ -25,10 +31,13 @@ from monitors.exporters.prometheus import PrometheusExporter
 from monitors.gauges import AlertGauges
 from monitors.instruments import Instruments
 from monitors.judging import Judging, open_judging
+from monitors.labelling_store import passings
+from monitors.labels_api import label_handlers
+from monitors.leading import stand
 from monitors.metrics import LOWER_IS_BETTER, lower_is_better
 from monitors.metrics.catalogue import Catalogue, build
 from monitors.notifying import open_notifiers
-from monitors.plane import Plane, choice_of
+from monitors.plane import Plane, choice_of, tick_s
 from monitors.queues import Queue
 from monitors.queues.opening import from_url as open_queue
 from monitors.redaction import Redactor
@@ -38,6 +47,7 @@ from monitors.rules_api import rule_handlers
 from monitors.serving import Listener, serve
 from monitors.settings import ConfigError
 from monitors.sinks import open_sinks
+from monitors.stores import Ledger
 from monitors.stores.discreet import DiscreetStore
 from monitors.stores.opening import StoreAndLedger
 from monitors.stores.opening import from_url as open_store
@@ -59,7 +69,8 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
     key = redaction_key(config.capture.salt, data_dir)
     redactor = Redactor(config.capture.redact, tuple(config.capture.redact_patterns.items()), key)
     exporters = _exporters(config, catalogue, instruments)
-    engine = _engine(config, queue, store, catalogue, instruments, judging=judging)
+    leader, ledger = stand(store, store, tick_s(config))
+    engine = _engine(config, queue, store, catalogue, instruments, judging=judging, ledger=ledger)
     plane = Plane(
         config,
         queue=queue,
@@ -70,28 +81,45 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
         instruments=instruments,
         judging=judging,
         ledger=store,
+        leader=leader,
     )
-    app = admin_app(
+    site = Site(
         plane,
+        engine,
         instruments.registry,
-        host=config.monitors.host,
-        token=config.monitors.token,
-        handlers=[
-            *_receivers(config, queue, instruments, redactor),
-            *alert_handlers(engine.desk),
-            *rule_handlers(engine),
-        ],
+        config=config,
+        gateways=gateway_urls(config.monitors.gateways, config.gateway),
+        supply=queue.supply,
+        told=engine.told,
     )
+    passing = passings(catalogue)
+    handlers = [
+        *_receivers(config, queue, instruments, redactor),
+        *alert_handlers(engine.desk),
+        *rule_handlers(engine),
+        *compare_handlers(store, lambda name: passing(name).flipped),
+        *label_handlers(store, passing),
+    ]
     plane.start()
-    _log.info("monitors: http://%s:%d/api/status", config.monitors.host, config.monitors.port)
+    _log.info("monitors: http://%s:%d/", config.monitors.host, config.monitors.port)
     try:
-        await serve([Listener(app, config.monitors.host, config.monitors.port)], drain_s=5, supervised=supervised)
+        app = _admin_app(config, plane, site, handlers)
+        listener = Listener(app, config.monitors.host, config.monitors.port)
+        await serve([listener], drain_s=5, supervised=supervised, on_stop=site.stop)
     finally:
         await plane.aclose()
         for closing in (judge, embeddings, *exporters):
             await _close(closing)
         await queue.aclose()
         await store.aclose()
+
+
+def _admin_app(config: Config, plane: Plane, site: Site, handlers: Sequence[Any]) -> Litestar:
+    """What the admin port serves: metrics, JSON, and the page."""
+    monitors = config.monitors
+    return admin_app(
+        plane, site.registry, host=monitors.host, token=monitors.token, handlers=handlers, pages=pages(site)
+    )
 
 
 def check(config: Shared) -> None:
@@ -172,6 +200,7 @@ def _engine(
     instruments: Instruments,
     *,
     judging: Judging | None = None,
+    ledger: Ledger | None = None,
 ) -> AlertEngine:
     known = {one.metric.name: one.metric for one in catalogue.enabled}
     rules = rules_of(config.alerts, known)
@@ -186,7 +215,7 @@ def _engine(
         rules,
         config.alerts,
         store,
-        store,
+        ledger or store,
         queue_oldest=oldest,
         notifiers=open_notifiers(config),
         lower_is_better=lambda name: lower_is_better(known[name]) if name in known else name in LOWER_IS_BETTER,

@@ -64,7 +64,11 @@ def monitors(data_dir: Path, **options: Any) -> None:
     from monitors.config import load  # noqa: PLC0415
 
     try:
-        config = load(options["config"], port=options["monitors_port"])
+        config = load(
+            options["config"],
+            port=options["monitors_port"],
+            gateway={name: options[name] for name in ("host", "port", "admin_port")},
+        )
         serving.run(run(config, data_dir, supervised=options["supervised"]), options["log_format"])
     except (ConfigError, OSError) as error:
         fail(error)

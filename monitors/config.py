@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,7 +26,8 @@ class Monitors(Table, frozen=True):
 
     An exchange whose contexts come apart from it (a context key, or spans with `otlp_receiver`) is waited for up to
     `join_window_s` before it is evaluated without them; 0 waits for none. `replica` tells processes with one store
-    apart; None stands for the host's name and the port.
+    apart; None stands for the host's name and the port. `gateways` are the admin ports that the page asks for counts,
+    None: that of `[gateway]`.
     """
 
     host: str = "127.0.0.1"
@@ -37,6 +39,7 @@ class Monitors(Table, frozen=True):
     otlp_receiver: bool = False
     public_url: Annotated[str, msgspec.Meta(pattern="^https?://[^/]")] | None = None
     replica: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    gateways: tuple[Annotated[str, msgspec.Meta(pattern="^https?://[^/]")], ...] | None = None
 
 
 class Price(Table, frozen=True):
@@ -308,11 +311,16 @@ class Config(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
     capture: Sampled = Sampled()
 
 
-def load(path: Path | None, *, port: int | None = None) -> Config:
-    """Read the configuration file for the evaluation plane; `port` beats `[monitors] port`. Raises ConfigError."""
+def load(path: Path | None, *, port: int | None = None, gateway: Mapping[str, Any] | None = None) -> Config:
+    """Read the configuration file for the evaluation plane. Raises ConfigError.
+
+    `port` beats `[monitors] port`, and what `gateway` has the keys of `[gateway]`.
+    """
     raw = settings.read(path)
     if port is not None:
         raw["monitors"] = {**raw.get("monitors", {}), "port": port}
+    if given := {name: value for name, value in (gateway or {}).items() if value is not None}:
+        raw["gateway"] = {**raw.get("gateway", {}), **given}
     config = settings.convert(gather_options(raw), Config)
     if problems := admin_problems(config) + join_problems(config):
         raise settings.ConfigError(problems)

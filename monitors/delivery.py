@@ -116,6 +116,10 @@ class Delivery:
         if self._rounds:
             await asyncio.wait(self._rounds.values())
 
+    def told(self, fingerprint: str) -> Mapping[str, Progress]:
+        """How far each notifier is with an alert."""
+        return {name: known[fingerprint] for name, known in self._progress.items() if fingerprint in known}
+
     def _busy(self, name: str) -> bool:
         return name in self._rounds and not self._rounds[name].done()
 

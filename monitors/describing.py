@@ -20,7 +20,7 @@ from monitors.watching import ALL
 DAY_S = 86_400.0
 PAGE = 20_000
 WORST = 3
-_TOPICS_FROM = 400
+_TOPICS_FROM = 1000
 _SHORT = 300
 _HASHED = "blake2b:"
 
@@ -70,7 +70,7 @@ class Describer:
             ci=_own_scale(interval, flipped=flipped),
             likely_cause=why.cause,
             cause_detail=why.detail,
-            affected=tuple(dict.fromkeys([*([why.slice] if why.slice else []), *affected])),
+            affected=tuple(dict.fromkeys([*_fallen(why), *affected])),
             worst_exchanges=tuple(one.id for one in examples),
             examples=examples,
         )
@@ -81,12 +81,14 @@ class Describer:
         def think() -> Explanation:
             found = topics(*asked) if all(asked) else {}
             before, since = ([self._observed(point, found) for point in points] for points in (old, new))
-            return explain(metric, before, since, judge=self._judge(metric))
+            return explain(metric, before, since, judge=self._judge(metric), lower_is_better=self._lower_is_better)
 
         return await asyncio.to_thread(think)  # up to a second, in which the others go on
 
     async def _questions(self, points: Iterable[Point], metric: str) -> Mapping[str, str]:
-        """The questions of some of the exchanges, the newest, by their ids."""
+        """The questions of some of the exchanges, the newest, by their ids; topics quote words of them."""
+        if not self._content:
+            return {}
         ids = dict.fromkeys(point.sample_id for point in points if point.metric == metric and usable(point))
         questions = {}
         for sample_id in list(ids)[:_TOPICS_FROM]:
@@ -127,6 +129,11 @@ class Describer:
                 example = replace(example, question=question, faults=faults_of(found[1], point.metric))
             examples.append(example)
         return tuple(examples)
+
+
+def _fallen(why: Explanation) -> tuple[str, ...]:
+    """The slice that the cause is confined to; with another mix of traffic it grew, it did not fall."""
+    return (why.slice,) if why.slice and why.cause not in ("traffic_mix", "unknown") else ()
 
 
 def faults_of(evaluations: Iterable[Evaluation], metric: str) -> tuple[str, ...]:

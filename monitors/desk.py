@@ -77,6 +77,10 @@ class Desk:
         self._acks = msgspec.json.decode(states.get(ACKS, b"{}"), type=dict[str, Ack])
         self._open = True
 
+    def close(self) -> None:
+        """Show what there is, but take no changes: the desk of the process that leads does."""
+        self._open = False
+
     def states(self) -> dict[str, bytes]:
         """What the ledger keeps."""
         return {
@@ -157,7 +161,7 @@ class Desk:
     async def _change(self, change: Callable[[], object]) -> None:
         """Change what is known and save all of it: each save has all changes before it, in whatever order they end."""
         if not self._open:
-            raise DeskClosedError("the alert engine has not begun yet; try again in a moment")
+            raise DeskClosedError("the alert engine has not begun yet, or another process leads; try again in a moment")
         change()
         await self._ledger.save(self.states())
 

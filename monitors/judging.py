@@ -42,9 +42,14 @@ class Judging:
     anchors: tuple[Anchor, ...] = ()
     drifts: dict[str, Drift] = field(default_factory=dict)
     suspect: list[Callable[[], None]] = field(default_factory=list)
+    asked: dict[str, Drift] = field(default_factory=dict)
 
     def suspected(self) -> None:
-        """A score fell: have the anchors judged now, to see whether it was the judge."""
+        """A score fell: have the anchors judged now, to see whether it was the judge.
+
+        `asked` keeps what they said before: until that is replaced, it is no evidence about the time since.
+        """
+        self.asked.update(self.drifts if self.suspect else {})
         for wake in self.suspect:
             wake()
 
@@ -54,7 +59,11 @@ class Judging:
         if drift is None or not drift.n:
             return None
         found = f"{drift.disagreement:.0%} of {drift.n} anchors are scored otherwise than expected"
-        return JudgeEvidence(drifted=drift.drifted(), detail=f"{found} ({drift.shift:+.2f} on average)")
+        return JudgeEvidence(
+            drifted=drift.drifted(),
+            detail=f"{found} ({drift.shift:+.2f} on average)",
+            pending=self.asked.get(metric) is drift,
+        )
 
     def blind_since(self) -> float | None:
         """When the failures began that made the judge blind, Unix seconds; None while it sees."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from monitors.labelling import HALF_WIDTH, Labelled, Passing, Passings, label
@@ -42,7 +43,8 @@ async def labelled(
             for point in await scores(store, replace(query, metric=metric))
             if query.metric is not None or (point.app, metric) in streams
         ]
-    return label(points, rated, passing=passing, half_width=half_width)
+    # hundreds of thousands of scores: whatever else runs here goes on meanwhile
+    return await asyncio.to_thread(label, points, rated, passing=passing, half_width=half_width)
 
 
 async def scores(store: Store, query: Query) -> list[Point]:

@@ -16,14 +16,16 @@ import msgspec
 
 from monitors.alerts import AlertEngine
 from monitors.choosing import Choice
-from monitors.config import Config, Judge, Sampled
+from monitors.config import Config, Judge, Sampled, Shared
 from monitors.evaluation import TIMEOUT_S, evaluate
 from monitors.exporters import Exporter
 from monitors.instruments import Instruments
 from monitors.joining import SOURCES
 from monitors.judges.anchors import AnchorWatch, Drift
 from monitors.judging import Judging
+from monitors.labelling_store import WINDOW_S, labelled, passings
 from monitors.labels import OVERFLOW
+from monitors.leading import Alone, Leader, while_leading
 from monitors.metrics import lower_is_better
 from monitors.metrics.catalogue import Catalogue
 from monitors.quality import CHEAP, Quality, comparable, estimate
@@ -63,10 +65,12 @@ class Plane:
         instruments: Instruments,
         judging: Judging | None = None,
         ledger: Ledger | None = None,
+        leader: Leader | None = None,
     ) -> None:
         self.store = store
         self._config = config
         self._queue = queue
+        self._leader = leader or Alone()
         self._catalogue = catalogue
         self._engine = engine
         self._instruments = instruments
@@ -98,14 +102,19 @@ class Plane:
 
     def start(self) -> None:
         """Start working."""
-        tick_s = min(5.0, max(0.2, self._config.alerts.bucket_s / 4))
+        self._leader.start()
         self._tasks = [
             spawn(self._worker.run(), name="worker"),
-            spawn(_every(tick_s, self._engine.tick, self._failed("alerts"), longest_s=_PAUSE_S), name="alerts"),
+            spawn(_every(tick_s(self._config), self._tick, self._failed("alerts"), longest_s=_PAUSE_S), name="alerts"),
             spawn(_every(2.0, self._estimate, self._failed("estimates")), name="estimates"),
             spawn(_every(2.0, self._measure_queue, self._failed("queue")), name="queue gauges"),
-            spawn(_every(3600.0, self._prune, self._failed("prune")), name="retention"),
-            *([spawn(self._anchors.run(), name="anchors")] if self._anchors else []),
+            spawn(_every(300.0, self._label, self._failed("labels")), name="labels"),
+            spawn(while_leading(self._leader, self._retain, name="retention"), name="retention's turn"),
+            *(
+                [spawn(while_leading(self._leader, self._anchors.run, name="anchors"), name="anchors' turn")]
+                if self._anchors
+                else []
+            ),
             *([spawn(_every(10.0, self._spend, self._failed("spending")), name="spending")] if self._spending else []),
         ]
 
@@ -122,6 +131,7 @@ class Plane:
         except Exception as error:  # noqa: BLE001 - whatever the store does, stopping goes on
             _log.warning("the last spending is not saved: %s: %s", type(error).__name__, error)
         await self._engine.aclose()
+        await self._leader.aclose()
 
     async def status(self) -> dict[str, Any]:
         """Say what is configured and how the plane is doing."""
@@ -157,6 +167,9 @@ class Plane:
     def alerts(self) -> Sequence[Alert]:
         """Return the alerts, newest first."""
         return self._engine.alerts()
+
+    async def _tick(self) -> None:
+        await (self._engine.tick() if self._leader.is_leader() else self._engine.follow())
 
     def _count_late(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
         for evaluation in evaluations:
@@ -206,12 +219,20 @@ class Plane:
         promises = {one.metric.name: (one.objective, one.threshold) for one in self._catalogue.enabled}
         self._instruments.show_quality(self._quality, promises)
 
+    async def _label(self) -> None:
+        now = time.time()
+        window = Query(since=now - WINDOW_S, until=now + 1.0)
+        self._instruments.show_labels(await labelled(self.store, window, passing=passings(self._catalogue)))
+
     async def _measure_queue(self) -> None:
         depth = await self._queue.depth()
         oldest = depth.oldest_started_at
         self._instruments.queue_depth.set(depth.ready + depth.leased)
         self._instruments.queue_oldest_seconds.set(0.0 if oldest is None else max(0.0, time.time() - oldest))
         self._instruments.queue_dead_letters.set(depth.dead)
+
+    async def _retain(self) -> None:
+        await _every(3600.0, self._prune, self._failed("prune"))
 
     async def _prune(self) -> None:
         days = self._config.capture.retention_days
@@ -232,6 +253,11 @@ def choice_of(capture: Sampled, judge: Judge) -> Choice:
         return Choice(capture.salt, nested_with_otel=capture.nested_with_otel, bias=bias)
     except ValueError as error:
         raise ConfigError([f"judge.bias: {error}"]) from error
+
+
+def tick_s(config: Shared) -> float:
+    """How often the alert engine looks for buckets to close."""
+    return min(5.0, max(0.2, config.alerts.bucket_s / 4))
 
 
 def patience_s(config: Config) -> float:

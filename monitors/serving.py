@@ -20,16 +20,78 @@ _log = logging.getLogger("gaugeway")
 KEEP_ALIVE_S = 120
 BACKLOG = 2048
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+MAX_HEAD_BYTES = 512 * 1024
+"""Of a request line with its headers: room for contexts in a header. Neither parser nor server have a limit."""
+HEAD_S = 20.0
+"""How long a request's head may take, and a new connection to begin one."""
+_TOO_LATE, _TOO_LONG = b"408 Request Timeout", b"431 Request Header Fields Too Large"
 
 
 class ServerProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, but for trailers: they must not become headers of the request they follow."""
+    """uvicorn's protocol with bounds on a request's head, and without trailers.
+
+    Those must not become headers of the request they follow.
+    """
+
+    head_s = HEAD_S
+    _heading = False
+    _head_bytes = 0
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # so in the base class
+        """Wait for a head, but not for ever."""
+        super().connection_made(transport)
+        self._head_timer = self.loop.call_later(self.head_s, self._refuse_head, _TOO_LATE)
+
+    def data_received(self, data: bytes) -> None:
+        """Count what arrives of a head. A whole one mostly comes in one piece, which costs no timer."""
+        super().data_received(data)
+        if self._in_head():
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._refuse_head(_TOO_LONG)
+            elif self._head_timer is None:
+                self._head_timer = self.loop.call_later(self.head_s, self._refuse_head, _TOO_LATE)
+        elif self._head_timer is not None:
+            self._forget_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go of the timer."""
+        self._forget_timer()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """Count from here."""
+        super().on_message_begin()
+        self._heading, self._head_bytes = True, 0
 
     def on_headers_complete(self) -> None:
         """Let what comes behind the head go nowhere."""
+        self._heading = False
         super().on_headers_complete()
         if not self.parser.should_upgrade():
             self.headers = []
+
+    def _in_head(self) -> bool:
+        """Whether a head has begun and is not complete.
+
+        A subclass that takes a request its own way does not say so; then there is a cycle whose body is awaited.
+        """
+        cycle = self.cycle
+        return self._heading and (cycle is None or cycle.response_complete or not cycle.more_body)  # type: ignore[redundant-expr]  # None first
+
+    def _forget_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _refuse_head(self, status: bytes) -> None:
+        self._forget_timer()
+        if self.transport.is_closing() or self.transport.get_protocol() is not self:
+            return
+        if self._heading and (self.cycle is None or self.cycle.response_complete):  # type: ignore[redundant-expr]  # None first
+            self.transport.write(b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
+        self.transport.close()
 
 
 @dataclass(frozen=True, slots=True)

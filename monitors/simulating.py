@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from monitors.detectors import Baseline, Bucket
 from monitors.detectors.baselines import EDGE
@@ -27,23 +29,26 @@ LEAST_SCORES, LEAST_HOURS = 200, 6
 DROPS = (0.02, 0.05, 0.10, 0.20)
 LONGEST_SCORES, LONGEST_HOURS = 20_000, 28 * 24
 """Drops that take longer to find are given as that."""
+LONGEST_LEARNING_HOURS = 60 * 24
 Law: TypeAlias = Literal["beta", "llm", "binary"]
+Ints: TypeAlias = NDArray[np.int64]
+_MEAN = 0.85
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """Scores of consecutive hours, "higher is better": hour h has those from `begins[h]` on, `lengths[h]` of them.
 
-    `at` are the seconds since the hour began, `weights` the smallest rate over a score's own. `first` is the hour of
-    the day of the first hour.
+    `at` are the seconds since the hour began, `weights` the smallest rate over a score's own. Hours that are a multiple
+    of 24 apart are at the same time of the day. Of `independent` scores each is drawn by itself, not with its hour.
     """
 
     x: Array
     weights: Array
     at: Array
-    begins: Array
-    lengths: Array
-    first: int
+    begins: Ints
+    lengths: Ints
+    independent: bool = False
 
     @property
     def hours(self) -> int:
@@ -117,7 +122,7 @@ def traffic_of(points: Iterable[Point], *, flipped: bool) -> Traffic:
     """The scores of whole hours. Raises ValueError for fewer than 200 scores or 6 hours."""
     chosen = sorted(filter(usable, points), key=lambda point: point.started_at)
     times = np.array([point.started_at for point in chosen])
-    if not len(chosen):
+    if not chosen:
         raise ValueError("there are no scores")
     hours = np.floor(times / HOUR_S).astype(np.int64)
     # the first and the last hour were cut off somewhere
@@ -130,7 +135,7 @@ def traffic_of(points: Iterable[Point], *, flipped: bool) -> Traffic:
     rates = np.array([point.rate for point in chosen])
     x = np.array([on_scale(point.value or 0.0, flipped=flipped) for point in chosen])[inside]
     lengths = np.bincount(hours[inside] - hours[0] - 1, minlength=int(hours[-1] - hours[0]) - 1)
-    return _traffic(x, rates[inside].min() / rates[inside], times[inside] % HOUR_S, lengths, int(hours[0] + 1))
+    return _traffic(x, rates[inside].min() / rates[inside], times[inside] % HOUR_S, lengths)
 
 
 def preset(law: Law, per_minute: float, seed: int = 1, days: int = 7) -> Traffic:
@@ -145,15 +150,19 @@ def preset(law: Law, per_minute: float, seed: int = 1, days: int = 7) -> Traffic
     rng = np.random.default_rng(seed)
     lengths = rng.poisson(60.0 * per_minute, days * DAY_HOURS)
     n = int(lengths.sum())
-    kind = rng.random(n)
     x: Array
     if law == "beta":
-        x = rng.beta(6.7, 1.18, n)
+        x = rng.beta(7.854 * _MEAN, 7.854 * (1.0 - _MEAN), n)
     elif law == "llm":
-        x = np.where(kind < 0.05, 0.0, np.where(kind < 0.6, 1.0, rng.beta(6.0, 2.0, n)))
+        x = np.concatenate([np.zeros(6 * n // 100), np.ones(60 * n // 100)])
+        x = np.concatenate([x, rng.beta(4.73 * 0.735, 4.73 * 0.265, n - x.size)])
     else:
-        x = (kind < 0.85) * 1.0  # noqa: PLR2004 - the mean
-    return _traffic(x, np.ones(n), rng.uniform(0.0, HOUR_S, n), lengths, 0)
+        x = (np.arange(n) < _MEAN * n).astype(np.float64)
+    inside = (x > 0.0) & (x < 1.0)
+    # the mean is that of the law and not of what was drawn: next to it, false alarms are counted
+    x[inside] = np.clip(x[inside] + (_MEAN - x.mean()) * n / max(1, inside.sum()), 0.0, 1.0)
+    drawn = _traffic(x, np.ones(n), rng.uniform(0.0, HOUR_S, n), lengths)
+    return replace(drawn, independent=True)
 
 
 def simulate(traffic: Traffic, settings: Sequence[Setting], plan: Plan) -> Iterator[Simulated]:
@@ -169,6 +178,15 @@ class _Snapshot:
     hour: int
     log_m: Array
     m0: Array
+
+
+class _Scored(NamedTuple):
+    """Stream, score, weight and bucket of every score of an hour, in the order of streams and buckets."""
+
+    stream: Ints
+    x: Array
+    w: Array
+    bucket: Ints
 
 
 class _Run:
@@ -201,24 +219,23 @@ class _Run:
         moments = {hours // 2 + int(one) for one in self._rng.choice(hours - hours // 2, plan.changes, replace=False)}
         baselines = [self._setting.baseline() for _ in range(streams)]
         log_m = np.full((streams, len(self._bets)), eprocess.EMPTY)
-        alarms, watched, m0s = 0, 0, []
+        alarms, watched, calm, m0s = 0, 0, 0, []
         snapshots: list[_Snapshot] = []
-        for hour, chosen in zip(range(hours), self._days(streams, 0), strict=False):
-            if hour in moments:
-                ahead = np.stack([self._m0(baselines, (hour + later) * HOUR_S) for later in range(DAY_HOURS)])
-                known = ~np.isnan(ahead[0])
-                snapshots.append(_Snapshot(hour, log_m[known], ahead[:, known]))
-            m0 = self._m0(baselines, hour * HOUR_S)
-            stream, x, w, bucket = self._scores(chosen)
-            log_m, first, count = self._watch(log_m, m0, (stream, x, w, bucket))
-            alarms, watched = alarms + count, watched + int((~np.isnan(m0)).sum())
-            m0s += m0[~np.isnan(m0)].tolist()
-            del first
-            ends = np.searchsorted(stream, np.arange(streams + 1))
-            for one, (begin, end) in enumerate(zip(ends[:-1], ends[1:], strict=True)):
-                if end > begin:
-                    scores, weights = tuple(x[begin:end].tolist()), tuple(w[begin:end].tolist())
-                    baselines[one].update(Bucket(start=hour * HOUR_S, seconds=HOUR_S, scores=scores, weights=weights))
+        for hour, chosen in enumerate(self._days(streams, 0)):
+            m0 = self._m0(baselines, hour)
+            learned = ~np.isnan(m0)
+            calm += bool(learned.all()) or hour >= LONGEST_LEARNING_HOURS
+            if calm > hours:
+                break
+            if calm in moments:
+                ahead = np.stack([self._m0(baselines, hour + later) for later in range(DAY_HOURS)])
+                whole = ~np.isnan(ahead).any(axis=0)
+                snapshots.append(_Snapshot(hour, log_m[whole], ahead[:, whole]))
+            scored = self._scores(chosen)
+            log_m, _, count = self._watch(log_m, m0, scored)
+            alarms, watched = alarms + count, watched + int(learned.sum())
+            m0s += m0[learned].tolist()
+            _learn(baselines, hour, scored)
         return alarms, watched, m0s, snapshots
 
     def _delays(self, drop: float, snapshots: Sequence[_Snapshot]) -> Found:
@@ -233,11 +250,12 @@ class _Run:
             for later, chosen in zip(range(LONGEST_HOURS), self._days(streams, snapshot.hour), strict=False):
                 if not open_.any() or seen[open_].min() > LONGEST_SCORES:
                     break
-                stream, x, w, bucket = self._scores(chosen, open_)
-                x = np.where(self._rng.random(x.size) < lost, 0.0, x)
-                log_m, first, _ = self._watch(log_m, snapshot.m0[later % DAY_HOURS], (stream, x, w, bucket))
+                scored = self._scores(chosen, open_)
+                stream = scored.stream
+                scored = scored._replace(x=np.where(self._rng.random(stream.size) < lost, 0.0, scored.x))
+                log_m, first, _ = self._watch(log_m, snapshot.m0[later % DAY_HOURS], scored)
                 found = open_ & (first < self._buckets)
-                until = np.bincount(stream[bucket <= first[stream]], minlength=streams)
+                until = np.bincount(stream[scored.bucket <= first[stream]], minlength=streams)
                 scores += (seen + until)[found].tolist()
                 seconds += (later * HOUR_S + (first[found] + 1) * HOUR_S / self._buckets).tolist()
                 seen += np.bincount(stream, minlength=streams)
@@ -249,13 +267,14 @@ class _Run:
         whole = [None if one is None else round(one) for one in (half, most)]
         return Found(drop=drop, scores=whole[0], scores_90=whole[1], seconds=half_s, seconds_90=most_s)
 
-    def _m0(self, baselines: Sequence[Baseline], at: float) -> Array:
+    def _m0(self, baselines: Sequence[Baseline], hour: int) -> Array:
         """The lowest mean that is no drop, by stream; NaN while it is being learned."""
-        bounds = [baseline.m0(at + self._traffic.first * HOUR_S) for baseline in baselines]
+        bounds = [baseline.m0(hour * HOUR_S) for baseline in baselines]
         known = np.array([np.nan if bound is None else bound - self._setting.tolerance for bound in bounds])
-        return np.clip(known, EDGE, 1.0 - EDGE)
+        kept: Array = np.clip(known, EDGE, 1.0 - EDGE)
+        return kept
 
-    def _days(self, streams: int, start: int) -> Iterator[Array]:
+    def _days(self, streams: int, start: int) -> Iterator[Ints]:
         """For each hour from `start` on, which captured hour each stream lives through."""
         traffic = self._traffic
         block = min(BLOCK, traffic.hours)
@@ -268,8 +287,8 @@ class _Run:
                 yield chosen + step
             hour += block
 
-    def _scores(self, chosen: Array, open_: Array | None = None) -> tuple[Array, Array, Array, Array]:
-        """Stream, score, weight and bucket of every score of an hour, in the order of streams and buckets."""
+    def _scores(self, chosen: Ints, open_: NDArray[np.bool_] | None = None) -> _Scored:
+        """What each stream scores in the captured hour that was chosen for it; closed ones score nothing."""
         traffic, rate = self._traffic, self._setting.rate
         lengths = traffic.lengths[chosen] if open_ is None else traffic.lengths[chosen] * open_
         stream = np.repeat(np.arange(len(chosen)), lengths)
@@ -286,9 +305,11 @@ class _Run:
             index = np.concatenate([index, traffic.begins[chosen[stream[len(index) :]]] + again])
         bucket = np.minimum(self._buckets - 1, (traffic.at[index] * self._buckets / HOUR_S).astype(np.int64))
         order = np.lexsort((bucket, stream))
-        return stream[order], traffic.x[index][order], traffic.weights[index][order], bucket[order]
+        if traffic.independent:
+            index = self._rng.integers(traffic.x.size, size=index.size)
+        return _Scored(stream[order], traffic.x[index][order], traffic.weights[index][order], bucket[order])
 
-    def _watch(self, log_m: Array, m0: Array, scored: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, int]:
+    def _watch(self, log_m: Array, m0: Array, scored: _Scored) -> tuple[Array, Ints, int]:
         """An hour of e-SR for all streams at once: the new state, each stream's first alarm, and how many there were.
 
         The first alarm is a bucket's number, `buckets` when there is none. After an alarm M is 0 again.
@@ -298,15 +319,15 @@ class _Run:
         first, count = np.full(streams, buckets), 0
         usable_ = ~np.isnan(m0[stream])
         stream, x, w, bucket = stream[usable_], x[usable_], w[usable_], bucket[usable_]
-        sums = np.zeros((streams * buckets, len(self._bets)))
+        flat = np.zeros((streams * buckets, len(self._bets)))
         if x.size:
             mean = m0[stream]
             logs = eprocess.log_factors(w * (mean - x) / (1.0 - mean), self._bets)
             keys = stream * buckets + bucket
             edges = np.flatnonzero(np.diff(keys, prepend=-1))
-            sums[keys[edges]] = np.add.reduceat(logs, edges, axis=0)
+            flat[keys[edges]] = np.add.reduceat(logs, edges, axis=0)
         there = np.bincount(stream * buckets + bucket, minlength=streams * buckets).reshape(streams, buckets) > 0
-        sums = sums.reshape(streams, buckets, -1)
+        sums = flat.reshape(streams, buckets, -1)
         for number in range(buckets):
             moved = eprocess.shiryaev_roberts(log_m, sums[:, number], self._log_start)
             log_m = np.where(there[:, number, None], moved, log_m)
@@ -318,10 +339,18 @@ class _Run:
         return log_m, first, count
 
 
-def _traffic(x: Array, weights: Array, at: Array, lengths: Array, first: int) -> Traffic:
-    return Traffic(
-        x=x, weights=weights, at=at, begins=np.cumsum(lengths) - lengths, lengths=lengths, first=first % DAY_HOURS
-    )
+def _learn(baselines: Sequence[Baseline], hour: int, scored: _Scored) -> None:
+    """Let each stream's baseline learn from an hour, all of it at once: m0 is known an hour later than it might be."""
+    ends = np.searchsorted(scored.stream, np.arange(len(baselines) + 1)).tolist()
+    for baseline, (begin, end) in zip(baselines, pairwise(ends), strict=True):
+        if end > begin:
+            x, w = (tuple(values[begin:end].tolist()) for values in (scored.x, scored.w))
+            baseline.update(Bucket(start=hour * HOUR_S, seconds=HOUR_S, scores=x, weights=w))
+
+
+def _traffic(x: Array, weights: Array, at: Array, lengths: NDArray[np.integer[Any]]) -> Traffic:
+    counts = lengths.astype(np.int64)
+    return Traffic(x=x, weights=weights, at=at, begins=np.cumsum(counts) - counts, lengths=counts)
 
 
 def _quantiles(values: Sequence[float]) -> tuple[float | None, float | None]:

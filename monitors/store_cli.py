@@ -95,12 +95,12 @@ def lowest_is_best(catalogue: Catalogue) -> Callable[[str], bool]:
     return lambda metric: known.get(captured.plain_name(metric), captured.lowest_is_best(metric))
 
 
-def console() -> Console:
+def console(*, stderr: bool = False) -> Console:
     """The terminal; wide where the output goes into a file."""
     from rich.console import Console  # noqa: PLC0415 - only where something is shown
 
-    made = Console(highlight=False)
-    return made if made.is_terminal else Console(highlight=False, width=_WIDTH)
+    made = Console(stderr=stderr, highlight=False)
+    return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=_WIDTH)
 
 
 @contextlib.contextmanager

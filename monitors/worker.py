@@ -21,8 +21,8 @@ from monitors.judges.patience import PATIENCE, Patience
 from monitors.metrics import Metric
 from monitors.queues import Queue
 from monitors.records import Evaluation, Failed, Sample, Skipped, Supplement
-from monitors.stores import Store
-from monitors.tasks import spawn
+from monitors.stores import Settling, Store
+from monitors.tasks import happens_within, spawn
 
 _log = logging.getLogger("gaugeway.worker")
 T = TypeVar("T")
@@ -45,9 +45,10 @@ class Chosen(Protocol):
 class Worker:
     """Evaluates up to `concurrency` samples at a time.
 
-    A sample is acknowledged only after its evaluations are stored; the store ignores what it has already. So a crash
-    anywhere loses nothing and doubles nothing. While queue or store fail, the worker waits and tries again (0.1 s up
-    to 5 s) and takes no new work. An evaluation that no store can take is stored as Failed("unstorable").
+    A sample is acknowledged only after its evaluations are stored (by a `Settling` store at the same moment); the store
+    ignores what it has already. So a crash anywhere loses nothing and doubles nothing. While queue or store fail, the
+    worker waits and tries again (0.1 s up to 5 s) and takes no new work. An evaluation that no store can take is stored
+    as Failed("unstorable").
 
     A metric that asks no judge has `timeout_s`. One that does has `judged_timeout_s`, to be longer than waiting for a
     free judge can take: the judge bounds each answer once its turn has come, and giving up because others came first
@@ -87,6 +88,7 @@ class Worker:
     ) -> None:
         self._queue = queue
         self._store = store
+        self._settler = store if isinstance(store, Settling) and store.settles(queue) else None
         self._metrics = metrics
         self._exporters = exporters
         self._choice = choice
@@ -133,7 +135,7 @@ class Worker:
             if self._running and len(self._running) >= self._concurrency:
                 await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
             elif not started:
-                await _sleep(self._stopping, self._poll_s)
+                await happens_within(self._stopping, self._poll_s)
         if self._running:
             await asyncio.wait(self._running.values())
 
@@ -191,7 +193,8 @@ class Worker:
         if patient and channel and self._room.admit(sample, channel, time.monotonic(), settling=came):
             return
         evaluations = await self.evaluate(joined)
-        new = await self._keep(joined, evaluations)
+        unfinished = self._completes and _has_gaps(joined, evaluations)
+        new = await self._keep(joined, evaluations, settled=not unfinished)
         if new is None:
             return
         self._show(joined, new)
@@ -199,10 +202,10 @@ class Worker:
             self._on_supplement(supplement.source, "joined")
         if channel and not came and not patient:
             self._on_supplement(channel, "expired")
-        unfinished = self._completes and _has_gaps(joined, evaluations)
         if unfinished and not await self._catch_up(joined, {one.id for one in supplements}):
             return
-        await self._persist("ack", lambda: self._queue.ack([sample.id]))
+        if unfinished or self._settler is None:
+            await self._persist("ack", lambda: self._queue.ack([sample.id]))
 
     async def _catch_up(self, sample: Sample, known: Collection[str]) -> bool:
         """Complete a sample for which something came while it was being evaluated; False when stopped first.
@@ -262,7 +265,7 @@ class Worker:
         while not self._stopping.is_set():
             batch = await self._persist("take", partial(self._queue.take, _SUPPLEMENTS_AT_ONCE))
             if not batch:
-                await _sleep(self._stopping, self._poll_s)
+                await happens_within(self._stopping, self._poll_s)
                 continue
             stored = await self._keep_supplements(batch)
             if stored is None:
@@ -328,17 +331,24 @@ class Worker:
                 _log.warning("%s failed: %s: %s", type(exporter).__name__, type(error).__name__, error)
         self._on_scored(sample, new)
 
-    async def _keep(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation] | None:
+    async def _keep(
+        self, sample: Sample, evaluations: Sequence[Evaluation], *, settled: bool = False
+    ) -> Sequence[Evaluation] | None:
         """Store all evaluations that can be stored, and of the others that they cannot; return those that are new.
 
-        Raises when the sample itself is at fault: its lease then runs out, and after its last attempt it is set aside.
+        `settled`: the sample needs nothing more, and a store that can takes it out of the queue. Raises when the sample
+        itself is at fault: its lease then runs out, and after its last attempt it is set aside.
         """
+        settle = self._settler.settle if settled and self._settler else None
 
-        async def add(*some: Evaluation) -> Sequence[Evaluation] | None:
-            return await self._persist("store", lambda: self._store.add(sample, some), _engine_failed)
+        async def add(*some: Evaluation, last: bool = False) -> Sequence[Evaluation] | None:
+            def attempt() -> Awaitable[Sequence[Evaluation]]:
+                return settle(sample, some) if last and settle else self._store.add(sample, some)
+
+            return await self._persist("store", attempt, _engine_failed)
 
         try:
-            return await add(*evaluations)
+            return await add(*evaluations, last=True)
         except Exception as error:  # whatever it is, to try the same again would not help
             self._on_error("store")
             if not evaluations:
@@ -353,7 +363,7 @@ class Worker:
             if added is None:
                 return None
             new += added
-        return new
+        return None if settle and await add(last=True) is None else new
 
     async def _persist(
         self,
@@ -376,7 +386,7 @@ class Worker:
                 _log.warning("%s failed, trying again: %s: %s", operation, type(error).__name__, error)
             if self._stopping.is_set():
                 return None
-            await _sleep(self._stopping, back_off)
+            await happens_within(self._stopping, back_off)
             back_off = min(back_off * 2, 5.0)
 
 
@@ -388,11 +398,3 @@ def _engine_failed(error: Exception) -> bool:
     """Whether a store complains about itself, as opposed to what it was given to store."""
     refusals = sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError
     return isinstance(error, (sqlite3.Error, OSError)) and not isinstance(error, refusals)
-
-
-async def _sleep(stopping: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await stopping.wait()
-    except TimeoutError:
-        pass

@@ -66,7 +66,7 @@ def _cut(script: dict[str, Any], items: list[Any], key: str) -> list[Any]:
 def _fenced(user: str) -> dict[str, dict[int, str]]:
     """The texts of one of our prompts: name -> number -> text."""
     found: dict[str, dict[int, str]] = {}
-    nonce = user[len("<data-") :][:16]
+    nonce = user[len("<data-") :][:9]
     pattern = rf'(?s)<data-{nonce} name="(\w+)"(?: (?:index|id)="(\d+)")?>\n(.*?)\n</data-{nonce}>'
     for name, number, text in re.findall(pattern, user):
         found.setdefault(name, {})[int(number or 0)] = text

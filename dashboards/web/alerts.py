@@ -17,7 +17,6 @@ from dashboards.web.site import Page, Site
 from dashboards.web.trends import estimated
 from dashboards.web.words import MIN_N, ago, iso, number
 from monitors.notifiers.body import NAMES, labels_of
-from monitors.notifiers.body import summary as sentence
 from monitors.records import Alert
 from monitors.slicing import OTHER
 from monitors.statistics.intervals import closed_window
@@ -38,6 +37,22 @@ class Told:
     words: str
     at: float | None
     trouble: bool = False
+
+
+def headline(alert: Alert) -> str:
+    """What happened, in a sentence."""
+    if alert.rule in NAMES:
+        return "The judge answers again" if alert.state == "resolved" else "The judge fails"
+    what = f"{alert.metric} of {alert.app}" + (f" ({alert.slice})" if alert.slice else "")
+    before, since = alert.mean_before, alert.mean_since
+    rose = before is not None and since is not None and since > before
+    if alert.state == "resolved":
+        return f"{what} {'rose' if rose else 'fell'} and recovered"
+    if alert.state == "pending":
+        return f"{what} may have got worse"
+    if before is None or since is None:
+        return f"{what} got worse"
+    return f"{what} {'rose' if rose else 'fell'} from {number(before)} to {number(since)}"
 
 
 def history(progress: Mapping[str, Progress]) -> list[Told]:
@@ -124,8 +139,8 @@ def alert_view_handlers(site: Site) -> list[Any]:
             request,
             "alerts.html",
             title="Alerts",
-            open_alerts=[(one, sentence(one)) for one in every if one.state != "resolved"],
-            over=[(one, sentence(one)) for one in every if one.state == "resolved"],
+            open_alerts=[(one, headline(one)) for one in every if one.state != "resolved"],
+            over=[(one, headline(one)) for one in every if one.state == "resolved"],
             acks=site.engine.desk.acks(),
             silenced={one.fingerprint for one in every if any(s.mutes(labels_of(one), now) for s in silences)},
             silences=[(one, one.state(now), ago(one.ends, now)) for one in silences],
@@ -145,7 +160,7 @@ def alert_view_handlers(site: Site) -> list[Any]:
         return site.render(
             request,
             "alert.html",
-            title=sentence(found)[:1].upper() + sentence(found)[1:],
+            title=headline(found),
             alert=found,
             measured=measured,
             chart=chart(found, dots, since, until, baseline),

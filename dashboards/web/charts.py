@@ -111,19 +111,19 @@ def timeline(
 ) -> Markup:
     """A chart with axes: values up to 1, UTC times, the baseline, and moments as vertical lines."""
     low, high = scale([one.dots for one in lines], () if baseline is None else (baseline,))
-    frame = Frame(since=since, until=until, low=low, high=high, left=44.0, top=22.0, width=700.0, height=170.0)
+    frame = Frame(since=since, until=until, low=low, high=high, left=44.0, top=22.0, width=950.0, height=190.0)
     parts = [_value_tick(frame, value) for value in ticks(low, high)]
     parts += [_time_tick(frame, at) for at in time_ticks(since, until)]
     if baseline is not None:
         parts.append(_baseline(frame, baseline))
     parts += [part for line in lines for part in _series(frame, line)]
     parts += [_mark(frame, mark) for mark in marks]
-    return _svg("chart", (760, 216), title, desc, parts)
+    return _svg("chart", (1010, 236), title, desc, parts)
 
 
 def bars(counts: Sequence[int], *, title: str, desc: str = "", labels: Sequence[str] = ()) -> Markup:
     """A histogram; each bar says its label and count."""
-    tallest, width = max([1, *counts]), 700.0 / max(1, len(counts))
+    tallest, width = max([1, *counts]), 950.0 / max(1, len(counts))
     parts = []
     for index, count in enumerate(counts):
         height = 150.0 * count / tallest
@@ -137,8 +137,8 @@ def bars(counts: Sequence[int], *, title: str, desc: str = "", labels: Sequence[
         every = max(1, math.ceil(len(counts) / 12))
         if index % every == 0:
             parts.append(Markup('<text x="{}" y="188">{}</text>').format(round(30 + width * index, 1), label))
-    parts.append(Markup('<line class="axis" x1="30" y1="170" x2="730" y2="170"/>'))
-    return _svg("chart", (760, 196), title, desc, parts)
+    parts.append(Markup('<line class="axis" x1="30" y1="170" x2="980" y2="170"/>'))
+    return _svg("chart", (1010, 196), title, desc, parts)
 
 
 def meter(share: float, *, title: str) -> Markup:

@@ -80,6 +80,8 @@ def templates(shown: Mapping[str, Asset]) -> TemplateConfig[Any]:
     )
     environment.filters |= FILTERS | {"when": _when}
     environment.globals["asset"] = lambda name: f"/static/{name}?v={shown[name].version}"
+    for name in environment.list_templates():  # so that the first visitor does not wait for it
+        environment.get_template(name)
     return TemplateConfig(instance=JinjaTemplateEngine.from_environment(environment))
 
 

@@ -11,12 +11,12 @@ from litestar.params import FromQuery
 from litestar.response import Template
 from markupsafe import Markup
 
+from dashboards.web.alerts import headline
 from dashboards.web.charts import Dot, sparkline
 from dashboards.web.site import Page, Site
 from dashboards.web.trends import HOUR_S, HOURS, Key, Trends, dot, movement
 from dashboards.web.words import interval, number
 from monitors.alerts import Watched
-from monitors.notifiers.body import summary as sentence
 from monitors.quality import Quality, estimate
 from monitors.stores import Query, Summary
 from monitors.watching import ALL
@@ -135,7 +135,7 @@ def overview_handlers(site: Site) -> list[Any]:
             title="Is quality fine?",
             rows=rows_of(site.insight.quality(), site.engine.streams(), hours, lower_is_better=lower, now=now),
             complete=complete,
-            alerts=[(one, sentence(one)) for one in site.engine.alerts() if one.state == "firing"],
+            alerts=[(one, headline(one)) for one in site.engine.alerts() if one.state == "firing"],
             doubts=sum(one.state == "pending" for one in site.engine.alerts()),
             window_s=window_s,
             by=chosen,

@@ -10,7 +10,10 @@ from litestar.exceptions import HTTPException
 
 from dashboards.web.alert_forms import alert_form_handlers
 from dashboards.web.alerts import alert_view_handlers
+from dashboards.web.comparing import compare_view_handlers
 from dashboards.web.events import event_handlers
+from dashboards.web.exchange import exchange_handlers
+from dashboards.web.explore import explore_handlers
 from dashboards.web.frame import asset_handler, assets, tell_browsers, templates
 from dashboards.web.login import login_handlers, on_error, page_guard
 from dashboards.web.overview import overview_handlers
@@ -23,6 +26,9 @@ VIEWS: tuple[Callable[[Site], list[Any]], ...] = (
     overview_handlers,
     alert_view_handlers,
     alert_form_handlers,
+    exchange_handlers,
+    explore_handlers,
+    compare_view_handlers,
     pipeline_handlers,
     setup_handlers,
     event_handlers,

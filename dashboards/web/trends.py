@@ -38,7 +38,7 @@ class Trends:
         self._task: asyncio.Task[None] | None = None
         self.version = 0
 
-    async def latest(self, patience_s: float = 0.05) -> tuple[dict[Key, list[tuple[float, Summary]]], bool]:
+    async def latest(self, patience_s: float = 0.03) -> tuple[dict[Key, list[tuple[float, Summary]]], bool]:
         """By app and metric, the start of each hour with its sums; and whether all hours are there."""
         if self._stale() and (self._task is None or self._task.done()):
             self._task = spawn(self._read(), name="page: trends")
@@ -122,4 +122,4 @@ def movement(hours: Sequence[tuple[float, Summary]], now: float, *, lower_is_bet
     if new_low <= old_high and old_low <= new_high:
         return "no clear change"
     better = (new.mean > old.mean) != lower_is_better
-    return f"{'better' if better else 'worse'} for {RECENT_HOURS} h: {old.mean:.2f} to {new.mean:.2f}"
+    return f"{'better' if better else 'worse'} in {RECENT_HOURS} h: {old.mean:.2f} to {new.mean:.2f}"

@@ -33,7 +33,8 @@ def explain(
     left may be chance), "retrieval" (a metric of the retrieval, or the share of exchanges with contexts, clearly fell),
     "generation" (answers clearly fell, and no metric of the retrieval has room for half as much), else "unknown". The
     last three are sought in the one slice that the drop is confined to, when there is one. Without anchors (`judge` is
-    None) a drop of everything that a judge scores, and of nothing else, stays "unknown".
+    None) a drop of everything that a judge scores, and of nothing else, stays "unknown"; and so does, while the anchors
+    are being judged, one of answers and retrieval together.
 
     Means are Hajek's, intervals ordinary ones (both sides are over and looked at once), and their level is shared out
     over everything compared, so that all of them together are wrong in 5 % of cases if scores are independent.
@@ -53,9 +54,9 @@ def explain(
         return Explanation(cause="unknown", detail=_no_drop(drop, words))
     if (found := instrument.replaced(drop, alpha, words) or mix.shifted(drop, keys, alpha, words)) is not None:
         return found
-    if judge is None and (calm := evidence.torn(alpha)) is not None:
-        return Explanation(cause="unknown", detail=parts.torn(drop, calm, words))
     place = slices.confined(some, drop.contrast, alpha)
+    if (detail := _undecided(judge, evidence, alpha, words, place)) is not None:
+        return Explanation(cause="unknown", detail=detail)
     if place is not None:
         inside = parts.Evidence(
             place.fall,
@@ -66,6 +67,17 @@ def explain(
     found = found or parts.blamed(evidence, alpha, words, place)
     found = found or Explanation(cause="unknown", detail=parts.doubt(evidence, words))
     return _placed(found, place, slices.arrived(some), words)
+
+
+def _undecided(
+    judge: JudgeEvidence | None, evidence: parts.Evidence, alpha: float, words: Words, place: slices.Slice | None
+) -> str | None:
+    """Why it may be the judge as well as the app; None when it may not."""
+    if judge is None:
+        calm = evidence.torn(alpha)
+        return None if calm is None else parts.torn(evidence.drop, calm, words)
+    other = evidence.together(alpha) if judge.pending and place is None else None
+    return None if other is None else parts.pending(evidence.drop, other, words)
 
 
 def _placed(found: Explanation, place: slices.Slice | None, new: Sequence[slices.Slice], words: Words) -> Explanation:

@@ -38,10 +38,11 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeEvidence:
-    """What the anchors say about the judge; `detail` says it with numbers."""
+    """What the anchors say about the judge; `detail` says it with numbers. `pending`: they are being judged again."""
 
     drifted: bool
     detail: str = ""
+    pending: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

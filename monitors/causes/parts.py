@@ -85,6 +85,11 @@ class Evidence:
         both = any(is_retrieval(one.metric) for one in judged) and any(not is_retrieval(one.metric) for one in judged)
         return apart[0] if apart and both and all(one.clear(alpha) for one in judged) else None
 
+    def together(self, alpha: float) -> Fall | None:
+        """A metric of the other kind (of retrieval, of answers) that fell too; None unless the judge scored both."""
+        others = self.answers if is_retrieval(self.drop.metric) else self.retrieval
+        return next((one for one in others if self.drop.judged and one.judged and one.clear(alpha)), None)
+
 
 def blamed(evidence: Evidence, alpha: float, words: Words, place: Slice | None) -> Explanation | None:
     """Retrieval, generation, or None where the scores do not tell them apart."""
@@ -115,6 +120,15 @@ def torn(drop: Fall, calm: Fall, words: Words) -> str:
     return (
         f"{words.whole(drop)}, and so did all else the judge scores; {calm.metric}, which asks no judge, did not, "
         f"{words.change(calm.metric, calm.old, calm.new)}. It is the retrieval or the judge; anchors would tell."
+    )
+
+
+def pending(drop: Fall, other: Fall, words: Words) -> str:
+    """Why it may be the judge still."""
+    change = words.change(other.metric, other.old, other.new)
+    return (
+        f"{words.whole(drop)}, and so did {other.metric}, {change}. "
+        "It is the retrieval or the judge, whose anchors are being judged."
     )
 
 

@@ -8,7 +8,15 @@ from typing import Protocol, runtime_checkable
 
 from monitors.records import Sample, Supplement
 
-BUILT_IN = {"sqlite": "monitors.queues.sqlite:SQLiteQueue"}
+BUILT_IN = {
+    "sqlite": "monitors.queues.sqlite:SQLiteQueue",
+    "postgresql": "monitors.queues.postgres:PostgresQueue",
+    "postgres": "monitors.queues.postgres:PostgresQueue",
+    "redis": "monitors.queues.redis:RedisQueue",
+    "rediss": "monitors.queues.redis:RedisQueue",
+    "valkey": "monitors.queues.redis:RedisQueue",
+    "valkeys": "monitors.queues.redis:RedisQueue",
+}
 """Those that several processes can share. `monitors.queues.memory.MemoryQueue` is for one process: for tests."""
 
 
@@ -25,12 +33,14 @@ class Depth:
     """What waits: `ready` to be leased, `leased` now, `dead` after too many attempts.
 
     `oldest_started_at` is the smallest `Sample.started_at` (Unix seconds) among ready and leased ones, or None.
+    `trimmed` counts those that ever had to make room for younger ones, in a queue with a bound; they are gone.
     """
 
     ready: int
     leased: int
     dead: int
     oldest_started_at: float | None
+    trimmed: int = 0
 
 
 class Queue(Protocol):

@@ -7,7 +7,8 @@ from monitors.queues import BUILT_IN, Queue
 
 
 def from_url(url: str, lease_s: float, max_attempts: int) -> Queue:
-    """Return the queue that `url` names: `sqlite:////absolute/path` or `sqlite:///relative/path`.
+    """Return the queue that `url` names: `sqlite:////absolute/path`, `sqlite:///relative/path`, `postgresql://…/database`
+    or `redis://host:6379/0`, with `rediss`, `valkey` and `valkeys` alike.
 
     Nothing is opened yet. Raises ValueError for a URL of another kind.
     """

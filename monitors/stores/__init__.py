@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from monitors.records import Evaluation, Sample, Supplement
 from monitors.statistics.powered import Sums
 
-BUILT_IN = {"sqlite": "monitors.stores.sqlite:SQLiteStore"}
+BUILT_IN = {
+    "sqlite": "monitors.stores.sqlite:SQLiteStore",
+    "postgresql": "monitors.stores.postgres:PostgresStore",
+    "postgres": "monitors.stores.postgres:PostgresStore",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,11 +165,37 @@ class Store(Protocol):
     async def prune(self, before: float) -> int:
         """Delete samples (and their evaluations) started before `before`, Unix seconds; return how many samples.
 
+        An engine that keeps the days apart may let the samples of a UTC day go together, when its last one is that old.
         Supplements received before `before` are deleted too.
         """
 
     async def aclose(self) -> None:
         """Release the connection; calling it twice is harmless."""
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """A store that can be in one database with the queue: what is stored then leaves the queue at the same moment."""
+
+    def settles(self, queue: object) -> bool:
+        """Whether `queue` is in the same database."""
+
+    async def settle(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
+        """Do what `Store.add` does, and acknowledge the sample, in one transaction."""
+
+
+@runtime_checkable
+class Portable(Protocol):
+    """A store whose rows can be read one after the other, to be moved into another engine."""
+
+    async def ids(self, after: str, limit: int) -> Sequence[str]:
+        """The ids of at most `limit` samples, in the engine's order, beginning after the id `after` ("": the first)."""
+
+    async def holds(self, sample_ids: Sequence[str]) -> Mapping[str, int]:
+        """How many evaluations each of these samples has, of those that are there."""
+
+    async def said(self, after: str, limit: int) -> Sequence[tuple[str, Supplement | None]]:
+        """Supplements with their ids, as with `ids`; None for one that cannot be read."""
 
 
 class Ledger(Protocol):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Supplement
 from monitors.redaction import Redactor
-from monitors.stores import Paired, Point, Query, Rated, Store, Summary
+from monitors.stores import Paired, Point, Query, Rated, Settling, Store, Summary
 
 _REMEMBERED = 10_000
 
@@ -32,8 +32,26 @@ class DiscreetStore:
 
     async def add(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
         """Store hashes; return the evaluations that are new, as they were given."""
+        return await self._add(sample, evaluations, self._store.add)
+
+    def settles(self, queue: object) -> bool:
+        """Whether the store is in one database with `queue`."""
+        return isinstance(self._store, Settling) and self._store.settles(queue)
+
+    async def settle(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
+        """Do what `add` does, and acknowledge the sample, in one transaction; only where `settles` says so."""
+        if not isinstance(self._store, Settling):
+            raise TypeError("the store is not in one database with a queue")
+        return await self._add(sample, evaluations, self._store.settle)
+
+    async def _add(
+        self,
+        sample: Sample,
+        evaluations: Sequence[Evaluation],
+        add: Callable[[Sample, Sequence[Evaluation]], Awaitable[Sequence[Evaluation]]],
+    ) -> Sequence[Evaluation]:
         discreet = [replace(one, outcome=_without_words(one.outcome)) for one in evaluations]
-        new = await self._store.add(self._redactor.without_content(sample), discreet)
+        new = await add(self._redactor.without_content(sample), discreet)
         fresh = {(one.metric, one.version) for one in new}
         return [one for one in evaluations if (one.metric, one.version) in fresh]
 

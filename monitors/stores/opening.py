@@ -13,7 +13,7 @@ class StoreAndLedger(Store, Ledger, Protocol):
 
 
 def from_url(url: str) -> StoreAndLedger:
-    """Return the store that `url` names: `sqlite:////absolute/path` or `sqlite:///relative/path`.
+    """Return the store that `url` names: `sqlite:////absolute/path`, `sqlite:///relative/path` or `postgresql://…/database`.
 
     Nothing is opened yet. Raises ValueError for a URL of another kind.
     """

@@ -107,6 +107,22 @@ def row(sample: Sample, evaluation: Evaluation) -> tuple[Any, ...]:
     )
 
 
+def new(evaluations: Iterable[Evaluation], there: Iterable[Any], *, fills: bool) -> list[Evaluation]:
+    """Return the evaluations that the store has no outcome for: of equal ones the first, and a skip only once.
+
+    With `fills`, a skip that is there gives way to an outcome.
+    """
+    seen = {(metric, version): outcome == "skipped" for metric, version, outcome in there}
+    found = []
+    for evaluation in evaluations:
+        identity = (evaluation.metric, evaluation.version)
+        skipped = isinstance(evaluation.outcome, Skipped)
+        if identity not in seen or (fills and seen[identity] and not skipped):
+            seen[identity] = False
+            found.append(evaluation)
+    return found
+
+
 def evaluation(sample_id: str, row: Sequence[Any]) -> Evaluation:
     """Put one evaluation together again."""
     metric, version, kind, value, reason, detail, evidence, judge, seconds, cost_usd, rate = row

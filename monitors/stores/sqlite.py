@@ -13,7 +13,7 @@ import aiosqlite
 import msgspec
 
 from monitors.joining import address_of, completes
-from monitors.records import Evaluation, Sample, Skipped, Supplement
+from monitors.records import Evaluation, Sample, Supplement
 from monitors.sqlite import Database, Schema, path_from_url
 from monitors.stores import Paired, Point, Query, Rated, Summary, rated, rows
 
@@ -187,6 +187,12 @@ _PRUNE_SUPPLEMENTS = """
     DELETE FROM supplements WHERE rowid IN (SELECT rowid FROM supplements WHERE received_at < :before LIMIT :limit)
 """
 _PRUNE_BATCH = 500
+_IDS = "SELECT id FROM samples WHERE id > ? ORDER BY id LIMIT ?"
+_SAID = "SELECT id, payload FROM supplements WHERE id > ? ORDER BY id LIMIT ?"
+_HOLDS = """
+    SELECT id, (SELECT count(*) FROM evaluations WHERE sample_id = id)
+    FROM samples WHERE id IN (SELECT value FROM json_each(?))
+"""
 _SAVE = "INSERT INTO states (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 
 
@@ -218,7 +224,7 @@ class SQLiteStore:
             there = await connection.execute_fetchall(
                 "SELECT metric, version, outcome FROM evaluations WHERE sample_id = ?", (sample.id,)
             )
-            new = _new(evaluations, there, fills=fills)
+            new = rows.new(evaluations, there, fills=fills)
             await connection.executemany(_ADD_EVALUATION, [rows.row(sample, evaluation) for evaluation in new])
         return new
 
@@ -251,7 +257,7 @@ class SQLiteStore:
         named = (sample.id, sample.context_key, sample.trace_id)
         async with self._reader.reading() as connection:
             found = await connection.execute_fetchall(_SUPPLEMENTS, named)
-        return self._read(lambda row: msgspec.json.decode(row[0], type=Supplement), found)
+        return self._read(_supplement, found)
 
     async def series(self, query: Query) -> Sequence[Point]:
         conditions, parameters = _where(query)
@@ -307,6 +313,21 @@ class SQLiteStore:
             total += removed
         return total
 
+    async def ids(self, after: str, limit: int) -> Sequence[str]:
+        async with self._reader.reading() as connection:
+            found = await connection.execute_fetchall(_IDS, (after, limit))
+        return [row[0] for row in found]
+
+    async def holds(self, sample_ids: Sequence[str]) -> Mapping[str, int]:
+        async with self._reader.reading() as connection:
+            found = await connection.execute_fetchall(_HOLDS, (msgspec.json.encode(list(sample_ids)).decode(),))
+        return {row[0]: row[1] for row in found}
+
+    async def said(self, after: str, limit: int) -> Sequence[tuple[str, Supplement | None]]:
+        async with self._reader.reading() as connection:
+            found = await connection.execute_fetchall(_SAID, (after, limit))
+        return [(row[0], next(iter(self._read(_supplement, [row[1:]])), None)) for row in found]
+
     async def load(self) -> Mapping[str, bytes]:
         async with self._reader.reading() as connection:
             states = await connection.execute_fetchall("SELECT name, value FROM states")
@@ -361,21 +382,9 @@ def _where(query: Query) -> tuple[str, dict[str, Any]]:
     return " AND ".join(conditions), parameters
 
 
-def _new(evaluations: Iterable[Evaluation], there: Iterable[Any], *, fills: bool) -> list[Evaluation]:
-    """Return the evaluations that the store has no outcome for: of equal ones the first, and a skip only once.
-
-    With `fills`, a skip that is there gives way to an outcome.
-    """
-    seen = {(metric, version): outcome == "skipped" for metric, version, outcome in there}
-    new = []
-    for evaluation in evaluations:
-        identity = (evaluation.metric, evaluation.version)
-        skipped = isinstance(evaluation.outcome, Skipped)
-        if identity not in seen or (fills and seen[identity] and not skipped):
-            seen[identity] = False
-            new.append(evaluation)
-    return new
-
-
 def _sample(row: Sequence[Any]) -> Sample:
     return msgspec.json.decode(row[0], type=Sample)
+
+
+def _supplement(row: Sequence[Any]) -> Supplement:
+    return msgspec.json.decode(row[0], type=Supplement)

@@ -8,8 +8,13 @@ import pytest
 from monitors.queues import Depth
 from monitors.queues.memory import MemoryQueue
 from monitors.queues.opening import from_url
+from monitors.queues.postgres import PostgresQueue
+from monitors.queues.redis import RedisQueue
 from monitors.queues.sqlite import SQLiteQueue
 from monitors.records import Context, Sample, Supplement, Usage
+from monitors.redis import read_url
+from tests.support.postgres import postgres
+from tests.support.redis import redis_server
 
 LEASE_S = 60.0
 MAX_ATTEMPTS = 3
@@ -44,10 +49,16 @@ class Bench:
         self.clock.now += LEASE_S
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgresql", "redis"])
 def bench(request, tmp_path):
     if request.param == "memory":
         return Bench(MemoryQueue)
+    if request.param == "postgresql":
+        url = postgres().database()
+        return Bench(lambda **options: PostgresQueue(url, **options))
+    if request.param == "redis":
+        address = read_url(redis_server().url())
+        return Bench(lambda **options: RedisQueue(address, **options))
     return Bench(lambda **options: SQLiteQueue(tmp_path / "queue.db", **options))
 
 
@@ -494,9 +505,11 @@ def test_a_sqlite_url_names_an_absolute_or_a_relative_path(url, path, monkeypatc
     assert (queue._lease_s, queue._max_attempts) == (60.0, 3)
 
 
-@pytest.mark.parametrize("url", ["postgresql://user:secret@host/db", "sqlite", "", "my_package:Queue", "memory://"])
+@pytest.mark.parametrize("url", ["mysql://user:secret@host/db", "sqlite", "", "my_package:Queue", "memory://"])
 def test_an_unknown_scheme_is_refused_with_those_that_are_known(url):
-    with pytest.raises(ValueError, match="known: sqlite://") as refusal:
+    with pytest.raises(
+        ValueError, match="known: postgres://, postgresql://, redis://, rediss://, sqlite://"
+    ) as refusal:
         from_url(url, 60.0, 3)
     assert "secret" not in str(refusal.value)
 

@@ -3,22 +3,28 @@
 import asyncio
 import sqlite3
 
+import asyncpg
 import numpy as np
 import pytest
 
 from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped, Supplement, Usage
 from monitors.statistics.powered import sums
 from monitors.stores import Point, Query, Summary
+from monitors.stores.postgres import PostgresStore
 from monitors.stores.sqlite import SQLiteStore
+from tests.support.postgres import postgres
 
 EVER = {"since": 0.0, "until": 1e12}
+DAY_S = 86_400.0
 
 
-@pytest.fixture(params=["sqlite"])
+@pytest.fixture(params=["sqlite", "postgresql"])
 def run(request, tmp_path):
+    url = postgres().database() if request.param == "postgresql" else None
+
     def run(scenario):
         async def main():
-            store = SQLiteStore(tmp_path / "store.db")
+            store = PostgresStore(url) if url else SQLiteStore(tmp_path / "store.db")
             try:
                 await scenario(store)
             finally:
@@ -367,8 +373,8 @@ def test_scores_are_added_up_beside_those_of_a_cheap_metric(run):
 def test_pruning_removes_what_started_before_and_counts_samples(run):
     async def scenario(store):
         for at in range(4):
-            await store.add(sample(str(at), float(at)), [evaluation(str(at), "m"), evaluation(str(at), "n")])
-        assert await store.prune(2.0) == 2
+            await store.add(sample(str(at), at * DAY_S), [evaluation(str(at), "m"), evaluation(str(at), "n")])
+        assert await store.prune(2 * DAY_S) == 2
         assert await store.sample("1") is None
         assert await store.sample("2") is not None
         assert ids(await store.series(Query(**EVER))) == ["2", "2", "3", "3"]
@@ -380,8 +386,8 @@ def test_pruning_goes_on_beyond_one_batch(run):
     async def scenario(store):
         for at in range(1_200):
             await store.add(sample(str(at), float(at % 7)), [])
-        assert await store.prune(100.0) == 1_200
-        assert await store.prune(100.0) == 0
+        assert await store.prune(DAY_S) == 1_200
+        assert await store.prune(DAY_S) == 0
 
     run(scenario)
 
@@ -389,7 +395,7 @@ def test_pruning_goes_on_beyond_one_batch(run):
 def test_a_sample_that_was_pruned_may_come_again(run):
     async def scenario(store):
         await store.add(sample("a"), [evaluation("a")])
-        await store.prune(2.0)
+        await store.prune(DAY_S)
         assert list(await store.add(sample("a"), [evaluation("a")])) == [evaluation("a")]
 
     run(scenario)
@@ -656,7 +662,7 @@ def test_saved_states_are_loaded_and_replace_those_of_the_same_name(run):
 
 def test_states_are_saved_together_or_not_at_all(run):
     async def scenario(store):
-        with pytest.raises(sqlite3.Error):
+        with pytest.raises((sqlite3.Error, asyncpg.DataError)):
             await store.save({"a": b"1", "b": object()})
         assert await store.load() == {}
 

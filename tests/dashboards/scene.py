@@ -67,6 +67,12 @@ rate = 0.6
 rate = 1.0
 method = "questions"
 
+[metrics.hallucination]
+enabled = false
+
+[metrics.context_relevancy]
+enabled = false
+
 [alerts]
 bucket_s = 1
 watermark_s = 0
@@ -138,11 +144,11 @@ class Traffic:
     def everything(self) -> None:
         """Good days, a bad one, failures, and things said beside the traffic."""
         self._ask(180, GOOD, model="first")
-        self._ask(40, BAD, model="second")
-        self._mixed(2)
+        self._ask(60, BAD, model="second")
+        self._mixed(3)
         self._without_embeddings()
         self.again()
-        self._mixed(25)  # what makes a slice was there before
+        self._mixed(40)  # what makes a slice was there before
         self._at_once(
             [_body(GOOD, model="first", app=f"app-{n}") for n in range(110)]
         )  # more than there are places for
@@ -150,6 +156,8 @@ class Traffic:
     def again(self) -> None:
         """A little of everything that is counted, so that counters move while they are watched."""
         self._ask(10, GOOD, model="first")
+        self._mixed(4)
+        self._ask(3, GOOD, model="first", app="unlucky", same=99)
         self._beside()
         self._failing()
         os.kill(self._running.pid_of("gateway"), signal.SIGHUP)  # it alone: the monitors would start anew

@@ -55,11 +55,10 @@ def live(tmp_path_factory):
             running.until(server.ready, 30, what="Prometheus scrapes")
             traffic.everything()
             running.until(traffic.scored, 300, what="all is scored")
-            traffic.again()
-            boards = list(DASHBOARDS.values())
             deadline = time.monotonic() + 150  # on a busy machine estimates come seldom
-            while any(unanswered(server, board) for board in boards) and time.monotonic() < deadline:
-                time.sleep(1)
+            while any(unanswered(server, board) for board in DASHBOARDS.values()) and time.monotonic() < deadline:
+                traffic.again()
+                time.sleep(3)
             yield SimpleNamespace(server=server, running=running)
 
 

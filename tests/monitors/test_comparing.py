@@ -170,6 +170,19 @@ def test_versions_are_told_apart_by_a_tag_too(tmp_path):
     assert CliRunner().invoke(main, ["compare", *words]).exit_code == 1
 
 
+def test_a_metric_of_ones_own_says_in_the_configuration_that_less_is_better(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    lines = ["class Wordy:", "    name, version, lower_is_better = 'wordy', '1', True"]
+    lines += ["    async def score(self, sample): raise NotImplementedError"]
+    (tmp_path / "wordy_metric.py").write_text("\n".join(lines))
+    config = tmp_path / "gaugeway.toml"
+    judge = '[judge]\nbase_url = "http://127.0.0.1:9/v1"\nmodel = "m"\n'
+    config.write_text(judge + '[metrics."wordy_metric:Wordy"]\nenabled = true\n')
+    fill(tmp_path / "store.db", [one._replace(metric="wordy") for one in captured(0.6, 0.2)])
+    assert run(tmp_path, "--config", str(config)).exit_code == 0
+    assert run(tmp_path).exit_code == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

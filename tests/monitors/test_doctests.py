@@ -16,6 +16,7 @@ MODULES = [f"{p.__name__}.{module.name}" for p in PACKAGES for module in pkgutil
     "monitors.sampling",
     "monitors.causes",
     "monitors.slicing",
+    "monitors.topics",
     "monitors.watching",
     "monitors.rules",
     "monitors.versions",

@@ -5,6 +5,7 @@ const MAX_PAUSE_MS = 60000;
 const status = document.getElementById("live");
 const waiting = new Set();
 let fetching = false;
+let stream = null;
 
 function say(words) {
   if (status && status.textContent !== words) status.textContent = words;
@@ -52,8 +53,10 @@ function shows(name) {
   return [...document.querySelectorAll("[data-live]")].some((part) => part.dataset.live.split(" ").includes(name));
 }
 
+// Browsers open six connections to a server at most: only a page that is looked at may hold one.
 function listen(address, pause) {
   const events = new EventSource(address);
+  stream = events;
   events.addEventListener("open", () => { pause = 1000; say("Kept up to date."); });
   for (const name of ["overview", "alerts", "queue"]) {
     events.addEventListener(name, () => {
@@ -64,8 +67,8 @@ function listen(address, pause) {
   }
   events.addEventListener("error", () => {
     say("Not up to date: trying to reach the server again.");
-    if (events.readyState !== EventSource.CLOSED) return;
-    setTimeout(() => listen(address, Math.min(2 * pause, MAX_PAUSE_MS)), pause);
+    if (events.readyState !== EventSource.CLOSED || stream !== events) return;
+    setTimeout(() => { if (stream === events) listen(address, Math.min(2 * pause, MAX_PAUSE_MS)); }, pause);
   });
 }
 
@@ -75,14 +78,29 @@ for (const box of document.querySelectorAll(".snippet")) {
   button.type = "button";
   button.className = "plain";
   button.textContent = "Copy";
-  button.setAttribute("aria-label", `Copy: ${box.querySelector("figcaption").textContent}`);
+  button.setAttribute("aria-label", `Copy: ${box.querySelector("figcaption").textContent.trim()}`);
   button.addEventListener("click", async () => {
     await navigator.clipboard.writeText(box.querySelector("code").textContent);
     button.textContent = "Copied";
   });
-  box.append(button);
+  box.querySelector("figcaption").append(button);
 }
 
-document.addEventListener("visibilitychange", refreshWaiting);
-function refreshWaiting() { if (!document.hidden && waiting.size) refresh(); }
-if (document.body.dataset.events && window.EventSource) listen(document.body.dataset.events, 1000);
+function stop() {
+  stream?.close();
+  stream = null;
+}
+
+function resume() {
+  stop();
+  for (const part of document.querySelectorAll("[data-live]")) part.dataset.live.split(" ").forEach((one) => waiting.add(one));
+  refresh();
+  listen(document.body.dataset.events, 1000);
+}
+
+if (document.body.dataset.events && document.querySelector("[data-live]") && window.EventSource) {
+  document.addEventListener("visibilitychange", () => (document.hidden ? stop() : resume()));
+  window.addEventListener("pagehide", stop);
+  window.addEventListener("pageshow", (event) => { if (event.persisted) resume(); });
+  if (!document.hidden) listen(document.body.dataset.events, 1000);
+}

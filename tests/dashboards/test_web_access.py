@@ -1,0 +1,262 @@
+"""Who is let in, which forms are taken, and what browsers are told."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from itertools import pairwise
+
+import pytest
+
+from dashboards.web.login import _inside
+from dashboards.web.sessions import ATTEMPTS, Attempts, Sessions
+from dashboards.web.site import COOKIE
+from tests.support.pages import world
+
+TOKEN = "correct horse battery staple"
+PAGES = ("/", "/alerts", "/pipeline", "/setup", "/runbook", "/events")
+
+
+def run(path, scenario, **options):
+    async def main():
+        async with world(path, **options) as made:
+            return await scenario(made)
+
+    return asyncio.run(main())
+
+
+async def log_in(w, token=TOKEN, to="/", status=303):
+    form = (await w.page("/login")).form("/login")
+    return await w.post("/login", form | {"token": token, "next": to}, status)
+
+
+def test_without_a_token_everything_is_open_and_nothing_asks(tmp_path):
+    async def scenario(w):
+        pages = [await w.page(path) for path in PAGES[:-1]]
+        return pages, await w.client.get("/login")
+
+    pages, login = run(tmp_path, scenario)
+    assert all("Log out" not in page.words for page in pages)
+    assert (login.status_code, login.headers["location"]) == (303, "/")
+
+
+def test_with_a_token_people_are_sent_to_the_login_and_programs_are_told(tmp_path):
+    async def scenario(w):
+        for path in PAGES:
+            browser = await w.client.get(path, headers={"accept": "text/html"})
+            assert browser.status_code in (302, 303), path
+            assert browser.headers["location"].startswith("/login?next=%2F")
+            program = await w.client.get(path)
+            assert program.status_code == 401
+            assert program.json() == {"detail": "log in first"}
+            bearer = {"authorization": f"Bearer {TOKEN}"}
+            if path != "/events":
+                assert (await w.client.get(path, headers=bearer)).status_code == 200
+        for path in ("/api/status", "/metrics"):
+            assert (await w.client.get(path)).status_code == 401
+
+    run(tmp_path, scenario, token=TOKEN)
+
+
+def test_the_token_opens_a_session_that_is_not_the_token(tmp_path):
+    async def scenario(w):
+        answer = await log_in(w, to="/alerts?x=1")
+        assert answer.headers["location"] == "/alerts?x=1"
+        cookie = answer.headers["set-cookie"]
+        page = await w.page("/")
+        api = await w.client.get("/api/status")
+        changed = await w.client.post("/api/rules/answers/rebaseline")
+        return cookie, page, api, changed
+
+    cookie, page, api, changed = run(tmp_path, scenario, token=TOKEN)
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert "Secure" not in cookie
+    assert "Max-Age=43200" in cookie
+    assert TOKEN not in cookie
+    assert "Log out" in page.words
+    assert api.status_code == 200
+    assert changed.status_code == 401  # the API's changes take the token itself
+
+
+def test_behind_https_the_cookie_stays_there(tmp_path):
+    answer = run(tmp_path, log_in, token=TOKEN, public_url="https://quality.example")
+    assert "Secure" in answer.headers["set-cookie"]
+
+
+def test_who_logs_out_is_out_even_with_the_old_cookie(tmp_path):
+    async def scenario(w):
+        await log_in(w)
+        kept = w.client.cookies[COOKIE]
+        answer = await w.send("/", "/logout")
+        assert answer.headers["location"] == "/login"
+        w.client.cookies.clear()
+        return await w.client.get("/", headers={"cookie": f"{COOKIE}={kept}"})
+
+    assert run(tmp_path, scenario, token=TOKEN).status_code == 401
+
+
+def test_a_session_ends(tmp_path):
+    times = [1_800_000_000.0]
+
+    async def scenario(w):
+        await log_in(w)
+        before = (await w.client.get("/")).status_code
+        times[0] += 13 * 3600.0
+        return before, (await w.client.get("/")).status_code
+
+    assert run(tmp_path, scenario, token=TOKEN, clock=lambda: times[0]) == (200, 401)
+
+
+def test_a_wrong_token_may_be_tried_five_times_and_then_not_even_the_right_one(tmp_path):
+    times = [1_800_000_000.0]
+
+    async def scenario(w):
+        for _ in range(ATTEMPTS):
+            await log_in(w, "wrong", status=401)
+        late = await log_in(w, status=429)
+        times[0] += 301.0
+        return late, await log_in(w)
+
+    late, again = run(tmp_path, scenario, token=TOKEN, clock=lambda: times[0])
+    assert late.headers["retry-after"] == "300"
+    assert "Too often" in late.text
+    assert again.headers["location"] == "/"
+
+
+def test_the_login_leads_nowhere_else():
+    for bad in ("//evil.example", "/\\evil.example", "https://evil.example", "", "/a\r\nb", "/\t/evil.example", "x"):
+        assert _inside(bad) == "/"
+    assert _inside("/alerts/ab?x=1&y=2#z") == "/alerts/ab?x=1&y=2#z"
+
+
+def test_a_form_that_is_not_ours_changes_nothing(tmp_path):
+    async def scenario(w):
+        await w.drop()
+        (alert,) = [one for one in w.engine.alerts() if not one.slice]
+        where = f"/alerts/{alert.fingerprint}"
+        action = f"{where}/acknowledge"
+        ours = (await w.page(where)).form(action) | {"by": "me"}
+        here = f"http://127.0.0.1:{w.port}"
+        await w.post(action, {"by": "me"}, 403)
+        await w.post(action, ours | {"csrf": "0" * 64}, 403)
+        await w.post(action, ours, 403, origin="https://evil.example")
+        await w.post(action, ours, 403, origin="null")
+        await w.post(action, ours, 403, **{"sec-fetch-site": "cross-site"})
+        await w.post(action, ours, 403, **{"sec-fetch-site": "same-site"})
+        assert not w.engine.desk.acks()
+        await w.post(action, ours, 303, origin="null", **{"sec-fetch-site": "same-origin"})
+        assert w.engine.desk.acks()
+        await w.post(f"{where}/unacknowledge", ours, 303, origin=here)
+        assert not w.engine.desk.acks()
+
+    run(tmp_path, scenario)
+
+
+def test_a_form_of_one_session_is_worth_nothing_in_another(tmp_path):
+    async def scenario(w):
+        before = (await w.page("/login")).form("/login")
+        await log_in(w)
+        await w.post("/logout", before, 403)
+        return (await w.client.get("/")).status_code
+
+    assert run(tmp_path, scenario, token=TOKEN) == 200
+
+
+def test_a_form_without_end_is_refused(tmp_path):
+    async def scenario(w):
+        return await w.client.post("/login", data={"token": "x" * 200_000}, headers={"accept": "text/html"})
+
+    assert run(tmp_path, scenario, token=TOKEN).status_code == 413
+
+
+@pytest.mark.parametrize("path", ["/", "/login", "/nowhere", "/alerts/none", "/api/status", "/metrics", "/healthz"])
+def test_every_answer_says_what_browsers_may_do(tmp_path, path):
+    async def scenario(w):
+        return await w.client.get(path, headers={"accept": "text/html"})
+
+    headers = run(tmp_path, scenario).headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'self'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cache-control"] == "no-store"
+
+
+def test_files_are_kept_by_browsers_until_they_change(tmp_path):
+    async def scenario(w):
+        page = await w.client.get("/", headers={"accept": "text/html"})
+        for address in re.findall(r'(?:src|href)="(/static/[^"]+)"', page.text):
+            kept = await w.client.get(address)
+            assert kept.headers["cache-control"] == "public, max-age=31536000, immutable"
+            plain = await w.client.get(address.split("?")[0])
+            assert plain.headers["cache-control"] == "no-cache"
+            tag = {"if-none-match": plain.headers["etag"]}
+            assert (await w.client.get(address, headers=tag)).status_code == 304
+        for missing in ("/static/page.css.bak", "/static/..%2fframe.py", "/static/"):
+            assert (await w.client.get(missing)).status_code == 404
+        return len(re.findall(r'"/static/', page.text))
+
+    assert run(tmp_path, scenario, token=None) == 4
+
+
+def test_pages_load_nothing_from_elsewhere_and_have_no_style_or_script_in_them(tmp_path):
+    async def scenario(w):
+        await w.drop()
+        return [await w.page(path) for path in PAGES[:-1]]
+
+    for page in run(tmp_path, scenario):
+        for tag, attributes in page.elements:
+            assert tag != "style"
+            assert "style" not in attributes
+            assert not [name for name in attributes if name.startswith("on")]
+            for name in ("src", "href", "action"):
+                assert attributes.get(name, "/").startswith(("/", "#"))
+        headings = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
+        assert headings[0] == 1
+        assert headings.count(1) == 1
+        assert all(after - before <= 1 for before, after in pairwise(headings))
+        labelled = {one["for"] for one in page.all("label")}
+        fields = [
+            one
+            for tag in ("input", "select", "textarea")
+            for one in page.all(tag)
+            if one.get("type") != "hidden" and "hidden" not in one
+        ]
+        assert {one["id"] for one in fields} <= labelled
+        assert len(page.all("caption")) == len(page.all("table"))
+        assert all(one.get("scope") in ("col", "row") for one in page.all("th"))
+        identities = [one["id"] for _, one in page.elements if "id" in one]
+        assert len(set(identities)) == len(identities)
+
+
+def test_a_session_of_another_token_or_with_another_end_is_none():
+    ours, others = Sessions("a"), Sessions("b")
+    session = ours.issue(0.0)
+    assert ours.valid(session, 1.0)
+    assert Sessions("a").valid(session, 1.0)  # a restart is no reason to log in again
+    assert not others.valid(session, 1.0)
+    name, ends, signature = session.split(".")
+    assert not ours.valid(f"{name}.{int(ends) + 1}.{signature}", 1.0)
+    for bad in ("", ".", "..", "a.b.c", "é", session + "0"):
+        assert not ours.valid(bad, 1.0)
+
+
+def test_an_owner_of_a_network_is_one_visitor():
+    attempts = Attempts()
+    for n in range(ATTEMPTS):
+        attempts.failed(f"2001:db8::{n}", float(n))
+    assert attempts.wait_s("2001:db8::ffff", 10.0) == 290.0
+    assert attempts.wait_s("2001:db8:0:1::1", 10.0) == 0.0
+    assert attempts.wait_s("192.0.2.1", 10.0) == 0.0
+
+
+def test_the_memory_of_wrong_tokens_is_bounded(monkeypatch):
+    monkeypatch.setattr("dashboards.web.sessions.MAX_ADDRESSES", 10)
+    attempts = Attempts()
+    for n in range(50):
+        attempts.failed(f"192.0.2.{n}", 0.0)
+    assert len(attempts._failed) == 10

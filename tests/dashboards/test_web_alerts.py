@@ -1,0 +1,203 @@
+"""What the page says of an alert, and what people may do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+from dashboards.web.alert_forms import silence_of
+from dashboards.web.alerts import chart, history, query_of, span
+from dashboards.web.charts import Dot
+from monitors.desk import DeadLetter
+from monitors.notifiers.body import labels_of
+from monitors.telling import Progress
+from tests.support.pages import ALERTS, EVIL, world
+from tests.support.receivers import alert as an_alert
+
+
+def run(path, scenario, **options):
+    async def main():
+        async with world(path, **options) as made:
+            return await scenario(made)
+
+    return asyncio.run(main())
+
+
+async def fired(w, **about):
+    """An alert that fires, described."""
+    await w.drop(**about)
+    return next(one for one in w.engine.alerts() if one.state == "firing" and not one.slice)
+
+
+def test_without_alerts_the_page_says_so(tmp_path):
+    page = run(tmp_path, lambda w: w.page("/alerts"))
+    assert "No alert is open" in page.words
+    assert "There is no silence" in page.words
+
+
+def test_an_unknown_alert_is_404_in_words(tmp_path):
+    page = run(tmp_path, lambda w: w.page("/alerts/nowhere", status=404))
+    assert "no alert has the fingerprint nowhere" in page.words
+
+
+def test_an_alert_says_what_happened_since_when_why_and_what_to_read(tmp_path):
+    async def scenario(w):
+        alert = await fired(w, bad=400)
+        return alert, await w.page(f"/alerts/{alert.fingerprint}"), await w.page("/alerts")
+
+    alert, page, listed = run(tmp_path, scenario, told=True)
+    assert "faithfulness of shop fell from 0.9" in page.words
+    assert f"{alert.mean_before:.3f}" in page.words
+    assert f"{alert.ci[0]:.3f} to {alert.ci[1]:.3f}" in page.words
+    assert alert.cause_detail in page.text
+    for one in alert.worst_exchanges:
+        assert {"href": f"/exchanges/{one}"} in page.all("a")
+    assert any("around the onset" in one.get("aria-label", "") for one in page.all("svg"))
+    assert {"href": f"/runbook#{alert.likely_cause}"} in page.all("a")
+    assert "people: told that it is firing" in page.words
+    assert f"/alerts/{alert.fingerprint}" in [one.get("href") for one in listed.all("a")]
+
+
+def test_it_is_acknowledged_and_taken_back(tmp_path):
+    async def scenario(w):
+        where = f"/alerts/{(await fired(w)).fingerprint}"
+        answer = await w.send(where, f"{where}/acknowledge", by="Sam", comment="on it")
+        after = await w.page(answer.headers["location"])
+        await w.send(where, f"{where}/unacknowledge")
+        return after, await w.page(where)
+
+    after, later = run(tmp_path, scenario)
+    assert "Acknowledged: it is not repeated" in after.words
+    assert "Sam looks after it" in after.words
+    assert "on it" in after.words
+    assert "Sam" not in later.words
+
+
+def test_a_silence_covers_the_alert_and_is_removed_on_the_list(tmp_path):
+    async def scenario(w):
+        alert = await fired(w)
+        where = f"/alerts/{alert.fingerprint}"
+        await w.send(where, f"{where}/silence", seconds="3600", by="Sam", comment="release")
+        (silence,) = await w.engine.desk.silences()
+        silenced, listed = await w.page(where), await w.page("/alerts")
+        await w.send("/alerts", f"/silences/{silence.id}/remove")
+        return alert, silence, silenced, listed, await w.engine.desk.silences()
+
+    alert, silence, silenced, listed, left = run(tmp_path, scenario)
+    assert silence.mutes(labels_of(alert), time.time())
+    assert not silence.mutes(labels_of(replace(alert, app="other")), time.time())
+    assert abs(silence.ends - silence.starts - 3600.0) < 1.0
+    assert "Silenced until" in silenced.words
+    assert "release" in listed.words
+    assert not left
+
+
+def test_a_silence_without_a_name_or_with_a_length_of_its_own_is_refused(tmp_path):
+    async def scenario(w):
+        where = f"/alerts/{(await fired(w)).fingerprint}"
+        await w.send(where, f"{where}/silence", 400, seconds="3600", by="  ")
+        await w.send(where, f"{where}/silence", 400, seconds="9999999", by="Sam")
+        return await w.engine.desk.silences()
+
+    assert not run(tmp_path, scenario)
+
+
+def test_a_slices_silence_is_only_about_the_slice():
+    whole, part = an_alert(), replace(an_alert(), slice="model=m-1")
+    made = silence_of(part, now=0.0, seconds=60.0, by="Sam", comment="")
+    assert made.mutes(labels_of(part), 1.0)
+    assert not made.mutes(labels_of(whole), 1.0)
+    assert not silence_of(whole, now=0.0, seconds=60.0, by="Sam", comment="").mutes(labels_of(part), 1.0)
+
+
+def test_a_rule_learns_afresh(tmp_path):
+    async def scenario(w):
+        where = f"/alerts/{(await fired(w)).fingerprint}"
+        told, real = [], w.engine.rebaseline
+        w.engine.rebaseline = lambda *what: told.append((*what, real(*what)))
+        answer = await w.send(where, f"{where}/rebaseline")
+        return answer.headers["location"], told
+
+    location, told = run(tmp_path, scenario)
+    assert location.endswith("?done=rebaselined")
+    assert told == [("answers", "shop", 1)]
+
+
+def test_a_message_that_could_not_be_delivered_is_shown_and_sent_again(tmp_path):
+    async def scenario(w):
+        alert = await fired(w)
+        letter = DeadLetter(
+            id="d1",
+            notifier="people",
+            alert=alert,
+            error="OSError: nobody at home",
+            attempts=9,
+            since=0.0,
+            at=time.time(),
+        )
+        w.engine.desk.bury(letter)
+        shown = [await w.page("/alerts"), await w.page(f"/alerts/{alert.fingerprint}")]
+        w.people.failures = 1
+        await w.send("/alerts", "/dead-letters/d1/retry", 502)
+        await w.send("/alerts", "/dead-letters/d1/retry")
+        return shown, await w.engine.desk.dead_letters()
+
+    shown, left = run(tmp_path, scenario)
+    assert all("nobody at home" in page.words for page in shown)
+    assert not left
+
+
+def test_what_clients_and_people_write_is_text(tmp_path):
+    async def scenario(w):
+        alert = await fired(w, app=EVIL, model=EVIL, question=EVIL, response=EVIL, tags={"version": EVIL})
+        where = f"/alerts/{alert.fingerprint}"
+        await w.send(where, f"{where}/acknowledge", by=EVIL, comment=EVIL)
+        await w.send(where, f"{where}/silence", seconds="3600", by=EVIL, comment=EVIL)
+        return [await w.page(path) for path in (where, "/alerts", "/", f"{where}?done={EVIL}")]
+
+    for page in run(tmp_path, scenario, alerts=ALERTS):
+        assert all("src" in one for one in page.all("script"))
+        assert not page.all("img")
+        assert EVIL in page.text
+
+
+def test_the_picture_reaches_as_far_back_as_the_drop_is_old():
+    alert = replace(an_alert(), ended_at=None)
+    onset = alert.finding.onset
+    assert span(alert, onset + 7200.0) == (onset - 7200.0, onset + 7200.0)
+    assert span(alert, onset + 10.0) == (onset - 600.0, onset + 10.0)
+    ended = replace(alert, ended_at=onset + 3600.0)
+    assert span(ended, onset + 90_000.0) == (onset - 3600.0, onset + 3960.0)
+
+
+def test_the_query_of_a_slice_asks_for_the_slice_alone():
+    alert = replace(an_alert(), slice="tag:tenant=a=b")
+    assert query_of(alert, 0.0, 1.0).tag == ("tenant", "a=b")
+    assert query_of(replace(alert, slice="model=m"), 0.0, 1.0).model == "m"
+    assert query_of(replace(alert, slice="model=_other"), 0.0, 1.0).model is None
+    assert query_of(replace(alert, app="*"), 0.0, 1.0).app is None
+
+
+def test_a_picture_marks_onset_and_end():
+    alert = replace(an_alert(), ended_at=an_alert().finding.onset + 60.0)
+    onset = alert.finding.onset
+    drawn = chart(alert, [Dot(at=onset + n, mean=0.5) for n in range(3)], onset - 60.0, onset + 100.0, 0.85)
+    assert "onset</text>" in drawn
+    assert "end</text>" in drawn
+    assert chart(alert, [], 0.0, 1.0, None) == ""
+
+
+def test_what_notifiers_heard_is_told_in_words():
+    told = history(
+        {
+            "a": Progress(told="firing", at=5.0, acknowledged=True),
+            "b": Progress(told="firing", failing="resolved", attempts=3, since=0.0, not_before=9.0),
+            "c": Progress(held="firing"),
+            "d": Progress(),
+        }
+    )
+    assert [(one.notifier, one.trouble) for one in told] == [("a", False), ("b", True), ("c", False)]
+    assert "somebody looks after it" in told[0].words
+    assert "3 attempts since 1970-01-01T00:00:00Z" in told[1].words
+    assert told[2].words == "held back by a silence"

@@ -1,0 +1,105 @@
+"""The page in a real Chromium: its forms are taken, it follows what happens, its console stays empty."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from benchmarks.page.browser import chromium
+from dashboards.web import events
+from tests.support.pages import EVIL, world
+from tests.support.product import needs
+
+
+def browse(path, prepare, visit, **options):
+    """Prepare the world, then visit it in a browser; `visit` runs beside the server, in a thread."""
+    needs("chromium")
+
+    async def main():
+        async with world(path, **options) as w:
+            found = await prepare(w)
+            loop = asyncio.get_running_loop()
+
+            def soon(step):
+                return asyncio.run_coroutine_threadsafe(step, loop).result(30)
+
+            def run():
+                with chromium(path) as tab:
+                    tab.look(1080, "light")
+                    return visit(tab, f"http://127.0.0.1:{w.port}", found, soon, w)
+
+            return await asyncio.to_thread(run)
+
+    return asyncio.run(main())
+
+
+def until(tab, expression, within_s=15.0):
+    deadline = time.monotonic() + within_s
+    while not tab.run(f"document.readyState === 'complete' && ({expression})"):
+        assert time.monotonic() < deadline, tab.run("document.body.innerText")
+        tab.run("new Promise(done => setTimeout(done, 100))")
+
+
+async def nothing(w):
+    return None
+
+
+async def fired(w):
+    await w.drop(app=EVIL, question=EVIL, response=EVIL)
+    return next(one for one in w.engine.alerts() if one.state == "firing" and not one.slice)
+
+
+def test_a_form_sent_by_a_browser_is_taken(tmp_path):
+    def visit(tab, base, alert, soon, w):
+        tab.open(f"{base}/alerts/{alert.fingerprint}")
+        tab.run("document.getElementById('ack-by').value = 'Sam'")
+        tab.run("document.querySelector('form[action$=acknowledge] button').click()")
+        until(tab, "document.body.innerText.includes('Acknowledged: it is not repeated')")
+        assert not tab.complaints
+        return dict(w.engine.desk.acks())
+
+    (ack,) = browse(tmp_path, fired, visit).values()
+    assert ack.by == "Sam"
+
+
+def test_people_log_in_and_out(tmp_path):
+    def visit(tab, base, _, soon, w):
+        tab.open(f"{base}/alerts")
+        assert tab.run("location.pathname") == "/login"
+        tab.run("document.getElementById('token').value = 'open sesame'")
+        tab.run("document.querySelector('main button').click()")
+        until(tab, "location.pathname === '/alerts'")
+        assert tab.run("document.cookie") == ""  # scripts do not see it
+        tab.run("document.querySelector('form[action=\"/logout\"] button').click()")
+        until(tab, "location.pathname === '/login'")
+        assert not tab.complaints
+
+    browse(tmp_path, nothing, visit, token="open sesame")
+
+
+def test_an_open_page_shows_what_happens_without_being_reloaded(tmp_path, monkeypatch):
+    monkeypatch.setattr(events, "LOOK_S", 0.2)
+
+    def visit(tab, base, _, soon, w):
+        tab.open(f"{base}/")
+        until(tab, "document.getElementById('live').textContent === 'Kept up to date.'")
+        tab.run("window.same = true")
+        soon(w.drop())
+        until(
+            tab, "document.body.innerText.includes('alert firing') || document.body.innerText.includes('alerts firing')"
+        )
+        until(tab, "document.querySelectorAll('#rows tbody tr').length > 0")
+        assert tab.run("window.same")
+        assert not tab.complaints
+
+    browse(tmp_path, nothing, visit)
+
+
+def test_what_clients_write_runs_nowhere(tmp_path):
+    def visit(tab, base, alert, soon, w):
+        for path in ("/", "/?by=model", "/alerts", f"/alerts/{alert.fingerprint}", "/pipeline", "/setup", "/runbook"):
+            tab.open(f"{base}{path}")
+            assert not tab.complaints, path
+            assert tab.run("document.querySelectorAll('img, script:not([src]), [onerror]').length") == 0
+
+    browse(tmp_path, fired, visit)

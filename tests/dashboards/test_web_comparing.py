@@ -1,0 +1,189 @@
+"""Compare: the two latest versions by themselves, a verdict in words and signs, none where there is no basis."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+from dashboards.web import comparing as view
+from dashboards.web.comparing import Asked, Comparisons, asked
+from dashboards.web.comparing_view import dots, start, verdict
+from monitors.comparing import Arm, Compared
+from monitors.stores import Point
+from monitors.versions import Version
+from tests.support.pages import EVIL, world
+
+
+def run(path, scenario, **options):
+    async def main():
+        async with world(path, **options) as made:
+            return await scenario(made)
+
+    return asyncio.run(main())
+
+
+def version(value, first_seen, kind="model", app="shop"):
+    return Version(app=app, kind=kind, value=value, first_seen=first_seen, exchanges=30)
+
+
+async def two(w, old, new, *, n=300, metric="faithfulness", app="shop", kind="model", names=("old", "new")):
+    """Scores of two versions, the new one later; the engine looks."""
+    draw, now = random.Random(1), time.time()
+    for index in range(2 * n):
+        later = index >= n
+        value = min(1.0, max(0.0, draw.gauss(new if later else old, 0.05)))
+        about = {kind: names[later]} if kind != "tag" else {"tags": {"release": names[later]}}
+        at = now - 7200 + 3600 * index / n
+        await w.add(value, at=at, metric=metric, app=app, question=f"Question {index}?", **about)
+    await w.look()
+
+
+def test_the_two_latest_versions_are_compared_by_themselves(tmp_path):
+    async def scenario(w):
+        await two(w, 0.9, 0.6)
+        return await w.page("/compare")
+
+    page = run(tmp_path, scenario)
+    assert "✗ Roll back. new is worse than old by more than the margin: faithfulness of shop." in page.words
+    assert "✗ roll back" in page.words
+    assert "300" in page.words
+    assert "A is old , B is new" in page.words.replace("old,", "old ,")
+    (chart,) = [one["aria-label"] for one in page.all("svg") if one.get("class") == "chart"]
+    assert chart.startswith("faithfulness of shop over time. A (old) from 0.9")
+    assert {"line k1", "line k2"} <= {one.get("class") for one in page.all("polyline")}
+    assert [one["value"] for one in page.all("input") if one["name"] in ("by", "a", "b")] == ["model", "old", "new"]
+
+
+def test_a_better_version_may_be_shipped(tmp_path):
+    async def scenario(w):
+        await two(w, 0.6, 0.9, kind="tag")
+        return await w.page("/compare?by=tag:release&a=old&b=new")
+
+    assert "✓ Ship. new is nowhere worse than old" in run(tmp_path, scenario).words
+
+
+def test_a_metric_whose_best_value_is_0_is_judged_the_other_way_round(tmp_path):
+    async def scenario(w):
+        await two(w, 0.6, 0.2, metric="hallucination")
+        return await w.page("/compare?by=model&a=old&b=new")
+
+    words = run(tmp_path, scenario).words
+    assert "✓ Ship." in words
+    assert "0 is best" in words
+
+
+def test_few_scores_give_no_verdict_but_how_many_more_it_takes(tmp_path):
+    async def scenario(w):
+        await two(w, 0.9, 0.86, n=40)
+        return await w.page("/compare")
+
+    words = run(tmp_path, scenario).words
+    assert "Not enough data yet to choose between old and new." in words
+    assert "more scores are needed" in words
+    assert "too few for an interval" in words
+
+
+def test_with_one_version_there_is_nothing_to_compare(tmp_path):
+    async def scenario(w):
+        await w.drop()
+        return await w.page("/compare"), await w.page("/compare?app=nowhere")
+
+    one, none = run(tmp_path, scenario)
+    assert "Only one version was seen so far, told apart by model." in one.words
+    assert "of nowhere" in none.words
+
+
+def test_a_version_without_a_score_is_named_with_those_that_are_there(tmp_path):
+    async def scenario(w):
+        await two(w, 0.9, 0.9, n=30)
+        return await w.page("/compare?by=model&a=old&b=newest")
+
+    assert (
+        "model 'newest' has no score of these metrics in this time; there are: new, old"
+        in run(tmp_path, scenario).words
+    )
+
+
+def test_what_cannot_be_compared_is_refused_in_words(tmp_path):
+    async def scenario(w):
+        await two(w, 0.9, 0.9, n=30)
+        return [
+            await w.page(f"/compare?{fields}", 400)
+            for fields in ("by=colour&a=x&b=y", "by=model&a=old&b=old", "delta=2", "since=never")
+        ]
+
+    for page in run(tmp_path, scenario):
+        assert "This cannot be compared." in page.words
+
+
+def test_nothing_of_the_data_becomes_markup(tmp_path):
+    async def scenario(w):
+        await two(w, 0.9, 0.6, n=120, app=EVIL, names=(EVIL, EVIL + "2"))
+        return [await w.page("/compare"), await w.page(f"/compare?by={EVIL}", 400)]
+
+    pages = run(tmp_path, scenario)
+    assert "roll back" in pages[0].words
+    for page in pages:
+        assert [one.get("src", "").split("?")[0] for one in page.all("script")] == ["/static/page.js"]
+        assert not page.all("img")
+        assert not [one for _, one in page.elements if "onerror" in one]
+
+
+def test_many_who_look_at_the_same_have_it_compared_once(tmp_path, monkeypatch):
+    reads = []
+    original = view.read
+
+    async def counted(*args):
+        reads.append(args)
+        return await original(*args)
+
+    monkeypatch.setattr(view, "read", counted)
+
+    async def scenario(w):
+        await two(w, 0.9, 0.6, n=60)
+        one, now = Comparisons(w.store), time.time()
+        wanted = Asked(by="model", a="old", b="new", app="", since="7d", margin=0.02)
+        await asyncio.gather(*(one.of(wanted, now, frozenset()) for _ in range(5)))
+        assert len(reads) == 1
+        await one.of(wanted, now + 61, frozenset())
+        return len(reads)
+
+    assert run(tmp_path, scenario) == 2
+
+
+def test_what_changed_last_tells_the_versions_apart():
+    seen = [version("m1", 1.0), version("m2", 5.0), version("p1", 1.0, "prompt"), version("p2", 9.0, "prompt")]
+    assert start(seen).by == "prompt"
+    found = start(seen, by="model")
+    assert (found.a, found.b) == ("m1", "m2")
+    other = start([*seen, version("m3", 7.0, app="help")], by="model", app="help")
+    assert (other.a, other.b, other.values) == ("", "", ("m3",))
+    assert start([]).by == "model"
+
+
+def test_the_form_is_read_leniently():
+    assert asked({}) == Asked(by="", a="", b="", app="", since="7d", margin=0.02)
+    assert asked({"delta": "nan"}).problems
+    assert asked({"by": "tag:release"}).problems == ()
+
+
+def test_how_many_more_is_said_only_when_all_can_tell():
+    arm = Arm(n=30, mean=0.9)
+    about = {"app": "a", "champion": arm, "challenger": arm, "decision": "not enough data"}
+    some = [Compared(metric="x", more=500, **about), Compared(metric="y", more=2000, **about)]
+    assert "About 2,000 more scores" in verdict(some, "not enough data", "a", "b")["words"]
+    assert "more scores" not in verdict([*some, Compared(metric="z", **about)], "not enough data", "a", "b")["words"]
+
+
+def test_times_with_few_scores_have_no_dot():
+    def point(at, value):
+        fields = {"app": "a", "model": "m", "metric": "x", "outcome": "score", "reason": "", "rate": 1.0}
+        return Point(sample_id=f"{at}", started_at=at, value=value, **fields)
+
+    points = [point(float(n), 0.5 if n % 2 else 0.7) for n in range(150)] + [point(400.0 + n, 0.1) for n in range(4)]
+    (one,) = dots(points, 0.0, 200.0)
+    assert (one.at, one.n, round(one.mean, 2)) == (100.0, 150, 0.6)
+    assert one.low is not None
+    assert one.high is not None
+    assert one.low < 0.6 < one.high

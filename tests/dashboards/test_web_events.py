@@ -1,0 +1,102 @@
+"""The page is told when something changed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from dashboards.web import events
+from tests.support.pages import world
+
+
+def run(path, scenario, **options):
+    async def main():
+        async with world(path, **options) as made:
+            return await scenario(made)
+
+    return asyncio.run(main())
+
+
+async def names(response, wanted, within_s=10.0):
+    """Read events until all `wanted` came."""
+    found = set()
+    async with asyncio.timeout(within_s):
+        async for line in response.aiter_lines():
+            if line.startswith("event: "):
+                found.add(line.removeprefix("event: "))
+            if found >= wanted:
+                break
+    return found
+
+
+def test_a_drop_is_told_to_a_page_that_is_open(tmp_path, monkeypatch):
+    monkeypatch.setattr(events, "LOOK_S", 0.05)
+
+    async def scenario(w):
+        async with w.client.stream("GET", "/events") as response:
+            assert response.headers["content-type"].startswith("text/event-stream")
+            assert response.headers["cache-control"] != "public"
+            first = asyncio.create_task(names(response, {"overview", "alerts", "queue"}))  # noqa: TID251 - a test
+            await asyncio.sleep(0.2)
+            await w.drop()
+            w.instruments.queue_depth.set(5)
+            return await first
+
+    assert run(tmp_path, scenario) == {"overview", "alerts", "queue"}
+
+
+def test_without_news_there_is_a_sign_of_life_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(events, "LOOK_S", 0.01)
+
+    async def scenario(w):
+        text = ""
+        async with w.client.stream("GET", "/events") as response, asyncio.timeout(5):
+            async for chunk in response.aiter_text():
+                text += chunk
+                if "still here" in text:
+                    break
+        return text
+
+    text = run(tmp_path, scenario)
+    assert "event:" not in text
+
+
+def test_a_stream_ends_when_the_process_stops(tmp_path):
+    async def scenario(w):
+        async with w.client.stream("GET", "/events") as response, asyncio.timeout(5):
+            asyncio.get_running_loop().call_later(0.2, w.site.stop)
+            return b"".join([chunk async for chunk in response.aiter_bytes()])
+
+    assert b"open" in run(tmp_path, scenario)
+
+
+def test_a_stream_ends_with_its_session(tmp_path, monkeypatch):
+    monkeypatch.setattr(events, "LOOK_S", 0.05)
+    times = [1_800_000_000.0]
+
+    async def scenario(w):
+        form = (await w.page("/login")).form("/login")
+        await w.post("/login", form | {"token": "t"})
+        async with w.client.stream("GET", "/events") as response, asyncio.timeout(5):
+            times[0] += 13 * 3600.0
+            return b"".join([chunk async for chunk in response.aiter_bytes()])
+
+    assert b"open" in run(tmp_path, scenario, token="t", clock=lambda: times[0])
+
+
+def test_pages_that_are_left_make_room_for_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(events, "LOOK_S", 0.05)
+    monkeypatch.setattr(events, "MAX_STREAMS", 2)
+
+    async def scenario(w):
+        async with w.client.stream("GET", "/events") as one, w.client.stream("GET", "/events") as two:
+            await anext(one.aiter_lines())
+            await anext(two.aiter_lines())
+            full = (await w.client.get("/events")).status_code
+        async with asyncio.timeout(5):
+            while True:
+                async with w.client.stream("GET", "/events") as again:
+                    if again.status_code == 200:
+                        return full
+                await asyncio.sleep(0.05)
+
+    assert run(tmp_path, scenario) == 503

@@ -1,0 +1,296 @@
+"""One exchange: every claim with its verdict in words and its passage, whatever the texts are and however long."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from dashboards.web.exchange import is_hashed, line_of, supplement_of
+from dashboards.web.exchange_texts import MARKED, SHOWN, find, patterns, read, segmented
+from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped, Supplement, Usage
+from tests.support.pages import EVIL, world
+
+PASSAGES = (
+    Context(
+        text="Returns are free within 30 days. Shipping takes\n two  days.", id="h1", score=0.82, source="handbook"
+    ),
+    Context(text="Gift cards never expire.", id="h2"),
+)
+RESPONSE = "You can return it within 30 days. Gift cards expire after a year. We also sell bicycles in Bergen."
+EVIDENCE = (
+    {
+        "claim": "It can be returned within 30 days.",
+        "verdict": "supported",
+        "contexts": [0],
+        "quote": "free within 30 days",
+    },
+    {
+        "claim": "Gift cards expire after a year.",
+        "verdict": "contradicted",
+        "contexts": [1],
+        "quote": "gift cards NEVER expire",
+    },
+    {"claim": "Bicycles are sold in Bergen.", "verdict": "not_mentioned", "contexts": [], "quote": ""},
+)
+
+
+def run(path, scenario, **options):
+    async def main():
+        async with world(path, **options) as made:
+            return await scenario(made)
+
+    return asyncio.run(main())
+
+
+def judged(evidence=EVIDENCE, metric="faithfulness", judge="some-judge"):
+    outcome = Score(1 / 3, "1 of 3 claims is supported", evidence)
+    return Evaluation(
+        sample_id="x", metric=metric, version="2:ab", outcome=outcome, judge=judge, seconds=1.25, cost_usd=0.0031
+    )
+
+
+def stored(**about):
+    fields = {"id": "x", "app": "shop", "model": "m-1", "question": "May I return it?", "response": RESPONSE}
+    fields |= {"started_at": time.time() - 60, "contexts": PASSAGES, "context_source": "tools"}
+    return Sample(**fields | about)
+
+
+def shown(path, sample, evaluations, address="/exchanges/x"):
+    async def scenario(w):
+        await w.store.add(sample, evaluations)
+        return await w.page(address)
+
+    return run(path, scenario)
+
+
+def test_each_claim_is_marked_in_words_and_leads_to_the_quote_in_its_passage(tmp_path):
+    page = shown(tmp_path, stored(), [judged()])
+    marks = [one["class"] for one in page.all("mark")]
+    assert marks == ["claim supported", "claim contradicted", "claim not_mentioned", "quoted", "quoted"]
+    assert "✓ supported It can be returned within 30 days." in page.words
+    assert "✗ contradicted Gift cards expire after a year." in page.words
+    assert "? not mentioned Bicycles are sold in Bergen." in page.words
+    ids = [one["id"] for _, one in page.elements if "id" in one]
+    assert len(ids) == len(set(ids))
+    links = [one["href"][1:] for one in page.all("a") if one["href"].startswith("#")]
+    assert {"claim-1", "claim-2", "claim-3", "quote-1", "quote-2"} <= set(links) <= set(ids)
+    assert "in passage 2" in page.words
+
+
+def test_passages_scores_and_facts_are_there(tmp_path):
+    sample = stored(
+        prompt="p-7f", trace_id="a" * 32, tags={"tenant": "t 1"}, usage=Usage(input_tokens=50), duration_s=2.0, rate=0.1
+    )
+    others = [
+        Evaluation(sample_id="x", metric="context_recall", version="1", outcome=Skipped("no_reference")),
+        Evaluation(sample_id="x", metric="answer_relevancy", version="1", outcome=Failed("timeout", "after 60 s")),
+    ]
+    page = shown(tmp_path, sample, [judged(), *others])
+    for words in (
+        "id h1 · source handbook · retrieval score 0.820",
+        "0.333 1 of 3 claims is supported",
+        "some-judge 0.0031 USD 1 s",
+        "skipped no reference",
+        "✗ failed timeout",
+        "after 60 s",
+        "Prompt version p-7f",
+        "Sampled with probability 0.1",
+        "Tokens 50 input",
+    ):
+        assert words in page.words, words
+    assert any(one["href"] == "/explore?app=shop&tag=tenant%3Dt+1" for one in page.all("a"))
+
+
+def test_an_unknown_exchange_is_not_found(tmp_path):
+    async def scenario(w):
+        return await w.page("/exchanges/nothing", 404)
+
+    assert "no captured exchange has the id nothing" in run(tmp_path, scenario).words
+
+
+def test_an_exchange_without_anything_is_shown(tmp_path):
+    sample = Sample(id="x", started_at=time.time())
+    page = shown(tmp_path, sample, [])
+    assert "(none was found)" in page.words
+    assert "No passages were found in the request" in page.words
+    assert "Nothing was computed for this exchange." in page.words
+
+
+def test_verdicts_of_another_metric_are_marked_when_asked_for(tmp_path):
+    lexical = (
+        {
+            "sentence": "We also sell bicycles in Bergen.",
+            "context": 1,
+            "unsupported_numbers": [],
+            "unsupported_names": ["Bergen"],
+        },
+    )
+    some = [judged(lexical, "lexical_groundedness", None), judged()]
+    page = shown(tmp_path, stored(), some, "/exchanges/x?claims=lexical_groundedness")
+    assert [one["class"] for one in page.all("mark")] == ["claim not_mentioned"]
+    by_itself = shown(tmp_path, stored(id="x"), some)
+    assert len(by_itself.all("mark")) == 5
+
+
+def test_claims_of_the_reference_are_marked_in_the_reference(tmp_path):
+    evidence = (
+        {"claim": "Shipping takes two days.", "verdict": "supported", "contexts": [0], "quote": "takes two days"},
+    )
+    page = shown(tmp_path, stored(reference="Shipping takes two days."), [judged(evidence, "context_recall")])
+    assert [one["class"] for one in page.all("mark")] == ["quoted", "claim supported"]
+
+
+def test_nothing_of_the_data_becomes_markup(tmp_path):
+    evidence = ({"claim": EVIL, "verdict": "supported", "contexts": [0, 99, "1", None], "quote": EVIL},)
+    sample = stored(
+        question=EVIL,
+        response=f"{EVIL}. {EVIL}.",
+        reference=EVIL,
+        app=EVIL,
+        model=EVIL,
+        prompt=EVIL,
+        tags={EVIL: EVIL},
+        session=EVIL,
+        trace_id=EVIL,
+        contexts=(Context(text=EVIL, id=EVIL, source=EVIL),),
+        context_source=EVIL,
+    )
+    bad = Evaluation(sample_id="x", metric=EVIL, version=EVIL, outcome=Failed(EVIL, EVIL), judge=EVIL)
+
+    async def scenario(w):
+        await w.store.add(sample, [judged(evidence), bad])
+        said = {"rating": 0.0, "label": EVIL, "comment": EVIL, "reference": EVIL}
+        await w.store.supplement([Supplement(id="1", received_at=1.0, source=EVIL, exchange_id="x", **said)])
+        return await w.page("/exchanges/x")
+
+    page = run(tmp_path, scenario)
+    assert [one.get("src", "").split("?")[0] for one in page.all("script")] == ["/static/page.js"]
+    assert not page.all("img")
+    assert not [one for _, one in page.elements if "onerror" in one]
+    assert not [one["href"] for one in page.all("a") if one["href"].startswith("javascript")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["word " * 40_000, "a.\n" * 66_000, "This is a sentence. " * 10_000, "\n" * 200_000, "a" * 200_000, "." * 200_000],
+    ids=["words", "short sentences", "sentences", "blank lines", "one word", "full stops"],
+)
+def test_200_kb_do_no_harm(tmp_path, text):
+    many = tuple(
+        {"claim": f"{text[:300]} {n}", "verdict": "supported", "contexts": [0], "quote": text[:5000]}
+        for n in range(300)
+    )
+    sample = stored(response=text, reference=text, contexts=(Context(text=text), *PASSAGES * 100))
+
+    async def scenario(w):
+        await w.store.add(sample, [judged(many)])
+        start = time.perf_counter()
+        short = await w.client.get("/exchanges/x")
+        took = time.perf_counter() - start
+        return short, took, await w.client.get("/exchanges/x?all=1")
+
+    short, took, whole = run(tmp_path, scenario)
+    assert (short.status_code, whole.status_code) == (200, 200)
+    assert took < 3.0
+    assert len(short.text) < 1_000_000
+    assert f"{len(text) - SHOWN:,}".replace(",", "\u2009") in short.text
+    assert len(whole.text) > 3 * len(text)
+
+
+def test_all_of_a_long_response_is_there_when_asked_for():
+    text = "".join(f"Sentence number {n}. " for n in range(20_000))
+    whole = read(text, "", PASSAGES, [], everything=True).response
+    assert "".join(one.text for one in whole.sentences) == text
+    assert len(whole.sentences) == 2
+    assert len(whole.sentences[1].text) == len(text) - MARKED
+
+
+@pytest.mark.parametrize(
+    ("quote", "found"),
+    [
+        ("free within 30 days", "free within 30 days"),
+        ("shipping takes two days", "Shipping takes\n two  days"),
+        ("Returns are free ... shipping takes two days", "Returns are free"),
+        ("hipping takes", None),
+        ("", None),
+        ("...", None),
+        ("( [ . * ? \\", None),
+    ],
+)
+def test_a_quote_is_found_by_its_words(quote, found):
+    spans = find(patterns(quote), PASSAGES[0].text)
+    assert (PASSAGES[0].text[slice(*spans[0])] if spans else None) == found
+
+
+def test_segments_are_the_text_again():
+    text = "abcdefghij"
+    found = segmented(text, [(0, 2, 1), (1, 4, 2), (4, 5, 3), (9, 10, 4), (9, 10, 4)])
+    assert "".join(one.text for one in found) == text
+    assert [one.claims for one in found] == [(1, 2), (3,), (), (4,)]
+
+
+def test_a_rating_goes_to_the_queue_as_feedback_does(tmp_path):
+    async def scenario(w):
+        await w.store.add(stored(), [])
+        form = {"rating": "0", "label": " wrong ", "comment": "One\r\nTwo", "reference": "Within 30 days."}
+        answer = await w.send("/exchanges/x", "/exchanges/x/feedback", **form)
+        return answer, await w.queue.take(10)
+
+    answer, taken = run(tmp_path, scenario)
+    assert answer.headers["location"] == "/exchanges/x?done=saved"
+    (one,) = taken
+    assert (one.source, one.exchange_id, one.rating, one.label) == ("feedback", "x", 0.0, "wrong")
+    assert (one.comment, one.reference, one.key, one.contexts) == ("One\nTwo", "Within 30 days.", None, None)
+    assert abs(one.received_at - time.time()) < 60
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"rating": "7"}, {"label": "l" * 201}, {"comment": "c" * 2001}, {"comment": "  "}]
+)
+def test_feedback_that_says_nothing_or_too_much_is_refused(tmp_path, fields):
+    async def scenario(w):
+        await w.store.add(stored(), [])
+        csrf = (await w.page("/exchanges/x")).form("/exchanges/x/feedback")["csrf"]
+        await w.post("/exchanges/x/feedback", {"csrf": csrf, **fields}, 400)
+        return await w.queue.take(10)
+
+    assert run(tmp_path, scenario) == []
+
+
+def test_feedback_without_the_forms_key_or_from_elsewhere_is_refused(tmp_path):
+    async def scenario(w):
+        await w.store.add(stored(), [])
+        csrf = (await w.page("/exchanges/x")).form("/exchanges/x/feedback")["csrf"]
+        await w.post("/exchanges/x/feedback", {"rating": "1"}, 403)
+        await w.post("/exchanges/x/feedback", {"rating": "1", "csrf": csrf}, 403, origin="https://evil.example")
+        return await w.queue.take(10)
+
+    assert run(tmp_path, scenario) == []
+
+
+def test_what_was_said_is_shown(tmp_path):
+    async def scenario(w):
+        await w.store.add(stored(), [])
+        made = supplement_of("x", {"rating": "1", "comment": "Well said."}, time.time())
+        await w.store.supplement([made])
+        return await w.page("/exchanges/x")
+
+    words = run(tmp_path, scenario).words
+    assert "feedback Rating 1.00 (1 is good)" in words
+    assert "Comment Well said." in words
+
+
+def test_hashes_are_called_what_they_are(tmp_path):
+    hashed = stored(question="blake2b:12", response="blake2b:ab")
+    assert is_hashed(hashed)
+    assert not is_hashed(stored())
+    assert "Texts are not kept here" in shown(tmp_path, hashed, []).words
+
+
+def test_long_evidence_is_cut():
+    line = line_of(judged(tuple({"claim": "c" * 1000} for _ in range(10))))
+    assert len(line.evidence) < 5200
+    assert line.evidence.endswith("(6 pieces more)")
+    assert len(line_of(judged(({"claim": "c" * 100_000},))).evidence) < 4100

@@ -1,0 +1,222 @@
+"""The first view: every app and metric in a row, honest about what it does not know."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from dashboards.web.charts import Dot, Line, Mark, bars, scale, sparkline, ticks, time_ticks, timeline
+from dashboards.web.overview import rows_of, watch_of
+from dashboards.web.trends import Trends, dot, movement
+from dashboards.web.words import shares
+from monitors.alerts import Watched
+from monitors.quality import Quality
+from monitors.stores import Summary
+from tests.support.pages import EVIL, world
+
+
+def watched(state="quiet", m0=0.9, **changes):
+    about = {"rule": "r", "metric": "m", "app": "a", "evidence_log10": -3.0, "closed_until": 0.0}
+    return Watched(**about | {"state": state, "m0": m0} | changes)
+
+
+def sums(value, n=100, failed=0, app="a", metric="m"):
+    return Summary(
+        app=app, metric=metric, n=n, failed=failed, w=n, wx=n * value, w2=n, w2x=n * value, w2x2=n * value**2
+    )
+
+
+class Slow:
+    """A store that answers when it is let."""
+
+    def __init__(self):
+        self.go, self.asked = asyncio.Event(), 0
+
+    async def summary(self, query):
+        await self.go.wait()
+        self.asked += 1
+        return [sums(0.9)]
+
+
+def run(path, scenario, **options):
+    async def main():
+        async with world(path, **options) as made:
+            return await scenario(made)
+
+    return asyncio.run(main())
+
+
+def test_without_anything_stored_it_says_so_and_where_to_begin(tmp_path):
+    async def scenario(w):
+        return await w.page("/")
+
+    page = run(tmp_path, scenario)
+    assert "Nothing was scored in the last 24 hours" in page.words
+    assert {"href": "/setup", "class": "button"} in page.all("a")
+
+
+def test_a_mean_has_its_interval_and_few_scores_have_none(tmp_path):
+    async def scenario(w):
+        for n in range(150):
+            await w.add(0.8 + 0.1 * (n % 2))
+        for _ in range(7):
+            await w.add(0.5, app="tiny")
+        await w.look()
+        return await w.page("/")
+
+    page = run(tmp_path, scenario)
+    assert "insufficient data (7 of 100)" in page.words
+    assert "shop faithfulness" in page.words
+    assert "0.850" in page.words
+    assert "Nothing was" not in page.words
+
+
+def test_what_fires_is_in_the_banner_and_comes_first(tmp_path):
+    async def scenario(w):
+        await w.drop()
+        await w.drop(good=320, bad=0, app="bank")
+        page = await w.page("/")
+        return page, w.engine.alerts()
+
+    page, alerts = run(tmp_path, scenario)
+    firing = [one for one in alerts if one.state == "firing"]
+    assert firing
+    assert f"{len(firing)} alert" in page.words
+    assert f"/alerts/{firing[0].fingerprint}" in [one.get("href") for one in page.all("a")]
+    assert page.words.index("shop faithfulness") < page.words.index("bank faithfulness")
+
+
+def test_a_slice_is_shown_on_demand(tmp_path):
+    async def scenario(w):
+        for n in range(240):
+            await w.add(0.9 if n % 2 else 0.5, model=f"m-{n % 2}")
+        await w.look()
+        return await w.page("/"), await w.page("/?by=model"), await w.page("/?by=tag:none")
+
+    plain, cut, none = run(tmp_path, scenario)
+    assert "By model" not in plain.words
+    assert "faithfulness shop m-0 0.500" in cut.words
+    assert "Nothing in the window has a value of tag:none" in none.words
+
+
+def test_names_that_clients_choose_are_text_and_nothing_else(tmp_path):
+    async def scenario(w):
+        for _ in range(3):
+            await w.add(0.9, app=EVIL, model=EVIL, tags={EVIL: EVIL})
+        await w.look()
+        return [await w.page(path) for path in ("/", "/?by=model", f"/?by=tag:{EVIL}")]
+
+    for page in run(tmp_path, scenario):
+        assert all("src" in one for one in page.all("script"))
+        assert not page.all("img")
+        assert EVIL in page.text
+
+
+def test_nobody_waits_for_hours_that_are_not_read_yet(tmp_path):
+    async def scenario():
+        store = Slow()
+        trends = Trends(store, lambda: 1e6 * 3600.0)
+        begin = time.perf_counter()
+        first = await trends.latest(patience_s=0.01)
+        waited = time.perf_counter() - begin
+        store.go.set()
+        return waited, first, await trends.latest(patience_s=5.0), store.asked
+
+    waited, first, later, asked = asyncio.run(scenario())
+    assert waited < 0.5
+    assert first == ({}, False)
+    assert later[1]
+    assert len(later[0]["a", "m"]) == asked == 24
+
+
+def test_an_hour_that_is_over_is_not_read_again_and_the_present_one_is(tmp_path):
+    async def scenario():
+        store, now = Slow(), [1e6 * 3600.0]
+        store.go.set()
+        trends = Trends(store, lambda: now[0])
+        await trends.latest(5.0)
+        now[0] += 11.0
+        await trends.latest(5.0)
+        again = store.asked - 24
+        now[0] += 1000.0
+        await trends.latest(5.0)
+        return again, store.asked - 24 - again
+
+    assert asyncio.run(scenario()) == (3, 24)
+
+
+def test_the_worst_state_of_an_apps_rules_counts_and_slices_do_not():
+    streams = [watched(), watched("firing", rule="other"), watched("firing", app="b"), watched("pending", slice="x=y")]
+    assert watch_of("a", "m", streams).state == "firing"
+    assert watch_of("a", "m", [watched(), watched("pending", slice="x=y")]).state == "quiet"
+    assert watch_of("a", "m", [watched(m0=None, learned=3, needed=9)]).state == "learning"
+    assert watch_of("a", "m", [watched(app="*")]).state == "quiet"
+    assert watch_of("a", "other", [watched()]).state == "unwatched"
+
+
+def test_an_app_that_is_silent_now_is_still_there_today():
+    rows = rows_of([], [], {("a", "m"): [(0.0, sums(0.9, 50))]}, lower_is_better=(), now=3600.0)
+    assert [(row.quality.app, row.quality.mean) for row in rows] == [("a", None)]
+
+
+def test_a_trend_is_said_when_the_intervals_are_apart_and_in_the_metrics_own_sense():
+    hours = [(3600.0 * h, sums(0.9 if h < 18 else 0.5, 100)) for h in range(24)]
+    now = 24 * 3600.0
+    assert movement(hours, now, lower_is_better=False) == "worse in 6 h: 0.90 to 0.50"
+    assert movement(hours, now, lower_is_better=True) == "better in 6 h: 0.90 to 0.50"
+    steady = [(start, sums(0.9, 100)) for start, _ in hours]
+    assert movement(steady, now, lower_is_better=False) == "no clear change"
+    assert movement(hours[:3], now, lower_is_better=False) == "too little to compare"
+
+
+def test_an_hour_has_a_dot_from_twenty_scores_on_and_a_band_from_a_hundred():
+    assert dot(0.0, sums(0.9, 19)) is None
+    few, many = dot(0.0, sums(0.9, 20)), dot(0.0, sums(0.9, 100))
+    assert few is not None
+    assert many is not None
+    assert few.low is None
+    assert many.low is not None
+    assert many.low < many.mean
+
+
+def test_a_rows_chart_says_in_words_what_it_shows():
+    hours = [(3600.0 * h, sums(0.9 - h / 100, 200)) for h in range(24)]
+    quality = [Quality(app="a", metric="m", n=200, n_eff=200.0, coverage_ratio=1.0, mean=0.8, ci_low=0.7, ci_high=0.9)]
+    (row,) = rows_of(quality, [watched()], {("a", "m"): hours}, lower_is_better=(), now=24 * 3600.0)
+    assert "m of a, hourly means of the last 24 hours" in row.chart
+    assert "From 0.90 to 0.67" in row.chart
+    assert 'class="baseline"' in row.chart
+    assert 'class="band k1"' in row.chart
+
+
+def test_charts_escape_what_they_are_told():
+    dots = [Dot(at=float(n), mean=0.5, low=0.4, high=0.6) for n in range(3)]
+    line = Line(dots=dots)
+    drawn = [
+        sparkline(dots, title=EVIL, desc=EVIL),
+        timeline([line], title=EVIL, desc=EVIL, since=0, until=3, marks=[Mark(at=1.0, label=EVIL)]),
+        bars([1, 2], title=EVIL, labels=[EVIL, EVIL]),
+    ]
+    for one in drawn:
+        assert "<script>" not in one
+        assert "<img" not in one
+
+
+def test_a_line_is_not_drawn_across_a_gap():
+    dots = [Dot(at=at, mean=0.5) for at in (0.0, 1.0, 9.0, 10.0)]
+    assert sparkline(dots, title="t", gap_s=2.0).count("<polyline") == 2
+    assert sparkline(dots, title="t").count("<polyline") == 1
+
+
+def test_axes_have_round_numbers_and_hold_every_value():
+    low, high = scale([[Dot(at=0.0, mean=0.5, low=0.1, high=0.93)]], [0.95])
+    assert low < 0.1
+    assert high > 0.95
+    assert all(low <= one <= high for one in ticks(low, high))
+    assert 3 <= len(time_ticks(0.0, 86_400.0)) <= 7
+    assert time_ticks(10.0, 10.0) == []
+
+
+def test_percentages_add_up_to_a_hundred():
+    for parts in ({"a": 1, "b": 1, "c": 1}, {"a": 12345, "b": 1}, {str(n): n for n in range(1, 40)}):
+        assert abs(sum(shares(parts).values()) - 100.0) < 1e-9

@@ -1,0 +1,73 @@
+"""Two alert engines on one store: one leads, the other shows what it saved, and either can go on from there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from monitors.desk import Ack, DeskClosedError
+from tests.support.alerting import People, run
+
+
+def test_engines_that_lead_by_turns_find_what_one_alone_finds_and_tell_it_once(tmp_path):
+    rng = np.random.default_rng(2)
+    values = np.clip(np.concatenate([rng.normal(0.9, 0.1, 60), rng.normal(0.6, 0.1, 30)]), 0, 1)
+
+    async def alone(world):
+        await world.minutes(values)
+        await world.later()
+        return world.engine.alerts(), world.engine.streams()
+
+    async def by_turns(world):
+        pair = [world.restart(), world.restart()]
+        for minute, value in enumerate(values):
+            world.engine = pair[minute // 7 % 2]
+            await world.minutes([value])
+            follower = pair[1 - minute // 7 % 2]
+            await follower.follow()
+            assert follower.alerts() == world.engine.alerts()
+            assert follower.streams() == world.engine.streams()
+        await world.later()
+        return world.engine.alerts(), world.engine.streams()
+
+    told = [People(), People()]
+    expected = run(tmp_path / "alone.db", alone, people=told[0])
+    assert run(tmp_path / "turns.db", by_turns, people=told[1]) == expected
+    assert told[1].heard == told[0].heard != []
+
+
+def test_who_follows_shows_no_gauges_tells_nobody_and_takes_no_changes(tmp_path):
+    people = People()
+
+    async def scenario(world):
+        leader = world.engine
+        await world.minutes([0.95] * 10 + [0.3] * 20)
+        assert world.alert.state == "firing"
+        people.alerts.clear()
+        follower = world.restart()
+        await follower.follow()
+        assert [one.fingerprint for one in follower.alerts()] == [one.fingerprint for one in leader.alerts()]
+        assert world.shown == ()
+        with pytest.raises(DeskClosedError, match="another process leads"):
+            await follower.desk.acknowledge(leader.alerts()[0].fingerprint, Ack(by="me", at=1.0))
+        assert people.alerts == []
+
+    run(tmp_path / "s.db", scenario, people=people)
+
+
+def test_a_leader_that_was_deposed_and_leads_again_goes_on_from_what_the_other_saved(tmp_path):
+    async def scenario(world):
+        first, second = world.engine, world.restart()
+        world.engine = first
+        await world.minutes([0.95] * 10)
+        world.engine = second
+        await second.follow()
+        await world.minutes([0.3] * 20)
+        saved = second.streams()
+        await first.follow()
+        world.engine = first
+        await world.tick()
+        assert first.streams() == saved
+        assert world.alert.state == "firing"
+
+    run(tmp_path / "s.db", scenario)

@@ -1,0 +1,148 @@
+"""What a listener takes of a request's head, in bytes and in seconds, on every port and every path."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from gateway.express import express_protocol
+from monitors.serving import MAX_HEAD_BYTES, ServerProtocol
+from tests.support.running import serving
+
+LINE = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+SLOW_S = 0.2
+
+
+class Hello:
+    """An app that counts its requests."""
+
+    def __init__(self, protocol):
+        self.protocol = protocol
+        self.requests = 0
+
+    async def __call__(self, scope, receive, send):
+        self.requests += 1
+        more = True
+        while more:
+            more = (await receive()).get("more_body", False)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+def quick(base):
+    return type("Quick", (base,), {"head_s": SLOW_S})
+
+
+PROTOCOLS = {"plain": ServerProtocol, "express": express_protocol(lambda: None)}
+
+
+def run(scenario, protocol=ServerProtocol):
+    async def main():
+        app = Hello(protocol)
+        async with serving(app) as port, asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            await scenario(reader, writer, app)
+            writer.close()
+
+    asyncio.run(main())
+
+
+async def pour(reader, writer, piece, most):
+    """Write `piece` until the server hangs up; what it said, and how much it took."""
+    sent = 0
+    with contextlib.suppress(ConnectionError):
+        while sent < most and not reader.at_eof():
+            writer.write(piece)
+            await writer.drain()
+            sent += len(piece)
+            await asyncio.sleep(0)
+    with contextlib.suppress(ConnectionError):
+        return await reader.read(), sent
+    return b"", sent
+
+
+ENDLESS = {
+    "many headers": (LINE, b"x-a: " + b"1" * 200 + b"\r\n"),
+    "one header": (LINE + b"x-a: ", b"1" * 8192),
+    "a header's name": (LINE, b"x" * 8192),
+    "the target": (b"GET /", b"a" * 8192),
+    "small headers": (LINE, b"a:b\r\n" * 200),
+}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_a_head_without_an_end_is_refused_before_it_fills_the_memory(kind, protocol):
+    start, piece = ENDLESS[kind]
+
+    async def scenario(reader, writer, app):
+        writer.write(start)
+        said, sent = await pour(reader, writer, piece, 64 * MAX_HEAD_BYTES)
+        assert not said or b" 431 " in said.split(b"\r\n")[0]
+        assert sent < 16 * MAX_HEAD_BYTES, "the rest is in the buffers of both sockets"
+        assert app.requests == 0
+
+    run(scenario, PROTOCOLS[protocol])
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("before", [b"", LINE + b"\r\n"], ids=["first", "second"])
+@pytest.mark.parametrize("start", [b"", b"G", LINE, LINE + b"x-a: 1"])
+def test_a_head_that_comes_a_byte_at_a_time_is_given_up(start, before, protocol):
+    async def scenario(reader, writer, app):
+        if before:
+            writer.write(before)
+            await reader.readuntil(b"ok")
+        if before and not start:
+            return  # an idle connection is the keep-alive limit's business
+        writer.write(start)
+        began = asyncio.get_running_loop().time()
+
+        async def dribble():
+            with contextlib.suppress(ConnectionError):
+                while start:
+                    await asyncio.sleep(SLOW_S / 10)
+                    writer.write(b"x")
+
+        dribbling = asyncio.ensure_future(dribble())
+        said = b""
+        with contextlib.suppress(ConnectionError):
+            said = await reader.read()
+        dribbling.cancel()
+        assert not said or b" 408 " in said.split(b"\r\n")[0] or b" 400 " in said[:20]
+        assert asyncio.get_running_loop().time() - began < 10 * SLOW_S
+        assert app.requests == bool(before)
+
+    run(scenario, quick(PROTOCOLS[protocol]))
+
+
+def test_a_large_head_within_the_limit_in_pieces_is_served():
+    async def scenario(reader, writer, app):
+        writer.write(LINE)
+        for _ in range(40):
+            writer.write(b"x-a: " + b"1" * 8000 + b"\r\n")
+            await asyncio.sleep(0)
+        writer.write(b"\r\n")
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        assert app.requests == 1
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_body_may_be_large_and_slow_and_the_next_head_has_its_own_time(protocol):
+    async def scenario(reader, writer, app):
+        size = 2 * MAX_HEAD_BYTES
+        for _ in range(2):
+            writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % size)
+            for _ in range(4):
+                writer.write(b"x" * (size // 4))
+                await writer.drain()
+                await asyncio.sleep(SLOW_S / 2)
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        await asyncio.sleep(2 * SLOW_S)
+        writer.write(LINE + b"\r\n")
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        assert app.requests == 3
+
+    run(scenario, quick(PROTOCOLS[protocol]))

@@ -1,0 +1,190 @@
+"""The operator's page as it is served: a real app on a real port, a real store, a real alert engine."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from contextlib import asynccontextmanager
+from html.parser import HTMLParser
+
+import httpx
+from prometheus_client import CollectorRegistry
+
+from dashboards.web.pages import pages
+from dashboards.web.site import Site
+from monitors.alert_api import alert_handlers
+from monitors.alerts import AlertEngine
+from monitors.api import admin_app
+from monitors.config import Alerts, Config, Monitors, Rule
+from monitors.gauges import AlertGauges
+from monitors.instruments import Instruments
+from monitors.judges.scripted import Scripted
+from monitors.metrics.catalogue import build
+from monitors.plane import Plane
+from monitors.queues.memory import MemoryQueue
+from monitors.records import Evaluation, Failed, Sample, Score, Skipped
+from monitors.rules_api import rule_handlers
+from monitors.stores.sqlite import SQLiteStore
+from tests.support.alerting import People
+from tests.support.running import serving
+
+EVIL = '<script>alert(1)</script><img src=x onerror="alert(2)">\'"&'
+RULES = (Rule(metric="faithfulness", slo=0.85, name="answers"), Rule(metric="lexical_groundedness", baseline="auto"))
+ALERTS = Alerts(bucket_s=60.0, watermark_s=0.0, group_wait_s=0.0, rules=RULES, slices=("app", "model"))
+
+
+class Parsed(HTMLParser):
+    """A page taken apart: its elements with their attributes, its forms, its text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.text, self._forms, self._inside = [], "", [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag == "form":
+            self._forms.append((dict(attrs), {}))
+        elif tag == "input" and self._forms and "name" in dict(attrs):
+            self._forms[-1][1][dict(attrs)["name"]] = dict(attrs).get("value", "")
+        if tag in ("script", "style"):
+            self._inside.append(tag)
+
+    def handle_endtag(self, tag):
+        if self._inside and self._inside[-1] == tag:
+            self._inside.pop()
+        if tag in ("td", "th", "dt", "dd", "li", "p"):
+            self.text += " "
+
+    def handle_data(self, data):
+        if not self._inside:
+            self.text += data
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def form(self, action):
+        """What a form to that address carries by itself."""
+        return next(fields for attributes, fields in self._forms if attributes.get("action") == action)
+
+    @property
+    def words(self):
+        return " ".join(self.text.split())
+
+
+class World:
+    """A site over a store, with a client that has a browser's habits."""
+
+    def __init__(self, client, **parts):
+        self.client = client
+        self.__dict__.update(parts)
+        self._count = 0
+
+    async def add(self, value, *, at=None, metric="faithfulness", **about):
+        """Store one exchange with one evaluation; `value` may be an outcome."""
+        self._count += 1
+        at = time.time() - 60.0 if at is None else at
+        fields = {"app": "shop", "model": "m-1", "question": "How long?", "response": "Two years."} | about
+        sample = Sample(
+            id=about.get("id", f"x{self._count}"), started_at=at, **{k: v for k, v in fields.items() if k != "id"}
+        )
+        outcome = value if isinstance(value, Score | Skipped | Failed) else Score(value)
+        await self.store.add(sample, [Evaluation(sample_id=sample.id, metric=metric, version="1", outcome=outcome)])
+        return sample
+
+    async def drop(self, *, good=200, bad=120, minutes=120, app="shop", model="m-1", **about):
+        """Good scores, then bad ones, spread over the last minutes; then the engine looks."""
+        now, total = time.time(), good + bad
+        for index in range(total):
+            value = (0.95 if index % 10 else 0.8) if index < good else (0.3 if index % 4 else 0.6)
+            at = now - 60.0 * minutes * (1 - index / total)
+            await self.add(value, at=at, app=app, model=model, **about)
+        await self.look()
+
+    async def look(self):
+        """What the plane does by itself every few seconds."""
+        await self.plane._estimate()
+        await self.engine.tick()
+        await self.engine.aclose()
+        await self.plane._measure_queue()
+
+    async def page(self, path, status=200, **headers):
+        answer = await self.client.get(path, headers={"accept": "text/html", **headers})
+        assert answer.status_code == status, answer.text
+        return Parsed(answer.text)
+
+    async def post(self, path, fields, status=303, **headers):
+        own = {"accept": "text/html", "origin": f"http://{self.client.base_url.netloc.decode()}"}
+        answer = await self.client.post(path, data=fields, headers=own | headers)
+        assert answer.status_code == status, answer.text
+        return answer
+
+    async def send(self, page, action, status=303, **fields):
+        """Send a form of a page, with what it carries by itself."""
+        return await self.post(action, (await self.page(page)).form(action) | fields, status)
+
+
+@asynccontextmanager
+async def world(path, *, token=None, config=None, alerts=ALERTS, gateways=(), clock=time.time, told=False, **monitors):
+    """Everything but the worker; the time is the real one, so what is stored must be about now."""
+    config = config or Config(monitors=Monitors(token=token, **monitors), alerts=alerts)
+    instruments = Instruments(CollectorRegistry(), version="0")
+    store, queue, people = SQLiteStore(path / "store.db"), MemoryQueue(), People()
+    gauges = AlertGauges(instruments)
+
+    async def nothing_waits():
+        return None
+
+    engine = AlertEngine(
+        config.alerts.rules or (),
+        config.alerts,
+        store,
+        store,
+        queue_oldest=nothing_waits,
+        notifiers={"people": people},
+        lower_is_better=lambda name: name == "hallucination",
+        observer=gauges,
+        counts=gauges,
+    )
+    plane = Plane(
+        config,
+        queue=queue,
+        store=store,
+        catalogue=build(config.metrics, Scripted({}) if config.judge.base_url else None, None, config.judge.mode),
+        engine=engine,
+        exporters=[],
+        instruments=instruments,
+    )
+    site = Site(
+        plane,
+        engine,
+        instruments.registry,
+        config=config,
+        gateways=gateways,
+        supply=queue.supply,
+        told=(lambda key: {name: known[key] for name, known in engine._delivery._progress.items() if key in known})
+        if told
+        else None,
+        clock=clock,
+    )
+    app = admin_app(
+        plane,
+        instruments.registry,
+        host="127.0.0.1",
+        token=token,
+        handlers=[*alert_handlers(engine.desk), *rule_handlers(engine)],
+        pages=pages(site),
+    )
+    async with (
+        contextlib.aclosing(store),
+        contextlib.aclosing(queue),
+        serving(app) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False) as client,
+    ):
+        made = World(client, store=store, queue=queue, engine=engine, plane=plane, site=site, people=people, port=port)
+        made.instruments = instruments
+        try:
+            yield made
+        finally:
+            site.stop()
+            await engine.aclose()
