@@ -27,7 +27,8 @@ from monitors.watching import MAX_STREAMS, Fed, SavedWatch, Watch
 
 DAY_S = 86_400.0
 HISTORY = 200
-PAGE = 20_000
+PAGE = 2_000
+"""Points taken in at once: reading a day back must not hold up the others for long."""
 _NEVER = 1e18
 _CASES, _WATCH, _VERSIONS = "alerts/cases", "alerts/rule/", "alerts/versions"
 _log = logging.getLogger("gaugeway")

@@ -8,7 +8,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import prometheus_client
 from litestar import Litestar
 from prometheus_client import CollectorRegistry
@@ -23,8 +22,7 @@ from monitors.alerts import AlertEngine
 from monitors.api import admin_app
 from monitors.compare_api import compare_handlers
 from monitors.config import Config, Sampled, Shared
-from monitors.embeddings import Embeddings
-from monitors.embeddings import opening as embeddings_opening
+from monitors.embedding import open_embeddings
 from monitors.evaluation import judge_of
 from monitors.exporters import Exporter
 from monitors.exporters.prometheus import PrometheusExporter
@@ -69,7 +67,7 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
     key = redaction_key(config.capture.salt, data_dir)
     redactor = Redactor(config.capture.redact, tuple(config.capture.redact_patterns.items()), key)
     exporters = _exporters(config, catalogue, instruments)
-    leader, ledger = stand(store, store, tick_s(config))
+    leader, ledger = stand(configuration.store_url(config, data_dir), store, tick_s(config))
     engine = _engine(config, queue, store, catalogue, instruments, judging=judging, ledger=ledger)
     plane = Plane(
         config,
@@ -166,14 +164,6 @@ async def _close(one: Any) -> None:
         await one.aclose()
     if hasattr(one, "shutdown"):
         await telemetry.shut_down(one.shutdown)
-
-
-def open_embeddings(config: Shared, instruments: Instruments) -> Embeddings | None:
-    """Build the embeddings of the configuration, if it names any. Raises ConfigError."""
-    try:
-        return embeddings_opening.open_embeddings(**msgspec.structs.asdict(config.embeddings), observer=instruments)
-    except ValueError as error:
-        raise ConfigError([str(error)]) from error
 
 
 def _exporters(config: Shared, catalogue: Catalogue, instruments: Instruments) -> list[Exporter]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
+from monitors.importer import load
 from monitors.stores import Ledger
 from monitors.tasks import spawn
 
+BUILT_IN = dict.fromkeys(("postgresql", "postgres"), "monitors.leading_postgres:stand")
+"""The stores that several processes share, and where these find out which of them leads."""
 MONITORS = "monitors"
 """What there is to lead: detectors, alerts, their delivery, retention, anchors."""
 
@@ -33,17 +36,6 @@ class Leader(Protocol):
         """Step down, so that another one leads at once."""
 
 
-@runtime_checkable
-class Elects(Protocol):
-    """A store that several processes share, and where they find out which of them leads."""
-
-    def leader(self, name: str, tick_s: float) -> tuple[Leader, Ledger]:
-        """Return a candidacy for leading `name`, and a ledger that raises DeposedError for all but the leader.
-
-        When a leader dies another one leads within two ticks.
-        """
-
-
 class Alone:
     """The leader where nobody else shares the store."""
 
@@ -62,9 +54,16 @@ class Alone:
         """There is nobody to hand over to."""
 
 
-def stand(store: object, ledger: Ledger, tick_s: float) -> tuple[Leader, Ledger]:
-    """Return this process's candidacy in `store`, and the ledger for what only the leader saves."""
-    return store.leader(MONITORS, tick_s) if isinstance(store, Elects) else (Alone(), ledger)
+def stand(url: str, ledger: Ledger, tick_s: float) -> tuple[Leader, Ledger]:
+    """Return this process's candidacy in the store that `url` names, and the ledger for what only the leader saves.
+
+    That ledger raises DeposedError for all others. When a leader dies another one leads within two ticks.
+    """
+    scheme = url.partition("://")[0]
+    if scheme not in BUILT_IN:
+        return Alone(), ledger
+    leader, fenced = load(scheme, BUILT_IN)(ledger, MONITORS, tick_s)
+    return leader, fenced
 
 
 async def while_leading(leader: Leader, work: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> None:

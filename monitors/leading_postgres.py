@@ -7,16 +7,13 @@ import logging
 import os
 import socket
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import asyncpg
 
 from monitors.leading import DeposedError
-from monitors.postgres import Database
+from monitors.postgres import Database, save
 from monitors.tasks import spawn
-
-if TYPE_CHECKING:
-    from monitors.postgres import Connection
 
 _PROBE_S = 5.0
 _CLAIM = "SELECT pg_try_advisory_lock(hashtextextended('gaugeway/' || $1, 0))"
@@ -25,13 +22,17 @@ _BEGIN = """
     ON CONFLICT (name) DO UPDATE SET term = terms.term + 1, holder = excluded.holder, since = excluded.since
     RETURNING term
 """
-_SAVE = """
-    INSERT INTO states (name, value) SELECT * FROM unnest($1::text[], $2::bytea[]) AS new (name, value) ORDER BY name
-    ON CONFLICT (name) DO UPDATE SET value = excluded.value
-"""
 # The lock on the term makes the next leader's beginning wait for this save, and this save see any beginning before it.
 _TERM = "SELECT term FROM terms WHERE name = $1 FOR SHARE"
 _log = logging.getLogger("gaugeway")
+
+
+class Shared(Protocol):
+    """A store in a PostgreSQL database."""
+
+    @property
+    def database(self) -> Database:
+        """The database."""
 
 
 class PostgresLeader:
@@ -145,6 +146,7 @@ class FencedLedger:
         raise DeposedError(f"term {term} is over: another process leads; it alone saves this")
 
 
-async def save(connection: Connection, states: Mapping[str, bytes]) -> None:
-    """Save all of `states`, each replacing the one of the same name."""
-    await connection.execute(_SAVE, list(states), list(states.values()))
+def stand(store: Shared, name: str, tick_s: float) -> tuple[PostgresLeader, FencedLedger]:
+    """Return a candidacy for leading `name` in the database of `store`, and the ledger that takes its word only."""
+    leader = PostgresLeader(store.database, name, tick_s)
+    return leader, FencedLedger(store.database, leader)

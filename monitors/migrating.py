@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from monitors.postgres import Connection
+    import asyncpg
+
+    Lent: TypeAlias = asyncpg.pool.PoolConnectionProxy[asyncpg.Record]
+    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record] | Lent
 
 SCHEMA = "gaugeway"
 """The schema that holds every table of ours."""

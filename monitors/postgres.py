@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import urlsplit
 
@@ -19,12 +19,13 @@ try:
 except ModuleNotFoundError as missing:  # pragma: no cover - the extra is installed where this is tested
     raise ValueError("PostgreSQL needs an extra: pip install 'gaugeway[postgres]'") from missing
 
+from monitors import migrating
 from monitors.migrating import SCHEMA, migrate
 
 if TYPE_CHECKING:
     Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
-    Lent: TypeAlias = asyncpg.pool.PoolConnectionProxy[asyncpg.Record]
-    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record] | Lent
+    Lent: TypeAlias = migrating.Lent
+    Connection: TypeAlias = migrating.Connection
 
 STATEMENT_S = 30.0
 """The longest a statement may run; the longest it may wait for a lock is a third of that."""
@@ -34,6 +35,10 @@ _REFUSALS = asyncpg.DataError, asyncpg.IntegrityConstraintViolationError
 _REMOVE = """
     WITH gone AS (DELETE FROM dead WHERE id = ANY($1::text[]))
     DELETE FROM waiting WHERE id = ANY($1::text[])
+"""
+_SAVE = """
+    INSERT INTO states (name, value) SELECT * FROM unnest($1::text[], $2::bytea[]) AS new (name, value) ORDER BY name
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
 _SESSION = {
     "application_name": "gaugeway",
@@ -208,3 +213,8 @@ def count_of(status: str) -> int:
 async def remove(connection: Connection, sample_ids: Sequence[str]) -> None:
     """Remove samples from the queue, also those that were set aside: what has outcomes waits no more."""
     await connection.execute(_REMOVE, list(map(plain, sample_ids)))
+
+
+async def save(connection: Connection, states: Mapping[str, bytes]) -> None:
+    """Save all of `states`, each replacing the one of the same name."""
+    await connection.execute(_SAVE, list(states), list(states.values()))

@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 try:
@@ -42,6 +42,8 @@ _TLS_OPTIONS = {
 _CONNECTIONS = 8
 _FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0
 _log = logging.getLogger("gaugeway")
+
+Argument: TypeAlias = str | bytes | int | float
 
 
 class EngineError(ConnectionError):
@@ -75,8 +77,8 @@ class Engine:
     """The connections of one process for one purpose.
 
     While the engine cannot be reached one call at a time knocks, after waits that grow to 5 s and are drawn at random,
-    so that many processes do not come back all at once; the others fail at once. Nothing is repeated here: only the
-    caller knows what may be done twice. After `aclose` the next operation connects again.
+    so that many processes do not come back all at once; the others fail at once. A step may be done twice, when the
+    connection is lost before it has answered. After `aclose` the next operation connects again.
     """
 
     def __init__(self, address: Address, *, draw: Callable[[], float] = random.random) -> None:
@@ -86,15 +88,16 @@ class Engine:
         self._looked = False
         self._places = asyncio.Semaphore(_CONNECTIONS)
         self._knocking = asyncio.Lock()
+        self._works = False
         self._failures = 0
         self._not_before = 0.0
 
-    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int | float]) -> Any:
+    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
         """Run a script, whose keys share one hash tag; return its reply. Raises EngineError."""
-        if not self._failures:
+        if self._works:
             return await self._run(script, keys, arguments)
         async with self._knocking:
-            if self._failures and (wait := self._not_before - time.monotonic()) > 0:
+            if not self._works and (wait := self._not_before - time.monotonic()) > 0:
                 raise EngineError(f"{self.address.name}: cannot be reached; the next try is in {wait:.1f} s")
             return await self._run(script, keys, arguments)
 
@@ -105,14 +108,17 @@ class Engine:
             with contextlib.suppress(RedisError, RedisClusterException, OSError):
                 await client.aclose()
 
-    async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int | float]) -> Any:
+    async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
         try:
             async with self._places:
-                client = await self._opened()
                 try:
-                    reply = await client.execute_command("EVALSHA", script.sha, len(keys), *keys, *arguments)
-                except NoScriptError:  # a fresh engine, or one that forgot: it learns it here
-                    reply = await client.execute_command("EVAL", script.text, len(keys), *keys, *arguments)
+                    reply = await self._ask(script, keys, arguments)
+                except LostError:
+                    if not self._works or self.address.cluster or self._client is None:
+                        raise
+                    # A connection that was ended while it lay idle says so at its next use. So may the others.
+                    await self._client.connection_pool.disconnect(inuse_connections=False)
+                    reply = await self._ask(script, keys, arguments)
         except (LostError, SlowError, RedisClusterException, OSError) as error:
             self._failed()
             raise self._told(error) from error
@@ -122,18 +128,21 @@ class Engine:
             raise self._told(error) from error
         except RedisError as error:
             raise self._told(error) from error
-        self._failures = 0
+        self._works, self._failures = True, 0
         return reply
 
-    async def _opened(self) -> Any:
+    async def _ask(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
         if self._client is None:
             self._client = _connect(self.address)
         client = self._client
-        if not self._looked and not self.address.cluster:
+        if not (self._looked or self.address.cluster):
             with contextlib.suppress(ResponseError):  # who may not look does without the advice
                 self._judge(await client.info())
-        self._looked = True
-        return client
+            self._looked = True
+        try:
+            return await client.execute_command("EVALSHA", script.sha, len(keys), *keys, *arguments)
+        except NoScriptError:  # a fresh engine, or one that forgot: it learns it here
+            return await client.execute_command("EVAL", script.text, len(keys), *keys, *arguments)
 
     def _judge(self, facts: dict[str, Any]) -> None:
         """Refuse a release that is too old; warn of an engine that throws away what it was given to keep."""
@@ -151,6 +160,7 @@ class Engine:
 
     def _failed(self) -> None:
         longest = min(_MAX_BACK_OFF_S, _FIRST_BACK_OFF_S * 2 ** min(self._failures, 10))
+        self._works = False
         self._failures += 1
         self._not_before = time.monotonic() + longest * (0.5 + self._draw() / 2)
 

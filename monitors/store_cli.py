@@ -75,7 +75,7 @@ def catalogue_of(config: Config) -> Catalogue:
     """The metrics of a configuration, without asking or opening anything."""
     from prometheus_client import CollectorRegistry  # noqa: PLC0415 - `--help` need not load them
 
-    from monitors.app import open_embeddings  # noqa: PLC0415
+    from monitors.embedding import open_embeddings  # noqa: PLC0415
     from monitors.instruments import Instruments  # noqa: PLC0415
     from monitors.judging import open_judging  # noqa: PLC0415
     from monitors.metrics.catalogue import build  # noqa: PLC0415

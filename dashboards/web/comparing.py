@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,8 @@ SPANS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
 MOST, MOST_QUESTIONS = 10_000, 1000
 """Scores of a version, and questions, that one view reads."""
 FRESH_S, _KEPT = 60.0, 20
-_DAY_S = 86_400.0
+LONGEST_S = 366 * 86_400.0
+"""How far back one view looks: the store is asked day by day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class Comparisons:
         return known
 
     async def _compared(self, wanted: Asked, now: float, lower: frozenset[str]) -> Answer:
-        since = max(0.0, captured.since(wanted.since, now))
+        since = captured.since(wanted.since, now)
         everything = await read(
             self._store,
             Wanted(
@@ -142,7 +142,8 @@ def compare_view_handlers(site: Site) -> list[Any]:
         about = await site.insight.status()
         lower = LOWER_IS_BETTER | {one["name"] for one in about["metrics"] if one["lower_is_better"]}
         answer, problems, missing = None, list(wanted.problems), ""
-        began = time.monotonic()
+        if captured.since(wanted.since, now) < now - LONGEST_S:
+            problems.append("since: a year back at most")
         if a and b and not problems:
             chosen = Asked(by=begin.by, a=a, b=b, app=wanted.app, since=wanted.since, margin=wanted.margin)
             try:
@@ -163,7 +164,6 @@ def compare_view_handlers(site: Site) -> list[Any]:
             answer=answer,
             problems=problems,
             missing=missing,
-            took=time.monotonic() - began,
             signs=SIGNS,
             spans=SPANS,
             apps=sorted({one.app for one in versions} | {one.app for one in site.insight.quality()}),

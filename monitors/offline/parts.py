@@ -95,9 +95,9 @@ def _judging(shared: config.Shared, wanted: Wanted) -> tuple[Judge | None, Embed
     judge, ours = _judge(shared, wanted.judge)
     embeddings = wanted.embeddings
     if embeddings is None and shared.embeddings != config.Embeddings():
-        from monitors import app  # noqa: PLC0415 - the whole plane: only for what a configuration names
+        from monitors.embedding import open_embeddings  # noqa: PLC0415 - only for what a configuration names
 
-        embeddings = app.open_embeddings(shared, _instruments())
+        embeddings = open_embeddings(shared, _instruments())
         ours.append(embeddings)
     return judge, embeddings, ours
 

@@ -10,8 +10,7 @@ import asyncpg
 import msgspec
 
 from monitors.joining import address_of, completes
-from monitors.leading_postgres import FencedLedger, PostgresLeader, save
-from monitors.postgres import Database, count_of, plain, remove
+from monitors.postgres import Database, count_of, plain, remove, save
 from monitors.records import Evaluation, Sample, Supplement
 from monitors.stores import Paired, Point, Query, Rated, Summary, asking, rated, rows
 from monitors.stores.days import AHEAD, Days, day_of
@@ -95,8 +94,8 @@ class PostgresStore:
 
     def __init__(self, url: str, size: int = 8) -> None:
         self.url = url
-        self._database = Database(url, size=size)
-        self._days = Days(self._database)
+        self.database = Database(url, size=size)
+        self._days = Days(self.database)
         self._complained = False
 
     @classmethod
@@ -115,13 +114,8 @@ class PostgresStore:
         """Do what `add` does, and remove the sample from the queue, in one transaction."""
         return await self._add(sample, evaluations, [plain(sample.id)])
 
-    def leader(self, name: str, tick_s: float) -> tuple[PostgresLeader, FencedLedger]:
-        """Return this process's candidacy for leading `name`, and the ledger that takes a leader's word only."""
-        leader = PostgresLeader(self._database, name, tick_s)
-        return leader, FencedLedger(self._database, leader)
-
     async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
-        async with self._database.transaction(reading=True) as connection:
+        async with self.database.transaction(reading=True) as connection:
             found = await connection.fetchrow(_SAMPLE, plain(sample_id))
             if found is None:
                 return None
@@ -145,7 +139,7 @@ class PostgresStore:
             for one, at in addressed.values()
         ]
         concerned: dict[str, Any] = {}
-        async with self._database.transaction() as connection:
+        async with self.database.transaction() as connection:
             await connection.executemany(_ADD_SUPPLEMENT, sorted(new))
             for kind, value in dict.fromkeys(address for _, address in addressed.values()):
                 for row in await connection.fetch(_CONCERNED[kind], plain(value)):
@@ -154,7 +148,7 @@ class PostgresStore:
 
     async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
         names = (None if name is None else plain(name) for name in (sample.id, sample.context_key, sample.trace_id))
-        async with self._database.connection() as connection:
+        async with self.database.connection() as connection:
             found = await connection.fetch(_SUPPLEMENTS, *names)
         return self._read(_supplement, found)
 
@@ -171,7 +165,7 @@ class PostgresStore:
         return [sums.summary(*key) for key, sums in summaries.items()]
 
     async def paired(self, query: Query, cheap: str) -> Sequence[Paired]:
-        async with self._database.transaction(reading=True) as connection:
+        async with self.database.transaction(reading=True) as connection:
             groups = await _all(connection, *asking.paired(query, cheap))
             totals = await _all(connection, *asking.cheap(query, cheap))
         return rows.paired(groups, totals)
@@ -184,9 +178,9 @@ class PostgresStore:
         """Drop the days that were over before `before`; make the next ones."""
         gone = _PRUNE_BATCH
         while gone == _PRUNE_BATCH:
-            async with self._database.connection() as connection:
+            async with self.database.connection() as connection:
                 gone = count_of(await connection.execute(_PRUNE_SUPPLEMENTS, before, _PRUNE_BATCH))
-        async with self._database.connection() as connection:
+        async with self.database.connection() as connection:
             today = day_of(await connection.fetchval("SELECT extract(epoch FROM now())::float8"))
         await self._days.ensure(*range(today, today + AHEAD + 1))
         return await self._days.drop(before)
@@ -207,11 +201,11 @@ class PostgresStore:
 
     async def save(self, states: Mapping[str, bytes]) -> None:
         if states:
-            async with self._database.connection() as connection:
+            async with self.database.connection() as connection:
                 await save(connection, states)
 
     async def aclose(self) -> None:
-        await self._database.aclose()
+        await self.database.aclose()
 
     async def _add(
         self, sample: Sample, evaluations: Sequence[Evaluation], settled: Sequence[str]
@@ -225,7 +219,7 @@ class PostgresStore:
         for last_try in (False, True):
             await self._days.ensure(day)
             try:
-                async with self._database.connection() as connection:
+                async with self.database.connection() as connection:
                     if await connection.fetchval(_ADD_FRESH, *_columns(sample, day, new), payload, *keys, settled):
                         return new
                 return await self._add_more(sample, day, payload, evaluations, settled)
@@ -240,7 +234,7 @@ class PostgresStore:
     ) -> Sequence[Evaluation]:
         """Add to a sample that is there already, which nobody else changes meanwhile."""
         key = plain(sample.id), day
-        async with self._database.transaction() as connection:
+        async with self.database.transaction() as connection:
             fills = False
             for old in self._read(_sample, await connection.fetch(_STORED, *key)):
                 if fills := completes(sample, old):
@@ -253,7 +247,7 @@ class PostgresStore:
         return new
 
     async def _fetch(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        async with self._database.connection() as connection:
+        async with self.database.connection() as connection:
             return await _all(connection, statement, values)
 
     def _read(self, read: Callable[[Any], T], found: Iterable[Any]) -> list[T]:

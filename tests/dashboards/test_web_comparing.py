@@ -110,7 +110,14 @@ def test_what_cannot_be_compared_is_refused_in_words(tmp_path):
         await two(w, 0.9, 0.9, n=30)
         return [
             await w.page(f"/compare?{fields}", 400)
-            for fields in ("by=colour&a=x&b=y", "by=model&a=old&b=old", "delta=2", "since=never")
+            for fields in (
+                "by=colour&a=x&b=y",
+                "by=model&a=old&b=old",
+                "delta=2",
+                "since=never",
+                "since=1970-01-01",
+                "since=9999d",
+            )
         ]
 
     for page in run(tmp_path, scenario):

@@ -4,17 +4,20 @@ import asyncio
 import re
 import sqlite3
 import subprocess
+from pathlib import Path
 
 import click
 import pytest
 
-from gateway.config import Config
+from gateway.config import Config, Upstream
 from monitors.records import Sample
 from monitors.stores.opening import from_url
 from tests.deploy.reading import DEPLOY, PAGE, PORTS, ROOT, parse
 
 TEXT = PAGE.read_text("utf-8")
 SHELL = re.findall(r"^```sh\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+FILES = {".db", ".key", ".toml", ".yaml"}
+KEYS = sorted({key for key in re.findall(r"`([a-z]+\.[a-z_]+)`", TEXT) if Path(key).suffix not in FILES})
 COMMANDS = ("serve", "gateway", "monitors", "check", "dashboards")
 
 
@@ -42,14 +45,11 @@ def test_every_port_it_names_is_somebodys():
     assert {int(port) for port in re.findall(r"(?::|\bport )(\d{4})\b", TEXT)} <= PORTS | others
 
 
-@pytest.mark.parametrize("key", sorted(set(re.findall(r"`([a-z]+\.[a-z_]+)`", TEXT))))
+@pytest.mark.parametrize("key", KEYS)
 def test_every_configuration_key_it_names_is_one(key):
     table, name = key.split(".")
-    if f"{key}" in ("store.db", "queue.db", "keys.db", "redaction.key", "gaugeway.toml"):
-        return
-    part = getattr(Config(), table)
-    fields = part.__struct_fields__ if hasattr(part, "__struct_fields__") else ("api_key",)
-    assert name in fields
+    part = Upstream if table == "upstreams" else getattr(Config(), table)
+    assert name in part.__struct_fields__
 
 
 def test_the_units_are_installed_by_the_names_they_have():
@@ -65,31 +65,24 @@ def test_the_units_are_installed_by_the_names_they_have():
 def test_a_backup_made_as_it_says_while_the_store_is_open_can_be_opened(tmp_path):
     (typed,) = [block for block in SHELL if ".backup(" in block]
     data, kept = tmp_path / "gaugeway-data", tmp_path
-    sample = Sample(
-        id="a",
-        started_at=1.0,
-        app="shop",
-        model="m",
-        question="?",
-        contexts=(),
-        context_source="none",
-        response="!",
-        rate=1.0,
-    )
+    store = from_url(f"sqlite:///{data / 'store.db'}")
 
-    async def fill_and_copy():
-        store = from_url(f"sqlite:///{data / 'store.db'}")
-        await store.add(sample, [])
-        (data / "redaction.key").write_text("k")
+    async def copied_between_two():
+        await store.add(Sample(id="a", started_at=1.0, question="?"), [])
         sqlite3.connect(data / "queue.db").close()
-        subprocess.run(["bash", "-euc", typed], cwd=kept, check=True)
+        (data / "redaction.key").write_text("k")
+        await asyncio.to_thread(subprocess.run, ["bash", "-euc", typed], cwd=kept, check=True)
+        await store.add(Sample(id="b", started_at=2.0), [])
         await store.aclose()
 
     async def read():
-        store = from_url(f"sqlite:///{kept / 'store.db'}")
-        found = await store.sample("a")
-        await store.aclose()
+        copy = from_url(f"sqlite:///{kept / 'store.db'}")
+        found = [await copy.sample(name) for name in "ab"]
+        await copy.aclose()
         return found
 
-    asyncio.run(fill_and_copy())
-    assert asyncio.run(read()).question == "?"
+    asyncio.run(copied_between_two())
+    first, second = asyncio.run(read())
+    assert first is not None
+    assert first[0].question == "?"
+    assert second is None

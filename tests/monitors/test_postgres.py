@@ -357,7 +357,7 @@ def test_two_worker_processes_share_a_queue_and_never_work_on_the_same_sample(tm
 async def candidates(url, count):
     """So many processes' stores, each with its candidacy and the ledger of the leader."""
     stores = [PostgresStore(url) for _ in range(count)]
-    standing = [stand(store, store, TICK_S) for store in stores]
+    standing = [stand(url, store, TICK_S) for store in stores]
     for leader, _ in standing:
         leader.start()
     try:
@@ -465,7 +465,7 @@ def test_work_of_the_leader_ends_with_its_reign_and_begins_anew_with_the_next():
 
 def test_who_has_a_store_of_its_own_always_leads(tmp_path):
     store = SQLiteStore(tmp_path / "s.db")
-    leader, ledger = stand(store, store, TICK_S)
+    leader, ledger = stand(f"sqlite:///{tmp_path}/s.db", store, TICK_S)
     assert isinstance(leader, Alone)
     assert leader.is_leader()
     assert ledger is store

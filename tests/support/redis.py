@@ -25,7 +25,14 @@ _NUMBERS = count(1)
 class RedisServer:
     """An engine in a temporary directory; `durable`: it logs its writes; `cluster`: one node that has every slot."""
 
-    def __init__(self, *, durable: bool = False, cluster: bool = False, options: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        durable: bool = False,
+        cluster: bool = False,
+        options: dict[str, str] | None = None,
+        tls: tuple[Path, Path, Path] | None = None,
+    ) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="gaugeway-redis-"))
         self.port = free_ports(1)[0]
         self._cluster = cluster
@@ -37,6 +44,11 @@ class RedisServer:
             "appendonly": "yes" if durable else "no",
             "appendfsync": "no",  # only the process is ever killed, not the machine
         } | (options or {})
+        self.tls_port = free_ports(1)[0] if tls else 0
+        if tls:
+            names = "tls-cert-file", "tls-key-file", "tls-ca-cert-file"
+            self._options |= dict(zip(names, map(str, tls), strict=True))
+            self._options |= {"tls-port": str(self.tls_port), "tls-auth-clients": "no"}
         if cluster:
             self._options |= {"cluster-enabled": "yes", "cluster-port": str(free_ports(1)[0])}
         self._process: subprocess.Popen[bytes] | None = None
