@@ -6,7 +6,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY gateway gateway
 COPY monitors monitors
 COPY dashboards dashboards
-RUN /opt/gaugeway/bin/pip install --no-cache-dir '.[otlp]'
+RUN /opt/gaugeway/bin/pip install --no-cache-dir '.[email,otlp,postgres,redis]'
 
 FROM python:3.11-slim
 RUN useradd --system --uid 10001 --home-dir /data gaugeway \

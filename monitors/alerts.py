@@ -15,7 +15,7 @@ from monitors.causes import JudgeEvidence
 from monitors.config import Alerts, Rule
 from monitors.delivery import Delivery, Result
 from monitors.describing import Describer
-from monitors.desk import Desk
+from monitors.desk import Desk, DeskClosedError
 from monitors.notifiers import Notifier
 from monitors.records import JUDGE_BLIND, Alert, Sample
 from monitors.rules import watch_of
@@ -142,7 +142,7 @@ class AlertEngine:
         self._delivery = Delivery(notifiers, ledger, clock, self._counts, config)
         self._cases: dict[str, Case] = {}
         self._watches: dict[str, Watch] = {}
-        self._restored = False
+        self._restored = self._following = False
         self._unsaved = False
         for rule in rules:
             watch = watch_of(rule, config, rules=len(rules), lower_is_better=lower_is_better(rule.metric))
@@ -154,7 +154,7 @@ class AlertEngine:
         """Close what can be closed, save, tell. What the store or ledger raises comes out; the next tick goes on."""
         if not self._restored:
             self._take_up(await self._ledger.load())
-            self._restored = True
+            self._restored, self._following = True, False
         edge = self._clock() - self._config.watermark_s
         oldest = await self._queue_oldest()  # before the scores are read: what left the queue by now is in the store
         up_to = self._edge(edge if oldest is None else min(edge, oldest))
@@ -178,7 +178,7 @@ class AlertEngine:
 
     async def follow(self) -> None:
         """Show what the engine that leads has saved, and change nothing; the next tick goes on from there."""
-        self._restored = False
+        self._restored, self._following = False, True
         self._take_up(await self._ledger.load())
         self.desk.close()
         if self._observer is not None:
@@ -206,7 +206,12 @@ class AlertEngine:
         return self._delivery.told(fingerprint)
 
     def rebaseline(self, rule: str, app: str | None = None) -> int:
-        """Learn a rule's baselines afresh, of one app or of all; return how many streams that are. Raises KeyError."""
+        """Learn a rule's baselines afresh, of one app or of all; return how many streams that are.
+
+        Raises KeyError, and DeskClosedError where another process leads.
+        """
+        if self._following:
+            raise DeskClosedError("another process leads; try again")
         self._unsaved = True
         return self._watches[rule].rebaseline(app)
 

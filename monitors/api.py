@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Protocol
 
-from litestar import Litestar, Router, get
+from litestar import Litestar, Request, Response, Router, get
 from litestar.connection import ASGIConnection
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath, FromQuery, QueryParameter
@@ -16,6 +16,7 @@ from litestar.types import Message, Scope
 from prometheus_client import CollectorRegistry
 
 from monitors.admin import allowed_hosts, metrics_handler, token_guard
+from monitors.desk import DeskClosedError
 from monitors.quality import Quality
 from monitors.records import Alert, Evaluation, Failed, Sample, Score, Skipped
 from monitors.stores import Query, Store
@@ -84,9 +85,15 @@ def admin_app(
         ],
         template_config=pages.templates if pages is not None else None,
         before_send=[pages.before_send] if pages is not None else [],
+        exception_handlers={DeskClosedError: _not_here},
         openapi_config=None,
         logging_config=None,
     )
+
+
+def _not_here(_: Request[Any, Any, Any], error: DeskClosedError) -> Response[dict[str, Any]]:
+    """Answer a change that this process cannot make now: it has only begun, or another one leads."""
+    return Response({"status_code": 503, "detail": str(error)}, status_code=503, headers={"retry-after": "1"})
 
 
 def _overview_handlers(insight: Insight) -> list[Any]:

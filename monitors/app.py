@@ -87,7 +87,7 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
         instruments.registry,
         config=config,
         gateways=gateway_urls(config.monitors.gateways, config.gateway),
-        supply=queue.supply,
+        supply=lambda some: queue.supply([redactor.redact_supplement(one) for one in some]),
         told=engine.told,
     )
     passing = passings(catalogue)

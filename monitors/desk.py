@@ -20,7 +20,7 @@ KEPT_S = 7 * 86_400.0
 
 
 class DeskClosedError(Exception):
-    """Nothing was restored from the ledger yet, so nothing can be changed."""
+    """Nothing was restored from the ledger yet, or another process leads: nothing can be changed here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,16 +154,20 @@ class Desk:
         letter = self._letters.get(letter_id)
         if letter is None:
             return False
+        self._must_be_open()
         await self._resend(letter)
         await self._change(lambda: self._letters.pop(letter_id, None))
         return True
 
     async def _change(self, change: Callable[[], object]) -> None:
         """Change what is known and save all of it: each save has all changes before it, in whatever order they end."""
-        if not self._open:
-            raise DeskClosedError("the alert engine has not begun yet, or another process leads; try again in a moment")
+        self._must_be_open()
         change()
         await self._ledger.save(self.states())
+
+    def _must_be_open(self) -> None:
+        if not self._open:
+            raise DeskClosedError("the alert engine has not begun yet, or another process leads; try again in a moment")
 
 
 def letter_id(notifier: str, alert: Alert, at: float) -> str:

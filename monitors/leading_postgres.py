@@ -76,7 +76,7 @@ class PostgresLeader:
     async def _run(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(min(_PROBE_S, max(self._tick_s, 1.0))):
+                async with asyncio.timeout(min(_PROBE_S, max(self._tick_s, 2.0))):
                     await self._round()
                 self._complained = False
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:

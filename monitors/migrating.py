@@ -28,7 +28,9 @@ class SchemaError(ConnectionError):
 def scripts() -> tuple[str, ...]:
     """The SQL scripts: the one at n leads from version n to n + 1."""
     found = sorted(
-        (one.name, one.read_text("utf-8")) for one in files("monitors.migrations").iterdir() if ".sql" in one.name
+        (one.name, one.read_text("utf-8"))
+        for one in files("monitors.migrations").iterdir()
+        if one.name.endswith(".sql")
     )
     return tuple(script for _, script in found)
 

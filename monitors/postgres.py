@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -40,6 +41,7 @@ _SAVE = """
     INSERT INTO states (name, value) SELECT * FROM unnest($1::text[], $2::bytea[]) AS new (name, value) ORDER BY name
     ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
+_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^:\[\]]*)(?::[0-9]+)?")
 _SESSION = {
     "application_name": "gaugeway",
     "search_path": SCHEMA,
@@ -183,17 +185,17 @@ class Database:
 
 def name_of(url: str) -> str:
     """The URL without user, password and options. Raises ValueError, which quotes nothing, for one that is no URL."""
-    try:
+    with contextlib.suppress(ValueError):
         parts = urlsplit(url)
-        host, port = parts.hostname or "localhost", parts.port
-    except ValueError:
-        parts, host, port = None, "", None
-    if parts is None or parts.scheme not in ("postgresql", "postgres") or parts.path in ("", "/"):
-        raise ValueError(
-            "expected postgresql://user:password@host:5432/database; in a password, "
-            "characters such as / and # are written as %2F and %23"
-        )
-    return f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path}"
+        hosts = parts.netloc.rpartition("@")[2]
+        whole = not parts.fragment and "@" not in parts.path + parts.query  # else a password was cut in two
+        known = parts.scheme in ("postgresql", "postgres") and all(map(_HOST.fullmatch, hosts.split(",")))
+        if known and whole and parts.path.strip("/"):
+            return f"{parts.scheme}://{hosts or 'localhost'}{parts.path}"
+    raise ValueError(
+        "expected postgresql://user:password@host:5432/database; in a password, "
+        "characters such as / and # are written as %2F and %23"
+    )
 
 
 def plain(text: str) -> str:

@@ -97,7 +97,7 @@ class Engine:
         if self._works:
             return await self._run(script, keys, arguments)
         async with self._knocking:
-            if not self._works and (wait := self._not_before - time.monotonic()) > 0:
+            if (wait := self._wait_s()) > 0:
                 raise EngineError(f"{self.address.name}: cannot be reached; the next try is in {wait:.1f} s")
             return await self._run(script, keys, arguments)
 
@@ -157,6 +157,9 @@ class Engine:
                 self.address.name,
                 policy,
             )
+
+    def _wait_s(self) -> float:
+        return 0.0 if self._works else self._not_before - time.monotonic()
 
     def _failed(self) -> None:
         longest = min(_MAX_BACK_OFF_S, _FIRST_BACK_OFF_S * 2 ** min(self._failures, 10))

@@ -38,6 +38,8 @@ def read(path: Path | None) -> dict[str, Any]:
         raise ConfigError([f"{path}: {error.strerror}"]) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError([f"{path}: not TOML: {error}"]) from error
+    except RecursionError:
+        raise ConfigError([f"{path}: nested too deeply"]) from None
     problems: list[str] = []
     expanded = _expand(raw, "", os.environ, problems)  # noqa: TID251 - the configuration's one look at it
     if problems:

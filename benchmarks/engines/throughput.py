@@ -1,10 +1,12 @@
-"""What queue and store do in a second: SQLite and PostgreSQL side by side, one process, this machine.
+"""What queue and store do in a second: SQLite, PostgreSQL and Redis side by side, one process, this machine.
 
 python benchmarks/engines/throughput.py [--exchanges 4000]
 
 PostgreSQL is Debian's with its defaults, reached over loopback: every commit waits for the disk. The column beside it
 has `synchronous_commit = off`, which like SQLite's `synchronous = NORMAL` may lose the last moment when the machine
-(not the process) dies. Writes results/throughput.md.
+(not the process) dies. Redis is a queue only: the store beside it is SQLite. It logs its writes, and flushes the log
+once a second (its default, may lose that second when the machine dies) or before every answer. Writes
+results/throughput.md.
 """
 
 from __future__ import annotations
@@ -24,12 +26,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from monitors.queues.postgres import PostgresQueue
+from monitors.queues.redis import RedisQueue
 from monitors.queues.sqlite import SQLiteQueue
 from monitors.records import Context, Evaluation, Sample, Score
 from monitors.stores import Query
 from monitors.stores.postgres import PostgresStore
 from monitors.stores.sqlite import SQLiteStore
 from tests.support.postgres import own_server
+from tests.support.redis import own_redis
 
 RESULTS = Path(__file__).parent / "results" / "throughput.md"
 METRICS = ("lexical_groundedness", "faithfulness", "answer_relevancy", "context_relevancy", "hallucination")
@@ -134,12 +138,34 @@ async def reads(store: Any, count: int) -> dict[str, float]:
     return found
 
 
+async def memory(count: int) -> float:
+    """Bytes of Redis' memory for each sample that waits in it."""
+    server = own_redis()
+    queue = RedisQueue.from_url(server.url(), 600.0, 5)
+
+    def used() -> int:
+        return int(server.ask("INFO", "memory")["used_memory"])  # type: ignore[index]
+
+    try:
+        await queue.put([sample(0, 1)])
+        before = used()
+        for start in range(1, count, BATCH):
+            await queue.put([sample(number, count) for number in range(start, start + BATCH)])
+        return (used() - before) / (await queue.depth()).ready
+    finally:
+        await queue.aclose()
+        server.destroy()
+
+
 @contextlib.asynccontextmanager
 async def engines(name: str, directory: Path) -> AsyncIterator[tuple[Any, Any]]:
     if name == "SQLite":
         queue: Any = SQLiteQueue(directory / "queue.db", 600.0, 5)
         store: Any = SQLiteStore(directory / "store.db")
-        server = None
+        server: Any = None
+    elif name.startswith("Redis"):
+        server = own_redis(durable=True, options={"appendfsync": name.rsplit(maxsplit=1)[-1]})
+        queue, store = RedisQueue.from_url(server.url(), 600.0, 5), SQLiteStore(directory / "store.db")
     else:
         settings = {"fsync": "on", "shared_buffers": "256MB"}
         settings |= {"synchronous_commit": "off"} if "off" in name else {}
@@ -159,17 +185,19 @@ async def main() -> None:
     asking = argparse.ArgumentParser()
     asking.add_argument("--exchanges", type=int, default=4000)
     count = asking.parse_args().exchanges
-    names = ["SQLite", "PostgreSQL", "PostgreSQL, synchronous_commit off"]
+    stores = ["SQLite", "PostgreSQL", "PostgreSQL, synchronous_commit off"]
+    names = [*stores, "Redis, appendfsync everysec", "Redis, appendfsync always"]
     results = {}
     for name in names:
         with tempfile.TemporaryDirectory() as directory:
             async with engines(name, Path(directory)) as (queue, store):
-                results[name] = await writes(queue, store, count), await reads(store, count)
+                results[name] = await writes(queue, store, count), await reads(store, count) if name in stores else {}
     kb = len(TEXT) * 5 / 1000
     said = (
         f"`python benchmarks/engines/throughput.py --exchanges {count}`: {count} exchanges of {kb:.1f} KB over {DAYS} "
         f"days, {len(METRICS)} evaluations each; one process, engine on the same machine ({platform.machine()}, Python "
-        f"{platform.python_version()}), which has other work: take the columns against each other."
+        f"{platform.python_version()}), which has other work: take the columns against each other. Redis is a queue "
+        f"only, with SQLite's store; a sample that waits in it takes {await memory(count) / 1000:.1f} KB of memory."
     )
     lines = [
         "# What queue and store do in a second",
@@ -183,10 +211,10 @@ async def main() -> None:
             for row in results[names[0]][0]
         ),
         "",
-        "| ms (median of 7) | " + " | ".join(names) + " |",
-        "|---|" + "---|" * len(names),
+        "| ms (median of 7) | " + " | ".join(stores) + " |",
+        "|---|" + "---|" * len(stores),
         *(
-            f"| {row} | " + " | ".join(f"{results[n][1][row]:.1f}" for n in names) + " |"
+            f"| {row} | " + " | ".join(f"{results[n][1][row]:.1f}" for n in stores) + " |"
             for row in results[names[0]][1]
         ),
         "",

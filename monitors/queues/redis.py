@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from monitors.queues import Depth, Lease
 from monitors.queues.redis_scripts import ACK, DEPTH, DISCARD, LEASE, PRUNE, PUT, SET_ASIDE
 from monitors.records import Sample, Supplement
-from monitors.redis import Address, Engine, read_url
+from monitors.redis import Address, Engine, EngineError, read_url
 
+T = TypeVar("T")
 _PRUNE_BATCH = 500
 _COMPLAIN_EVERY_S = 60.0
 _log = logging.getLogger("gaugeway")
@@ -63,13 +66,7 @@ class RedisQueue:
             self._complain("samples", await self._add(keys, "samples", some))
 
     async def lease(self, limit: int) -> Sequence[Lease]:
-        leases: list[Lease] = []
-        for shard in self._in_turn():
-            claimed = True
-            while claimed and len(leases) < limit:
-                claimed, some = await self._claim(shard, limit - len(leases))
-                leases += some
-        return leases
+        return await self._gather(limit, self._claim)
 
     async def ack(self, sample_ids: Sequence[str]) -> None:
         for shard, some in self._spread([(one.encode(),) for one in sample_ids]):
@@ -97,13 +94,7 @@ class RedisQueue:
             self._complain("supplements", await self._add((*shard.supplies, shard.counts), "supplements", some))
 
     async def take(self, limit: int) -> Sequence[Supplement]:
-        taken: list[Supplement] = []
-        for shard in self._in_turn():
-            claimed = True
-            while claimed and len(taken) < limit:
-                claimed, some = await self._claim_supplies(shard, limit - len(taken))
-                taken += some
-        return taken
+        return await self._gather(limit, self._claim_supplies)
 
     async def ack_supplies(self, supplement_ids: Sequence[str]) -> None:
         for shard, some in self._spread([(one.encode(),) for one in supplement_ids]):
@@ -139,6 +130,22 @@ class RedisQueue:
         self._turn = (self._turn + 1) % len(self._shards)
         return self._shards[self._turn :] + self._shards[: self._turn]
 
+    async def _gather(self, limit: int, claim: Callable[[Shard, int], Awaitable[tuple[bool, list[T]]]]) -> list[T]:
+        """Claim from one shard after the other. One that fails does not take away what others gave: it is held now."""
+        found: list[T] = []
+        failure: EngineError | None = None
+        for shard in self._in_turn():
+            claimed = True
+            try:
+                while claimed and len(found) < limit:
+                    claimed, some = await claim(shard, limit - len(found))
+                    found += some
+            except EngineError as error:
+                failure = error
+        if failure is not None and not found:
+            raise failure
+        return found
+
     async def _add(self, keys: Sequence[str], field: str, rows: Sequence[tuple[bytes, ...]]) -> int:
         arguments: list[bytes | int] = [self._most, field.encode()]
         for row in rows:
@@ -163,8 +170,9 @@ class RedisQueue:
             arguments: list[bytes | int | str] = [self._most]
             for row in unreadable:
                 arguments += row
-            await self._engine.run(SET_ASIDE, keys, arguments)
-            _log.warning("queue: %d samples set aside, the first one %s", len(unreadable), unreadable[0][2])
+            with contextlib.suppress(EngineError):  # they come again
+                await self._engine.run(SET_ASIDE, keys, arguments)
+                _log.warning("queue: %d samples set aside, the first one %s", len(unreadable), unreadable[0][2])
         return bool(rows), leases
 
     def _read(self, sample_id: bytes, body: bytes) -> Sample:
@@ -192,8 +200,9 @@ class RedisQueue:
             else:
                 unreadable.append(entry)
         if unreadable:
-            await self._engine.run(DISCARD, shard.supplies, unreadable)
-            _log.warning("queue: %d supplements could not be read and were removed", len(unreadable))
+            with contextlib.suppress(EngineError):  # they come again
+                await self._engine.run(DISCARD, shard.supplies, unreadable)
+                _log.warning("queue: %d supplements could not be read and were removed", len(unreadable))
         return bool(rows), taken
 
     async def _prune(self, room: tuple[str, ...], before: float, *, held: bool) -> int:

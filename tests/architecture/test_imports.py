@@ -62,7 +62,7 @@ ALLOWED = {
     "monitors.__main__": "monitors.cli",
     "monitors.alert_api": "monitors.desk monitors.notifiers monitors.silences",
     "monitors.alerts": "monitors.causes monitors.config monitors.delivery monitors.describing monitors.desk monitors.notifiers monitors.rules monitors.stores monitors.streams monitors.telling monitors.versions monitors.watching",  # noqa: E501
-    "monitors.api": "monitors.admin monitors.quality monitors.stores",
+    "monitors.api": "monitors.admin monitors.desk monitors.quality monitors.stores",
     "monitors.app": "dashboards.web monitors.alert_api monitors.alerts monitors.api monitors.compare_api monitors.config monitors.embedding monitors.evaluation monitors.exporters monitors.gauges monitors.instruments monitors.judging monitors.labelling_store monitors.labels_api monitors.leading monitors.metrics monitors.notifying monitors.otlp monitors.plane monitors.queues monitors.redaction monitors.redaction_key monitors.rules monitors.rules_api monitors.serving monitors.settings monitors.sinks monitors.stores monitors.telemetry",  # noqa: E501
     "monitors.causes": "monitors.statistics",
     "monitors.choosing": "monitors.sampling",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 
 from benchmarks.page.browser import chromium
@@ -103,3 +104,36 @@ def test_what_clients_write_runs_nowhere(tmp_path):
             assert tab.run("document.querySelectorAll('img, script:not([src]), [onerror]').length") == 0
 
     browse(tmp_path, fired, visit)
+
+
+def test_from_a_firing_alert_to_its_worst_answer_in_two_clicks_then_silence_rate_and_export(tmp_path):
+    async def prepare(w):
+        await w.drop(app="shop", question="How long?", response="Two years.")
+        return next(one for one in w.engine.alerts() if one.state == "firing" and not one.slice)
+
+    def click(tab, selector, then):
+        tab.run(f"document.querySelector({selector!r}).click()")
+        until(tab, then)
+
+    def visit(tab, base, alert, soon, w):
+        tab.open(f"{base}/")
+        click(tab, "a[href^='/alerts/']", f"location.pathname === '/alerts/{alert.fingerprint}'")
+        click(tab, "main a[href^='/exchanges/']", "location.pathname.startsWith('/exchanges/')")
+        worst = tab.run("location.pathname.split('/')[2]")
+        tab.run("document.querySelector('input[name=rating][value=\"0\"]').click()")
+        click(tab, "form.feedback button", "document.readyState === 'complete' && location.search !== ''")
+        tab.open(f"{base}/alerts/{alert.fingerprint}")
+        tab.run("document.getElementById('by').value = 'Sam'")
+        click(tab, "form[action$=silence] button", "document.body.innerText.toLowerCase().includes('silenced')")
+        tab.open(f"{base}/explore?app=shop&metric=faithfulness&most=0.5")
+        link = "document.querySelector('a[download]').href"
+        exported = tab.run(f"fetch({link}).then(answer => answer.text())")
+        assert not tab.complaints
+        return alert, worst, exported, soon(w.engine.desk.silences())
+
+    alert, worst, exported, silences = browse(tmp_path, prepare, visit)
+    assert worst == alert.worst_exchanges[0]
+    assert len(silences) == 1
+    rows = [json.loads(line) for line in exported.splitlines()]
+    assert len(rows) == 90
+    assert {row["response"] for row in rows} == {"Two years."}

@@ -1,13 +1,16 @@
 """The Kubernetes manifests: valid for several releases of it, confined, and true to the product."""
 
+import contextlib
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 
+from gateway.demo.model import serve
 from tests.deploy.reading import (
     DEFAULTS,
     DEPLOY,
@@ -24,6 +27,8 @@ from tests.deploy.reading import (
     read_by_both_planes,
     uncommented,
 )
+from tests.support.postgres import postgres
+from tests.support.product import product
 
 FOLDER = DEPLOY / "kubernetes"
 VARIANTS = ("single", "scaled")
@@ -84,7 +89,7 @@ def settings(monkeypatch):
     def read(variant):
         path = FOLDER / variant / "gaugeway.toml"
         for name in named_in(uncommented(path)):
-            monkeypatch.setenv(name, "postgresql://db/gaugeway" if name.endswith("URL") else "a-token")
+            monkeypatch.setenv(name, "postgresql://db/gaugeway" if name == "GAUGEWAY_DATABASE" else "a-token")
         return read_by_both_planes(path)
 
     return read
@@ -232,6 +237,33 @@ def test_only_several_machines_need_a_database(settings):
     assert settings("scaled").store.url == settings("scaled").queue.url == "postgresql://db/gaugeway"
     assert settings("scaled").capture.salt != DEFAULTS.capture.salt, "or every pod has a key of its own"
     assert [one["spec"]["replicas"] for one in of_kind("single", "StatefulSet")] == [1]
+
+
+def test_two_gateways_and_two_monitors_with_the_shipped_configuration_are_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("GAUGEWAY_DATABASE", postgres().database())
+    for name in ("GAUGEWAY_ADMIN_TOKEN", "GAUGEWAY_MONITORS_TOKEN", "GAUGEWAY_SALT"):
+        monkeypatch.setenv(name, f"a-{name.lower()}")
+    token = {"authorization": "Bearer a-gaugeway_monitors_token"}
+    body = {"model": "m", "messages": [{"role": "user", "content": "How many moons has Mars?"}]}
+    with serve() as url, contextlib.ExitStack() as stack:
+        text = (FOLDER / "scaled/gaugeway.toml").read_text("utf-8").replace("https://api.openai.com/v1", url)
+        text = text.replace("drain_delay_s = 10\n", "")
+        planes = {"gateway": [], "monitors": []}
+        for number, plane in enumerate(("gateway", "gateway", "monitors", "monitors")):
+            here = tmp_path / f"{plane}-{number}"  # each pod has a /data of its own
+            here.mkdir()
+            planes[plane].append(stack.enter_context(product(here, text, command=plane)))
+        for gateway in planes["gateway"]:
+            assert httpx.post(f"{gateway.base_url}/chat/completions", json=body, timeout=20).status_code == 200
+
+        def seen(one):
+            answer = httpx.get(f"{one.monitors}/api/exchanges?metric=lexical_groundedness", headers=token)
+            assert answer.status_code == 200, answer.text
+            return len(answer.json())
+
+        for one in planes["monitors"]:
+            one.until(lambda one=one: seen(one) == 2, 30, what="either shows what both gateways captured")
+        assert not list(tmp_path.rglob("*.db")), "nothing that must last is in a pod"
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -50,7 +50,12 @@ def test_who_follows_shows_no_gauges_tells_nobody_and_takes_no_changes(tmp_path)
         assert world.shown == ()
         with pytest.raises(DeskClosedError, match="another process leads"):
             await follower.desk.acknowledge(leader.alerts()[0].fingerprint, Ack(by="me", at=1.0))
+        with pytest.raises(DeskClosedError):
+            follower.rebaseline("answers")
         assert people.alerts == []
+        world.engine = follower
+        await world.tick()
+        assert follower.rebaseline("answers") == 1
 
     run(tmp_path / "s.db", scenario, people=people)
 

@@ -60,13 +60,24 @@ async def until(condition, within_s=10.0):
     [
         ("postgresql://me:secret@db.example:5433/quality?sslmode=require", "postgresql://db.example:5433/quality"),
         ("postgres:///quality", "postgres://localhost/quality"),
+        ("postgresql://me:secret@a:5432,b:5432/q?target_session_attrs=read-write", "postgresql://a:5432,b:5432/q"),
+        ("postgresql://me:se%2Fcret@[::1]:5432/q", "postgresql://[::1]:5432/q"),
     ],
 )
 def test_a_database_is_named_without_user_and_password(url, name):
     assert name_of(url) == name
 
 
-@pytest.mark.parametrize("url", ["postgresql://me:se/cret@db/x", "postgresql://me:secret@db", "postgresql://db:x/y"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:se/cret@db/x",
+        "postgresql://me:se#cret@db/x",
+        "postgresql://me:1/cret@db/x",
+        "postgresql://me:secret@db",
+        "postgresql://db:x/y",
+    ],
+)
 def test_a_url_that_cannot_be_read_is_refused_without_quoting_it(url):
     with pytest.raises(ValueError, match="expected postgresql://") as refusal:
         PostgresStore.from_url(url)

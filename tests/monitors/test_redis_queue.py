@@ -1,15 +1,17 @@
-"""Redis beyond the contract: losing it, a full queue, a full memory, the keys of a cluster, secrets, several processes."""
+"""Redis beyond the contract: losing it, a full queue, full memory, the keys of a cluster, secrets, many processes."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import re
 import signal
 import subprocess
 import sys
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import trustme
@@ -155,11 +157,39 @@ def test_tls_is_verified(tmp_path):
                 assert ids(await queue.lease(1)) == ["a"]
             for url in (f"rediss://:secret@127.0.0.1:{own.tls_port}", known.replace("127.0.0.1", "localhost")):
                 async with queue_of(url) as queue:
-                    with pytest.raises(EngineError, match="(?i)certificate|hostname") as told:
+                    with pytest.raises(EngineError, match=r"(?i)certificate|hostname") as told:
                         await queue.depth()
                     assert "secret" not in repr(told.value)
 
         asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("cluster", [False, True])
+def test_the_rights_that_the_guide_grants_are_enough(cluster, caplog):
+    guide = (Path(__file__).parents[2] / "docs" / "how-to" / "run-with-redis.md").read_text("utf-8")
+    rights = re.search(r"^user gaugeway on >PASSWORD (.*)$", guide, re.MULTILINE)[1].split()
+    if cluster:
+        rights += re.findall(r"\+\w+", re.search(r"^With `cluster=true` also `(.*)`", guide, re.MULTILINE)[1])
+    with server(cluster=cluster, options={"maxmemory-policy": "allkeys-lru"}) as own:
+        own.ask("ACL", "SETUSER", "gaugeway", "on", ">pw", *rights)
+        url = f"redis://gaugeway:pw@127.0.0.1:{own.port}/0?max_waiting=5{'&cluster=true' if cluster else ''}"
+
+        async def scenario():
+            async with queue_of(url, lease_s=0.05, max_attempts=1) as queue:
+                await queue.put(samples(*range(8)))
+                await queue.supply([supplement(1)])
+                assert len(await queue.lease(3)) == 3
+                assert len(await queue.take(3)) == 1
+                await asyncio.sleep(0.1)
+                assert (await queue.depth()).dead == 3
+                await queue.ack(["4"])
+                await queue.ack_supplies(["1"])
+                assert await queue.prune(1e9) == 4
+
+        with caplog.at_level(logging.WARNING, "gaugeway"):
+            asyncio.run(scenario())
+        assert own.ask("ACL", "LOG") == []
+    assert cluster or "set noeviction" in caplog.text
 
 
 # --- losing it ---
@@ -432,6 +462,25 @@ def test_no_shard_waits_for_the_others_to_be_empty():
             first = [ids(await queue.lease(10)) for _ in range(4)]
             shards = [{queue._spread([(one.encode(),)])[0][0].counts for one in some} for some in first]
             assert len(set.union(*shards)) == 4
+
+    asyncio.run(scenario())
+
+
+def test_a_shard_that_fails_takes_nothing_of_what_the_others_give():
+    async def scenario():
+        async with queue_of(redis_server().url(shards=3)) as queue:
+            await queue.put(samples(*range(90)))
+            broken = queue._shards[1]
+            mine = sum(
+                len(some) for shard, some in queue._spread([(str(n).encode(),) for n in range(90)]) if shard is broken
+            )
+            redis_server().ask("SET", broken.waiting[0], "no stream")
+            found = []
+            for _ in range(3):  # each shard is asked first once
+                found += ids(await queue.lease(99)) if len(found) < 90 - mine else []
+            assert len(found) == 90 - mine
+            with pytest.raises(EngineError, match="WRONGTYPE|wrong kind"):
+                await queue.lease(99)
 
     asyncio.run(scenario())
 

@@ -13,16 +13,19 @@ import json
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import httpx
+import msgspec
 
 from gateway.demo.judging import Block, fenced
 from gateway.demo.servers import in_thread
+from monitors.stores.sqlite import SQLiteStore
+from monitors.streams import Case
 from tests.support.product import Product, Webhook, product
 from tests.support.receivers import Alertmanager, alertmanager
 
@@ -278,12 +281,25 @@ class Lab:
         """When the latest alert about an app says that the drop began, Unix seconds."""
         return next(float(one["finding"]["onset"]) for one in self.running.get("/api/alerts") if one["app"] == app)
 
-    def needed(self, app: str) -> int:
-        """On how many scores since the onset the first page about an app rests; prints it with the last one's cause."""
-        first, latest = self.told(app)[0]["annotations"], self.told(app)[-1]["annotations"]
-        paged, named = (int(re.search(r"(\d+) scores", one["summary"])[1]) for one in (first, latest))  # type: ignore[index]
-        print(f"{app}: paged on {paged} scores, {latest['likely_cause']} on {named}: {latest['cause_detail']}")  # noqa: T201
-        return paged
+    def took(self, app: str, since: float) -> int:
+        """How many scores of an app there were from `since` to the alarm; prints that, and what was named at last."""
+        cases = msgspec.json.decode(asyncio.run(self._ledger())["alerts/cases"], type=list[Case])
+        alarm_at = max(one.alarm_at for one in cases if one.alert.app == app)
+        count, cause = self.between(app, since, alarm_at), self.told(app)[-1]["annotations"]
+        print(f"{app}: alarm after {count} scores; {cause['likely_cause']}: {cause['cause_detail']}")  # noqa: T201
+        return count
+
+    def between(self, app: str, since: float, until: float) -> int:
+        """How many of an app's answers of that time have a score."""
+        points = self.running.get(f"/api/exchanges?app={app}&metric=faithfulness&limit=1000")
+        return sum(one["outcome"] == "score" and since <= one["started_at"] < until for one in points)
+
+    async def _ledger(self) -> Mapping[str, bytes]:
+        store = SQLiteStore(self.running.data / "store.db")
+        try:
+            return await store.load()
+        finally:
+            await store.aclose()
 
     def prompt(self, exchange_id: str) -> str:
         """The version of the prompt of an exchange."""
@@ -348,7 +364,7 @@ def lab(
         httpx.post(f"{real.url}/-/reload", timeout=5).raise_for_status()
         url = stack.enter_context(in_thread(script))
         written = [RULE.format(number=n, apps=json.dumps(apps), slo=slo) for n, (apps, slo) in enumerate(rules)]
-        values = {
+        values: dict[str, Any] = {
             "url": url,
             "alertmanager": real.url,
             "rules": "".join([*written, more]),
