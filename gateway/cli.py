@@ -16,6 +16,7 @@ from gateway.inspect_cli import inspect
 from gateway.keys_cli import keys
 from monitors.cli import fail, monitors, plane_options
 from monitors.comparing_cli import compare
+from monitors.forgetting_cli import forget
 from monitors.labels_cli import labels
 from monitors.moving_cli import migrate, move
 from monitors.offline_cli import compare_runs, evaluate, export, replay
@@ -113,7 +114,20 @@ def _arguments(options: dict[str, Any]) -> list[str]:
 
 main.add_command(monitors)
 main.add_command(keys)
-for _command in (inspect, evaluate, compare_runs, replay, export, compare, labels, simulate, dashboards, migrate, move):
+for _command in (
+    inspect,
+    evaluate,
+    compare_runs,
+    replay,
+    export,
+    compare,
+    labels,
+    simulate,
+    dashboards,
+    migrate,
+    move,
+    forget,
+):
     main.add_command(_command)
 
 if __name__ == "__main__":

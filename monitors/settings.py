@@ -1,4 +1,7 @@
-"""Reading `gaugeway.toml`: `${ENV_VAR}` in strings, unknown keys as errors, every error with its key and a way out."""
+"""Reading `gaugeway.toml`: `${ENV_VAR}` and `${file:/path}` in strings, unknown keys as errors.
+
+Every error has its key and a way out.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 T = TypeVar("T", bound=msgspec.Struct)
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_VARIABLE = re.compile(r"\$\{(?:file:([^{}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
+_LONGEST_SECRET = 65_536
 
 
 class ConfigError(Exception):
@@ -26,9 +30,11 @@ class ConfigError(Exception):
 
 
 def read(path: Path | None) -> dict[str, Any]:
-    """Read a TOML file (none: an empty configuration) and put environment variables in place of `${NAME}`.
+    """Read a TOML file (none: an empty configuration) and fill in `${NAME}` and `${file:/path}`.
 
-    Raises ConfigError when the file cannot be read, is no TOML, or names a variable that is not set.
+    The first stands for an environment variable, the second for a file's text without the line break at its end. What
+    is filled in is not looked through again. Raises ConfigError when the file cannot be read, is no TOML, or names a
+    variable that is not set or a file that cannot be read; no message holds what was filled in.
     """
     if path is None:
         return {}
@@ -41,7 +47,10 @@ def read(path: Path | None) -> dict[str, Any]:
     except RecursionError:
         raise ConfigError([f"{path}: nested too deeply"]) from None
     problems: list[str] = []
-    expanded = _expand(raw, "", os.environ, problems)  # noqa: TID251 - the configuration's one look at it
+    try:
+        expanded = _expand(raw, "", os.environ, problems)  # noqa: TID251 - the configuration's one look at it
+    except RecursionError:
+        raise ConfigError([f"{path}: nested too deeply"]) from None
     if problems:
         raise ConfigError(problems)
     return dict(expanded)
@@ -61,11 +70,34 @@ def _expand(value: Any, key: str, environment: Mapping[str, str], problems: list
         return value
 
     def variable(match: re.Match[str]) -> str:
-        if match[1] not in environment:
-            problems.append(f"{key}: the environment variable {match[1]} is not set")
-        return environment.get(match[1], "")
+        if match[1] is not None:
+            return _secret(Path(match[1]), key, problems)
+        if match[2] not in environment:
+            problems.append(f"{key}: the environment variable {match[2]} is not set")
+        return environment.get(match[2], "")
 
     return _VARIABLE.sub(variable, value)
+
+
+def _secret(path: Path, key: str, problems: list[str]) -> str:
+    """Read a file as secret stores mount them; a relative path could mean another file in another directory."""
+    text = problem = ""
+    try:
+        if path.is_absolute():
+            with path.open(encoding="utf-8") as file:
+                text = file.read(_LONGEST_SECRET + 1)
+        else:
+            problem = "the path must be absolute"
+    except OSError as error:
+        problem = error.strerror or "cannot be read"
+    except ValueError:
+        problem = "not UTF-8"
+    if len(text) > _LONGEST_SECRET:
+        problem = f"longer than {_LONGEST_SECRET} characters"
+    if problem:
+        problems.append(f"{key}: {path}: {problem}")
+        return ""
+    return text.removesuffix("\n").removesuffix("\r")
 
 
 def convert(raw: Mapping[str, Any], into: type[T]) -> T:

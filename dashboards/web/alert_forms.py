@@ -12,7 +12,7 @@ from litestar.response import Redirect
 
 from dashboards.web.alerts import SILENCE_FOR, found_alert
 from dashboards.web.site import Page, Site
-from monitors.desk import Ack, DeskClosedError
+from monitors.desk import Ack
 from monitors.notifiers import NotDeliveredError
 from monitors.notifiers.body import NAMES, labels_of
 from monitors.records import Alert
@@ -53,8 +53,6 @@ def _silence_handler(site: Site) -> Any:
             raise HTTPException(status_code=400, detail="; ".join(problems))
         try:
             await site.engine.desk.silence(made)
-        except DeskClosedError as error:
-            raise HTTPException(status_code=503, detail=str(error)) from error
         except ValueError as error:
             raise HTTPException(status_code=409, detail=str(error)) from error
         return _back(fingerprint, "silenced")
@@ -66,10 +64,7 @@ def _ack_handlers(site: Site) -> list[Any]:
     @post("/alerts/{fingerprint:str}/acknowledge", status_code=303)
     async def acknowledge(request: Page, fingerprint: FromPath[str]) -> Redirect:
         by, comment = _signed(await site.form(request))
-        try:
-            known = await site.engine.desk.acknowledge(fingerprint, Ack(by=by, at=site.clock(), comment=comment))
-        except DeskClosedError as error:
-            raise HTTPException(status_code=503, detail=str(error)) from error
+        known = await site.engine.desk.acknowledge(fingerprint, Ack(by=by, at=site.clock(), comment=comment))
         if not known:
             raise NotFoundException("this alert does not fire any more")
         return _back(fingerprint, "acknowledged")

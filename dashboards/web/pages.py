@@ -19,8 +19,9 @@ from dashboards.web.login import login_handlers, on_error, page_guard
 from dashboards.web.overview import overview_handlers
 from dashboards.web.pipeline import pipeline_handlers
 from dashboards.web.setup import setup_handlers
-from dashboards.web.site import MAX_FORM_BYTES, Site
+from dashboards.web.site import MAX_FORM_BYTES, Page, Site
 from monitors.api import Pages
+from monitors.desk import DeskClosedError
 
 VIEWS: tuple[Callable[[Site], list[Any]], ...] = (
     overview_handlers,
@@ -37,7 +38,12 @@ VIEWS: tuple[Callable[[Site], list[Any]], ...] = (
 
 def page_handlers(site: Site) -> list[Any]:
     """Everything a browser asks for; all but the login and the style sheet is for those who are let in."""
-    shown: dict[str, Any] = {"exception_handlers": {HTTPException: on_error(site)}}
+    tell = on_error(site)
+
+    def closed(request: Page, error: DeskClosedError) -> Any:
+        return tell(request, HTTPException(status_code=503, detail=str(error)))
+
+    shown: dict[str, Any] = {"exception_handlers": {HTTPException: tell, DeskClosedError: closed}}
     views = [handler for view in VIEWS for handler in view(site)]
     return [
         asset_handler(assets()),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import aiosqlite
 import msgspec
 
-from monitors.queues import Depth, Lease
+from monitors.forgetting import Subject
+from monitors.queues import Depth, Lease, forgetting
 from monitors.records import Sample, Supplement
 from monitors.sqlite import Database, Schema, path_from_url
 
@@ -180,6 +181,9 @@ class SQLiteQueue:
         """Delete dead letters, and what waits and nobody holds, from before `before`; return how many samples."""
         await self._prune(_PRUNE_SUPPLIES, before)
         return sum([await self._prune(statement, before) for statement in _PRUNE])
+
+    async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
+        return await forgetting.forget(self._database, subject, dry_run=dry_run)
 
     async def aclose(self) -> None:
         await self._database.aclose()

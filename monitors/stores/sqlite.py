@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 import aiosqlite
 import msgspec
 
+from monitors.forgetting import Subject
 from monitors.joining import address_of, completes
 from monitors.records import Evaluation, Sample, Supplement
 from monitors.sqlite import Database, Schema, path_from_url
-from monitors.stores import Paired, Point, Query, Rated, Summary, rated, rows
+from monitors.stores import Paired, Point, Query, Rated, Summary, forgetting, rated, rows
 
 T = TypeVar("T")
 _log = logging.getLogger("gaugeway")
@@ -312,6 +313,9 @@ class SQLiteStore:
                 gone = (await connection.execute(_PRUNE_SUPPLEMENTS, parameters)).rowcount
             total += removed
         return total
+
+    async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
+        return await forgetting.forget(self._writer, subject, dry_run=dry_run)
 
     async def ids(self, after: str, limit: int) -> Sequence[str]:
         async with self._reader.reading() as connection:

@@ -201,3 +201,19 @@ def test_what_notifiers_heard_is_told_in_words():
     assert "somebody looks after it" in told[0].words
     assert "3 attempts since 1970-01-01T00:00:00Z" in told[1].words
     assert told[2].words == "held back by a silence"
+
+
+def test_where_another_process_leads_every_form_says_so(tmp_path):
+    async def scenario(w):
+        await w.drop()
+        alert = next(one for one in w.engine.alerts() if one.state == "firing" and not one.slice)
+        path = f"/alerts/{alert.fingerprint}"
+        fields = (await w.page(path)).form(f"{path}/acknowledge")
+        await w.engine.follow()
+        own = {"accept": "text/html", "origin": str(w.client.base_url)}
+        for action in ("acknowledge", "silence", "rebaseline"):
+            sent = fields | {"by": "Sam", "seconds": "3600"}
+            answer = await w.client.post(f"{path}/{action}", data=sent, headers=own)
+            assert (answer.status_code, "another process" in answer.text) == (503, True), action
+
+    run(tmp_path, scenario)

@@ -1,0 +1,39 @@
+"""Deleting what is about one person from a queue in SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from monitors.forgetting import Subject, addresses_of
+from monitors.sqlite import Database
+
+
+async def forget(database: Database, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
+    """Delete samples, leased ones and dead letters too, and the supplements about them or with the text themselves.
+
+    What a worker holds at this moment it may still bring to the store.
+    """
+    counts = {"queued samples": 0, "dead letters": 0, "queued supplements": 0}
+    exchanges: set[tuple[str, str]] = set()
+    async with database.writing() as connection:
+        await connection.execute("PRAGMA secure_delete = ON")  # else the text stays in the file's free pages
+        for kind, table in (("queued samples", "samples"), ("dead letters", "dead")):
+            statement = f"SELECT id, CAST(payload AS TEXT) FROM {table}"  # noqa: S608 - constants
+            rows = await connection.execute_fetchall(statement)
+            meant = [row for row in rows if subject.meets_sample(row[1])]
+            exchanges.update(address for row in meant for address in [("exchange", row[0]), *addresses_of(row[1])])
+            counts[kind] = len(meant)
+            if not dry_run:
+                remove = f"DELETE FROM {table} WHERE id = ?"  # noqa: S608 - constants
+                await connection.executemany(remove, [(row[0],) for row in meant])
+        rows = await connection.execute_fetchall("SELECT id, CAST(payload AS TEXT) FROM supplies")
+        said = [(row[0],) for row in rows if subject.meets_supplement(row[1]) or _about(row[1]) & exchanges]
+        counts["queued supplements"] = len(said)
+        if not dry_run:
+            await connection.executemany("DELETE FROM supplies WHERE id = ?", said)
+    return counts
+
+
+def _about(payload: str) -> set[tuple[str, str]]:
+    """What a supplement is addressed to. Its own id is none of that."""
+    return set(addresses_of(payload, exchange="exchange_id", key="key"))
