@@ -90,12 +90,8 @@ class Describer:
         if not self._content:
             return {}
         ids = dict.fromkeys(point.sample_id for point in points if point.metric == metric and usable(point))
-        questions = {}
-        for sample_id in list(ids)[:_TOPICS_FROM]:
-            found = await self._store.sample(sample_id)
-            if found is not None and found[0].question and not found[0].question.startswith(_HASHED):
-                questions[sample_id] = found[0].question
-        return questions
+        questions = await self._store.questions(list(ids)[:_TOPICS_FROM])
+        return {key: question for key, question in questions.items() if not question.startswith(_HASHED)}
 
     def _observed(self, point: Point, topic: Mapping[str, str]) -> Observation:
         strata = {"model": point.model, **{f"tag:{name}": value for name, value in point.tags.items()}}

@@ -18,6 +18,7 @@ import msgspec
 
 T = TypeVar("T", bound=msgspec.Struct)
 _VARIABLE = re.compile(r"\$\{(?:file:([^{}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
+_ENUM = re.compile(r"Invalid enum value .*", re.DOTALL)
 _LONGEST_SECRET = 65_536
 
 
@@ -108,6 +109,7 @@ def convert(raw: Mapping[str, Any], into: type[T]) -> T:
             return msgspec.convert(raw, into)
         except msgspec.ValidationError as error:
             message, _, where = str(error).partition(" - at `$")
+            message = _ENUM.sub("not one of the known values", message)  # it may be a secret that was filled in
             problems.append(f"{where.rstrip('`').lstrip('.') or 'configuration'}: {message}")
     raise ConfigError(problems)
 

@@ -132,6 +132,9 @@ class Store(Protocol):
     async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
         """Return a sample with all its evaluations, or None."""
 
+    async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
+        """Return the questions of those samples that are stored and have one, by id; a few thousand at once."""
+
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
         """Store supplements, each id once; return the stored samples that these concern, the oldest first.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Supplement
@@ -58,6 +58,10 @@ class DiscreetStore:
     async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
         """Return what is stored: hashes."""
         return await self._store.sample(sample_id)
+
+    async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
+        """Return what is stored: hashes."""
+        return await self._store.questions(sample_ids)
 
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
         """Store hashes, and remember the texts for a while."""

@@ -57,6 +57,7 @@ _ADD = f"""
 _STORED = "SELECT payload::text FROM samples WHERE id = $1 AND day = $2 FOR UPDATE"
 _REPLACE = "UPDATE samples SET payload = $3::text::json WHERE id = $1 AND day = $2"
 _THERE = "SELECT metric, version, outcome FROM evaluations WHERE sample_id = $1 AND day = $2"
+_PAYLOADS = "SELECT payload::text FROM samples WHERE id = ANY($1)"
 _SAMPLE = "SELECT payload::text, day FROM samples WHERE id = $1 ORDER BY day LIMIT 1"
 _EVALUATIONS = """
     SELECT metric, version, outcome, value, reason, detail, evidence::text, judge, seconds, cost_usd, rate
@@ -122,6 +123,11 @@ class PostgresStore:
             stored = await connection.fetch(_EVALUATIONS, plain(sample_id), found["day"])
         samples = self._read(_sample, [found])
         return (samples[0], self._read(lambda row: rows.evaluation(sample_id, row), stored)) if samples else None
+
+    async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
+        async with self.database.transaction(reading=True) as connection:
+            stored = await connection.fetch(_PAYLOADS, [plain(one) for one in sample_ids])
+        return rows.questions(row["payload"] for row in stored)
 
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
         addressed = {one.id: (one, address) for one in supplements if (address := address_of(one)) is not None}

@@ -145,6 +145,26 @@ def evaluation(sample_id: str, row: Sequence[Any]) -> Evaluation:
     )
 
 
+class _Asked(msgspec.Struct):
+    """What `questions` reads of a sample."""
+
+    id: str
+    question: str | None = None
+
+
+def questions(payloads: Iterable[str]) -> dict[str, str]:
+    """The questions by id of stored samples that can be read."""
+    found = {}
+    for payload in payloads:
+        try:
+            asked = msgspec.json.decode(payload, type=_Asked)
+        except (TypeError, ValueError):
+            continue
+        if asked.question:
+            found[asked.id] = asked.question
+    return found
+
+
 def point(row: Sequence[Any]) -> Point:
     """Read one point."""
     sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt, tags = row

@@ -111,6 +111,7 @@ _SUPPLEMENTS = """
     WHERE kind = 'exchange' AND value = ? OR kind = 'key' AND value = ? OR kind = 'trace' AND value = ?
     ORDER BY received_at, id LIMIT 1000
 """
+_PAYLOADS = "SELECT payload FROM samples WHERE id IN (SELECT value FROM json_each(?))"
 _EVALUATIONS = """
     SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate
     FROM evaluations WHERE sample_id = ? ORDER BY rowid
@@ -237,6 +238,11 @@ class SQLiteStore:
         if not found:
             return None
         return found[0], self._read(lambda row: rows.evaluation(sample_id, row), stored)
+
+    async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
+        async with self._reader.reading() as connection:
+            stored = await connection.execute_fetchall(_PAYLOADS, (msgspec.json.encode(list(sample_ids)).decode(),))
+        return rows.questions(row[0] for row in stored)
 
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
         addressed = {one.id: (one, address) for one in supplements if (address := address_of(one)) is not None}

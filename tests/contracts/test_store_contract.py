@@ -100,6 +100,17 @@ def test_a_sample_that_is_not_there_is_none(run):
     run(scenario)
 
 
+def test_questions_are_returned_for_those_that_have_one(run):
+    async def scenario(store):
+        await store.add(sample("a", question="Why?"), [])
+        await store.add(sample("b"), [])
+        await store.add(sample("c", question="Wie \u00fcbel? \U0001f600"), [])
+        assert await store.questions(["a", "b", "c", "nobody", "a"]) == {"a": "Why?", "c": "Wie \u00fcbel? \U0001f600"}
+        assert await store.questions([]) == {}
+
+    run(scenario)
+
+
 def test_adding_twice_returns_nothing_new_and_changes_nothing(run):
     async def scenario(store):
         await store.add(sample("a", response="first"), [evaluation("a", outcome=Score(0.1))])

@@ -315,6 +315,7 @@ def test_one_that_became_a_replica_is_left_for_whom_the_name_stands_for_next():
                 own.ask("REPLICAOF", "127.0.0.1", "9")
                 with pytest.raises(EngineError, match=r"(?i)read.?only"):
                     await queue.put(samples(2))
+                assert queue._engine._client is None
                 own.ask("REPLICAOF", "NO", "ONE")
                 await asyncio.sleep(0.2)
                 await queue.put(samples(2))
@@ -547,6 +548,21 @@ def test_leases_are_ended_by_the_engines_clock():
             await asyncio.sleep(0.35)
             (again,) = await queue.lease(1)
             assert again.attempt == 2
+
+    asyncio.run(scenario())
+
+
+def test_however_many_leases_end_at_once_all_are_handed_out_again_and_set_aside():
+    async def scenario():
+        async with queue_of(redis_server().url(), lease_s=0.5, max_attempts=2) as queue:
+            await queue.put(samples(*range(250)))
+            for attempt in (1, 2):
+                leases = await queue.lease(999)
+                assert [(one.sample.id, one.attempt) for one in leases] == [(str(n), attempt) for n in range(250)]
+                await asyncio.sleep(0.55)
+            await queue.put(samples(250))
+            assert ids(await queue.lease(999)) == ["250"]
+            assert (await queue.depth()).dead == 250
 
     asyncio.run(scenario())
 
