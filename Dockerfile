@@ -2,11 +2,13 @@
 FROM python:3.11-slim AS build
 WORKDIR /src
 RUN python -m venv /opt/gaugeway
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE requirements.lock ./
+# What is not in the lock, or not what it was when the lock was written, is not installed.
+RUN /opt/gaugeway/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r requirements.lock
 COPY gateway gateway
 COPY monitors monitors
 COPY dashboards dashboards
-RUN /opt/gaugeway/bin/pip install --no-cache-dir '.[email,otlp,postgres,redis]'
+RUN /opt/gaugeway/bin/pip install --no-cache-dir --no-deps .
 
 FROM python:3.11-slim
 RUN useradd --system --uid 10001 --home-dir /data gaugeway \
@@ -17,7 +19,8 @@ ENV PATH=/opt/gaugeway/bin:$PATH \
     GAUGEWAY_HOST=0.0.0.0 \
     GAUGEWAY_PORT=8080 \
     GAUGEWAY_DATA_DIR=/data
-USER gaugeway
+# By number, so that an orchestrator can see that it is not root. Nothing but /data and /tmp is written to.
+USER 10001
 WORKDIR /data
 VOLUME /data
 # The admin ports (9464, 9465) stay on loopback until a token is configured; see docs/reference/configuration.md.

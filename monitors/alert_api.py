@@ -15,6 +15,7 @@ from litestar.connection import ASGIConnection
 from litestar.exceptions import HTTPException, NotFoundException, PermissionDeniedException
 from litestar.params import FromPath
 
+from monitors import audit
 from monitors.desk import Ack, DeadLetter, DeskClosedError
 from monitors.notifiers import NotDeliveredError
 from monitors.silences import MAX_VALUE, Label, Matcher, Operator, Silence
@@ -84,7 +85,13 @@ def same_origin(connection: ASGIConnection[Any, Any, Any, Any], _: Any) -> None:
     """Refuse a change that a page of another origin makes a browser ask for: without a token nothing else would."""
     origin = connection.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != connection.headers.get("host", ""):
+        audit.tell("change", outcome="refused", address=address_of(connection), path=connection.scope["path"])
         raise PermissionDeniedException("a page of another origin may not change anything here")
+
+
+def address_of(connection: ASGIConnection[Any, Any, Any, Any]) -> str | None:
+    """Where a request came from; behind a proxy that is the proxy."""
+    return connection.client.host if connection.client else None
 
 
 def _silence_handlers(desk: AlertDesk) -> list[Any]:
@@ -105,12 +112,14 @@ def _silence_handlers(desk: AlertDesk) -> list[Any]:
             raise HTTPException(status_code=503, detail=str(error)) from error
         except ValueError as error:
             raise HTTPException(status_code=409, detail=str(error)) from error
+        audit.tell("silence", by=made.by, address=address_of(request), silence=made.id, ends=made.ends)
         return asdict(made) | {"state": made.state(now)}
 
     @delete("/api/silences/{silence_id:str}", guards=[same_origin])
-    async def unsilence(silence_id: FromPath[str]) -> None:
+    async def unsilence(silence_id: FromPath[str], request: Request[Any, Any, Any]) -> None:
         if not await desk.unsilence(silence_id):
             raise NotFoundException(f"no silence has the id {silence_id}")
+        audit.tell("unsilence", address=address_of(request), silence=silence_id)
 
     return [silences, silence, unsilence]
 
@@ -128,12 +137,14 @@ def _ack_handlers(desk: AlertDesk) -> list[Any]:
             raise HTTPException(status_code=503, detail=str(error)) from error
         if not known:
             raise NotFoundException(f"no alert fires with the fingerprint {fingerprint}")
+        audit.tell("ack", by=said.by, address=address_of(request), alert=fingerprint)
         return asdict(ack)
 
     @delete(path, guards=[same_origin])
-    async def unacknowledge(fingerprint: FromPath[str]) -> None:
+    async def unacknowledge(fingerprint: FromPath[str], request: Request[Any, Any, Any]) -> None:
         if not await desk.unacknowledge(fingerprint):
             raise NotFoundException(f"nobody acknowledged an alert with the fingerprint {fingerprint}")
+        audit.tell("unack", address=address_of(request), alert=fingerprint)
 
     return [acknowledge, unacknowledge]
 
@@ -144,13 +155,15 @@ def _letter_handlers(desk: AlertDesk) -> list[Any]:
         return [asdict(one) for one in await desk.dead_letters()]
 
     @post("/api/dead-letters/{letter_id:str}/retry", guards=[same_origin], status_code=200)
-    async def retry(letter_id: FromPath[str]) -> dict[str, Any]:
+    async def retry(letter_id: FromPath[str], request: Request[Any, Any, Any]) -> dict[str, Any]:
         try:
             known = await desk.retry(letter_id)
         except NotDeliveredError as error:
+            audit.tell("redeliver", outcome="failed", address=address_of(request), letter=letter_id)
             raise HTTPException(status_code=502, detail=f"not delivered: {error}") from error
         if not known:
             raise NotFoundException(f"no dead letter has the id {letter_id}")
+        audit.tell("redeliver", address=address_of(request), letter=letter_id)
         return {"delivered": True}
 
     return [dead_letters, retry]

@@ -36,6 +36,7 @@ class Instruments:
         self._for_judging(counter, gauge, histogram)
         self.queue_depth = gauge("queue_depth", "Samples waiting or being evaluated.")
         self.queue_oldest_seconds = gauge("queue_oldest_seconds", "Age of the oldest of them.")
+        self.queue_trimmed = gauge("queue_trimmed", "Samples that ever had to make room in a full queue.")
         self.queue_dead_letters = gauge("queue_dead_letters", "Samples set aside after too many attempts.")
         self.late_scores = counter("late_scores", "Scores that came after their bucket was closed.")
         self.supplements = counter(

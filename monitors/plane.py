@@ -151,7 +151,7 @@ class Plane:
                 }
                 for one in self._catalogue.enabled
             ],
-            "queue": {"ready": depth.ready, "leased": depth.leased, "dead_letters": depth.dead},
+            "queue": {"ready": depth.ready, "leased": depth.leased, "dead_letters": depth.dead, "trimmed": depth.trimmed},
             "rules": [asdict(one) for one in self._engine.streams()],
         }
 
@@ -230,6 +230,7 @@ class Plane:
         self._instruments.queue_depth.set(depth.ready + depth.leased)
         self._instruments.queue_oldest_seconds.set(0.0 if oldest is None else max(0.0, time.time() - oldest))
         self._instruments.queue_dead_letters.set(depth.dead)
+        self._instruments.queue_trimmed.set(depth.trimmed)
 
     async def _retain(self) -> None:
         await _every(3600.0, self._prune, self._failed("prune"))

@@ -212,6 +212,8 @@ def read_url(url: str) -> Address:
     scheme, database = SCHEMES[parts.scheme], parts.path.strip("/")
     if options and scheme != "rediss":
         raise ValueError(f"the option {min(options)} needs rediss://")
+    if scheme == "rediss":
+        options.setdefault("ssl_check_hostname", "true")  # not every release of the client does by itself
     where = f"{host}{f':{port}' if port else ''}{f'/{database}' if database else ''}"
     return Address(
         url=parts._replace(scheme=scheme, query=urlencode(options)).geturl(),

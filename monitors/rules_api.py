@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from litestar import get, post
+from litestar import Request, get, post
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath, FromQuery
 
-from monitors.alert_api import same_origin
+from monitors import audit
+from monitors.alert_api import address_of, same_origin
 from monitors.versions import Version
 
 
@@ -40,10 +41,14 @@ def rule_handlers(rules: Rules) -> list[Any]:
         return [asdict(one) for one in rules.versions.all()]
 
     @post("/api/rules/{rule:str}/rebaseline", guards=[same_origin], status_code=200, sync_to_thread=False)
-    def rebaseline(rule: FromPath[str], app: FromQuery[str | None] = None) -> dict[str, int]:
+    def rebaseline(
+        rule: FromPath[str], request: Request[Any, Any, Any], app: FromQuery[str | None] = None
+    ) -> dict[str, int]:
         try:
-            return {"streams": rules.rebaseline(rule, app)}
+            streams = rules.rebaseline(rule, app)
         except KeyError as error:
             raise NotFoundException(f"no rule is called {rule!r}") from error
+        audit.tell("rebaseline", address=address_of(request), rule=rule, app=app, streams=streams)
+        return {"streams": streams}
 
     return [versions, rebaseline]

@@ -18,7 +18,8 @@ import msgspec
 
 T = TypeVar("T", bound=msgspec.Struct)
 _VARIABLE = re.compile(r"\$\{(?:file:([^{}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
-_ENUM = re.compile(r"Invalid enum value .*", re.DOTALL)
+_NO_WORD = re.compile(r"Invalid enum value (?!'[a-z_]{1,16}'\Z).*", re.DOTALL)
+"""A mistyped word is worth showing; anything else in its place may be a key."""
 _LONGEST_SECRET = 65_536
 
 
@@ -109,7 +110,7 @@ def convert(raw: Mapping[str, Any], into: type[T]) -> T:
             return msgspec.convert(raw, into)
         except msgspec.ValidationError as error:
             message, _, where = str(error).partition(" - at `$")
-            message = _ENUM.sub("not one of the known values", message)  # it may be a secret that was filled in
+            message = _NO_WORD.sub("Invalid enum value '***'", message)  # it may be a secret that was filled in
             problems.append(f"{where.rstrip('`').lstrip('.') or 'configuration'}: {message}")
     raise ConfigError(problems)
 

@@ -260,7 +260,8 @@ async def run_demo(seconds: float, port: int | None, console: Console) -> int:
 def _where(product: Product) -> list[str]:
     return [
         f'An app needs one line: OpenAI(base_url="{product.base_url}")',
-        f"Look here while it runs: {product.gateway_admin}/metrics  {product.monitors}/metrics",
+        f"Look here while it runs: {product.monitors}/ (the page)",
+        f"    {product.gateway_admin}/metrics  {product.monitors}/metrics",
         f"    {product.monitors}/api/metrics  /api/alerts  /api/exchanges",
     ]
 

@@ -27,7 +27,7 @@ ALLOWED = {
     "gateway.auxiliary": "gateway.contexts gateway.exchange",
     "gateway.cache": "gateway.exchange",
     "gateway.capture": "gateway.answers gateway.auxiliary gateway.contexts gateway.encoding gateway.exchange gateway.prompts gateway.resubmissions gateway.sse monitors.choosing",  # noqa: E501
-    "gateway.cli": "dashboards.cli gateway.app gateway.config gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor monitors.app monitors.cli monitors.comparing_cli monitors.labels_cli monitors.moving_cli monitors.offline_cli monitors.serving monitors.settings monitors.simulating_cli",  # noqa: E501
+    "gateway.cli": "dashboards.cli gateway.app gateway.config gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor monitors.app monitors.cli monitors.comparing_cli monitors.forgetting_cli monitors.labels_cli monitors.moving_cli monitors.offline_cli monitors.serving monitors.settings monitors.simulating_cli",  # noqa: E501
     "gateway.client": "gateway.errors monitors.tasks",
     "gateway.config": "gateway.contexts gateway.target monitors.config monitors.importer monitors.redaction monitors.settings",  # noqa: E501
     "gateway.contexts": "gateway.exchange",
@@ -60,7 +60,7 @@ ALLOWED = {
     "gateway.usage": "gateway.exchange",
     "monitors": "monitors.offline",
     "monitors.__main__": "monitors.cli",
-    "monitors.alert_api": "monitors.desk monitors.notifiers monitors.silences",
+    "monitors.alert_api": "monitors.audit monitors.desk monitors.notifiers monitors.silences",
     "monitors.alerts": "monitors.causes monitors.config monitors.delivery monitors.describing monitors.desk monitors.notifiers monitors.rules monitors.stores monitors.streams monitors.telling monitors.versions monitors.watching",  # noqa: E501
     "monitors.api": "monitors.admin monitors.desk monitors.quality monitors.stores",
     "monitors.app": "dashboards.web monitors.alert_api monitors.alerts monitors.api monitors.compare_api monitors.config monitors.embedding monitors.evaluation monitors.exporters monitors.gauges monitors.instruments monitors.judging monitors.labelling_store monitors.labels_api monitors.leading monitors.metrics monitors.notifying monitors.otlp monitors.plane monitors.queues monitors.redaction monitors.redaction_key monitors.rules monitors.rules_api monitors.serving monitors.settings monitors.sinks monitors.stores monitors.telemetry",  # noqa: E501
@@ -80,6 +80,7 @@ ALLOWED = {
     "monitors.embeddings": "monitors.judges monitors.tasks",
     "monitors.evaluation": "monitors.judges monitors.metrics",
     "monitors.exporters": "monitors.instruments monitors.tasks",
+    "monitors.forgetting_cli": "monitors.config monitors.forgetting monitors.queues monitors.store_cli monitors.stores",  # noqa: E501
     "monitors.gauges": "monitors.alerts monitors.delivery monitors.instruments monitors.labels monitors.versions",
     "monitors.instruments": "monitors.labelling monitors.labels monitors.quality",
     "monitors.judges": "monitors.sampling monitors.sqlite",
@@ -100,9 +101,9 @@ ALLOWED = {
     "monitors.plane": "monitors.alerts monitors.choosing monitors.config monitors.evaluation monitors.exporters monitors.instruments monitors.joining monitors.judges monitors.judging monitors.labelling_store monitors.labels monitors.leading monitors.metrics monitors.quality monitors.queues monitors.sampling monitors.settings monitors.spending monitors.statistics monitors.stores monitors.tasks monitors.worker",  # noqa: E501
     "monitors.postgres": "monitors.migrating",
     "monitors.quality": "monitors.statistics monitors.stores",
-    "monitors.queues": "monitors.importer monitors.postgres monitors.redis monitors.sqlite",
+    "monitors.queues": "monitors.forgetting monitors.importer monitors.postgres monitors.redis monitors.sqlite",
     "monitors.rules": "monitors.config monitors.detectors monitors.slicing monitors.streams monitors.watching",
-    "monitors.rules_api": "monitors.alert_api monitors.versions",
+    "monitors.rules_api": "monitors.alert_api monitors.audit monitors.versions",
     "monitors.simulating": "monitors.detectors monitors.statistics monitors.stores monitors.streams",
     "monitors.simulating_cli": "monitors.config monitors.detectors monitors.labelling_store monitors.rules monitors.simulating monitors.simulating_report monitors.store_cli monitors.stores monitors.streams",  # noqa: E501
     "monitors.simulating_report": "monitors.simulating",
@@ -110,7 +111,7 @@ ALLOWED = {
     "monitors.slicing": "monitors.stores",
     "monitors.spending": "monitors.judges monitors.stores",
     "monitors.store_cli": "monitors.config monitors.embedding monitors.instruments monitors.judging monitors.metrics monitors.offline monitors.settings monitors.stores",  # noqa: E501
-    "monitors.stores": "monitors.importer monitors.joining monitors.postgres monitors.redaction monitors.sqlite monitors.statistics",  # noqa: E501
+    "monitors.stores": "monitors.forgetting monitors.importer monitors.joining monitors.postgres monitors.redaction monitors.sqlite monitors.statistics",  # noqa: E501
     "monitors.streams": "monitors.detectors monitors.stores",
     "monitors.telemetry": "monitors.settings",
     "monitors.telling": "monitors.config",

@@ -1,0 +1,77 @@
+"""Who did what: one JSON object a line, on the logger `gaugeway.audit` and, where one is opened, in a file.
+
+What is told are names, ids and outcomes; never a token, a key or what an exchange said.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+_log = logging.getLogger("gaugeway.audit")
+_LONGEST = 200
+FILE = "audit.log"
+
+
+def tell(
+    action: str, *, outcome: str = "ok", by: str | None = None, address: str | None = None, **about: object
+) -> None:
+    """Note one deed. `by` is the name somebody gave, which nobody checked; `address` is where the request came from."""
+    said = {"by": by, "address": address, **about}
+    facts = {name: _short(value) for name, value in said.items() if value is not None}
+    _log.info("%s %s", action, outcome, extra={"audit": {"action": action, "outcome": outcome} | facts})
+
+
+def open_file(data_dir: Path, clock: Callable[[], float] = time.time) -> logging.Handler:
+    """Write what is told to `data_dir`/audit.log too, from now on; the file is made readable for its owner alone.
+
+    Close the handler with `close_file`. A file that cannot be written to is told by `logging`, and stops nothing.
+    Whoever rotates it moves it away: the next line begins a new one. Raises OSError when it cannot be made.
+    """
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handler = _Lines(data_dir / FILE, clock)
+    _log.addHandler(handler)
+    _log.setLevel(logging.INFO)
+    return handler
+
+
+def close_file(handler: logging.Handler) -> None:
+    """Write no more to it."""
+    _log.removeHandler(handler)
+    handler.close()
+
+
+class _Lines(logging.Handler):
+    """Appends each record in one write, so that two processes may share the file."""
+
+    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self._path = path
+        self._clock = clock
+        os.close(self._open())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        facts: dict[str, Any] | None = getattr(record, "audit", None)
+        if facts is None:
+            return
+        try:
+            descriptor = self._open()
+            try:
+                os.write(descriptor, msgspec.json.encode({"time": round(self._clock(), 3)} | facts) + b"\n")
+            finally:
+                os.close(descriptor)
+        except OSError:
+            self.handleError(record)
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+
+
+def _short(value: object) -> object:
+    return value[:_LONGEST] if isinstance(value, str) else value

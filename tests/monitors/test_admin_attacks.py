@@ -1,0 +1,276 @@
+"""Attacks on the monitors' admin port, one list: each is sent for real and refused."""
+
+import asyncio
+import re
+import socket
+
+import pytest
+
+from dashboards.web.sessions import ATTEMPTS
+from tests.support.pages import world
+
+TOKEN = "correct horse battery staple"
+CHANGES = (
+    ("POST", "/api/silences"),
+    ("DELETE", "/api/silences/x"),
+    ("POST", "/api/alerts/x/ack"),
+    ("DELETE", "/api/alerts/x/ack"),
+    ("POST", "/api/rules/answers/rebaseline"),
+)
+ORIGINS = (
+    "http://evil.example",
+    "https://127.0.0.1.evil.example",
+    "http://127.0.0.1",
+    "null",
+    "file://",
+    "http://evil.example:9465",
+)
+
+
+def run(path, scenario, **options):
+    async def main():
+        async with world(path, **options) as made, asyncio.timeout(30):
+            return await scenario(made)
+
+    return asyncio.run(main())
+
+
+def port_of(w):
+    return w.client.base_url.port
+
+
+async def raw(port, request):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    try:
+        async with asyncio.timeout(5):
+            return await reader.read(1 << 20)
+    finally:
+        writer.close()
+
+
+async def log_in(w, token=TOKEN, to="/"):
+    form = (await w.page("/login")).form("/login")
+    return await w.client.post("/login", data=form | {"token": token, "next": to})
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_a_page_of_another_origin_changes_nothing(tmp_path, origin):
+    async def scenario(w):
+        for method, path in CHANGES:
+            for kind in ("application/json", "text/plain", "application/x-www-form-urlencoded"):
+                headers = {"origin": origin, "content-type": kind}
+                answer = await w.client.request(method, path, headers=headers, content=b"{}")
+                assert answer.status_code == 403, (method, path, kind)
+                assert "access-control-allow-origin" not in answer.headers
+
+    run(tmp_path, scenario)
+
+
+def test_no_page_of_another_origin_is_allowed_to_read_or_to_ask_whether_it_may(tmp_path):
+    async def scenario(w):
+        for path in ("/api/status", "/api/exchanges", "/metrics", "/"):
+            headers = {"origin": "http://evil.example", "access-control-request-method": "POST"}
+            for method in ("GET", "OPTIONS"):
+                answer = await w.client.request(method, path, headers=headers)
+                assert not [name for name in answer.headers if name.startswith("access-control-")]
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/login", "/alerts", "/api/status", "/api/exchanges", "/metrics", "/static/page.css"]
+)
+def test_a_name_that_was_made_to_point_here_is_refused(tmp_path, path):
+    async def scenario(w):
+        for name in ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example:9465", "evil.example@127.0.0.1"):
+            assert (await w.client.get(path, headers={"host": name})).status_code in (400, 403), name
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("header", ["x-http-method-override", "x-method-override", "x-http-method"])
+def test_a_header_does_not_turn_one_verb_into_another(tmp_path, header):
+    async def scenario(w):
+        before = (await w.client.get("/api/silences")).json()
+        for method, path in CHANGES:
+            answer = await w.client.get(path, headers={header: method})
+            assert answer.status_code in (200, 404, 405), path
+        assert (await w.client.get("/api/silences")).json() == before
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("verb", ["PUT", "PATCH", "TRACE", "PROPFIND", "CONNECT", "POST", "DELETE", "HEAD"])
+def test_a_verb_that_nobody_serves_opens_no_door(tmp_path, verb):
+    async def scenario(w):
+        for path in ("/api/status", "/api/exchanges", "/metrics"):
+            answer = await raw(
+                port_of(w), f"{verb} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+            )
+            status = int(answer.split(b" ")[1])
+            assert status in (400, 401, 405), (verb, path, status)
+            assert b"Authorization" not in answer
+
+    run(tmp_path, scenario, token=TOKEN)
+
+
+def test_without_the_token_nothing_but_the_login_and_the_health_answers(tmp_path):
+    async def scenario(w):
+        variants = ["", "Bearer", "Bearer ", "Bearer x", f"bearer{TOKEN}", f"Basic {TOKEN}", f"Bearer {TOKEN[:-1]}"]
+        variants += [
+            f"Bearer {TOKEN}x",
+            f"Bearer  {TOKEN} ,",
+            f"Bearer {TOKEN.upper()}",
+            "Bearer \u00e9".encode().decode("latin-1"),
+        ]
+        for given in variants:
+            for path in ("/api/status", "/api/exchanges", "/api/silences", "/metrics"):
+                head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {given}\r\nConnection: close\r\n\r\n"
+                answer = await raw(port_of(w), head.encode("latin-1"))
+                assert answer.split(b" ")[1] == b"401", (given, path)
+        for path in ("/api/status?token=" + TOKEN.replace(" ", "%20"), "//api/status", "/api//status", "/API/status"):
+            answer = await w.client.get(path)
+            assert answer.status_code in (401, 404), path
+
+    run(tmp_path, scenario, token=TOKEN)
+
+
+TRAVERSALS = (
+    "/static/../login.py",
+    "/static/..%2flogin.py",
+    "/static/%2e%2e/%2e%2e/templates/frame.html",
+    "/static/..%5c..%5clogin.py",
+    "/static/....//login.py",
+    "/static//etc/passwd",
+    "/static/%2fetc%2fpasswd",
+    "/static/page.css%00.html",
+    "/static/page.css/..",
+    "/static/",
+    "/static",
+)
+
+
+@pytest.mark.parametrize("path", TRAVERSALS)
+def test_no_path_leads_out_of_the_static_files(tmp_path, path):
+    async def scenario(w):
+        answer = await raw(port_of(w), f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        assert answer.split(b" ")[1] in (b"400", b"404"), answer[:200]
+        for told in (b"root:", b"import ", b"{%", b"Traceback"):
+            assert told not in answer
+
+    run(tmp_path, scenario)
+
+
+INJECTIONS = (
+    "%0d%0aset-cookie:%20a=b",
+    "%0d%0a%0d%0a<script>",
+    "%0aLocation:%20http://evil",
+    "%E5%98%8D%E5%98%8Aset-cookie:a=b",
+)
+
+
+@pytest.mark.parametrize("injected", INJECTIONS)
+def test_a_line_break_in_an_address_begins_no_header(tmp_path, injected):
+    async def scenario(w):
+        paths = (
+            f"/login?next=/{injected}",
+            f"/{injected}",
+            f"/static/{injected}",
+            f"/alerts/{injected}",
+            f"/api/exchanges/{injected}",
+        )
+        for path in paths:
+            head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\nConnection: close\r\n\r\n"
+            answer = await raw(port_of(w), head.encode())
+            headers = answer.split(b"\r\n\r\n")[0].lower()
+            assert b"\nset-cookie: a=b" not in headers
+            assert b"\nlocation: http://evil" not in headers
+            if b"\ncontent-type: text/html" in headers:
+                assert b"<script>" not in answer.split(b"\r\n\r\n", 1)[1]
+
+    run(tmp_path, scenario, token=TOKEN)
+
+
+@pytest.mark.parametrize(
+    "to",
+    [
+        *("http://evil.example", "//evil.example", "/\\evil.example", "\\\\evil.example", "https:evil.example"),
+        *("/\t/evil.example", "/%09/evil.example", "javascript:alert(1)", "///evil.example", "", " //evil.example"),
+    ],
+)
+def test_the_login_leads_to_no_other_host(tmp_path, to):
+    async def scenario(w):
+        answer = await log_in(w, to=to)
+        assert answer.status_code == 303
+        location = answer.headers["location"]
+        assert re.match(r"/(?![/\\\t])", location), location
+        again = await w.client.get("/login", params={"next": to})
+        assert re.match(r"/(?![/\\\t])", again.headers["location"])
+
+    run(tmp_path, scenario, token=TOKEN)
+
+
+def test_a_token_cannot_be_guessed_at_the_form_whatever_address_a_header_claims(tmp_path):
+    async def scenario(w):
+        for number in range(ATTEMPTS):
+            assert (await log_in(w, f"guess {number}")).status_code == 401
+        form = (await w.page("/login")).form("/login")
+        for claimed in ("192.0.2.7", "203.0.113.9"):
+            headers = {"x-forwarded-for": claimed, "x-real-ip": claimed, "forwarded": f"for={claimed}"}
+            answer = await w.client.post("/login", data=form | {"token": TOKEN, "next": "/"}, headers=headers)
+            assert answer.status_code == 429
+            assert int(answer.headers["retry-after"]) > 60
+            assert "set-cookie" not in answer.headers
+
+    run(tmp_path, scenario, token=TOKEN)
+
+
+@pytest.mark.parametrize("path", ["/", "/login", "/alerts", "/no-such-page"])
+def test_no_other_page_may_frame_this_one(tmp_path, path):
+    async def scenario(w):
+        answer = await w.client.get(path, headers={"accept": "text/html"})
+        policy = answer.headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe-inline" not in policy
+        assert "unsafe-eval" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+    run(tmp_path, scenario)
+
+
+def test_a_body_without_end_is_refused(tmp_path):
+    async def scenario(w):
+        body = b'{"by":"' + b"x" * 20_000_000 + b'"}'
+        for method, path in (CHANGES[0], CHANGES[2]):
+            answer = await w.client.request(method, path, content=body)
+            assert answer.status_code in (400, 404, 413), path
+        for nested in (b"[" * 1_000_000, b'{"matchers":' + b"[" * 1_000_000, b'{"x":' * 200_000):
+            assert (await w.client.post("/api/silences", content=nested)).status_code == 400
+        assert (await w.client.get("/healthz")).status_code == 200
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=999999999", "limit=-1", "since_s=-1", "since_s=nan", "order=drop", "app=" + "x" * 9000]
+)
+def test_a_query_that_asks_for_too_much_is_refused_or_harmless(tmp_path, query):
+    async def scenario(w):
+        answer = await w.client.get(f"/api/exchanges?{query}")
+        assert answer.status_code in (200, 400)
+        assert "Traceback" not in answer.text
+
+    run(tmp_path, scenario)
+
+
+def test_many_connections_that_say_nothing_keep_nobody_out(tmp_path):
+    async def scenario(w):
+        silent = [socket.create_connection(("127.0.0.1", port_of(w))) for _ in range(200)]
+        for one in silent[::2]:
+            one.send(b"GET /api/status HTTP/1.1\r\nHost: loc")
+        assert (await w.client.get("/healthz")).status_code == 200
+        for one in silent:
+            one.close()
+
+    run(tmp_path, scenario)
