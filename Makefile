@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test frameworks check fix bench peers clean
+.PHONY: help demo test frameworks check fix bench peers lock sbom audit clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -53,6 +53,19 @@ peers: .venv/dev  ## Side by side with others, real consumers of telemetry: inst
 	$(BIN)/python benchmarks/detection/run.py
 	$(BIN)/python benchmarks/telemetry/installs.py
 	$(BIN)/python benchmarks/telemetry/consumers.py
+
+lock: .venv/dev  ## Write requirements.lock, the runtime's versions with hashes (needs uv)
+	$(BIN)/pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile pyproject.toml --quiet --extra email --extra otlp --extra postgres --extra redis \
+	  --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header -o requirements.lock
+
+sbom: .venv/dev  ## Write sbom.json (CycloneDX) of what requirements.lock installs
+	$(BIN)/pip install --quiet --disable-pip-version-check cyclonedx-bom
+	$(BIN)/cyclonedx-py requirements requirements.lock --of JSON -o sbom.json
+
+audit: .venv/dev  ## Known vulnerabilities of what requirements.lock installs (asks the advisory service)
+	$(BIN)/pip install --quiet --disable-pip-version-check pip-audit
+	$(BIN)/pip-audit --require-hashes -r requirements.lock
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache *.egg-info

@@ -129,7 +129,7 @@ class Realtime:
             headers = [(name, value) for name, value in headers if name != "authorization"]
             headers.append(("authorization", target.authorization.decode()))
         subprotocols: Any = scope["subprotocols"] or None
-        return await connect(
+        return await _Straight(
             f"{scheme}://{target.host_header.decode()}{path}",
             additional_headers=headers,
             subprotocols=subprotocols,
@@ -139,6 +139,13 @@ class Realtime:
             max_size=MAX_MESSAGE_BYTES,
             proxy=None,
         )
+
+
+class _Straight(connect):
+    """Connects to that address or to none: the library would follow an upstream's redirect to any host."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
 
 
 async def _downward(upstream: ClientConnection, send: Send) -> None:

@@ -258,6 +258,8 @@ def _decoded(body: bytes, into: type[T]) -> T:
         raise _bad(where.rstrip("`").lstrip(".") or (named[1] if named else None), message) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _bad(None, f"The body is not JSON: {error}") from error
+    except RecursionError:
+        raise _bad(None, "The body is nested too deeply") from None
 
 
 def _passages(raw: msgspec.Raw) -> tuple[Context, ...] | None:

@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry
 from dashboards.web.gateways import gateway_urls
 from dashboards.web.pages import pages
 from dashboards.web.site import Site
+from monitors import audit, telemetry
 from monitors import config as configuration
-from monitors import telemetry
 from monitors.alert_api import alert_handlers
 from monitors.alerts import AlertEngine
 from monitors.api import admin_app
@@ -98,6 +98,7 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
         *compare_handlers(store, lambda name: passing(name).flipped),
         *label_handlers(store, passing),
     ]
+    told = audit.open_file(data_dir)
     plane.start()
     _log.info("monitors: http://%s:%d/", config.monitors.host, config.monitors.port)
     try:
@@ -110,6 +111,7 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
             await _close(closing)
         await queue.aclose()
         await store.aclose()
+        audit.close_file(told)
 
 
 def _admin_app(config: Config, plane: Plane, site: Site, handlers: Sequence[Any]) -> Litestar:

@@ -151,7 +151,12 @@ class Plane:
                 }
                 for one in self._catalogue.enabled
             ],
-            "queue": {"ready": depth.ready, "leased": depth.leased, "dead_letters": depth.dead, "trimmed": depth.trimmed},
+            "queue": {
+                "ready": depth.ready,
+                "leased": depth.leased,
+                "dead_letters": depth.dead,
+                "trimmed": depth.trimmed,
+            },
             "rules": [asdict(one) for one in self._engine.streams()],
         }
 

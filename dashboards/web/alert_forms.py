@@ -12,6 +12,8 @@ from litestar.response import Redirect
 
 from dashboards.web.alerts import SILENCE_FOR, found_alert
 from dashboards.web.site import Page, Site
+from monitors import audit
+from monitors.alert_api import address_of
 from monitors.desk import Ack
 from monitors.notifiers import NotDeliveredError
 from monitors.notifiers.body import NAMES, labels_of
@@ -55,6 +57,7 @@ def _silence_handler(site: Site) -> Any:
             await site.engine.desk.silence(made)
         except ValueError as error:
             raise HTTPException(status_code=409, detail=str(error)) from error
+        audit.tell("silence", by=by, address=address_of(request), silence=made.id, ends=made.ends)
         return _back(fingerprint, "silenced")
 
     return silence
@@ -67,12 +70,14 @@ def _ack_handlers(site: Site) -> list[Any]:
         known = await site.engine.desk.acknowledge(fingerprint, Ack(by=by, at=site.clock(), comment=comment))
         if not known:
             raise NotFoundException("this alert does not fire any more")
+        audit.tell("ack", by=by, address=address_of(request), alert=fingerprint)
         return _back(fingerprint, "acknowledged")
 
     @post("/alerts/{fingerprint:str}/unacknowledge", status_code=303)
     async def unacknowledge(request: Page, fingerprint: FromPath[str]) -> Redirect:
         await site.form(request)
         await site.engine.desk.unacknowledge(found_alert(site, fingerprint).fingerprint)
+        audit.tell("unack", address=address_of(request), alert=fingerprint)
         return _back(fingerprint, "unacknowledged")
 
     return [acknowledge, unacknowledge]
@@ -88,6 +93,7 @@ def _rebaseline_handler(site: Site) -> Any:
         except KeyError as error:
             kept = "has no baseline" if alert.rule in NAMES else "is not in the configuration any more"
             raise NotFoundException(f"the rule {alert.rule} {kept}") from error
+        audit.tell("rebaseline", address=address_of(request), rule=alert.rule, app=alert.app)
         return _back(fingerprint, "rebaselined")
 
     return rebaseline

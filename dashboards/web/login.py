@@ -15,6 +15,8 @@ from litestar.response import Redirect, Template
 
 from dashboards.web.sessions import SESSION_S
 from dashboards.web.site import COOKIE, Page, Site, session_of
+from monitors import audit
+from monitors.alert_api import address_of
 
 _HERE = re.compile(r"/(?![/\\])[^\x00-\x20\\]*")
 """A path of ours: neither another host nor anything that a browser would read as one."""
@@ -39,7 +41,9 @@ def login_handlers(site: Site) -> list[Any]:
             return answer
         if not site.sessions.is_token(given.get("token", "")):
             site.attempts.failed(address, now)
+            audit.tell("login", outcome="failed", address=address)
             return _form(site, request, given.get("next", "/"), "That is not the token.", 401)
+        audit.tell("login", address=address)
         cookie = _cookie(site, request, site.sessions.issue(now), round(SESSION_S))
         return Redirect(_inside(given.get("next", "/")), status_code=303, cookies=[cookie])
 
@@ -47,6 +51,7 @@ def login_handlers(site: Site) -> list[Any]:
     async def leave(request: Page) -> Redirect:
         await site.form(request)
         site.sessions.revoke(session_of(request), site.clock())
+        audit.tell("logout", address=address_of(request))
         return Redirect("/login", status_code=303, cookies=[_cookie(site, request, "", 0)])
 
     return [ask, enter, leave]

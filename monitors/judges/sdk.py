@@ -34,11 +34,13 @@ def connect(
     """Open a client. Only what is passed here counts: the SDK's own environment variables must not change a score.
 
     With `api_version` the endpoint is asked in Azure's form: `base_url` is the resource (or already its deployment's
-    path), the version a query parameter; every request needs `azure_headers` as well.
+    path), the version a query parameter; every request needs `azure_headers` as well. A redirect is an error: by
+    itself the SDK would take the prompt, and Azure's key, to wherever it points.
 
     Raises ValueError, without quoting it, for a key that cannot be sent in a header.
     """
-    from openai import AsyncOpenAI  # noqa: PLC0415 - half a second that an installation without a judge does not pay
+    # Half a second that an installation without a judge does not pay.
+    from openai import AsyncOpenAI, DefaultAsyncHttpxClient  # noqa: PLC0415
 
     key = (api_key or "").strip()
     if not (key.isascii() and (key.isprintable())):
@@ -47,7 +49,12 @@ def connect(
     if api_version is not None:
         base_url, query = azure_url(base_url, deployment or ""), {"api-version": api_version}
     client = AsyncOpenAI(
-        base_url=base_url, api_key=key or "none", timeout=timeout_s, max_retries=max_retries, default_query=query
+        base_url=base_url,
+        api_key=key or "none",
+        timeout=timeout_s,
+        max_retries=max_retries,
+        default_query=query,
+        http_client=DefaultAsyncHttpxClient(follow_redirects=False, timeout=timeout_s),
     )
     client.organization = client.project = None
     return client

@@ -26,7 +26,6 @@ from tests.support.running import read_request, running_gateway, tcp_server
 BODY = b'{"model":"m","messages":[{"role":"user","content":"q"}]}'
 REDIRECTS = (301, 302, 303, 307, 308)
 KEY = "sk-canary-4711"
-FOLLOWED = pytest.mark.xfail(reason="the client library follows redirects by itself", strict=True)
 
 
 class Trap:
@@ -191,7 +190,6 @@ def test_a_redirect_of_the_upstream_goes_to_the_client_who_may_follow_it(client,
     trapped(scenario)
 
 
-@FOLLOWED
 @pytest.mark.parametrize("status", REDIRECTS)
 def test_a_redirect_of_a_realtime_handshake_is_not_followed(status):
     async def scenario(trap):
@@ -210,7 +208,6 @@ def test_a_redirect_of_a_realtime_handshake_is_not_followed(status):
     trapped(scenario)
 
 
-@FOLLOWED
 @pytest.mark.parametrize("status", REDIRECTS)
 @pytest.mark.parametrize("api_version", [None, "2024-10-21"], ids=["openai", "azure"])
 def test_judge_and_embeddings_follow_nobody(status, api_version):
