@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
@@ -86,7 +86,7 @@ _PRUNE_SUPPLEMENTS = "DELETE FROM supplements WHERE id IN (SELECT id FROM supple
 _PRUNE_BATCH = 1000
 
 
-class PostgresStore:
+class PostgresStore(rows.Lenient):
     """Store and Ledger in a PostgreSQL database, for any number of processes on any number of machines.
 
     A sample's identity is its id and the UTC day on which it started. An operation that cannot be done raises
@@ -97,7 +97,6 @@ class PostgresStore:
         self.url = url
         self.database = Database(url, size=size)
         self._days = Days(self.database)
-        self._complained = False
 
     @classmethod
     def from_url(cls, url: str) -> PostgresStore:
@@ -255,22 +254,6 @@ class PostgresStore:
     async def _fetch(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         async with self.database.connection() as connection:
             return await _all(connection, statement, values)
-
-    def _read(self, read: Callable[[Any], T], found: Iterable[Any]) -> list[T]:
-        """Read every row that can be read."""
-        readable: list[T] = []
-        for row in found:
-            try:
-                readable.append(read(row))
-            except (TypeError, ValueError, msgspec.DecodeError) as error:
-                self._complain(f"{type(error).__name__}: {error}")
-        return readable
-
-    def _complain(self, problem: str) -> None:
-        """Say once that rows are left out: they stay until they are pruned, and are met at every reading."""
-        if not self._complained:
-            _log.warning("the store leaves out what it cannot read: %s", problem)
-        self._complained = True
 
 
 async def _all(connection: Connection, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:

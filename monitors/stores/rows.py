@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -12,7 +13,31 @@ from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
 from monitors.statistics.powered import Sums
 from monitors.stores import Paired, Point, Summary
 
+T = TypeVar("T")
+_log = logging.getLogger("gaugeway")
 _LEAST_RATE = 1e-100
+
+
+class Lenient:
+    """Reads what can be read of what is stored: a row that something else wrote must not take the others with it."""
+
+    _complained = False
+
+    def _read(self, read: Callable[[Any], T], found: Iterable[Any]) -> list[T]:
+        """Read every row that can be read."""
+        readable: list[T] = []
+        for row in found:
+            try:
+                readable.append(read(row))
+            except (TypeError, ValueError, msgspec.DecodeError) as error:
+                self._complain(f"{type(error).__name__}: {error}")
+        return readable
+
+    def _complain(self, problem: str) -> None:
+        """Say once that rows are left out: they stay until they are pruned, and are met at every reading."""
+        if not self._complained:
+            _log.warning("the store leaves out what it cannot read: %s", problem)
+        self._complained = True
 
 
 class Totals:

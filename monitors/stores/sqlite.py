@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -198,7 +198,7 @@ _HOLDS = """
 _SAVE = "INSERT INTO states (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 
 
-class SQLiteStore:
+class SQLiteStore(rows.Lenient):
     """Store and Ledger on one SQLite file; reading has a connection of its own and never waits for a writer.
 
     An operation that cannot get at the file within `busy_timeout_s`, or at all, raises `sqlite3.Error` or `OSError`;
@@ -208,7 +208,6 @@ class SQLiteStore:
     def __init__(self, path: str | Path, busy_timeout_s: float = 5.0) -> None:
         self._writer = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
         self._reader = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
-        self._complained = False
 
     @classmethod
     def from_url(cls, url: str) -> SQLiteStore:
@@ -363,22 +362,6 @@ class SQLiteStore:
                 await connection.execute("UPDATE samples SET payload = ? WHERE id = ?", (payload, sample.id))
                 return True
         return False
-
-    def _read(self, read: Callable[[Any], T], found: Iterable[Any]) -> list[T]:
-        """Read every row that can be read."""
-        readable: list[T] = []
-        for row in found:
-            try:
-                readable.append(read(row))
-            except (TypeError, ValueError, msgspec.DecodeError) as error:
-                self._complain(f"{type(error).__name__}: {error}")
-        return readable
-
-    def _complain(self, problem: str) -> None:
-        """Say once that rows are left out: they stay until they are pruned, and are met at every reading."""
-        if not self._complained:
-            _log.warning("the store leaves out what it cannot read: %s", problem)
-        self._complained = True
 
 
 def _where(query: Query) -> tuple[str, dict[str, Any]]:
