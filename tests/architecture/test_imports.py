@@ -80,7 +80,7 @@ ALLOWED = {
     "monitors.embeddings": "monitors.judges monitors.tasks",
     "monitors.evaluation": "monitors.judges monitors.metrics",
     "monitors.exporters": "monitors.instruments monitors.tasks",
-    "monitors.forgetting_cli": "monitors.config monitors.forgetting monitors.queues monitors.store_cli monitors.stores",  # noqa: E501
+    "monitors.forgetting_cli": "monitors.config monitors.forgetting monitors.queues monitors.store_cli monitors.stores",
     "monitors.gauges": "monitors.alerts monitors.delivery monitors.instruments monitors.labels monitors.versions",
     "monitors.instruments": "monitors.labelling monitors.labels monitors.quality",
     "monitors.judges": "monitors.sampling monitors.sqlite",
