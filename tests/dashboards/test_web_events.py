@@ -89,9 +89,11 @@ def test_pages_that_are_left_make_room_for_others(tmp_path, monkeypatch):
 
     async def scenario(w):
         async with w.client.stream("GET", "/events") as one, w.client.stream("GET", "/events") as two:
-            await anext(one.aiter_lines())
-            await anext(two.aiter_lines())
-            full = (await w.client.get("/events")).status_code
+            reading = one.aiter_lines(), two.aiter_lines()  # a generator that nobody holds would close its stream
+            for lines in reading:
+                await anext(lines)
+            async with w.client.stream("GET", "/events") as three:
+                full = three.status_code
         async with asyncio.timeout(5):
             while True:
                 async with w.client.stream("GET", "/events") as again:
