@@ -116,8 +116,11 @@ def test_the_image_holds_what_the_package_reads_beside_its_code(package):
 
 
 def test_the_image_has_the_extras_that_the_manifests_need():
-    (extras,) = re.findall(r"'\.\[([\w,]+)\]'", DOCKERFILE)
-    assert {"otlp", "postgres"} <= set(extras.split(",")) <= PROJECT["project"]["optional-dependencies"].keys()
+    assert "--require-hashes --only-binary :all: -r requirements.lock" in DOCKERFILE
+    locked = set(re.findall(r"^([\w.-]+)==", (ROOT / "requirements.lock").read_text("utf-8"), re.MULTILINE))
+    extras = PROJECT["project"]["optional-dependencies"]
+    needed = {re.split(r"[<>=]", one)[0] for name in ("otlp", "postgres", "redis", "email") for one in extras[name]}
+    assert needed <= locked
 
 
 def test_the_image_runs_what_there_is():
@@ -126,7 +129,8 @@ def test_the_image_runs_what_there_is():
     assert 'ENTRYPOINT ["gaugeway"]' in DOCKERFILE
     assert re.search(r"^EXPOSE (\d+)$", DOCKERFILE, re.MULTILINE)[1] == str(DEFAULTS.gateway.port)
     assert f"http://127.0.0.1:{DEFAULTS.gateway.port}/readyz" in DOCKERFILE
-    assert re.search(r"^USER gaugeway$", DOCKERFILE, re.MULTILINE)
+    (user,) = re.findall(r"^USER (\d+)$", DOCKERFILE, re.MULTILINE)
+    assert f"useradd --system --uid {user} " in DOCKERFILE
 
 
 def test_the_files_name_the_version_of_the_project():
