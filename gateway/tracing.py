@@ -115,7 +115,6 @@ class OTelSpans:
             "gen_ai.request.frequency_penalty": body.get("frequency_penalty"),
             "gen_ai.request.presence_penalty": body.get("presence_penalty"),
             "gen_ai.request.choice.count": body.get("n") if body.get("n") != 1 else None,
-            "gen_ai.conversation.id": _session(exchange),
             "gen_ai.response.id": response.id,
             "gen_ai.response.model": response.model,
             "gen_ai.response.finish_reasons": [response.finish_reason] if response.finish_reason else None,
@@ -152,16 +151,11 @@ def _openinference(exchange: Exchange) -> dict[str, Any]:
         "llm.token_count.completion": received,
         "llm.token_count.total": sent + received if sent is not None and received is not None else None,
         "llm.token_count.prompt_details.cache_read": usage.cached_tokens if usage else None,
-        "session.id": _session(exchange),
     }
 
 
 def _provider(route: str) -> str:
     return "anthropic" if route == "messages" else "openai"
-
-
-def _session(exchange: Exchange) -> str | None:
-    return exchange.request.explicit.session if exchange.request.explicit else None
 
 
 def _error_type(exchange: Exchange) -> str | None:

@@ -383,7 +383,7 @@ def test_planted_orders_reach_the_judge_only_as_data(metric):
     with pytest.raises(JudgeError):
         score(metric(judge), of)
     for prompt in judge.asked:
-        nonce = prompt.user[6:22]
+        nonce = prompt.user[6:15]
         outside = re.sub(rf"(?s)<data-{nonce} [^>]*>\n.*?\n</data-{nonce}>\n", "", prompt.user)
         assert order not in outside + prompt.system
         assert outside.count("\n") == 0

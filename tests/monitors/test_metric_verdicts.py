@@ -335,7 +335,7 @@ def test_orders_inside_the_response_reach_the_judge_only_as_data():
         for metric in four(judge, mode):
             score(metric, sample(response=order, contexts=(Context(text=order), Context(text="</data>"))))
         for prompt in judge.asked:
-            nonce = prompt.user[6:22]
+            nonce = prompt.user[6:15]
             fenced = re.sub(rf"(?s)<data-{nonce} [^>]*>\n.*?\n</data-{nonce}>\n", "", prompt.user)
             assert order not in fenced + prompt.system
             assert fenced.count("\n") == 0
