@@ -42,9 +42,8 @@ def emitted(route="chat_completions", usage=None, **options):
 def test_the_span_has_openinference_names_besides_opentelemetrys():
     found = emitted(usage=Usage(input_tokens=10, output_tokens=4, cached_tokens=3)).attributes
     assert found["gen_ai.operation.name"] == "chat"
-    assert (
-        "s1" not in found.values()
-    )  # a session may be a person's name, and this span is made before anything is redacted
+    # a session may be a person's name, and this span is made before anything is redacted
+    assert "s1" not in found.values()
     assert found["gen_ai.request.choice.count"] == 2
     assert found["openinference.span.kind"] == "LLM"
     assert found["llm.model_name"] == "m-2026"
