@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def free_port() -> int:
         return taken.getsockname()[1]
 
 
-class Engine:
+class Engine(ABC):
     """A server that is started in a directory of its own; it can be stopped and started again with what it has."""
 
     name = ""
@@ -92,8 +93,8 @@ class Engine:
         self._process.wait()
         self._process = None
 
-    def command(self) -> list[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def command(self) -> list[str]: ...
 
     def environment(self) -> dict[str, str]:
         return {}
@@ -102,12 +103,12 @@ class Engine:
         """How many scores the sink has to deliver."""
         return exchanges * metrics
 
+    @abstractmethod
     def scores(self, sample: Sample) -> list[tuple[str, float]]:
         """What is stored on the exchange's span."""
-        raise NotImplementedError
 
-    def spans(self, samples: list[Sample]) -> list[Row]:
-        raise NotImplementedError
+    @abstractmethod
+    def spans(self, samples: list[Sample]) -> list[Row]: ...
 
     def documents(self, kept: list[tuple[Sample, list[Evaluation]]]) -> list[Row]:  # noqa: ARG002
         return []

@@ -173,7 +173,7 @@ def test_versions_are_told_apart_by_a_tag_too(tmp_path):
 def test_a_metric_of_ones_own_says_in_the_configuration_that_less_is_better(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     lines = ["class Wordy:", "    name, version, lower_is_better = 'wordy', '1', True"]
-    lines += ["    async def score(self, sample): raise NotImplementedError"]
+    lines += ["    async def score(self, sample): return None"]
     (tmp_path / "wordy_metric.py").write_text("\n".join(lines))
     config = tmp_path / "gaugeway.toml"
     judge = '[judge]\nbase_url = "http://127.0.0.1:9/v1"\nmodel = "m"\n'
