@@ -38,6 +38,9 @@ class AlertGauges:
             self._instruments.quality_evidence_log10.labels(*labels).set(one.evidence_log10)
             if one.m0 is not None:
                 self._instruments.quality_baseline.labels(*labels).set(one.m0)
+            else:  # it is being learned, perhaps afresh
+                with contextlib.suppress(KeyError):
+                    self._instruments.quality_baseline.remove(*labels)
         for new in firing:
             self._instruments.quality_slice_alarm.labels(*new).set(1)
         for gone in self._slices - firing:

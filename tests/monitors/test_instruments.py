@@ -69,3 +69,19 @@ def test_the_memory_for_values_beyond_the_cap_is_bounded():
     assert [cap("app", f"a{k}") for k in [*range(20), 0]] == ["a0", *["_other"] * 19, "a0"]
     assert overflow.labels("app")._value.get() == 5.0
     assert len(cap._counted["app"]) == 5
+
+
+def test_a_baseline_is_shown_while_it_is_known_and_a_slice_while_its_alert_fires(instruments):
+    def show(m0, state):
+        about = {"rule": "r", "metric": "m", "app": "a", "evidence_log10": -1.0, "closed_until": 0.0}
+        gauges.watched([Watched(**about, m0=m0, state="quiet"), Watched(**about, m0=m0, state=state, slice="model=x")])
+        labels = {"app": "a", "metric": "m", "rule": "r"}
+        return (
+            value(instruments, "quality_baseline", **labels),
+            value(instruments, "quality_slice_alarm", **labels, slice="model=x"),
+        )
+
+    gauges = AlertGauges(instruments)
+    assert show(None, "quiet") == (None, None)
+    assert show(0.8, "firing") == (0.8, 1.0)
+    assert show(None, "quiet") == (None, None)
