@@ -27,10 +27,11 @@ test: .venv/dev  ## All tests
 frameworks: .venv/dev  ## The RAG frameworks that the tests drive, one environment each (1 GB); without them those are skipped
 	$(BIN)/python tests/frameworks/environment.py
 
-check: .venv/dev  ## Formatting, lint, types
+check: .venv/dev  ## Formatting, lint, types, known vulnerabilities (says so where the advisory service is out of reach)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python deploy/audit.py
 
 fix: .venv/dev  ## Format and repair what can be repaired
 	$(BIN)/ruff format .
@@ -40,7 +41,7 @@ bench: .venv/dev  ## Benchmarks without peers (loopback only); tables on standar
 	$(BIN)/python benchmarks/detection/run.py --quick
 	$(BIN)/python benchmarks/gateway/run.py --quick --rounds 1 --only direct,gaugeway-off,gaugeway-on
 
-peers: .venv/dev  ## Side by side with others, real consumers of telemetry: installs them (4 GB) and writes the tables
+peers: .venv/dev  ## Side by side with others, real consumers of telemetry: installs them (5 GB) and writes the tables
 	$(BIN)/python benchmarks/gateway/peers.py install
 	$(BIN)/python benchmarks/gateway/run.py
 	$(BIN)/python benchmarks/gateway/fidelity.py
@@ -53,19 +54,20 @@ peers: .venv/dev  ## Side by side with others, real consumers of telemetry: inst
 	$(BIN)/python benchmarks/detection/run.py
 	$(BIN)/python benchmarks/telemetry/installs.py
 	$(BIN)/python benchmarks/telemetry/consumers.py
+	$(BIN)/python benchmarks/clickhouse/installs.py
+	$(BIN)/python benchmarks/clickhouse/contract.py
 
 lock: .venv/dev  ## Write requirements.lock, the runtime's versions with hashes (needs uv)
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip compile pyproject.toml --quiet --extra email --extra otlp --extra postgres --extra redis \
+	$(BIN)/uv pip compile pyproject.toml --quiet --extra clickhouse --extra email --extra otlp --extra postgres --extra redis \
 	  --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header -o requirements.lock
 
 sbom: .venv/dev  ## Write sbom.json (CycloneDX) of what requirements.lock installs
 	$(BIN)/pip install --quiet --disable-pip-version-check cyclonedx-bom
 	$(BIN)/cyclonedx-py requirements requirements.lock --of JSON -o sbom.json
 
-audit: .venv/dev  ## Known vulnerabilities of what requirements.lock installs (asks the advisory service)
-	$(BIN)/pip install --quiet --disable-pip-version-check pip-audit
-	$(BIN)/pip-audit --require-hashes -r requirements.lock
+audit: .venv/dev  ## Known vulnerabilities of what requirements.lock installs; not asked is a failure here
+	$(BIN)/python deploy/audit.py --required
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache *.egg-info

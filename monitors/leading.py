@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
@@ -12,8 +13,13 @@ from monitors.tasks import spawn
 
 BUILT_IN = dict.fromkeys(("postgresql", "postgres"), "monitors.leading_postgres:stand")
 """The stores that several processes share, and where these find out which of them leads."""
+BESIDE = dict.fromkeys(("postgresql", "postgres"), "monitors.leading_postgres:stand_beside")
+"""The queues that can say who leads where the store cannot."""
+MUTE = ("clickhouse", "clickhouses")
+"""The stores that several processes share, but that have no lock: they cannot say who leads."""
 MONITORS = "monitors"
 """What there is to lead: detectors, alerts, their delivery, retention, anchors."""
+_log = logging.getLogger("gaugeway")
 
 
 class DeposedError(ConnectionError):
@@ -54,12 +60,20 @@ class Alone:
         """There is nobody to hand over to."""
 
 
-def stand(url: str, ledger: Ledger, tick_s: float) -> tuple[Leader, Ledger]:
+def stand(url: str, ledger: Ledger, tick_s: float, queue_url: str = "") -> tuple[Leader, Ledger]:
     """Return this process's candidacy in the store that `url` names, and the ledger for what only the leader saves.
 
-    That ledger raises DeposedError for all others. When a leader dies another one leads within two ticks.
+    That ledger raises DeposedError for all others. When a leader dies another one leads within two ticks. Where the
+    store has no lock, the engine of the queue at `queue_url` elects, and keeps what the leader saves; where that
+    cannot either, this process leads, and must be the only one.
     """
     scheme = url.partition("://")[0]
+    if scheme in MUTE:
+        beside = queue_url.partition("://")[0]
+        if beside in BESIDE:
+            leader, fenced = load(beside, BESIDE)(queue_url, ledger, MONITORS, tick_s)
+            return leader, fenced
+        _log.warning("leading: neither store nor queue can elect a leader: run exactly one monitors process")
     if scheme not in BUILT_IN:
         return Alone(), ledger
     leader, fenced = load(scheme, BUILT_IN)(ledger, MONITORS, tick_s)

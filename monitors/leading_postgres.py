@@ -13,6 +13,7 @@ import asyncpg
 
 from monitors.leading import DeposedError
 from monitors.postgres import Database, save
+from monitors.stores import Ledger
 from monitors.tasks import spawn
 
 _PROBE_S = 5.0
@@ -38,12 +39,15 @@ class Shared(Protocol):
 class PostgresLeader:
     """Claims the lock every `tick_s` / 2 on a connection of its own, and while it has it makes sure that it still is.
 
+    With `owns` nobody else uses the database, which is closed with this.
+
     `term` is the number of this reign, or None. A leader that does not hear from the database for as long as a probe
     may take leads no more; a machine that vanishes is given up by the database within about 6 s.
     """
 
-    def __init__(self, database: Database, name: str, tick_s: float) -> None:
+    def __init__(self, database: Database, name: str, tick_s: float, *, owns: bool = False) -> None:
         self.name = name
+        self._owns = owns
         self.term: int | None = None
         self._change = asyncio.Event()
         self._database = database
@@ -72,6 +76,8 @@ class PostgresLeader:
             await asyncio.wait([self._task])
             self._task = None
         await self._lose("it stops")
+        if self._owns:
+            await self._database.aclose()
 
     async def _run(self) -> None:
         while True:
@@ -123,16 +129,22 @@ class PostgresLeader:
 
 
 class FencedLedger:
-    """The ledger of what only a leader may save. Raises DeposedError for one whose term is over."""
+    """The ledger of what only a leader may save. Raises DeposedError for one whose term is over.
 
-    def __init__(self, database: Database, leader: PostgresLeader) -> None:
+    `earlier` has what was saved before this ledger was in use, or was moved there; nothing is written to it.
+    """
+
+    def __init__(self, database: Database, leader: PostgresLeader, earlier: Ledger | None = None) -> None:
         self._database = database
         self._leader = leader
+        self._earlier = earlier
 
     async def load(self) -> Mapping[str, bytes]:
         """Return every state saved so far."""
+        earlier = await self._earlier.load() if self._earlier else {}
         async with self._database.connection() as connection:
-            return {row["name"]: row["value"] for row in await connection.fetch("SELECT name, value FROM states")}
+            found = await connection.fetch("SELECT name, value FROM states")
+        return {**earlier, **{row["name"]: row["value"] for row in found}}
 
     async def save(self, states: Mapping[str, bytes]) -> None:
         """Save all of `states` in one transaction, if this process leads."""
@@ -150,3 +162,13 @@ def stand(store: Shared, name: str, tick_s: float) -> tuple[PostgresLeader, Fenc
     """Return a candidacy for leading `name` in the database of `store`, and the ledger that takes its word only."""
     leader = PostgresLeader(store.database, name, tick_s)
     return leader, FencedLedger(store.database, leader)
+
+
+def stand_beside(url: str, earlier: Ledger, name: str, tick_s: float) -> tuple[PostgresLeader, FencedLedger]:
+    """Return a candidacy for leading `name` in the queue's database at `url`, and the ledger there.
+
+    It is for a store that cannot elect, whose own ledger is `earlier`.
+    """
+    database = Database(url, size=2)
+    leader = PostgresLeader(database, name, tick_s, owns=True)
+    return leader, FencedLedger(database, leader, earlier)

@@ -5,33 +5,35 @@ python benchmarks/detection/installs.py
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
-HOME = Path(__file__).resolve().parent / ".peers/river"
-DONE = HOME / "installed"  # written last: an install that was interrupted does not count
-PACKAGE = "river==0.26.1"
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks import installing
+
+PEERS = Path(__file__).resolve().parent / ".peers"
+PACKAGES = {"river": ("river==0.26.1",)}
 
 
 def find() -> bool:
     """Make river importable, after everything that is installed here; False when it is not there."""
-    if not DONE.is_file():
+    if not installing.is_there(PEERS / "river"):
         return False
-    (packages,) = HOME.glob("lib/python*/site-packages")
+    (packages,) = (PEERS / "river").glob("lib/python*/site-packages")
     sys.path.append(str(packages))
     return True
 
 
-def main() -> int:
-    """Install it, unless it is there."""
-    if not DONE.is_file():
-        pip = [str(HOME / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", PACKAGE]
-        for step in ([sys.executable, "-m", "venv", "--clear", str(HOME)], pip):
-            subprocess.run(["nice", "-n", "10", *step], check=True, timeout=900)
-        DONE.touch()
-    return 0
+def install(name: str) -> str:
+    """Install one environment, unless it is there; say what happened."""
+    return installing.install(PEERS / name, PACKAGES[name])
+
+
+def main(names: list[str]) -> int:
+    """Install these, one at a time."""
+    return installing.each(names or list(PACKAGES), install)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

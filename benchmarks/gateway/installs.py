@@ -6,14 +6,15 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks import installing
 
 HERE = Path(__file__).resolve().parent
 PEERS = HERE / ".peers"
 FAILURE = "install-failure.txt"
-DONE = "installed"  # written last: an install that was interrupted does not count
-TIMEOUT_S = 1500
 
 PYTHON = {
     "litellm": ("litellm", ("litellm[proxy]>=1.106,<1.110", "prometheus-client")),
@@ -33,14 +34,13 @@ NAMES = ("nginx", "litellm", "portkey", "mlflow", "tensorzero", "sglang")
 def install(name: str) -> str | None:
     """Install one peer at low priority; return why that failed, or None. What is there already stays."""
     home = PEERS / name
-    home.mkdir(parents=True, exist_ok=True)
     failure = home / FAILURE
     failure.unlink(missing_ok=True)
     if version(name) is not None:
         return None
-    reason = _attempt(name, home)
+    reason = installing.run(home, _steps(name, home))
     if reason is None:
-        (home / DONE).touch()
+        (home / installing.DONE).touch()
         if version(name) is None:
             reason = "installed, but its files are not where they should be"
     if reason is not None:
@@ -48,30 +48,14 @@ def install(name: str) -> str | None:
     return reason
 
 
-def _attempt(name: str, home: Path) -> str | None:
-    steps = []
+def _steps(name: str, home: Path) -> list[list[str]]:
     if name == "nginx":
-        steps = [["apt-get", "download", "nginx"], ["sh", "-c", "dpkg-deb -x nginx_*.deb ."]]
-    elif name == "portkey":
+        return [["apt-get", "download", "nginx"], ["sh", "-c", "dpkg-deb -x nginx_*.deb ."]]
+    if name == "portkey":
+        home.mkdir(parents=True, exist_ok=True)
         (home / "package.json").write_text(json.dumps(PORTKEY, indent=1))
-        steps = [["npm", "install", "--no-audit", "--no-fund", "--loglevel=error"]]
-    else:
-        pip = [str(home / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        steps = [[sys.executable, "-m", "venv", "--clear", str(home)], [*pip, *PYTHON[name][1]]]
-    for step in steps:
-        tool = shutil.which(step[0])
-        if tool is None:
-            return f"{step[0]} is not on this machine"
-        try:
-            done = subprocess.run(
-                ["nice", "-n", "10", *step], cwd=home, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-            )
-        except subprocess.TimeoutExpired:
-            return f"{' '.join(step)[:120]}: not done after {TIMEOUT_S} s"
-        if done.returncode:
-            tail = (done.stderr or done.stdout).strip().splitlines()[-3:]
-            return f"{' '.join(step)[:120]}: exit {done.returncode}: {' / '.join(tail)[:600]}"
-    return None
+        return [["npm", "install", "--no-audit", "--no-fund", "--loglevel=error"]]
+    return installing.steps(home, PYTHON[name][1])
 
 
 def version(name: str) -> str | None:
@@ -82,15 +66,13 @@ def version(name: str) -> str | None:
             return None
         words = subprocess.run([binary, "-v"], capture_output=True, text=True, check=False).stderr.split("/")
         return words[-1].strip() if len(words) > 1 else None
-    if not (PEERS / name / DONE).is_file():
+    if not installing.is_there(PEERS / name):
         return None
     if name == "portkey":
         manifest = PEERS / "portkey/node_modules/@portkey-ai/gateway/package.json"
         started = manifest.parent / "build/start-server.js"
         return json.loads(manifest.read_text())["version"] if started.is_file() else None
-    package = PYTHON[name][0].replace("-", "_")
-    found = sorted((PEERS / name).glob(f"lib/python*/site-packages/{package}-*.dist-info"))
-    return found[0].name.removeprefix(f"{package}-").removesuffix(".dist-info") if found else None
+    return installing.version(PEERS / name, PYTHON[name][0])
 
 
 def nginx() -> str | None:
@@ -106,9 +88,10 @@ def missing_reason(name: str) -> str:
 
 def main(names: list[str]) -> int:
     """Install these, one at a time; a failure is told and recorded, and the others go on."""
-    for name in names:
-        begun = time.monotonic()
+
+    def attempt(name: str) -> str:
         reason = install(name)
-        outcome = version(name) if reason is None else f"MISSING: {reason}"
-        print(f"{name:<12} {outcome}  ({time.monotonic() - begun:.0f} s)", flush=True)
+        return str(version(name)) if reason is None else f"MISSING: {reason}"
+
+    installing.each(names, attempt)
     return 0

@@ -13,6 +13,8 @@ BUILT_IN = {
     "sqlite": "monitors.stores.sqlite:SQLiteStore",
     "postgresql": "monitors.stores.postgres:PostgresStore",
     "postgres": "monitors.stores.postgres:PostgresStore",
+    "clickhouse": "monitors.stores.clickhouse:ClickHouseStore",
+    "clickhouses": "monitors.stores.clickhouse:ClickHouseStore",
 }
 
 
@@ -115,6 +117,22 @@ class Rated:
     source: Literal["rating", "reference"] = "rating"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """The answers of one app that have a score of one metric: how many, the sums of the scores and of their squares.
+
+    Of several scores of one answer the last counts. `least_rate` and `most_rate` are the extremes of their rates.
+    """
+
+    app: str
+    metric: str
+    n: int
+    x: float
+    x2: float
+    least_rate: float
+    most_rate: float
+
+
 class Store(Protocol):
     """Append-only rows keyed by the evaluation's identity (sample_id, metric, version).
 
@@ -185,6 +203,14 @@ class Settling(Protocol):
 
     async def settle(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
         """Do what `Store.add` does, and acknowledge the sample, in one transaction."""
+
+
+@runtime_checkable
+class Adding(Protocol):
+    """A store that adds scores up where they are."""
+
+    async def scored(self, query: Query) -> Sequence[Scored]:
+        """Return the scores of the query's time, app and metric added up; nothing else of the query counts."""
 
 
 @runtime_checkable

@@ -14,7 +14,7 @@ NOT_PERMISSIVE = {"certifi": "MPL-2.0", "python-stdnum": "LGPL-2.1-or-later"}
 PERMISSIVE = {"MIT", "BSD-2-Clause", "BSD-3-Clause", "0BSD", "Apache-2.0", "PSF-2.0", "Zlib", "CC0-1.0", "CNRI-Python"}
 ELSEWHERE = {"httpx2-jsfetch"}
 COPYLEFT = re.compile(r"\b(A?GPL|LGPL|MPL|EUPL|CDDL|EPL|SSPL|BUSL)|GNU|Mozilla|Affero|Commons Clause", re.IGNORECASE)
-EXTRAS = ("email", "otlp", "postgres", "redis")
+EXTRAS = ("clickhouse", "email", "otlp", "postgres", "redis")
 
 
 def canonical(name):

@@ -10,21 +10,22 @@ import pytest
 from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped, Supplement, Usage
 from monitors.statistics.powered import sums
 from monitors.stores import Point, Query, Summary
-from monitors.stores.postgres import PostgresStore
-from monitors.stores.sqlite import SQLiteStore
+from monitors.stores.opening import from_url
+from tests.support.clickhouse import clickhouse
 from tests.support.postgres import postgres
 
 EVER = {"since": 0.0, "until": 1e12}
 DAY_S = 86_400.0
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgresql", "clickhouse"])
 def run(request, tmp_path):
-    url = postgres().database() if request.param == "postgresql" else None
+    engines = {"postgresql": postgres, "clickhouse": clickhouse}
+    url = f"sqlite:///{tmp_path}/store.db" if request.param == "sqlite" else engines[request.param]().database()
 
     def run(scenario):
         async def main():
-            store = PostgresStore(url) if url else SQLiteStore(tmp_path / "store.db")
+            store = from_url(url)
             try:
                 await scenario(store)
             finally:
@@ -363,11 +364,13 @@ def test_scores_are_added_up_beside_those_of_a_cheap_metric(run):
     rates = np.where(np.arange(200) % 2, 0.2, 0.4)
 
     async def scenario(store):
-        for k in range(200):
+        async def add(k):
             some = [evaluation(f"x{k}", "cheap", Score(float(cheap[k])), rate=0.8)]
             if judged[k]:
                 some.append(evaluation(f"x{k}", "dear", Score(float(dear[k])), rate=float(rates[k])))
             await store.add(sample(f"x{k}", 1.0, app="shop"), some)
+
+        await asyncio.gather(*map(add, range(200)))
         lonely = [evaluation("alone", "dear", Score(0.5)), evaluation("alone", "cheap", Skipped("no_contexts"))]
         await store.add(sample("alone", 1.0, app="shop"), lonely)
         await store.add(sample("gone", 1.0, app="shop"), [evaluation("gone", "dear", Failed("timeout"))])
@@ -395,8 +398,7 @@ def test_pruning_removes_what_started_before_and_counts_samples(run):
 
 def test_pruning_goes_on_beyond_one_batch(run):
     async def scenario(store):
-        for at in range(1_200):
-            await store.add(sample(str(at), float(at % 7)), [])
+        await asyncio.gather(*(store.add(sample(str(at), float(at % 7)), []) for at in range(1_200)))
         assert await store.prune(DAY_S) == 1_200
         assert await store.prune(DAY_S) == 0
 
@@ -491,8 +493,7 @@ def test_the_supplements_of_a_sample_are_found_before_it_is_stored_in_the_order_
 
 def test_a_trace_without_an_end_returns_its_latest_samples_only(run):
     async def scenario(store):
-        for at in range(120):
-            await store.add(sample(f"{at:03}", float(at), trace_id="t"), [])
+        await asyncio.gather(*(store.add(sample(f"{at:03}", float(at), trace_id="t"), []) for at in range(120)))
         found = await store.supplement([supplement("1", trace_id="t")])
         assert [one.id for one in found] == [f"{at:03}" for at in range(20, 120)]
 
@@ -673,7 +674,7 @@ def test_saved_states_are_loaded_and_replace_those_of_the_same_name(run):
 
 def test_states_are_saved_together_or_not_at_all(run):
     async def scenario(store):
-        with pytest.raises((sqlite3.Error, asyncpg.DataError)):
+        with pytest.raises((sqlite3.Error, asyncpg.DataError, TypeError)):
             await store.save({"a": b"1", "b": object()})
         assert await store.load() == {}
 
