@@ -8,8 +8,10 @@ from litestar import Litestar, Request, Response, get
 from litestar.exceptions import HTTPException
 
 from gateway.errors import Rejection, body_of
+from gateway.openapi import document
 from gateway.supplements import Supplements
-from monitors.admin import allowed_hosts, metrics_handler, token_guard
+from monitors.admin import allowed_hosts, guess_guard, metrics_handler, token_guard
+from monitors.attempts import Attempts
 
 
 class Readiness:
@@ -46,9 +48,14 @@ def traffic_app(readiness: Readiness, supplements: Supplements | None = None) ->
 
 def admin_app(registry: Any, host: str, token: str | None) -> Litestar:
     """The gateway's admin port."""
+
+    @get("/api/openapi.json", sync_to_thread=True)
+    def openapi() -> dict[str, Any]:
+        return document()
+
     return Litestar(
-        [metrics_handler(registry)],
-        guards=[allowed_hosts(host, token), token_guard(token)],
+        [metrics_handler(registry), openapi],
+        guards=[allowed_hosts(host, token), guess_guard(token, Attempts()), token_guard(token)],
         openapi_config=None,
         logging_config=None,
     )
@@ -61,4 +68,6 @@ def _openai_error(request: Request[Any, Any, Any], error: HTTPException) -> Resp
         "unknown_url" if hint else "error",
         f"{request.method} {request.url.path}: {error.detail}.{hint}",
     )
-    return Response(body_of(rejection), status_code=error.status_code, media_type="application/json")
+    return Response(
+        body_of(rejection), status_code=error.status_code, headers=error.headers, media_type="application/json"
+    )

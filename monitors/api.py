@@ -15,8 +15,10 @@ from litestar.template import TemplateConfig
 from litestar.types import Message, Scope
 from prometheus_client import CollectorRegistry
 
-from monitors.admin import allowed_hosts, metrics_handler, token_guard
+from monitors.admin import allowed_hosts, guess_guard, metrics_handler, token_guard
+from monitors.attempts import Attempts
 from monitors.desk import DeskClosedError
+from monitors.openapi import openapi_handler
 from monitors.quality import Quality
 from monitors.records import Alert, Evaluation, Failed, Sample, Score, Skipped
 from monitors.stores import Query, Store
@@ -76,12 +78,13 @@ def admin_app(
         return {"status": "ok"}
 
     guarded = [metrics_handler(registry), *_overview_handlers(insight), *_exchange_handlers(insight.store), *handlers]
-    here, entered = allowed_hosts(host, token), pages.entered if pages is not None else None
+    guarded.append(openapi_handler([healthz, *guarded]))
+    here, entered = [allowed_hosts(host, token), guess_guard(token, Attempts())], pages.entered if pages else None
     return Litestar(
         [
             healthz,
-            Router("/", route_handlers=guarded, guards=[here, token_guard(token, entered)]),
-            *([Router("/", route_handlers=pages.handlers, guards=[here])] if pages is not None else []),
+            Router("/", route_handlers=guarded, guards=[*here, token_guard(token, entered)]),
+            *([Router("/", route_handlers=pages.handlers, guards=here)] if pages is not None else []),
         ],
         template_config=pages.templates if pages is not None else None,
         before_send=[pages.before_send] if pages is not None else [],

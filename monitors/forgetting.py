@@ -33,7 +33,7 @@ class Subject:
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             return all(_within(one, [payload]) for one in (self.app, self.session, self.match) if one is not None)
         if not isinstance(sample, dict):
-            return False
+            return all(_within(one, _texts(sample)) for one in (self.app, self.session, self.match) if one is not None)
         if self.app is not None and sample.get("app", "default") != self.app:
             return False
         if self.session is not None and sample.get("session") != self.session:
@@ -43,6 +43,26 @@ class Subject:
     def meets_supplement(self, payload: str) -> bool:
         """Whether a supplement is meant by itself: its text has `match`. It knows neither app nor session."""
         return self.match is not None and Subject(match=self.match).meets_sample(payload)
+
+
+class Trail:
+    """One search for a subject: what is meant, and what was said about what was meant so far."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self.addresses: set[tuple[str, str]] = set()
+
+    def sample(self, sample_id: str, payload: str) -> bool:
+        """Whether a sample is meant."""
+        meant = self._subject.meets_sample(payload)
+        if meant:
+            self.addresses.update([("exchange", sample_id), *addresses_of(payload)])
+        return meant
+
+    def supplement(self, _: str, payload: str) -> bool:
+        """Whether a supplement is meant by itself, or is about a sample that is. Its own id is no address."""
+        about = addresses_of(payload, exchange="exchange_id", key="key")
+        return not self.addresses.isdisjoint(about) or self._subject.meets_supplement(payload)
 
 
 @runtime_checkable

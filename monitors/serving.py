@@ -24,19 +24,27 @@ MAX_HEAD_BYTES = 512 * 1024
 """Of a request line with its headers: room for contexts in a header. Neither parser nor server have a limit."""
 HEAD_S = 20.0
 """How long a request's head may take, and a new connection to begin one."""
+BODY_S, BODY_RATE = 60.0, 1000.0
+"""How long a request's body may take: so many seconds, and one more for each so many bytes that have arrived."""
+_BODY_LOOKS = 12
 _TOO_LATE, _TOO_LONG = b"408 Request Timeout", b"431 Request Header Fields Too Large"
 
 
 class ServerProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with bounds on a request's head, and without trailers.
+    """uvicorn's protocol with bounds on a request's head and on the time of its body, and without trailers.
 
     Those must not become headers of the request they follow.
     """
 
     head_s = HEAD_S
+    body_s = BODY_S
     _heading = False
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
+    _under_way = False
+    _body_bytes = 0
+    _body_waited_s = 0.0
+    _body_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # so in the base class
         """Wait for a head, but not for ever."""
@@ -52,18 +60,27 @@ class ServerProtocol(HttpToolsProtocol):
                 self._refuse_head(_TOO_LONG)
             elif self._head_timer is None:
                 self._head_timer = self.loop.call_later(self.head_s, self._refuse_head, _TOO_LATE)
-        elif self._head_timer is not None:
+            return
+        if self._head_timer is not None:
             self._forget_timer()
+        if self._under_way:
+            self._body_bytes += len(data)
+            if self._body_timer is None:
+                self._body_timer = self.loop.call_later(self.body_s / _BODY_LOOKS, self._look_at_body)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of the timer."""
+        """Let go of the timers."""
         self._forget_timer()
+        if self._body_timer is not None:
+            self._body_timer.cancel()
+            self._body_timer = None
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
         """Count from here."""
         super().on_message_begin()
         self._heading, self._head_bytes = True, 0
+        self._under_way, self._body_bytes, self._body_waited_s = True, 0, 0.0
 
     def on_headers_complete(self) -> None:
         """Let what comes behind the head go nowhere."""
@@ -71,6 +88,11 @@ class ServerProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         if not self.parser.should_upgrade():
             self.headers = []
+
+    def on_message_complete(self) -> None:
+        """The body is whole."""
+        self._under_way = False
+        super().on_message_complete()
 
     def _in_head(self) -> bool:
         """Whether a head has begun and is not complete.
@@ -90,8 +112,31 @@ class ServerProtocol(HttpToolsProtocol):
         if self.transport.is_closing() or self.transport.get_protocol() is not self:
             return
         if self._heading and (self.cycle is None or self.cycle.response_complete):  # type: ignore[redundant-expr]  # None first
-            self.transport.write(b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
+            self._tell(status)
         self.transport.close()
+
+    def _look_at_body(self) -> None:
+        """Give up a body that comes too slowly. While nobody reads, the client cannot be blamed."""
+        self._body_timer = None
+        if not self._under_way or self.transport.is_closing() or self.transport.get_protocol() is not self:
+            return
+        if not (self.flow.read_paused or getattr(self.cycle, "waiting_for_100_continue", False)):
+            self._body_waited_s += self.body_s / _BODY_LOOKS
+        if self._body_waited_s < self.body_s + self._body_bytes / BODY_RATE:
+            self._body_timer = self.loop.call_later(self.body_s / _BODY_LOOKS, self._look_at_body)
+            return
+        answered = self.cycle.response_complete or getattr(self.cycle, "response_started", False)
+        if not answered:
+            self._tell(_TOO_LATE)
+        self.transport.close()
+
+    def _tell(self, status: bytes) -> None:
+        self.transport.write(b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
+
+
+def patient(protocol: type[ServerProtocol], body_s: float) -> type[ServerProtocol]:
+    """Return the protocol with another limit on the time of a body."""
+    return type(protocol.__name__, (protocol,), {"body_s": body_s})
 
 
 @dataclass(frozen=True, slots=True)

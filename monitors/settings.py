@@ -21,6 +21,12 @@ _VARIABLE = re.compile(r"\$\{(?:file:([^{}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
 _NO_WORD = re.compile(r"Invalid enum value (?!'[a-z_]{1,16}'\Z).*", re.DOTALL)
 """A mistyped word is worth showing; anything else in its place may be a key."""
 _LONGEST_SECRET = 65_536
+_ONE_LINE = re.compile(
+    r"(?:.*_)?(?:key|token|password|username|urls?|proxy|endpoint|host|version|channel|sender|recipients|headers)"
+)
+"""The names of what becomes a header or an address."""
+_IN_HEADER = re.compile(r"api_key|(?:.*_)?headers")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class ConfigError(Exception):
@@ -44,7 +50,7 @@ def read(path: Path | None) -> dict[str, Any]:
         raw = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigError([f"{path}: {error.strerror}"]) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # a number of thousands of digits is no TOMLDecodeError
         raise ConfigError([f"{path}: not TOML: {error}"]) from error
     except RecursionError:
         raise ConfigError([f"{path}: nested too deeply"]) from None
@@ -56,6 +62,12 @@ def read(path: Path | None) -> dict[str, Any]:
     if problems:
         raise ConfigError(problems)
     return dict(expanded)
+
+
+def overlay(raw: Mapping[str, Any], table: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `raw` with these values laid over one of its tables; what is no table stays, for `convert` to complain."""
+    below = raw.get(table, {})
+    return {**raw, table: {**below, **values} if isinstance(below, dict) else below}
 
 
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
@@ -103,8 +115,10 @@ def _secret(path: Path, key: str, problems: list[str]) -> str:
 
 
 def convert(raw: Mapping[str, Any], into: type[T]) -> T:
-    """Turn a raw configuration into `into`. Raises ConfigError naming every unknown key and the first wrong value."""
-    problems = list(_unknown_keys(raw, into, ""))
+    """Turn a raw configuration into `into`. Raises ConfigError naming every unknown key, every header or address that
+    cannot be one, and the first wrong value.
+    """
+    problems = [*_unknown_keys(raw, into, ""), *_unfit(raw, "", "")]
     if not problems:
         try:
             return msgspec.convert(raw, into)
@@ -136,6 +150,22 @@ def _unknown_keys(raw: Any, kind: Any, key: str) -> Iterator[str]:
                 yield f"{where}: unknown key" + (
                     f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
                 )
+
+
+def _unfit(raw: Any, key: str, name: str) -> Iterator[str]:
+    """Walk `raw` and tell every key whose value no header or address can carry, without the value."""
+    if isinstance(raw, dict):
+        free = name.endswith(("headers", "patterns"))  # there people choose the names, which say nothing then
+        for below, item in raw.items():
+            yield from _unfit(item, f"{key}.{below}".lstrip("."), name if free else below)
+    elif isinstance(raw, list):
+        for index, item in enumerate(raw):
+            yield from _unfit(item, f"{key}[{index}]", name)
+    elif isinstance(raw, str) and _ONE_LINE.fullmatch(name):
+        if _CONTROL.search(raw):
+            yield f"{key}: has a line break or another control character, which no header or address can carry"
+        elif _IN_HEADER.fullmatch(name) and not raw.isascii():
+            yield f"{key}: has a character beyond ASCII, which a header cannot carry"
 
 
 def _without_none(kind: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +23,8 @@ from monitors.stores import Store
 
 SINCE, MAX_FIELD = "7d", 300
 SPANS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
-MOST, MOST_QUESTIONS = 10_000, 1000
-"""Scores of a version, and questions, that one view reads."""
+MOST, MOST_QUESTIONS, WITHIN_S = 10_000, 1000, 2.0
+"""Scores of a version, and questions, that one view reads; and how long it looks for a version."""
 FRESH_S, _KEPT = 60.0, 20
 LONGEST_S = 366 * 86_400.0
 """How far back one view looks: the store is asked day by day."""
@@ -105,13 +106,21 @@ class Comparisons:
         return known
 
     async def _compared(self, wanted: Asked, now: float, lower: frozenset[str]) -> Answer:
-        since = captured.since(wanted.since, now)
+        since, begin = captured.since(wanted.since, now), time.monotonic()
         everything = await read(
             self._store,
             Wanted(
-                by=wanted.by, a=wanted.a, b=wanted.b, since=since, until=now + 1.0, app=wanted.app or None, most=MOST
+                by=wanted.by,
+                a=wanted.a,
+                b=wanted.b,
+                since=since,
+                until=now + 1.0,
+                app=wanted.app or None,
+                most=MOST,
+                within_s=WITHIN_S,
             ),
         )
+        cut_off = time.monotonic() - begin >= WITHIN_S
         keys = await keys_of(self._store, everything, "auto", most=MOST_QUESTIONS)
         work = partial(comparing.compare, margin=wanted.margin, keys=keys, lower_is_better=lower.__contains__)
         compared = await asyncio.to_thread(work, everything)
@@ -121,7 +130,7 @@ class Comparisons:
             rows=await asyncio.to_thread(rows_of, everything, compared, names=(wanted.a, wanted.b), lower=lower),
             decision=decision,
             verdict=verdict(compared, decision, wanted.a, wanted.b),
-            capped=max(counts) + sum(one.left_out for one in everything) >= MOST,
+            capped=cut_off or max(counts) + sum(one.left_out for one in everything) >= MOST,
             at=now,
         )
 

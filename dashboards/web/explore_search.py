@@ -17,6 +17,8 @@ BITE_S = 0.025
 """What one question to the store should take."""
 _FIRST, _SMALLEST, _GROWTH = 64, 512, 4.0
 """Parts of the time: the first bite, and the smallest. The next one is at most so many times as long."""
+_FIRST_S, _SMALLEST_S = 900.0, 300.0
+"""What the first bite and the smallest are at most: in a busy store an hour is thousands of rows."""
 _HELPED = 0.75
 """What a shorter bite must take of the last one's time."""
 _AT_ONCE = 500
@@ -69,14 +71,15 @@ class Walk:
     """The way back through a time, whose next bite depends on how long the last one took.
 
     A question may cost much whatever it is about: when a shorter bite takes no less time, it stays with longer ones.
+    With `whole` the first bite is all of it.
     """
 
-    def __init__(self, since: float, until: float) -> None:
+    def __init__(self, since: float, until: float, *, whole: bool = False) -> None:
         self.since = since
         self.at = max(since, until)
-        self._length = max((until - since) / _FIRST, 1e-3)
-        self._first = self._length
-        self._least = max((until - since) / _SMALLEST, 1e-3)
+        self._first = max((until - since) / _FIRST, 1e-3)
+        self._length = max(until - since, 1e-3) if whole else min(self._first, _FIRST_S)
+        self._least = min(max((until - since) / _SMALLEST, 1e-3), _SMALLEST_S)
         self._last = (0.0, 0.0)
 
     @property
@@ -105,13 +108,15 @@ async def search(
 ) -> Found:
     """Find the page of about `wanted` points after a cursor; `clock` measures (seconds that only grow).
 
-    An exchange's points are not torn apart. By value it is the page of what could be looked at within `budget_s`.
+    An exchange's points are not torn apart. By value it is the page of what could be looked at within `budget_s`;
+    where no more than app, metric and score are asked for, stores have an index, and that is always everything.
     """
     by_value = query.order in BY_VALUE
     skip = after.skip if after is not None else 0
     enough = wanted + skip + 1
     narrowed = steps(query, after)
-    walk = Walk(query.since, max(one.until for one in narrowed))
+    indexed = by_value and (query.model, query.prompt, query.tag, query.text) == (None,) * 4
+    walk = Walk(query.since, max(one.until for one in narrowed), whole=indexed)
     points: list[Point] = []
     began = clock()
     start = began

@@ -18,6 +18,7 @@ from dashboards.web.site import COOKIE, Page, Site, session_of
 from monitors import audit
 from monitors.alert_api import address_of
 
+_TOO_OFTEN = 429
 _HERE = re.compile(r"/(?![/\\])[^\x00-\x20\\]*")
 """A path of ours: neither another host nor anything that a browser would read as one."""
 
@@ -73,7 +74,8 @@ def on_error(site: Site) -> Any:
     """Return what answers when a view refuses: people without a session are sent to the login, others told why."""
 
     def answer(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
-        wants_page = "text/html" in request.headers.get("accept", "")
+        # A page says whether the visitor may go on; who guesses is not to learn it.
+        wants_page = "text/html" in request.headers.get("accept", "") and error.status_code != _TOO_OFTEN
         if isinstance(error, NotAuthorizedException) and wants_page:
             path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             return Redirect(f"/login?next={quote(path, safe='')}" if request.method == "GET" else "/login")

@@ -18,6 +18,7 @@ from dashboards.web.words import shares
 OUTCOMES = {
     "captured": "kept for evaluation",
     "sampled_out": "left out by the capture rate",
+    "back_pressure": "left out because the queue was filling up",
     "opted_out": "the app asked not to keep it",
     "overflow": "no room in memory on the way to the queue",
     "too_large": "larger than what is kept",

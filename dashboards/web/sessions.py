@@ -1,4 +1,4 @@
-"""Who is logged in, which form is ours, and how often a token may be guessed. Pure: the time is told.
+"""Who is logged in, and which form is ours. Pure: the time is told.
 
 A session is a number and its end, signed with a key that is made of the token but does not lead back to it: it
 survives a restart, and no session is worth anything under another token.
@@ -10,11 +10,9 @@ import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
-from ipaddress import IPv6Address, ip_address
 
 SESSION_S = 12 * 3600.0
-ATTEMPTS, ATTEMPTS_S = 5, 300.0
-MAX_ADDRESSES, MAX_REVOKED = 10_000, 10_000
+MAX_REVOKED = 10_000
 _SALT = b"gaugeway operator's page"
 
 
@@ -66,47 +64,6 @@ class Sessions:
 
     def _sign(self, purpose: str, body: str) -> str:
         return hmac.new(self._key, f"{purpose}\0{body}".encode(), hashlib.sha256).hexdigest()
-
-
-class Attempts:
-    """Counts wrong tokens by address: after five, the next may come when the first is five minutes old.
-
-    Addresses of one IPv6 network count as one, because its owner has as many as they like.
-    """
-
-    def __init__(self) -> None:
-        self._failed: OrderedDict[str, list[float]] = OrderedDict()
-
-    def wait_s(self, address: str, now: float) -> float:
-        """How long this address has to wait; 0 when it may try."""
-        recent = self._recent(address, now)
-        return recent[0] + ATTEMPTS_S - now if len(recent) >= ATTEMPTS else 0.0
-
-    def failed(self, address: str, now: float) -> None:
-        """Count a wrong token."""
-        key = network(address)
-        self._failed[key] = [*self._recent(address, now), now][-ATTEMPTS:]
-        self._failed.move_to_end(key)
-        while len(self._failed) > MAX_ADDRESSES:
-            self._failed.popitem(last=False)
-
-    def _recent(self, address: str, now: float) -> list[float]:
-        return [at for at in self._failed.get(network(address), ()) if now - at < ATTEMPTS_S]
-
-
-def network(address: str) -> str:
-    """The address, or the /64 network of an IPv6 one.
-
-    >>> network("192.0.2.1"), network("2001:db8::1:2"), network("")
-    ('192.0.2.1', '2001:db8::', '')
-    """
-    try:
-        known = ip_address(address)
-    except ValueError:
-        return address
-    if isinstance(known, IPv6Address) and known.ipv4_mapped is None:
-        return str(IPv6Address(int(known) >> 64 << 64))
-    return str(known)
 
 
 def _digest(text: str) -> bytes:

@@ -14,10 +14,11 @@ from litestar.exceptions import PermissionDeniedException
 from litestar.response import Template
 from prometheus_client import CollectorRegistry
 
-from dashboards.web.sessions import Attempts, Sessions
+from dashboards.web.sessions import Sessions
 from monitors.alert_api import AlertDesk
 from monitors.alerts import Watched
 from monitors.api import Insight
+from monitors.attempts import Attempts
 from monitors.config import Config
 from monitors.desk import Ack
 from monitors.records import Alert, Supplement

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from monitors.forgetting import Subject, addresses_of
+from monitors.forgetting import Subject, Trail
 from monitors.sqlite import Database
 
 
@@ -14,26 +14,20 @@ async def forget(database: Database, subject: Subject, *, dry_run: bool = False)
     What a worker holds at this moment it may still bring to the store.
     """
     counts = {"queued samples": 0, "dead letters": 0, "queued supplements": 0}
-    exchanges: set[tuple[str, str]] = set()
+    trail = Trail(subject)
     async with database.writing() as connection:
         await connection.execute("PRAGMA secure_delete = ON")  # else the text stays in the file's free pages
         for kind, table in (("queued samples", "samples"), ("dead letters", "dead")):
             statement = f"SELECT id, CAST(payload AS TEXT) FROM {table}"  # noqa: S608 - constants
             rows = await connection.execute_fetchall(statement)
-            meant = [row for row in rows if subject.meets_sample(row[1])]
-            exchanges.update(address for row in meant for address in [("exchange", row[0]), *addresses_of(row[1])])
+            meant = [row for row in rows if trail.sample(*row)]
             counts[kind] = len(meant)
             if not dry_run:
                 remove = f"DELETE FROM {table} WHERE id = ?"  # noqa: S608 - constants
                 await connection.executemany(remove, [(row[0],) for row in meant])
         rows = await connection.execute_fetchall("SELECT id, CAST(payload AS TEXT) FROM supplies")
-        said = [(row[0],) for row in rows if subject.meets_supplement(row[1]) or _about(row[1]) & exchanges]
+        said = [(row[0],) for row in rows if trail.supplement(*row)]
         counts["queued supplements"] = len(said)
         if not dry_run:
             await connection.executemany("DELETE FROM supplies WHERE id = ?", said)
     return counts
-
-
-def _about(payload: str) -> set[tuple[str, str]]:
-    """What a supplement is addressed to. Its own id is none of that."""
-    return set(addresses_of(payload, exchange="exchange_id", key="key"))

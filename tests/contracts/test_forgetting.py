@@ -1,19 +1,23 @@
-"""One person's data leaves the store, the queue and the judge's file, and the bytes with it; nobody else's does."""
+"""One person's data leaves the store, the queue and the judge's file, in files its bytes too; nobody else's does."""
 
 import asyncio
 import sqlite3
+from dataclasses import dataclass
 
 import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
+from gateway.demo.servers import free_ports
 from monitors.forgetting import Forgetful, Subject
 from monitors.judges.cache import Kept
 from monitors.judges.cache_file import AnswerFile
-from monitors.queues.sqlite import SQLiteQueue
+from monitors.queues.opening import from_url as open_queue
 from monitors.records import Context, Evaluation, Sample, Score, Supplement
 from monitors.stores import Query
-from monitors.stores.sqlite import SQLiteStore
+from monitors.stores.opening import from_url as open_store
+from tests.support.postgres import postgres
+from tests.support.redis import redis_server
 
 HERS = "maria.kessler@example.org"
 EVER = Query(since=0.0, until=1e12)
@@ -52,31 +56,59 @@ SUPPLEMENTS = [
 ]
 
 
-def opened(path, scenario):
-    async def run():
-        store, queue = SQLiteStore(path / "store.db"), SQLiteQueue(path / "queue.db")
-        try:
-            return await scenario(store, queue)
-        finally:
-            await store.aclose()
-            await queue.aclose()
+@dataclass
+class Engines:
+    """Where samples are kept and wait."""
 
-    return asyncio.run(run())
+    store: str
+    queue: str
+    directory: object
+
+    def run(self, scenario, *, lease_s=60.0, max_attempts=5):
+        async def main():
+            store, queue = open_store(self.store), open_queue(self.queue, lease_s, max_attempts)
+            try:
+                return await scenario(store, queue)
+            finally:
+                await store.aclose()
+                await queue.aclose()
+
+        return asyncio.run(main())
+
+    def arguments(self):
+        if self.store.startswith("sqlite"):
+            return ["--data-dir", self.directory]
+        config = self.directory / "gaugeway.toml"
+        upstream = '[[upstreams]]\nbase_url = "http://127.0.0.1:9"\n'
+        config.write_text(f'{upstream}[store]\nurl = "{self.store}"\n[queue]\nurl = "{self.queue}"\n')
+        return ["--data-dir", self.directory, "--config", config]
 
 
-def fill(path):
+def embedded(path):
+    return Engines(f"sqlite:///{path}/store.db", f"sqlite:///{path}/queue.db", path)
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "redis"])
+def engines(request, tmp_path):
+    if request.param == "sqlite":
+        return embedded(tmp_path)
+    url = postgres().database()
+    return Engines(url, url if request.param == "postgresql" else redis_server().url(shards=3), tmp_path)
+
+
+def fill(engines):
     async def scenario(store, queue):
         for one in SAMPLES.values():
             await store.add(one, [evaluation(one, f"about {one.question}")])
         await store.supplement(SUPPLEMENTS)
         await queue.put(list(SAMPLES.values()))
-        await queue.lease(2)
+        assert len(await queue.lease(2)) == 2
         await queue.supply(SUPPLEMENTS)
-        answers = AnswerFile(path / "judge-answers.db")
+        answers = AnswerFile(engines.directory / "judge-answers.db")
         await answers.put(b"k", Kept(HERS.encode(), 0.0, 1e12))
         await answers.aclose()
 
-    opened(path, scenario)
+    engines.run(scenario)
 
 
 async def left(store, queue):
@@ -86,8 +118,8 @@ async def left(store, queue):
     return points, said, depth.ready + depth.leased, {one.id for one in await queue.take(10)}
 
 
-def test_what_is_meant_goes_and_the_rest_stays(tmp_path):
-    fill(tmp_path)
+def test_what_is_meant_goes_and_the_rest_stays(engines):
+    fill(engines)
 
     async def scenario(store, queue):
         assert isinstance(store, Forgetful)
@@ -106,7 +138,7 @@ def test_what_is_meant_goes_and_the_rest_stays(tmp_path):
         assert waiting == 1
         assert set((await store.forget(Subject(match=HERS))).values()) == {0}
 
-    opened(tmp_path, scenario)
+    engines.run(scenario)
 
 
 @pytest.mark.parametrize(
@@ -121,8 +153,8 @@ def test_what_is_meant_goes_and_the_rest_stays(tmp_path):
         ({"match": "MARIA.KESSLER("}, {"nobody"}),
     ],
 )
-def test_of_what_is_given_everything_must_fit(tmp_path, subject, gone):
-    fill(tmp_path)
+def test_of_what_is_given_everything_must_fit(engines, subject, gone):
+    fill(engines)
 
     async def scenario(store, queue):
         await store.forget(Subject(**subject))
@@ -131,22 +163,23 @@ def test_of_what_is_given_everything_must_fit(tmp_path, subject, gone):
         assert set(SAMPLES) - points == gone
         assert waiting == len(SAMPLES) - len(gone)
 
-    opened(tmp_path, scenario)
+    engines.run(scenario)
 
 
 @pytest.mark.parametrize("wanted", ["Jos\u00e9", "Jose\u0301", "JOS\u00c9", 'say "hi"', "a\nb", "\u6771\u4eac"])
-def test_a_text_is_found_however_it_is_written(tmp_path, wanted):
+def test_a_text_is_found_however_it_is_written(engines, wanted):
     text = 'by Jos\u00e9, who did say "hi", a\nb, \u6771\u4eac'
 
     async def scenario(store, _):
         await store.add(sample("a", question=text), [])
         return await store.forget(Subject(match=wanted))
 
-    assert opened(tmp_path, scenario)["samples"] == 1
+    assert engines.run(scenario)["samples"] == 1
 
 
 def test_a_row_that_cannot_be_read_is_searched_too(tmp_path):
-    fill(tmp_path)
+    engines = embedded(tmp_path)
+    fill(engines)
     with sqlite3.connect(tmp_path / "store.db") as connection:
         connection.execute("UPDATE samples SET payload = '{broken ' || payload WHERE id = 'question'")
     connection.close()
@@ -155,35 +188,122 @@ def test_a_row_that_cannot_be_read_is_searched_too(tmp_path):
         await store.forget(Subject(match=HERS))
         return await store.series(EVER)
 
-    assert [point.sample_id for point in opened(tmp_path, scenario)] == ["nobody"]
+    assert [point.sample_id for point in engines.run(scenario)] == ["nobody"]
 
 
-def test_more_than_one_batch(tmp_path):
-    async def scenario(store, _):
-        for number in range(1203):
-            await store.add(sample(f"{number}", question=HERS if number % 2 else "q"), [])
-        return await store.forget(Subject(match=HERS))
+@pytest.mark.parametrize("payload", [f'[1, ["{HERS}"]]', f'"{HERS}"', f"{{broken {HERS}", f"\x00{HERS}"])
+def test_what_is_no_sample_is_searched_as_text(payload):
+    assert Subject(match=HERS).meets_sample(payload)
+    assert not Subject(match="somebody else").meets_sample(payload)
 
-    assert opened(tmp_path, scenario)["samples"] == 601
+
+def test_dead_letters_go_and_what_was_said_about_them(engines):
+    async def set_aside(_, queue):
+        await queue.put([SAMPLES["question"], SAMPLES["nobody"]])
+        assert len(await queue.lease(2)) == 2
+        await asyncio.sleep(0.05)
+        assert (await queue.depth()).dead == 2
+        await queue.supply([SUPPLEMENTS[0], SUPPLEMENTS[3]])
+
+    engines.run(set_aside, lease_s=0.01, max_attempts=1)
+
+    async def scenario(_, queue):
+        counted = {"queued samples": 0, "dead letters": 1, "queued supplements": 1}
+        assert dict(await queue.forget(Subject(match=HERS))) == counted
+        assert (await queue.depth()).dead == 1
+        await queue.put([SAMPLES["question"], SAMPLES["nobody"]])  # whose id is free again, and whose is not
+        assert [lease.sample.id for lease in await queue.lease(5)] == ["question"]
+        return [one.id for one in await queue.take(5)]
+
+    assert engines.run(scenario) == ["of nobody"]
+
+
+def test_what_a_worker_holds_goes_and_does_not_come_back(engines):
+    async def hold(_, queue):
+        await queue.put([SAMPLES["question"]])
+        assert len(await queue.lease(1)) == 1
+        await queue.supply([SUPPLEMENTS[2]])
+        assert len(await queue.take(1)) == 1
+
+    engines.run(hold, lease_s=0.01)
+
+    async def scenario(_, queue):
+        counted = {"queued samples": 1, "dead letters": 0, "queued supplements": 1}
+        assert dict(await queue.forget(Subject(match=HERS))) == counted
+        await asyncio.sleep(0.05)
+        return [*await queue.lease(5), *await queue.take(5)], await queue.depth()
+
+    given, depth = engines.run(scenario, lease_s=0.01)
+    assert given == []
+    assert (depth.ready, depth.leased, depth.dead) == (0, 0, 0)
+
+
+def test_more_than_one_batch(engines):
+    async def scenario(store, queue):
+        many = [sample(f"{number}", question=HERS if number % 2 else "q") for number in range(1203)]
+        said = [supplement(f"{number}", exchange_id=f"{number}", rating=1.0) for number in range(1203)]
+        for one in many[:603]:
+            await store.add(one, [])
+        await store.supplement(said)
+        await queue.put(many)
+        await queue.supply(said)
+        counts = [await place.forget(Subject(match=HERS)) for place in (queue, store)]
+        return counts, await queue.depth(), len(await queue.take(2000))
+
+    (queued, stored), depth, said = engines.run(scenario)
+    assert dict(stored) == {"samples": 301, "evaluations": 0, "supplements": 301}
+    assert dict(queued) == {"queued samples": 601, "dead letters": 0, "queued supplements": 601}
+    assert (depth.ready, said) == (602, 602)
 
 
 def forget(*arguments):
     return CliRunner().invoke(main, ["forget", *map(str, arguments)])
 
 
-def test_the_command_counts_says_nothing_of_the_content_and_leaves_no_byte(tmp_path):
-    fill(tmp_path)
-    dry = forget("--data-dir", tmp_path, "--match", HERS, "--dry-run")
+def test_the_command_counts_and_says_nothing_of_the_content(engines):
+    fill(engines)
+    dry = forget(*engines.arguments(), "--match", HERS, "--dry-run")
     assert dry.exit_code == 0, dry.output
     assert "nothing was deleted" in dry.output
-    assert HERS.encode() in (tmp_path / "store.db").read_bytes()
-    done = forget("--data-dir", tmp_path, "--match", HERS)
+    done = forget(*engines.arguments(), "--match", HERS)
     assert done.exit_code == 0, done.output
     counts = {"samples: 6", "evaluations: 6", "supplements: 3", "queued samples: 6", "queued supplements: 3"}
+    assert counts | {"judge answers: 1"} <= set(dry.output.splitlines())
     assert counts | {"judge answers: 1"} <= set(done.output.splitlines())
     assert HERS not in done.output + dry.output
+    again = forget(*engines.arguments(), "--match", HERS)
+    assert {line for line in again.output.splitlines() if line[-1].isdigit() and not line.endswith(": 0")} == set()
+
+
+def test_no_byte_is_left_in_the_files(tmp_path):
+    fill(embedded(tmp_path))
+    assert HERS.encode() in (tmp_path / "store.db").read_bytes()
+    assert forget("--data-dir", tmp_path, "--match", HERS).exit_code == 0
     for file in tmp_path.iterdir():
         assert HERS.encode() not in file.read_bytes(), file
+
+
+def test_in_redis_neither_her_ids_nor_her_leases_are_left(tmp_path):
+    engines = Engines(f"sqlite:///{tmp_path}/store.db", redis_server().url(prefix="forgetting"), tmp_path)
+    fill(engines)
+
+    async def scenario(_, queue):
+        await queue.forget(Subject(match=HERS))
+
+    engines.run(scenario)
+    waiting = redis_server().ask("HKEYS", "{forgetting:q:0}:waiting:ids")
+    assert waiting == [b"nobody"]
+    assert redis_server().ask("XPENDING", "{forgetting:q:0}:waiting", "workers")["pending"] == 0
+
+
+def test_an_engine_that_is_away_is_told_and_nothing_claims_success(tmp_path):
+    (port,) = free_ports(1)
+    engines = Engines(f"postgresql://u:hidden@127.0.0.1:{port}/d", f"redis://127.0.0.1:{port}/0", tmp_path)
+    answer = forget(*engines.arguments(), "--match", HERS)
+    assert answer.exit_code == 2
+    assert "deleted" not in answer.output
+    assert "hidden" not in answer.output
+    assert HERS not in answer.output
 
 
 @pytest.mark.parametrize("arguments", [[], ["--match", " "], ["--match", "x"], ["--session", "s"]])

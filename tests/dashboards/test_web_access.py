@@ -9,8 +9,9 @@ from itertools import pairwise
 import pytest
 
 from dashboards.web.login import _inside
-from dashboards.web.sessions import ATTEMPTS, Attempts, Sessions
+from dashboards.web.sessions import Sessions
 from dashboards.web.site import COOKIE
+from monitors.attempts import ATTEMPTS, Attempts
 from tests.support.pages import world
 
 TOKEN = "correct horse battery staple"
@@ -255,7 +256,7 @@ def test_an_owner_of_a_network_is_one_visitor():
 
 
 def test_the_memory_of_wrong_tokens_is_bounded(monkeypatch):
-    monkeypatch.setattr("dashboards.web.sessions.MAX_ADDRESSES", 10)
+    monkeypatch.setattr("monitors.attempts.MAX_ADDRESSES", 10)
     attempts = Attempts()
     for n in range(50):
         attempts.failed(f"192.0.2.{n}", 0.0)

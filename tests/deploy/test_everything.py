@@ -22,11 +22,11 @@ from tests.deploy.reading import (
     uncommented,
 )
 
-FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
+FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file() and path.suffix != ".pyc")
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 DATABASE = "postgresql://gaugeway:secret@postgresql/gaugeway"
-KINDS = {".yaml", ".yml", ".toml", ".service", ".example", ".md"}
+KINDS = {".yaml", ".yml", ".toml", ".service", ".example", ".md", ".py"}
 
 
 def name_of(path):

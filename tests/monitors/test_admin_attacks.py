@@ -1,12 +1,16 @@
 """Attacks on the monitors' admin port, one list: each is sent for real and refused."""
 
 import asyncio
+import json
 import re
 import socket
+import time
 
 import pytest
 
-from dashboards.web.sessions import ATTEMPTS
+from dashboards.web.site import COOKIE
+from monitors import audit
+from monitors.attempts import ATTEMPTS
 from tests.support.pages import world
 
 TOKEN = "correct horse battery staple"
@@ -117,15 +121,8 @@ def test_a_verb_that_nobody_serves_opens_no_door(tmp_path, verb):
 
 def test_without_the_token_nothing_but_the_login_and_the_health_answers(tmp_path):
     async def scenario(w):
-        variants = ["", "Bearer", "Bearer ", "Bearer x", f"bearer{TOKEN}", f"Basic {TOKEN}", f"Bearer {TOKEN[:-1]}"]
-        variants += [
-            f"Bearer {TOKEN}x",
-            f"Bearer  {TOKEN} ,",
-            f"Bearer {TOKEN.upper()}",
-            "Bearer \u00e9".encode().decode("latin-1"),
-        ]
-        for given in variants:
-            for path in ("/api/status", "/api/exchanges", "/api/silences", "/metrics"):
+        for given in ("", "Bearer", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}"):
+            for path in ("/api/status", "/metrics"):
                 head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {given}\r\nConnection: close\r\n\r\n"
                 answer = await raw(port_of(w), head.encode("latin-1"))
                 assert answer.split(b" ")[1] == b"401", (given, path)
@@ -272,5 +269,182 @@ def test_many_connections_that_say_nothing_keep_nobody_out(tmp_path):
         assert (await w.client.get("/healthz")).status_code == 200
         for one in silent:
             one.close()
+
+    run(tmp_path, scenario)
+
+
+def test_a_token_cannot_be_guessed_at_any_address_of_the_port(tmp_path):
+    async def scenario(w):
+        wrong, right = {"authorization": "Bearer guess"}, {"authorization": f"Bearer {TOKEN}"}
+        for path in ("/api/status", "/", "/metrics", "/alerts", "/login")[:ATTEMPTS]:
+            assert (await w.client.get(path, headers=wrong)).status_code in (200, 401)
+        for path in ("/api/status", "/metrics", "/", "/login", "/static/page.css"):
+            for accept in ("application/json", "text/html"):
+                for claimed in ("192.0.2.7", "203.0.113.9"):
+                    headers = {"accept": accept, "x-forwarded-for": claimed}
+                    told = [await w.client.get(path, headers=headers | token) for token in (wrong, right)]
+                    assert [one.status_code for one in told] == [429, 429], path
+                    assert told[0].text == told[1].text, "nothing says which one was right"
+                    assert int(told[0].headers["retry-after"]) > 60
+        assert (await w.client.get("/healthz", headers=wrong)).status_code == 200
+        assert (await log_in(w)).status_code == 303, "the form has tries of its own"
+
+    run(tmp_path, scenario, token=TOKEN)
+
+
+def test_a_session_that_somebody_else_chose_is_worth_nothing(tmp_path):
+    async def scenario(w):
+        chosen = f"chosen.{int(time.time()) + 3600}.{'0' * 64}"
+        w.client.cookies.set(COOKIE, chosen)
+        assert (await w.client.get("/api/status")).status_code == 401
+        answer = await log_in(w)
+        given = answer.headers["set-cookie"]
+        assert chosen not in given
+        for attribute in ("HttpOnly", "SameSite=strict", "Path=/"):
+            assert attribute in given
+        w.client.cookies.clear()
+        w.client.cookies.set(COOKIE, chosen)
+        assert (await w.client.get("/api/status")).status_code == 401
+
+    run(tmp_path, scenario, token=TOKEN)
+
+
+GET = b"GET /api/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SMUGGLED = {
+    "both framings": b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + GET,
+    "two lengths": b"Content-Length: 0\r\nContent-Length: %d\r\n\r\n" % len(GET) + GET,
+    "a length with a sign": b"Content-Length: +0\r\n\r\n" + GET,
+    "an encoding that is none": b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n" + GET,
+    "a tab in the name": b"Transfer-Encoding\t: chunked\r\n\r\n0\r\n\r\n" + GET,
+    "a folded header": b"Content-Length: 0\r\n Transfer-Encoding: chunked\r\n\r\n" + GET,
+}
+
+
+@pytest.mark.parametrize("kind", SMUGGLED)
+def test_no_request_hides_in_another_one(tmp_path, kind):
+    async def scenario(w):
+        head = b"POST /api/silences HTTP/1.1\r\nHost: localhost\r\n"
+        answer = await raw(port_of(w), head + SMUGGLED[kind])
+        assert answer.count(b"HTTP/1.1 ") == 1
+        assert answer.startswith(b"HTTP/1.1 4")
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("extra", ["id", "state", "admin", "__class__", "starts_at", "by_token"])
+def test_a_field_that_nobody_asked_for_is_refused(tmp_path, extra):
+    async def scenario(w):
+        silence = {"matchers": [{"name": "app", "value": "shop"}], "duration_s": 60, "by": "ops"}
+        for body in (silence | {extra: "x"}, silence | {"matchers": [{"name": "app", "value": "shop", extra: "x"}]}):
+            answer = await w.client.post("/api/silences", json=body)
+            assert answer.status_code == 400
+            assert extra in answer.text
+        assert (await w.client.post("/api/alerts/x/ack", json={"by": "ops", extra: "x"})).status_code == 400
+        assert (await w.client.get("/api/silences")).json() == []
+
+    run(tmp_path, scenario)
+
+
+def test_a_name_with_line_breaks_writes_no_line_of_its_own(tmp_path, caplog):
+    evil = 'ops.example\r\n{"action":"login","outcome":"ok"}\n2026-01-01 INFO gaugeway forged\x1b[2J'
+    told = audit.open_file(tmp_path)
+
+    async def scenario(w):
+        await w.look()
+        silence = {"matchers": [{"name": "app", "value": evil}], "duration_s": 60, "by": evil, "comment": evil}
+        assert (await w.client.post("/api/silences", json=silence)).status_code == 201
+        await w.client.delete("/api/silences/x%0d%0aforged")
+        await w.client.post("/api/silences", headers={"origin": f"http://{evil.splitlines()[0]}"}, json=silence)
+
+    try:
+        run(tmp_path, scenario)
+    finally:
+        audit.close_file(told)
+    lines = (tmp_path / audit.FILE).read_bytes().splitlines()
+    assert [json.loads(line)["action"] for line in lines] == ["silence", "change"]
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith("gaugeway")]
+    assert not [line for line in ours if "forged" in line or "\n" in line]
+
+
+QUERIES = (
+    "app=' OR '1'='1",
+    "app=shop'; DROP TABLE samples; --",
+    "metric=%25",
+    'app=shop" UNION SELECT * FROM states --',
+    "app=shop\x00",
+    "app={{7777*3}}${7777*3}",
+)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_is_a_value_and_never_a_statement(tmp_path, query):
+    async def scenario(w):
+        await w.add(0.5)
+        name, _, value = query.partition("=")
+        for path in ("/api/exchanges", "/explore", "/compare"):
+            answer = await w.client.get(path, params={name: value}, headers={"accept": "text/html"})
+            assert answer.status_code in (200, 400, 404), path
+            assert "23331" not in answer.text
+        assert (await w.client.get("/api/exchanges", params={name: value})).json() == []
+        assert len((await w.client.get("/api/exchanges")).json()) == 1
+
+    run(tmp_path, scenario)
+
+
+def test_of_two_values_for_one_name_none_gets_round_the_check(tmp_path):
+    async def scenario(w):
+        for number in range(3):
+            await w.add(0.5, id=f"x{number}")
+        for query in ("limit=1&limit=999999", "limit=999999&limit=1", "order=newest&order=x", "order=x&order=newest"):
+            answer = await w.client.get(f"/api/exchanges?{query}")
+            assert answer.status_code == 400 or len(answer.json()) <= 3
+            assert "Traceback" not in answer.text
+
+    run(tmp_path, scenario)
+
+
+def test_a_failure_inside_tells_nothing_of_the_inside(tmp_path, monkeypatch):
+    async def broken(*_):
+        raise RuntimeError("the password is canary-4711")
+
+    async def scenario(w):
+        monkeypatch.setattr(w.store, "series", broken)
+        monkeypatch.setattr(w.store, "sample", broken)
+        for path in ("/api/exchanges", "/api/exchanges/x", "/exchanges/x", "/explore"):
+            for accept in ("application/json", "text/html"):
+                answer = await w.client.get(path, headers={"accept": accept})
+                assert answer.status_code == 500, path
+                for told in ("canary", "Traceback", "RuntimeError", str(tmp_path), ".py"):
+                    assert told not in answer.text
+
+    run(tmp_path, scenario)
+
+
+def test_no_address_that_a_visitor_names_is_asked(tmp_path):
+    async def scenario(w):
+        visits = []
+
+        async def note(_, writer):
+            visits.append(1)
+            writer.close()
+
+        listener = await asyncio.start_server(note, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/"
+        for path in ("/", "/explore", "/compare", "/pipeline", "/setup", "/api/exchanges", "/api/status", "/login"):
+            for name in ("url", "gateway", "gateways", "next", "target", "host", "callback", "app"):
+                await w.client.get(path, params={name: url}, headers={"referer": url, "x-forwarded-host": url})
+        head = f"GET {url} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        await raw(port_of(w), head.encode())
+        listener.close()
+        assert visits == []
+
+    run(tmp_path, scenario)
+
+
+def test_what_was_captured_is_in_no_cache(tmp_path):
+    async def scenario(w):
+        await w.add(0.5, id="x")
+        for path in ("/api/exchanges", "/api/exchanges/x", "/api/status", "/metrics", "/exchanges/x", "/api/nothing"):
+            assert (await w.client.get(path)).headers["cache-control"] == "no-store", path
 
     run(tmp_path, scenario)

@@ -33,6 +33,10 @@ def quick(base):
     return type("Quick", (base,), {"head_s": SLOW_S})
 
 
+def impatient(base):
+    return type("Impatient", (base,), {"body_s": SLOW_S})
+
+
 PROTOCOLS = {"plain": ServerProtocol, "express": express_protocol(lambda: None)}
 
 
@@ -146,3 +150,101 @@ def test_a_body_may_be_large_and_slow_and_the_next_head_has_its_own_time(protoco
         assert app.requests == 3
 
     run(scenario, quick(PROTOCOLS[protocol]))
+
+
+BODIES = {
+    "nothing of it": (b"Content-Length: 10", b""),
+    "a byte at a time": (b"Content-Length: 100000", b"x"),
+    "chunks of a byte": (b"Transfer-Encoding: chunked", b"1\r\nx\r\n"),
+    "a chunk's length without end": (b"Transfer-Encoding: chunked", b"0"),
+}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("kind", BODIES)
+@pytest.mark.parametrize("before", [b"", LINE + b"\r\n"], ids=["first", "second"])
+def test_a_body_that_hardly_comes_is_given_up(kind, before, protocol):
+    head, piece = BODIES[kind]
+
+    async def scenario(reader, writer, _):
+        if before:
+            writer.write(before)
+            await reader.readuntil(b"ok")
+        writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\n%b\r\n\r\n" % head)
+        began = asyncio.get_running_loop().time()
+
+        async def dribble():
+            with contextlib.suppress(ConnectionError):
+                while piece:
+                    await asyncio.sleep(SLOW_S / 10)
+                    writer.write(piece)
+
+        dribbling = asyncio.ensure_future(dribble())
+        said = b""
+        with contextlib.suppress(ConnectionError):
+            said = await reader.read()
+        dribbling.cancel()
+        assert not said or said.startswith((b"HTTP/1.1 408", b"HTTP/1.1 400"))
+        assert 0.9 * SLOW_S < asyncio.get_running_loop().time() - began < 10 * SLOW_S
+
+    run(scenario, impatient(PROTOCOLS[protocol]))
+
+
+class Early(Hello):
+    """Answers without looking at the body."""
+
+    async def __call__(self, scope, receive, send):
+        await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"no"})
+
+
+class Busy(Hello):
+    """Begins to read late."""
+
+    async def __call__(self, scope, receive, send):
+        await asyncio.sleep(5 * SLOW_S)
+        await super().__call__(scope, receive, send)
+
+
+def test_a_refused_body_that_does_not_end_is_given_up_too():
+    async def main():
+        async with serving(Early(impatient(ServerProtocol))) as port, asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nx")
+            assert (await reader.read()).startswith(b"HTTP/1.1 401")
+            assert reader.at_eof()
+            writer.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("expects", [b"", b"Expect: 100-continue\r\n"])
+def test_who_is_not_read_from_is_not_blamed(expects):
+    async def main():
+        async with serving(Busy(impatient(ServerProtocol))) as port, asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            size = 1_000_000
+            writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\n%bContent-Length: %d\r\n\r\n" % (expects, size))
+            if expects:
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100")
+            writer.write(b"x" * size)
+            assert b"HTTP/1.1 200" in await reader.readuntil(b"ok")
+            writer.close()
+
+    asyncio.run(main())
+
+
+def test_a_large_body_at_a_fair_pace_has_its_time():
+    async def scenario(reader, writer, app):
+        pieces, piece = 20, b"x" * 2000
+        writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (pieces * len(piece)))
+        for _ in range(pieces):
+            writer.write(piece)
+            await asyncio.sleep(SLOW_S / 5)
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        await asyncio.sleep(2 * SLOW_S)
+        writer.write(LINE + b"\r\n")
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        assert app.requests == 2
+
+    run(scenario, impatient(ServerProtocol))
