@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
+import functools
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import click
 
 from gateway.keys import Quota, VirtualKey, parse_expiry
-from gateway.keystore import FILE, KeyStore
+from gateway.keystores import FAILURES, Keys
+from gateway.keystores.opening import open_keys
+from gateway.keystores.sqlite import FILE
 from gateway.limits import DAY_S
 from gateway.prices import Spending
+from monitors import audit
+from monitors.config import load
+from monitors.settings import ConfigError
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -24,15 +29,43 @@ _BAD_INPUT = 2
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
-def _data_dir(function: F) -> F:
-    return click.option(
+class Place(NamedTuple):
+    """Where the keys are: in a database, or in a file of the data directory, where the audit log is in any case."""
+
+    url: str | None
+    data_dir: Path
+
+    def is_empty(self) -> bool:
+        """Whether there can be no keys yet; looking is not to make the file."""
+        return self.url is None and not (self.data_dir / FILE).exists()
+
+
+def _places(function: F) -> F:
+    """Add the options that say where keys are, and pass what they mean as `place`."""
+
+    @functools.wraps(function)
+    def placed(*, config: Path | None, data_dir: Path, **options: Any) -> Any:
+        try:
+            url = load(config).keys.get("url") if config is not None else None
+        except ConfigError as error:
+            _fail("; ".join(error.problems))
+        return function(place=Place(url if isinstance(url, str) else None, data_dir), **options)
+
+    config = click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        envvar="GAUGEWAY_CONFIG",
+        help="gaugeway.toml, whose [keys] url says where the keys are.",
+    )
+    data_dir = click.option(
         "--data-dir",
         type=click.Path(path_type=Path, file_okay=False),
         envvar="GAUGEWAY_DATA_DIR",
         default=Path("gaugeway-data"),
         show_default=True,
-        help="Where keys.db lives.",
-    )(function)
+        help="Where keys.db lives, unless [keys] names a database, and the audit log.",
+    )
+    return config(data_dir(placed))  # type: ignore[return-value]  # click leaves the function's own type
 
 
 @click.group()
@@ -47,8 +80,8 @@ def keys() -> None:
 @click.option("--requests-per-min", type=_POSITIVE, help="[no limit]")
 @click.option("--tokens-per-min", type=_POSITIVE, help="[no limit]")
 @click.option("--usd-per-day", type=_POSITIVE, help="Needs [prices]. [no limit]")
-@_data_dir
-def create(app: str, models: str, expires: str | None, data_dir: Path, **quota: float | None) -> None:
+@_places
+def create(app: str, models: str, expires: str | None, place: Place, **quota: float | None) -> None:
     """Make a key and print it: once, on standard output. Only its hash is kept."""
     now = time.time()
     patterns = tuple(pattern for one in models.split(",") if (pattern := one.strip()))
@@ -61,30 +94,31 @@ def create(app: str, models: str, expires: str | None, data_dir: Path, **quota: 
     except ValueError as error:
         _fail(f"--expires: {error}")
     created = _with_store(
-        data_dir,
+        place,
         lambda store: store.create(
             app=app.strip(), now=now, models=patterns, expires_at=expires_at, quota=Quota(**quota)
         ),
     )
+    _tell("key_create", place, key=created.key.id, app=created.key.app)
     end = _time(expires_at) if expires_at is not None else "never"
     click.echo(f"{created.key.id} for app {created.key.app}, expires {end}. The key is shown only now:", err=True)
     click.echo(created.secret)
 
 
 @keys.command("list")
-@_data_dir
-def list_keys(data_dir: Path) -> None:
+@_places
+def list_keys(place: Place) -> None:
     """List all keys with what they allow, their state, and what was spent with them today (UTC)."""
-    if not (data_dir / FILE).exists():
+    if place.is_empty():
         click.echo("no keys")
         return
     now = time.time()
     today = int(now // DAY_S)
 
-    async def read(store: KeyStore) -> tuple[list[VirtualKey], Spending]:
+    async def read(store: Keys) -> tuple[list[VirtualKey], Spending]:
         return await store.keys(), await store.spend({}, today)
 
-    found, spent = _with_store(data_dir, read)
+    found, spent = _with_store(place, read)
     rows: list[tuple[str, ...]] = [
         ("ID", "APP", "STATE", "MODELS", "CREATED", "EXPIRES", "REQ/MIN", "TOK/MIN", "USD/DAY", "USD TODAY")
     ]
@@ -98,20 +132,32 @@ def list_keys(data_dir: Path) -> None:
 
 @keys.command()
 @click.argument("key_id", metavar="ID")
-@_data_dir
-def revoke(key_id: str, data_dir: Path) -> None:
+@_places
+def revoke(key_id: str, place: Place) -> None:
     """End a key for good. Running gateways refuse it within a few seconds ([keys] refresh_s)."""
     if key_id.startswith("gw-"):
         _fail("expected the key's ID (key_...), not the key itself; see 'gaugeway keys list'")
-    known = (data_dir / FILE).exists() and _with_store(data_dir, lambda store: store.revoke(key_id, time.time()))
+    known = not place.is_empty() and _with_store(place, lambda store: store.revoke(key_id, time.time()))
     if not known:
         _fail(f"no key has the ID {key_id!r}; see 'gaugeway keys list'")
+    _tell("key_revoke", place, key=key_id)
     click.echo(f"{key_id} is revoked")
 
 
-def _with_store(data_dir: Path, use: Callable[[KeyStore], Awaitable[T]]) -> T:
+def _tell(action: str, place: Place, **about: str) -> None:
+    """Write down who did it: on this machine, wherever the keys are."""
+    try:
+        told = audit.open_file(place.data_dir)
+    except OSError as error:
+        click.echo(f"gaugeway: not in the audit log: {error}", err=True)
+        return
+    audit.tell(action, by=audit.whoami(), **about)
+    audit.close_file(told)
+
+
+def _with_store(place: Place, use: Callable[[Keys], Awaitable[T]]) -> T:
     async def run() -> T:
-        store = KeyStore(data_dir / FILE)
+        store = open_keys(place.url, place.data_dir / FILE)
         try:
             return await use(store)
         finally:
@@ -119,8 +165,8 @@ def _with_store(data_dir: Path, use: Callable[[KeyStore], Awaitable[T]]) -> T:
 
     try:
         return asyncio.run(run())
-    except (sqlite3.Error, OSError, ValueError) as error:
-        _fail(f"{data_dir / FILE}: {error}")
+    except FAILURES as error:
+        _fail(str(error) if place.url else f"{place.data_dir / FILE}: {error}")
 
 
 def _row(key: VirtualKey, spent: float, now: float) -> tuple[str, ...]:

@@ -2,190 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
-from asyncio import CancelledError, Future
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
+from gateway.accounts import Account, Fleet, OverLimit
+from gateway.buckets import Draw, Heard
 from gateway.config import AppLimits, Limits
 from gateway.errors import Rejection
 from gateway.exchange import Headers
 from gateway.keys import Keyring, Quota, VirtualKey, check_model, without_credentials
 from gateway.prices import Ledger, Spending
+from gateway.turnstile import Turnstile
 
 DAY_S = 86400
 MAX_APPS = 1000
 OTHER_APPS = "app-other"
 _DEFAULT_APP = "default"
-_MINUTE_S = 60.0
 _PURGE_EVERY_S = 10.0
-
-
-class OverLimit(Rejection):
-    """429, with the time after which to come again. `type` is OpenAI's word for what ran out."""
-
-    def __init__(self, kind: str, message: str, wait_s: float, *, retry: bool = True) -> None:
-        headers = [
-            (b"retry-after", str(math.ceil(wait_s)).encode()),
-            (b"retry-after-ms", str(math.ceil(wait_s * 1000)).encode()),
-        ]
-        if not retry:
-            headers.append((b"x-should-retry", b"false"))
-        super().__init__(429, "rate_limit_exceeded", message, headers=headers)
-        self.type = kind
-        self.wait_s = wait_s
-
-
-class TokenBucket:
-    """Fills at `per_min` a minute up to `burst`; taking more than there is leaves a debt. `now` never goes back."""
-
-    def __init__(self, per_min: float, burst: float, now: float) -> None:
-        self._rate = per_min / _MINUTE_S
-        self._burst = self._level = burst
-        self._at = now
-
-    def level(self, now: float) -> float:
-        """Return what is there; negative for a debt."""
-        self._level = min(self._burst, self._level + max(now - self._at, 0.0) * self._rate)
-        self._at = max(self._at, now)
-        return self._level
-
-    def wait_s(self, now: float) -> float:
-        """Return in how many seconds there will be a whole one; 0 when there is."""
-        return max(1.0 - self.level(now), 0.0) / self._rate
-
-    def take(self, amount: float, now: float) -> None:
-        """Take `amount`, whether it is there or not."""
-        self._level = self.level(now) - amount
-
-    def is_full(self, now: float) -> bool:
-        """Whether nothing was taken for long enough to forget it."""
-        return self.level(now) >= self._burst
-
-    def retune(self, per_min: float, burst: float, now: float) -> None:
-        """Go on with another rate."""
-        self._level = min(self.level(now), burst)
-        self._rate, self._burst = per_min / _MINUTE_S, burst
-
-
-class Turnstile:
-    """Lets `limit` in at once (None: any number); the others wait in the order in which they came. One event loop."""
-
-    def __init__(self, limit: int | None) -> None:
-        self._limit = limit
-        self._waiting: deque[Future[bool]] = deque()
-        self.inside = 0
-
-    @property
-    def waiting(self) -> int:
-        """How many wait."""
-        return len(self._waiting)
-
-    async def enter(self, wait_s: float) -> bool:
-        """Return True once inside, False when the turn did not come within `wait_s`."""
-        if self._is_free() and not self._waiting:
-            self.inside += 1
-            return True
-        if wait_s <= 0:
-            return False
-        loop = asyncio.get_running_loop()
-        turn: Future[bool] = loop.create_future()
-        self._waiting.append(turn)
-        timer = loop.call_later(wait_s, self._give_up, turn)
-        try:
-            return await turn
-        except CancelledError:
-            if turn.cancelled():
-                with suppress(ValueError):
-                    self._waiting.remove(turn)
-            elif turn.result():  # the turn came in the same moment in which the client left
-                self.leave()
-            raise
-        finally:
-            timer.cancel()
-
-    def leave(self) -> None:
-        """Make room for the next one."""
-        self.inside -= 1
-        self._let_in()
-
-    def resize(self, limit: int | None) -> None:
-        """Let more or fewer in from now on."""
-        self._limit = limit
-        self._let_in()
-
-    def _is_free(self) -> bool:
-        return self._limit is None or self.inside < self._limit
-
-    def _let_in(self) -> None:
-        while self._waiting and self._is_free():
-            turn = self._waiting.popleft()
-            if not turn.done():  # it is when the client left a moment ago
-                self.inside += 1
-                turn.set_result(True)
-
-    def _give_up(self, turn: Future[bool]) -> None:
-        if not turn.done():
-            self._waiting.remove(turn)
-            turn.set_result(False)
-
-
-class Account:
-    """What one key or one app may use, and has used in this process. `share` is this process's part of the rates."""
-
-    def __init__(self, subject: str, quota: Quota, *, share: float, now: float) -> None:
-        self.subject = subject
-        self.turnstile = Turnstile(None)
-        self.queue_s = 0.0
-        self._share = share
-        self._usd_per_day: float | None = None
-        self._requests: TokenBucket | None = None
-        self._tokens: TokenBucket | None = None
-        self.grant(quota, now)
-
-    def grant(self, quota: Quota, now: float) -> None:
-        """Set what may be used from now on; what was used stays used."""
-        self._requests = self._bucket(self._requests, quota.requests_per_min, now)
-        self._tokens = self._bucket(self._tokens, quota.tokens_per_min, now)
-        self._usd_per_day = quota.usd_per_day
-
-    def check(self, spent_usd: float, now: float, day_left_s: float) -> None:
-        """Raise OverLimit when one more request may not come in."""
-        whose = self.subject.replace(":", " ", 1)
-        for bucket, kind in ((self._requests, "requests"), (self._tokens, "tokens")):
-            if bucket is not None and (wait_s := bucket.wait_s(now)) > 0:
-                raise OverLimit(kind, f"Rate limit reached for {whose}: {kind} per minute.", wait_s)
-        if self._usd_per_day is not None and spent_usd >= self._usd_per_day:
-            message = f"The budget of {whose} for today (UTC) is spent."
-            raise OverLimit("insufficient_quota", message, day_left_s, retry=False)
-
-    def count_request(self, now: float) -> None:
-        """Count a request that came in."""
-        if self._requests is not None:
-            self._requests.take(1.0, now)
-
-    def charge(self, tokens: int, now: float) -> None:
-        """Count tokens; they may run into a debt."""
-        if self._tokens is not None:
-            self._tokens.take(tokens, now)
-
-    def is_idle(self, now: float) -> bool:
-        """Whether nothing would be lost by forgetting it."""
-        full = all(bucket is None or bucket.is_full(now) for bucket in (self._requests, self._tokens))
-        return full and not self.turnstile.inside and not self.turnstile.waiting
-
-    def _bucket(self, bucket: TokenBucket | None, per_min: float | None, now: float) -> TokenBucket | None:
-        if per_min is None or math.isinf(per_min):
-            return None
-        rate, burst = per_min * self._share, max(per_min * self._share, 1.0)
-        if bucket is None:
-            return TokenBucket(rate, burst, now)
-        bucket.retune(rate, burst, now)
-        return bucket
+_TOLD_AT_ONCE = 250
 
 
 class Holder(NamedTuple):
@@ -219,9 +57,11 @@ class Permit:
 class Gate:
     """Lets requests in or refuses them. On the event loop alone, but for `charge`, which any thread may call.
 
-    Rates and `max_concurrency` are divided by `workers`, since each process counts for itself; USD a day are not: what
-    all of them spent is read from the file every few seconds. Beyond `max_apps`, apps that only the client vouches for
-    share one account. `clock` is monotonic, `wall` is Unix time.
+    While nothing is heard of other processes each counts for itself, and rates and `max_concurrency` are divided by
+    `workers`. Where limits are shared (`draws`, `hear`, `part`; every `every_s`) rates are whole, and `max_concurrency`
+    is divided by the number of processes. USD a day are never divided: what all of them spent is read every few
+    seconds. Beyond `max_apps`, apps that only the client vouches for share one account. `clock` is monotonic, `wall` is
+    Unix time.
     """
 
     def __init__(
@@ -230,17 +70,19 @@ class Gate:
         *,
         needs_key: bool = False,
         workers: int = 1,
+        every_s: float = 1.0,
         max_apps: int = MAX_APPS,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._limits = limits
         self.needs_key = needs_key
-        self._workers = workers
+        self._fleet = Fleet(processes=workers, every_s=every_s)
         self._max_apps = max_apps
         self._clock, self._wall = clock, wall
         self._keyring: Keyring | None = None
         self._accounts: dict[str, Account] = {}
+        self._stirred: dict[str, Account] = {}
         self._ledger = Ledger()
         self._charges: deque[tuple[Holder, int, float]] = deque()
         self._purged_at = -math.inf
@@ -280,6 +122,7 @@ class Gate:
             raise
         for one in accounts:
             one.count_request(self._clock())
+            self._stirred[one.subject] = one
         return Permit(holder, without_credentials(headers) if key else headers, account.turnstile)
 
     def charge(
@@ -313,6 +156,47 @@ class Gate:
         """Take note that `written` is in the file, which says `known` of all processes together."""
         self._ledger.saved(written, known)
 
+    def rounds(self) -> int:
+        """Return how many times `draws` are to be told until everybody's turn has come."""
+        return max(math.ceil(len(self._stirred) / _TOLD_AT_ONCE), 1)
+
+    def draws(self) -> list[Draw]:
+        """Return what the other processes are to be told of requests and tokens: of some accounts in use, in turn.
+
+        Of some only, since this runs between requests, and thousands of accounts would hold them up.
+        """
+        self._settle()
+        now = self._clock()
+        draws: list[Draw] = []
+        for name in list(islice(self._stirred, _TOLD_AT_ONCE)):
+            account = self._stirred.pop(name)
+            if account is self._accounts.get(name) and (some := list(account.draws(now))):
+                draws += some
+                self._stirred[name] = account
+        return draws
+
+    def hear(self, draws: Sequence[Draw], heard: Heard) -> None:
+        """Learn what is left after `draws` were told, and among how many it is shared."""
+        now = self._clock()
+        self._regroup(heard.processes, together=True, now=now)
+        for draw, level in zip(draws, heard.levels, strict=True):
+            if (account := self._accounts.get(draw.subject)) is not None:
+                account.hear(draw, level, now)
+
+    def part(self) -> None:
+        """Count for this process alone, against its share, until the others are heard again."""
+        self._regroup(self._fleet.processes, together=False, now=self._clock())
+
+    def _regroup(self, processes: int, *, together: bool, now: float) -> None:
+        fleet = self._fleet
+        if (fleet.processes, fleet.together) == (processes, together):
+            return
+        fleet.processes, fleet.together = max(processes, 1), together
+        for account in self._accounts.values():
+            account.follow(now)
+            if not account.subject.startswith("key:"):
+                self._grant(account, now)
+
     def today(self) -> int:
         """Return the number of this UTC day."""
         return int(self._wall() // DAY_S)
@@ -330,10 +214,12 @@ class Gate:
             account = self._app_account(holder)
             payers = [account.subject]
             account.charge(tokens, now)
+            self._stirred[account.subject] = account
             if holder.key_id is not None:
                 payers.append(f"key:{holder.key_id}")
                 if (key_account := self._accounts.get(payers[-1])) is not None:
                     key_account.charge(tokens, now)
+                    self._stirred[key_account.subject] = key_account
             if usd > 0:
                 for subject in payers:
                     self._ledger.add(today, subject, usd)
@@ -341,7 +227,7 @@ class Gate:
     def _key_account(self, key: VirtualKey) -> Account:
         subject = f"key:{key.id}"
         if (account := self._accounts.get(subject)) is None:
-            account = Account(subject, key.quota, share=1 / self._workers, now=self._clock())
+            account = Account(subject, key.quota, fleet=self._fleet, now=self._clock())
             self._accounts[subject] = account
         return account
 
@@ -354,7 +240,7 @@ class Gate:
             subject = OTHER_APPS
             if (account := self._accounts.get(subject)) is not None:
                 return account
-        account = self._accounts[subject] = Account(subject, Quota(), share=1 / self._workers, now=self._clock())
+        account = self._accounts[subject] = Account(subject, Quota(), fleet=self._fleet, now=self._clock())
         self._grant(account, self._clock())
         return account
 
@@ -367,7 +253,7 @@ class Gate:
         )
         account.grant(quota, now)
         at_once = limits.max_concurrency
-        account.turnstile.resize(None if at_once is None else max(at_once // self._workers, 1))
+        account.turnstile.resize(None if at_once is None else max(at_once // self._fleet.processes, 1))
         account.queue_s = limits.queue_s or 0.0
 
     def _has_room(self) -> bool:

@@ -1,0 +1,194 @@
+"""Token buckets: one process's own, and one that several processes draw from, each with its own copy of it.
+
+The arithmetic of sharing, and how far it may be off: docs/explanation/shared-limits.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_MINUTE_S = 60.0
+_TRUST = 2
+"""A process may take 1/(2N) of what it heard there is: several that hear of the same stock leave some of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """What one process took out of one bucket since it was last heard, and how full it takes the bucket to be.
+
+    `level` is without `used`: what a place that knows nothing of the bucket is to begin with.
+    """
+
+    subject: str
+    kind: str
+    per_min: float
+    used: float
+    level: float
+
+    @property
+    def burst(self) -> float:
+        """The most that the bucket holds."""
+        return burst_of(self.per_min)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What the shared place answers: how many processes share, and the level of each bucket it was told of, in order.
+
+    A level counts what everybody has told so far; it is negative for a debt.
+    """
+
+    processes: int
+    levels: Sequence[float]
+
+
+class TokenBucket:
+    """Fills at `per_min` a minute up to `burst`; taking more than there is leaves a debt. `now` never goes back."""
+
+    def __init__(self, per_min: float, burst: float, now: float) -> None:
+        self._rate = per_min / _MINUTE_S
+        self._burst = self._level = burst
+        self._at = now
+
+    def level(self, now: float) -> float:
+        """Return what is there; negative for a debt."""
+        self._level = min(self._burst, self._level + max(now - self._at, 0.0) * self._rate)
+        self._at = max(self._at, now)
+        return self._level
+
+    def wait_s(self, now: float) -> float:
+        """Return in how many seconds there will be a whole one; 0 when there is."""
+        return max(1.0 - self.level(now), 0.0) / self._rate
+
+    def take(self, amount: float, now: float) -> None:
+        """Take `amount`, whether it is there or not."""
+        self._level = self.level(now) - amount
+
+    def is_full(self, now: float) -> bool:
+        """Whether nothing was taken for long enough to forget it."""
+        return self.level(now) >= self._burst
+
+    def retune(self, per_min: float, burst: float, now: float) -> None:
+        """Go on with another rate."""
+        self.fill(self.level(now), now)
+        self._rate, self._burst = per_min / _MINUTE_S, burst
+        self._level = min(self._level, burst)
+
+    def lack(self, now: float) -> float:
+        """Return what there is room for."""
+        return self._burst - self.level(now)
+
+    def fill(self, level: float, now: float) -> None:
+        """Set what is there."""
+        self._at = max(self._at, now)
+        self._level = min(level, self._burst)
+
+
+class SharedBucket:
+    """One process's copy of a bucket from which `processes` of them draw.
+
+    Alone (the others cannot be heard, or nothing is shared at all) the process has its share of rate and burst.
+    Together it has the whole rate and, from one hearing to the next, its part of what it heard there is. All the while
+    `_whole` is what the bucket of all of them holds, as far as this process knows.
+    """
+
+    __slots__ = ("_own", "_per_min", "_together", "_whole", "unsent")
+
+    def __init__(self, per_min: float, now: float, *, processes: int, together: bool) -> None:
+        self._per_min = per_min
+        self._whole = TokenBucket(per_min, burst_of(per_min), now)
+        self._own = TokenBucket(per_min / processes, burst_of(per_min / processes), now)
+        self._together = False
+        self.unsent = 0.0
+        if together:
+            self._trust(processes, now)
+
+    def wait_s(self, now: float, hearing_s: float) -> float:
+        """Return after how many seconds to come again, 0 for now; at the next hearing, `hearing_s`, more may be had."""
+        own = self._own.wait_s(now)
+        if not self._together:
+            return own
+        whole = self._whole.wait_s(now)
+        return max(whole, min(own, hearing_s))
+
+    def take(self, amount: float, now: float) -> None:
+        """Take `amount`, whether it is there or not."""
+        self._own.take(amount, now)
+        self._whole.take(amount, now)
+        self.unsent += amount
+
+    def is_full(self, now: float) -> bool:
+        """Whether nothing was taken for long enough to forget it."""
+        return self._own.is_full(now) if not self._together else self._is_quiet(now)
+
+    def draw(self, subject: str, kind: str, now: float) -> Draw | None:
+        """Return what is to be told; None where there is nothing to tell or to hear."""
+        if not self._together:
+            # A long time alone is not to be told as one great debt: what filled in meanwhile was this process's to use.
+            self.unsent = min(self.unsent, max(self._own.lack(now), 0.0))
+        if self._is_quiet(now):
+            return None
+        level = self._whole.level(now) + self.unsent
+        return Draw(subject=subject, kind=kind, per_min=self._per_min, used=self.unsent, level=level)
+
+    def hear(self, draw: Draw, level: float, processes: int, now: float) -> None:
+        """Learn the level after `draw` was told; what was taken since then is still to be told."""
+        self.unsent = max(self.unsent - draw.used, 0.0)
+        self._whole.fill(level - self.unsent, now)
+        self._trust(processes, now)
+
+    def join(self, processes: int, now: float) -> None:
+        """Go on with the others, without any news of this bucket."""
+        if not self._together:
+            self._trust(processes, now)
+
+    def part(self, processes: int, now: float) -> None:
+        """Go on alone, with a share of what there is, debts included."""
+        if not self._together:
+            return
+        self._together = False
+        share = self._per_min / processes
+        self._own.retune(share, burst_of(share), now)
+        self._own.fill(self._whole.level(now) / processes, now)
+
+    def retune(self, per_min: float, processes: int, now: float) -> None:
+        """Go on with another rate."""
+        self._per_min = per_min
+        self._whole.retune(per_min, burst_of(per_min), now)
+        if self._together:
+            self._trust(processes, now)
+        else:
+            self._own.retune(per_min / processes, burst_of(per_min / processes), now)
+
+    def _is_quiet(self, now: float) -> bool:
+        return not self.unsent and self._whole.is_full(now)
+
+    def _trust(self, processes: int, now: float) -> None:
+        self._together = True
+        parts = 1 if processes == 1 else _TRUST * processes
+        self._own.retune(self._per_min, max(burst_of(self._per_min) / parts, 1.0), now)
+        self._own.fill(max(self._whole.level(now) / parts, 1.0), now)
+
+
+def burst_of(per_min: float) -> float:
+    """Return how much a bucket holds: a minute's worth, and one at least."""
+    return max(per_min, 1.0)
+
+
+def most_admitted(per_min: float, processes: int, hearing_s: float, seconds: float) -> float:
+    """Return the most that all processes together let in within `seconds`, when each hears every `hearing_s`.
+
+    To the burst and what fills in comes what is taken before the others hear of it: of the rate and a whole one for
+    each, twice, and half a burst where it is spent before processes that had not met the key hear of it.
+
+    >>> most_admitted(60, 1, 1.0, 60)
+    120.0
+    >>> most_admitted(60, 3, 1.0, 60)
+    162.0
+    """
+    rate = per_min / _MINUTE_S
+    allowed = burst_of(per_min) + rate * seconds
+    if processes == 1:
+        return allowed
+    return allowed + burst_of(per_min) / _TRUST + 2 * processes * (rate * hearing_s + 1.0)

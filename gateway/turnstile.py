@@ -1,0 +1,70 @@
+"""So many at once, and the others in the order in which they came."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import CancelledError, Future
+from collections import deque
+from contextlib import suppress
+
+
+class Turnstile:
+    """Lets `limit` in at once (None: any number); the others wait in the order in which they came. One event loop."""
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
+        self._waiting: deque[Future[bool]] = deque()
+        self.inside = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+    async def enter(self, wait_s: float) -> bool:
+        """Return True once inside, False when the turn did not come within `wait_s`."""
+        if self._is_free() and not self._waiting:
+            self.inside += 1
+            return True
+        if wait_s <= 0:
+            return False
+        loop = asyncio.get_running_loop()
+        turn: Future[bool] = loop.create_future()
+        self._waiting.append(turn)
+        timer = loop.call_later(wait_s, self._give_up, turn)
+        try:
+            return await turn
+        except CancelledError:
+            if turn.cancelled():
+                with suppress(ValueError):
+                    self._waiting.remove(turn)
+            elif turn.result():  # the turn came in the same moment in which the client left
+                self.leave()
+            raise
+        finally:
+            timer.cancel()
+
+    def leave(self) -> None:
+        """Make room for the next one."""
+        self.inside -= 1
+        self._let_in()
+
+    def resize(self, limit: int | None) -> None:
+        """Let more or fewer in from now on."""
+        self._limit = limit
+        self._let_in()
+
+    def _is_free(self) -> bool:
+        return self._limit is None or self.inside < self._limit
+
+    def _let_in(self) -> None:
+        while self._waiting and self._is_free():
+            turn = self._waiting.popleft()
+            if not turn.done():  # it is when the client left a moment ago
+                self.inside += 1
+                turn.set_result(True)
+
+    def _give_up(self, turn: Future[bool]) -> None:
+        if not turn.done():
+            self._waiting.remove(turn)
+            turn.set_result(False)
