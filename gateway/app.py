@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
 import prometheus_client
 from prometheus_client import CollectorRegistry
@@ -22,29 +23,35 @@ from gateway.exchange import Exchange
 from gateway.express import express_protocol
 from gateway.handoff import HandOff
 from gateway.instruments import Instruments
-from gateway.keystore import Keeper, KeyStore
+from gateway.keeper import Keeper
+from gateway.keystores.opening import open_keys
 from gateway.limits import Gate, any_limit
 from gateway.offload import Offload
 from gateway.prices import Prices
 from gateway.proxy import Limits, Proxy
 from gateway.reading import capture_of, redactor_of
 from gateway.realtime import Realtime
+from gateway.sharing import opening as sharing
+from gateway.spill import ATTEMPTS, LEASE_S, Spill
 from gateway.supplements import Supplements
+from gateway.syncing import Sync
 from gateway.target import Target
 from gateway.upstream import Upstream
 from gateway.upstreams import Router, Way
-from monitors import telemetry
+from monitors import audit, telemetry
 from monitors.config import queue_url
 from monitors.importer import load
 from monitors.queues import Queue
 from monitors.queues.opening import from_url
+from monitors.queues.sqlite import SQLiteQueue
 from monitors.redaction_key import redaction_key
-from monitors.serving import Listener, ServerProtocol, serve
+from monitors.serving import Listener, ServerProtocol, patient, serve
 from monitors.settings import ConfigError
 
 if TYPE_CHECKING:
     from litestar.types import HTTPScope, Receive, Scope, Send, WebSocketScope
 
+T = TypeVar("T")
 _log = logging.getLogger("gaugeway")
 _PROXIED = ("/v1/", "/openai/")
 
@@ -60,12 +67,14 @@ class Gateway:
         keys_file: Path | None = None,
         redaction_key: str | None = None,
         offload: bool = False,
+        spill_file: Path | None = None,
         upstream_client: Upstream | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
         self.readiness = routes.Readiness()
-        self._queue = queue
         self._instruments = Instruments(self.registry, version=version("gaugeway"))
+        self._spill = _spill(config, queue, spill_file, self._instruments)
+        self._queue = queue = self._spill or queue
         self._config = config
         self._redaction_key = redaction_key
         self._clients: dict[Way, Upstream] = {} if upstream_client is None else {Way(None, None): upstream_client}
@@ -73,7 +82,12 @@ class Gateway:
         self._gate = _gate(config)
         self._keeper = None
         if self._gate is not None and keys_file is not None:
-            self._keeper = Keeper(KeyStore(keys_file, busy_timeout_s=0.5), self._gate, every_s=config.keys.refresh_s)
+            store = _named("keys.url", lambda: open_keys(config.keys.url, keys_file, busy_timeout_s=0.5))
+            self._keeper = Keeper(store, self._gate, every_s=config.keys.refresh_s)
+        self._sync = None
+        if self._gate is not None and (url := config.limits.url) is not None:
+            place = _named("limits.url", lambda: sharing.from_url(url))
+            self._sync = Sync(place, self._gate, self._instruments, every_s=config.limits.sync_s)
         self._cache = _cache(config)
         self._accounting = Accounting(Prices(config.prices), self._gate, self._instruments)
         self.handoff = HandOff(
@@ -96,6 +110,7 @@ class Gateway:
         self.protocol = ServerProtocol
         if config.gateway.http_path == "protocol":
             self.protocol = express_protocol(lambda: self._proxy)
+        self.protocol = patient(self.protocol, config.gateway.body_timeout_s)
         self._other = routes.traffic_app(self.readiness, self._supplements)
         settings = config.gateway
         self.admin = routes.admin_app(_exposed(self.registry, config), settings.admin_host, settings.admin_token)
@@ -113,8 +128,12 @@ class Gateway:
         """Start what runs beside the requests."""
         self.handoff.start()
         self._supplements.start()
+        if self._spill is not None:
+            self._spill.start()
         if self._keeper is not None:
             await self._keeper.start()
+        if self._sync is not None:
+            self._sync.start()
 
     def apply(self, config: Config) -> None:
         """Take over a new configuration for the requests to come; those under way keep theirs.
@@ -141,16 +160,22 @@ class Gateway:
             self.apply(read())
         except ConfigError as error:
             self._instruments.reloaded("refused")
+            audit.tell("reload", outcome="refused", process=os.getpid(), problems=len(error.problems))
             _log.error("configuration not reloaded, the old one stays: %s", "; ".join(error.problems))
         else:
             self._instruments.reloaded("applied")
+            audit.tell("reload", outcome="applied", process=os.getpid())
 
     async def aclose(self) -> None:
         """Deliver what was captured, then let go of every connection."""
+        if self._spill is not None:
+            self._spill.hurry()
         await self.handoff.aclose()
         await self._supplements.aclose()
         if self._keeper is not None:
             await self._keeper.aclose()
+        if self._sync is not None:
+            await self._sync.aclose()
         for client in self._clients.values():
             await client.aclose()
         await self._queue.aclose()
@@ -221,11 +246,20 @@ async def run(
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # so in the library
     settings = config.gateway
     try:
-        queue = from_url(queue_url(config, data_dir), config.queue.lease_s, config.queue.max_attempts)
+        waits = config.queue
+        queue = from_url(queue_url(config, data_dir), waits.lease_s, waits.max_attempts, waits.max_bytes)
     except ValueError as error:
         raise ConfigError([f"queue.url: {error}"]) from error
     key = redaction_key(config.capture.salt, data_dir)
-    gateway = Gateway(config, queue=queue, keys_file=data_dir / "keys.db", redaction_key=key, offload=True)
+    gateway = Gateway(
+        config,
+        queue=queue,
+        keys_file=data_dir / "keys.db",
+        redaction_key=key,
+        offload=True,
+        spill_file=data_dir / "spill.db",
+    )
+    told = audit.open_if_possible(data_dir)
     await gateway.start()
     if reload is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.reload, reload)
@@ -246,6 +280,7 @@ async def run(
         )
     finally:
         await gateway.aclose()
+        audit.close_file(told)
 
 
 def is_http(scope: Scope) -> TypeGuard[HTTPScope]:
@@ -253,15 +288,35 @@ def is_http(scope: Scope) -> TypeGuard[HTTPScope]:
     return str(scope["type"]) == "http"
 
 
+def _named(key: str, opened: Callable[[], T]) -> T:
+    """Return what is opened. Raises ConfigError with the key whose URL cannot be used."""
+    try:
+        return opened()
+    except ValueError as error:
+        raise ConfigError([f"{key}: {error}"]) from error
+
+
 def _gate(config: Config) -> Gate | None:
     if not config.keys.enabled and not any_limit(config.limits):
         return None
-    return Gate(config.limits, needs_key=config.keys.enabled, workers=config.gateway.workers)
+    return Gate(
+        config.limits, needs_key=config.keys.enabled, workers=config.gateway.workers, every_s=config.limits.sync_s
+    )
 
 
 def _cache(config: Config) -> Cache | None:
     cache = config.cache
     return Cache(cache.apps, ttl_s=cache.ttl_s, max_bytes=cache.max_bytes) if cache.apps else None
+
+
+def _spill(config: Config, queue: Queue, path: Path | None, instruments: Instruments) -> Spill | None:
+    """Put a file beside a queue on another machine, if it is wanted or still holds something from when it was."""
+    remote = not (config.queue.url or "sqlite:").startswith("sqlite:")
+    if path is None or not remote or not (config.queue.spill_bytes or path.exists()):
+        return None
+    file = SQLiteQueue(path, LEASE_S, ATTEMPTS, max_bytes=config.queue.spill_bytes)
+    drain_per_s = config.queue.drain_per_s / config.gateway.workers
+    return Spill(queue, file, drain_per_s=drain_per_s, count=instruments.spilled)
 
 
 def _exposed(registry: CollectorRegistry, config: Config) -> CollectorRegistry:

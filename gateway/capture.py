@@ -61,8 +61,8 @@ class Capture:
         return keeps(trace_id, exchange.id, rate, salt=self._salt, nested_with_otel=self._nested)
 
     def rate(self, exchange: Exchange) -> float:
-        """The probability with which an exchange is captured."""
-        return 1.0 if self._errors and is_error(exchange) else self._rate
+        """The probability with which an exchange is captured: lower while what was captured finds no room."""
+        return (1.0 if self._errors and is_error(exchange) else self._rate) * exchange.pressure
 
     def sample(self, exchange: Exchange) -> Sample | None:
         """Return the exchange's sample, or None when it was not chosen."""
@@ -113,6 +113,7 @@ def read(recording: Recording, limit: int) -> Exchange:
         key_id=recording.key_id,
         digest=_digest(recording, explicit, headers),
         resent=_may_be_the_same(headers, request_body, explicit),
+        pressure=recording.pressure,
     )
 
 

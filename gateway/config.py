@@ -48,6 +48,7 @@ class Gateway(Table, frozen=True):
     first_byte_timeout_s: Positive | None = None
     read_timeout_s: Positive = 600.0
     total_timeout_s: Positive | None = None
+    body_timeout_s: Positive = 60.0
     drain_delay_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
     drain_s: Positive = 30.0
 
@@ -109,9 +110,13 @@ class Capture(Table, frozen=True):
 
 
 class Keys(Table, frozen=True):
-    """`[keys]`: the gateway's own keys (`gaugeway keys`). The running gateway looks for changes every `refresh_s`."""
+    """`[keys]`: the gateway's own keys (`gaugeway keys`). The running gateway looks for changes every `refresh_s`.
+
+    They and what was spent are in the database at `url`; without one, in a file of the data directory.
+    """
 
     enabled: bool = False
+    url: str | None = None
     refresh_s: Positive = 3.0
 
 
@@ -126,7 +131,14 @@ class AppLimits(Table, frozen=True):
 
 
 class Limits(Table, frozen=True):
-    """`[limits]`: what every app may use. Beyond `max_concurrency` requests wait their turn for up to `queue_s`."""
+    """`[limits]`: what every app may use. Beyond `max_concurrency` requests wait their turn for up to `queue_s`.
+
+    The gateways that name the same `url` share them, telling each other every `sync_s`; without one, each process
+    counts for itself.
+    """
+
+    url: str | None = None
+    sync_s: Annotated[float, msgspec.Meta(ge=0.05, le=3.0)] = 1.0
 
     requests_per_min: Positive | None = None
     tokens_per_min: Positive | None = None
@@ -173,7 +185,7 @@ def load(path: Path | None, overrides: dict[str, dict[str, Any]] | None = None, 
     raw = settings.read(path)
     for table, values in (overrides or {}).items():
         given = {key: value for key, value in values.items() if value is not None}
-        raw[table] = {**raw.get(table, {}), **given}
+        raw = settings.overlay(raw, table, given)
     if upstream is not None:
         raw["upstreams"] = [{"base_url": upstream}]
     config = settings.convert(gather_options(raw), Config)

@@ -82,8 +82,9 @@ class Recording(msgspec.Struct, kw_only=True):
     """What the proxy saw, raw. Filled on the request path, then handed over and never touched again.
 
     Times are seconds; `started_at` is Unix time, the others are durations from the start of the request.
-    `request_body` is None when the body was passed through without being kept. A struct because one is made for every
-    request (a dataclass costs 2 µs more).
+    `request_body` is None when the body was passed through without being kept. `pressure` is set by the hand-off: the
+    factor by which less was captured when this was read. A struct because one is made for every request (a dataclass
+    costs 2 µs more).
     """
 
     id: str
@@ -110,6 +111,7 @@ class Recording(msgspec.Struct, kw_only=True):
     request_overhead_s: float | None = None
     first_chunk_s: float | None = None
     duration_s: float = 0.0
+    pressure: float = 1.0
 
     def keep(self, chunk: bytes, limit: int) -> None:
         """Keep bytes of the response, unless that makes more than `limit` bytes, request included."""
@@ -172,3 +174,4 @@ class Exchange:
     tags: dict[str, str] = field(default_factory=dict)
     digest: bytes | None = None
     resent: bool = False
+    pressure: float = 1.0

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from gateway.exchange import GENERATION_ROUTES, Exchange, Explicit, Recording
 from gateway.instruments import Instruments
 from gateway.offload import Offload, OffloadError
+from gateway.pressure import EVERY_S, QueueWatch, easing
 from monitors.queues import Queue
 from monitors.records import Sample
 from monitors.tasks import happens_within, spawn
@@ -38,8 +41,10 @@ class HandOff:
     """Takes recordings from the request path and brings samples to the queue.
 
     At most `max_items` exchanges and `max_bytes` of their bodies are held; beyond that the newest is dropped and
-    counted. Samples are made in the process of `offload`, if there is one and it answers. While the queue fails,
-    samples stay here and are tried again with back-off (0.1 s up to 5 s).
+    counted. Before it comes to that, less is captured: the fuller the queue, or what is held here, the less. Samples
+    are made in the process of `offload`, if there is one and it answers. While the queue fails, samples stay here and
+    are tried again after random parts of a time that grows from 0.1 s to 5 s: many gateways that lost the same queue
+    must not come back all at once.
     """
 
     def __init__(
@@ -54,11 +59,13 @@ class HandOff:
         max_bytes: int = 256 * 1024 * 1024,
         batch: int = 100,
         interval_s: float = 0.05,
+        watch_s: float = EVERY_S,
     ) -> None:
         self.reader = reader
         self.offload = offload
         self._complained = False
         self._queue = queue
+        self._watch = QueueWatch(queue, every_s=watch_s)
         self._instruments = instruments
         self._on_exchange = on_exchange
         self._max_items = max_items
@@ -72,7 +79,7 @@ class HandOff:
         self._maker: asyncio.Task[None] | None = None
         self._overflown: Counter[tuple[str, str, int, str]] = Counter()
         self._samples: deque[tuple[Sample, int]] = deque()
-        self._bytes = 0
+        self._bytes = self._unread_bytes = 0
         self._retry_at, self._back_off = 0.0, _FIRST_BACK_OFF_S
         self._wake = asyncio.Event()
         self._closing = False
@@ -81,6 +88,7 @@ class HandOff:
     def start(self) -> None:
         """Start the background task; needs a running event loop."""
         self._task = spawn(self._run(), name="hand-off")
+        self._watch.start()
 
     def offer(self, recording: Recording) -> None:
         """Take a finished recording. Called on the request path: only appends, never blocks, never raises."""
@@ -91,6 +99,7 @@ class HandOff:
             self._overflown[_app_of(recording), recording.route, recording.status, recording.ending] += 1
         else:
             self._bytes += recording.size
+            self._unread_bytes += recording.size
             self._recordings.append(recording)
         self._wake.set()
 
@@ -98,10 +107,16 @@ class HandOff:
         unmade = len(self._recordings) + len(self._reading) + len(self._chosen) + len(self._making)
         return unmade + len(self._samples)
 
+    def _fill(self) -> float:
+        """The share of the room that is taken by what was chosen. What is yet to be read is gone in a moment."""
+        held = self._held() - len(self._recordings)
+        return max(held / self._max_items, (self._bytes - self._unread_bytes) / self._max_bytes)
+
     async def aclose(self, timeout_s: float = 5.0) -> None:
         """Deliver what is left within `timeout_s`; what cannot be delivered is counted as error."""
         self._closing = True
         self._wake.set()
+        await self._watch.aclose()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=timeout_s)
             tasks = [self._task, *([self._maker] if self._maker is not None else [])]
@@ -148,9 +163,14 @@ class HandOff:
 
     async def _read_batch(self) -> None:
         self._count_overflown()
+        factor = easing(max(self._watch.fill, self._fill()))
+        self._instruments.capture_factor.set(factor)
         self._reading = _take(self._recordings)
         if not self._reading:
             return
+        for recording in self._reading:
+            self._unread_bytes -= recording.size
+            recording.pressure = factor
         # In a thread, and few at a time: parsing must not hold up the event loop, nor its thread the processor.
         read = await asyncio.to_thread(lambda batch: [self._read(one) for one in batch], self._reading)
         for recording, chosen in zip(self._reading, read, strict=True):
@@ -242,7 +262,10 @@ class HandOff:
             self._on_exchange(exchange)
         if recording.explicit is not None and not recording.explicit.capture:
             return "opted_out"
-        return None if self.reader.chosen(exchange) else "sampled_out"
+        if self.reader.chosen(exchange):
+            return None
+        eased = exchange.pressure < 1.0 and self.reader.chosen(replace(exchange, pressure=1.0))
+        return "back_pressure" if eased else "sampled_out"
 
     async def _deliver(self) -> None:
         """Bring up to one batch of samples to the queue; when it fails, wait longer before the next try."""
@@ -252,7 +275,7 @@ class HandOff:
         except Exception as error:  # noqa: BLE001 - any failure of any queue is met by waiting and trying again
             self._instruments.hand_off_failed()
             _log.warning("the queue did not take %d samples: %s: %s", len(batch), type(error).__name__, error)
-            self._retry_at = time.monotonic() + self._back_off
+            self._retry_at = time.monotonic() + self._back_off * random.random()  # noqa: S311 - no secret
             self._back_off = min(self._back_off * 2, _MAX_BACK_OFF_S)
             return
         self._back_off = _FIRST_BACK_OFF_S

@@ -61,6 +61,8 @@ class Instruments:
         self._captured = counter("captured", "Captured exchanges by what they are: answers are judged.", "app", "kind")
         self._supplements = counter("supplements_received", "Contexts and feedback sent beside.", "source", "result")
         self._hand_off_errors = counter("handoff_errors", "Failed attempts to reach the queue; they are repeated.")
+        self._sync_errors = counter("limits_sync_errors", "Failed exchanges with the other gateways about limits.")
+        self._spilled = counter("spilled", "Samples that waited in a file while the queue was away.", "result")
         self._reloads = counter("config_reloads", "Configuration reloads, by result.", "result")
         self._cap = LabelCap(counter("label_overflow", "Label values shown as _other, by label.", "label"))
         self._gauges(registry, version)
@@ -72,6 +74,11 @@ class Instruments:
             return Gauge(f"gaugeway_{name}", text, labels, multiprocess_mode=mode, registry=registry)
 
         self.waiting = gauge("handoff_waiting", "Exchanges in memory on their way to the queue.", "livesum")
+        self.capture_factor = gauge("capture_factor", "By which a full queue lowers the capture rate.", "livemin")
+        self.capture_factor.set(1.0)
+        self._limits_processes = gauge(
+            "limits_processes", "Gateway processes that share the limits; 0 while each counts for itself.", "livemin"
+        )
         self._upstream_state = gauge(
             "upstream_state", "1 healthy, 0.5 being probed, 0 left out.", "livemin", "upstream"
         )
@@ -158,6 +165,10 @@ class Instruments:
         """Count a failed attempt to put samples into the queue."""
         self._hand_off_errors.inc()
 
+    def spilled(self, step: str, count: int) -> None:
+        """Count samples that went into the file that stands in for the queue (spilled), or back to it (returned)."""
+        self._spilled.labels(step).inc(count)
+
     def state(self, upstream: str, value: float) -> None:
         """Show whether an upstream is used: 1 healthy, 0.5 being probed, 0 left out."""
         self._upstream_state.labels(upstream).set(value)
@@ -165,6 +176,14 @@ class Instruments:
     def error(self, upstream: str, kind: str) -> None:
         """Count an attempt that failed and that the client did not see, since another was made in its place."""
         self._upstream_errors.labels(upstream, kind).inc()
+
+    def limits_shared(self, processes: int) -> None:
+        """Show among how many processes limits are shared; 0 while this one counts for itself."""
+        self._limits_processes.set(processes)
+
+    def limits_unshared(self) -> None:
+        """Count a failed exchange with the others."""
+        self._sync_errors.inc()
 
     def reloaded(self, result: str) -> None:
         """Count a reload of the configuration: applied or refused."""

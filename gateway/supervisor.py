@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
 import shutil
 import signal
 import sys
@@ -13,6 +14,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from monitors import audit
 from monitors.settings import child_environment
 from monitors.tasks import happens_within, spawn
 
@@ -168,6 +170,7 @@ class Supervisor:
         )
         _, problems = await check.communicate()
         if check.returncode != 0:
+            audit.tell("reload", outcome="refused", process=os.getpid())
             _log.error("configuration not reloaded, the old one stays:\n%s", problems.decode(errors="replace").strip())
         return check.returncode == 0
 

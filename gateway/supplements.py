@@ -35,10 +35,12 @@ Text = Annotated[str, msgspec.Meta(min_length=1)]
 Label = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Rating = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Authorise = Callable[[Headers], object]
-T = TypeVar("T", "_Contexts", "_Feedback")
+T = TypeVar("T", "Contexts", "Feedback")
 
 
-class _Contexts(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class Contexts(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of `POST /gaugeway/v1/contexts`; the contexts are read in every form of the explicit channel."""
+
     contexts: msgspec.Raw
     key: Name | None = None
     trace_id: TraceId | None = None
@@ -46,11 +48,13 @@ class _Contexts(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     reference: Text | None = None
 
 
-class _Feedback(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class Feedback(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of `POST /gaugeway/v1/feedback`."""
+
     exchange_id: Name | None = None
     key: Name | None = None
     trace_id: TraceId | None = None
-    contexts: msgspec.Raw = msgspec.Raw(b"null")
+    contexts: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
     reference: Text | None = None
     rating: Rating | None = None
     label: Label | None = None
@@ -167,7 +171,7 @@ class Supplements:
             raise Rejection(error.status_code, "error", error.detail) from error
 
     def _contexts(self, body: bytes, headers: Headers) -> Supplement:
-        said = _decoded(body, _Contexts)
+        said = _decoded(body, Contexts)
         contexts = _passages(said.contexts)
         if contexts is None:
             raise _bad("contexts", "Expected `array`, got `null`")
@@ -186,7 +190,7 @@ class Supplements:
         )
 
     def _feedback(self, body: bytes, headers: Headers) -> Supplement:
-        said = _decoded(body, _Feedback)
+        said = _decoded(body, Feedback)
         contexts = _passages(said.contexts)
         if contexts is None and not any((said.reference, said.label, said.comment)) and said.rating is None:
             raise _bad(None, "One of `reference`, `contexts`, `rating`, `label` and `comment` is needed")

@@ -17,6 +17,7 @@ from dashboards.web.pages import pages
 from dashboards.web.site import Site
 from monitors import audit, telemetry
 from monitors import config as configuration
+from monitors.admin import behind
 from monitors.alert_api import alert_handlers
 from monitors.alerts import AlertEngine
 from monitors.api import admin_app
@@ -67,7 +68,8 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
     key = redaction_key(config.capture.salt, data_dir)
     redactor = Redactor(config.capture.redact, tuple(config.capture.redact_patterns.items()), key)
     exporters = _exporters(config, catalogue, instruments)
-    leader, ledger = stand(configuration.store_url(config, data_dir), store, tick_s(config))
+    urls = configuration.store_url(config, data_dir), configuration.queue_url(config, data_dir)
+    leader, ledger = stand(urls[0], store, tick_s(config), urls[1])
     engine = _engine(config, queue, store, catalogue, instruments, judging=judging, ledger=ledger)
     plane = Plane(
         config,
@@ -103,7 +105,7 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
     _log.info("monitors: http://%s:%d/", config.monitors.host, config.monitors.port)
     try:
         app = _admin_app(config, plane, site, handlers)
-        listener = Listener(app, config.monitors.host, config.monitors.port)
+        listener = Listener(behind(config.monitors.trusted_proxies, app), config.monitors.host, config.monitors.port)
         await serve([listener], drain_s=5, supervised=supervised, on_stop=site.stop)
     finally:
         await plane.aclose()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pwd
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -41,10 +42,30 @@ def open_file(data_dir: Path, clock: Callable[[], float] = time.time) -> logging
     return handler
 
 
-def close_file(handler: logging.Handler) -> None:
+def open_if_possible(data_dir: Path) -> logging.Handler | None:
+    """Write to the file as `open_file` does; where that is not possible, say so and go on without."""
+    try:
+        return open_file(data_dir)
+    except OSError as error:
+        _log.warning("no audit log in %s: %s", data_dir, error.strerror)
+        return None
+
+
+def close_file(handler: logging.Handler | None) -> None:
     """Write no more to it."""
+    if handler is None:
+        return
     _log.removeHandler(handler)
     handler.close()
+
+
+def whoami() -> str:
+    """Return who runs this process, for what is done at a command line."""
+    user = os.getuid()
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"uid {user}"
 
 
 class _Lines(logging.Handler):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,7 +28,7 @@ class Monitors(Table, frozen=True):
     An exchange whose contexts come apart from it (a context key, or spans with `otlp_receiver`) is waited for up to
     `join_window_s` before it is evaluated without them; 0 waits for none. `replica` tells processes with one store
     apart; None stands for the host's name and the port. `gateways` are the admin ports that the page asks for counts,
-    None: that of `[gateway]`.
+    None: that of `[gateway]`. `trusted_proxies` are addresses or networks whose `X-Forwarded-For` is believed.
     """
 
     host: str = "127.0.0.1"
@@ -40,6 +41,7 @@ class Monitors(Table, frozen=True):
     public_url: Annotated[str, msgspec.Meta(pattern="^https?://[^/]")] | None = None
     replica: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     gateways: tuple[Annotated[str, msgspec.Meta(pattern="^https?://[^/]")], ...] | None = None
+    trusted_proxies: tuple[str, ...] = ()
 
 
 class Price(Table, frozen=True):
@@ -131,11 +133,21 @@ class Embeddings(Table, frozen=True):
 
 
 class Queue(Table, frozen=True):
-    """`[queue]`: where samples wait. Default: a SQLite file in the data directory."""
+    """`[queue]`: where samples wait. Default: a SQLite file in the data directory.
+
+    They are to wait no longer than `target_age_s`: a judge too slow for that judges fewer. After `max_age_s` they are
+    not judged at all. `max_bytes` bounds what waits. While a queue on another machine cannot be reached, up to
+    `spill_bytes` wait in the gateway's data directory (0: none), and go back at `drain_per_s` samples a second.
+    """
 
     url: str | None = None
     lease_s: Positive = 120.0
     max_attempts: Count = 5
+    target_age_s: Positive = 60.0
+    max_age_s: Positive = 86_400.0
+    max_bytes: Count = 2 * 1024**3
+    spill_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    drain_per_s: Positive = 50.0
 
 
 class Store(Table, frozen=True):
@@ -318,9 +330,9 @@ def load(path: Path | None, *, port: int | None = None, gateway: Mapping[str, An
     """
     raw = settings.read(path)
     if port is not None:
-        raw["monitors"] = {**raw.get("monitors", {}), "port": port}
+        raw = settings.overlay(raw, "monitors", {"port": port})
     if given := {name: value for name, value in (gateway or {}).items() if value is not None}:
-        raw["gateway"] = {**raw.get("gateway", {}), **given}
+        raw = settings.overlay(raw, "gateway", given)
     config = settings.convert(gather_options(raw), Config)
     if problems := admin_problems(config) + join_problems(config):
         raise settings.ConfigError(problems)
@@ -328,11 +340,17 @@ def load(path: Path | None, *, port: int | None = None, gateway: Mapping[str, An
 
 
 def admin_problems(shared: Shared) -> list[str]:
-    """Say what is wrong with the monitors' admin port: what others can reach asks for a token."""
+    """Say what is wrong with the monitors' admin port: what others can reach asks for a token; proxies are known."""
     host = shared.monitors.host
-    if host in LOOPBACK or shared.monitors.token:
-        return []
-    return [f"monitors.host: binding to {host} needs a token (monitors.token)"]
+    problems = []
+    if host not in LOOPBACK and not shared.monitors.token:
+        problems.append(f"monitors.host: binding to {host} needs a token (monitors.token)")
+    for index, proxy in enumerate(shared.monitors.trusted_proxies):
+        try:
+            ip_network(proxy)
+        except ValueError as error:
+            problems.append(f"monitors.trusted_proxies[{index}]: {error}")
+    return problems
 
 
 def join_problems(shared: Shared) -> list[str]:

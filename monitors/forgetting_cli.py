@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sqlite3
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 _NOT_ALL = 1
 _BUSY_S = 5.0
-_ANSWERS = "judge-answers.db"
+_ANSWERS, _SPILL = "judge-answers.db", "spill.db"
 
 
 @click.command()
@@ -39,9 +40,11 @@ def forget(config: Path | None, data_dir: Path, dry_run: bool, **whose: str | No
 
     with store_cli.complaining():
         subject = Subject(**whose)
-        counts, deaf = asyncio.run(_forget(load(config), data_dir, subject, dry_run=dry_run))
+        counts, deaf = asyncio.run(_forget(load(config), data_dir.absolute(), subject, dry_run=dry_run))
         if not dry_run:
-            files = [data_dir / name for name in ("queue.db", "store.db", _ANSWERS) if (data_dir / name).exists()]
+            files = [
+                data_dir / name for name in ("queue.db", _SPILL, "store.db", _ANSWERS) if (data_dir / name).exists()
+            ]
             deaf += [f"write-ahead log of {file.name}" for file in files if not _fold_log(file)]
     for kind, count in counts.items():
         click.echo(f"{kind}: {count}")
@@ -55,23 +58,29 @@ def forget(config: Path | None, data_dir: Path, dry_run: bool, **whose: str | No
 async def _forget(
     config: Config, data_dir: Path, subject: Subject, *, dry_run: bool
 ) -> tuple[Mapping[str, int], list[str]]:
-    """The queue first: what waits there would otherwise come to the store behind our back."""
+    """What waits first: it would otherwise come to the store behind our back."""
     from monitors.config import queue_url, store_url  # noqa: PLC0415 - `--help` need not load them
     from monitors.forgetting import Forgetful  # noqa: PLC0415
     from monitors.queues.opening import from_url as open_queue  # noqa: PLC0415
     from monitors.stores.opening import from_url as open_store  # noqa: PLC0415
 
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     deaf: list[str] = []
-    queue = open_queue(queue_url(config, data_dir), config.queue.lease_s, config.queue.max_attempts)
+    lease = config.queue.lease_s, config.queue.max_attempts
+    spill = open_queue(f"sqlite:///{data_dir / _SPILL}", *lease)
+    queue = open_queue(queue_url(config, data_dir), *lease)
     store = open_store(store_url(config, data_dir))
-    embedded = (("queue", queue, config.queue.url, "queue.db"), ("store", store, config.store.url, "store.db"))
+    embedded = (
+        ("spilled samples", spill, None, _SPILL),
+        ("queue", queue, config.queue.url, "queue.db"),
+        ("store", store, config.store.url, "store.db"),
+    )
     for name, place, url, file in embedded:
         if url is None and not (data_dir / file).exists():
             continue
         async with contextlib.aclosing(place):
             if isinstance(place, Forgetful):
-                counts |= await place.forget(subject, dry_run=dry_run)
+                counts.update(await place.forget(subject, dry_run=dry_run))
             else:
                 deaf.append(name)
     if (answers := data_dir / _ANSWERS).exists():

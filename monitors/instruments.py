@@ -37,6 +37,8 @@ class Instruments:
         self.queue_depth = gauge("queue_depth", "Samples waiting or being evaluated.")
         self.queue_oldest_seconds = gauge("queue_oldest_seconds", "Age of the oldest of them.")
         self.queue_trimmed = gauge("queue_trimmed", "Samples that ever had to make room in a full queue.")
+        self.queue_bytes = gauge("queue_bytes", "About what those that wait take up in the engine.")
+        self.queue_expired = counter("queue_expired", "Samples that waited for too long to be judged.")
         self.queue_dead_letters = gauge("queue_dead_letters", "Samples set aside after too many attempts.")
         self.late_scores = counter("late_scores", "Scores that came after their bucket was closed.")
         self.supplements = counter(
@@ -130,6 +132,8 @@ class Instruments:
         self._evaluation_tokens = counter("evaluation_tokens", "Tokens of judging.", ("app", "metric", "type"))
         self._evaluation_cost = counter("evaluation_cost_usd", "What judging cost.", ("app", "metric"))
         self.judge_budget_factor = gauge("judge_budget_factor", "By which the rates of judged metrics are lowered.")
+        self.judge_pace_factor = gauge("judge_pace_factor", "By which a slow judge lowers the rates of judged metrics.")
+        self.judge_pace_factor.set(1.0)
         self.judge_budget_spent = gauge("judge_budget_spent_usd", "Spent today, by this process.")
         self._embedding_requests = counter("embedding_requests", "Requests for embeddings answered.", ("model",))
         self._embedding_tokens = counter("embedding_tokens", "Tokens of the texts embedded.", ("model",))

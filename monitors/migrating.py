@@ -1,10 +1,12 @@
 """Bringing a PostgreSQL database's tables up to date: plain SQL files, applied in order, each once.
 
-Why no tool does it: docs/decisions/0007-postgresql-schema.md.
+Why no tool does it: docs/decisions/0007-postgresql-schema.md. A script that begins with `-- oldest: N` only adds to
+what a release that knows version N uses: processes of that release go on, and start, beside the newer ones.
 """
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, TypeAlias
@@ -18,10 +20,15 @@ if TYPE_CHECKING:
 SCHEMA = "gaugeway"
 """The schema that holds every table of ours."""
 _LOCK = 0x67777067  # "gwpg": of several processes that find an empty database one creates the tables
+_OLDEST = re.compile(r"-- oldest: (\d+)\n")
+# Through JSON, because tables that were last changed by an early release lack the column.
+_NEEDS = (
+    "SELECT max(coalesce((to_jsonb(v) ->> 'oldest')::integer, version)) FROM gaugeway.versions v WHERE version > $1"
+)
 
 
 class SchemaError(ConnectionError):
-    """The database was written by a newer release."""
+    """The database was written by a newer release that leaves nothing for this one."""
 
 
 @cache
@@ -45,20 +52,28 @@ async def version(connection: Connection) -> int:
 async def migrate(connection: Connection) -> tuple[int, int]:
     """Apply what is missing, all or nothing; return the versions before and after. Raises SchemaError."""
     known = len(scripts())
-    if await version(connection) == known:
-        return known, known
+    found = await version(connection)
+    if found == known or (found > known and await _serves(connection, known)):
+        return found, found
     # A lock of the session, taken before the transaction begins: within one, a name looked up in vain stays unknown.
     await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
     try:
         async with connection.transaction():
             before = await version(connection)  # another process may have been faster
-            if before > known:
+            if before > known and not await _serves(connection, known):
                 raise SchemaError(f"its tables have version {before}, this release knows {known}; upgrade")
             await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
             await connection.execute(f"SET LOCAL search_path = {SCHEMA}")
             for number, script in enumerate(scripts()[before:], before + 1):
                 await connection.execute(script)
-                await connection.execute("INSERT INTO versions (version) VALUES ($1)", number)
+                oldest = int(marked[1]) if (marked := _OLDEST.match(script)) else number
+                await connection.execute("ALTER TABLE versions ADD COLUMN IF NOT EXISTS oldest integer")
+                await connection.execute("INSERT INTO versions (version, oldest) VALUES ($1, $2)", number, oldest)
     finally:
         await connection.execute("SELECT pg_advisory_unlock($1)", _LOCK)
-    return before, known
+    return before, max(before, known)
+
+
+async def _serves(connection: Connection, known: int) -> bool:
+    """Whether tables newer than `known` were only added to since."""
+    return int(await connection.fetchval(_NEEDS, known)) <= known

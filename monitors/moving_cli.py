@@ -25,17 +25,24 @@ _NO_LIMIT = 1_000_000
 @click.command()
 @stored_options
 def migrate(config: Path | None, data_dir: Path) -> None:
-    """Create the PostgreSQL tables of `[queue]` and `[store]`, or bring them up to date; SQLite files need no help."""
+    """Create the PostgreSQL tables of `[queue]`, `[store]`, `[keys]` and `[limits]`, or bring them up to date.
+
+    A store in ClickHouse too; SQLite files need no help.
+    """
     from monitors import config as configuration  # noqa: PLC0415 - `--help` need not load it
 
     with complaining():
         loaded = configuration.load(config)
-        urls = dict.fromkeys([configuration.queue_url(loaded, data_dir), configuration.store_url(loaded, data_dir)])
-        databases = [url for url in urls if url.startswith(("postgresql://", "postgres://"))]
-        if not databases:
-            click.echo("nothing to do: queue and store are SQLite files, which bring themselves up to date")
+        shared = [str(table.get("url")) for table in (loaded.keys, loaded.limits)]
+        urls = [configuration.queue_url(loaded, data_dir), configuration.store_url(loaded, data_dir), *shared]
+        databases = [url for url in dict.fromkeys(urls) if url.startswith(("postgresql://", "postgres://"))]
+        columnar = [url for url in urls if url.startswith(("clickhouse://", "clickhouses://"))]
+        if not databases and not columnar:
+            click.echo("nothing to do: SQLite files bring themselves up to date")
         for url in databases:
             click.echo(asyncio.run(_migrated(url)))
+        for url in columnar:
+            click.echo(asyncio.run(_migrated_columnar(url)))
 
 
 @click.command()
@@ -68,7 +75,20 @@ async def _migrated(url: str) -> str:
 
     async with contextlib.aclosing(Database(url, migrates=False)) as database, database.connection() as connection:
         before, after = await apply(connection)
-    return f"{database.name}: " + (f"version {before} -> {after}" if before != after else f"version {after} already")
+    return _told(database.name, before, after)
+
+
+async def _migrated_columnar(url: str) -> str:
+    from monitors.stores.opening import from_url  # noqa: PLC0415 - only with the extra
+
+    store: Any = from_url(url)
+    async with contextlib.aclosing(store):
+        before, after = await store.database.migrate()
+    return _told(store.database.address.name, before, after)
+
+
+def _told(name: str, before: int, after: int) -> str:
+    return f"{name}: " + (f"version {before} -> {after}" if before != after else f"version {after} already")
 
 
 async def _store(source: str, target: str) -> Moved:

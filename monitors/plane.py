@@ -28,6 +28,7 @@ from monitors.labels import OVERFLOW
 from monitors.leading import Alone, Leader, while_leading
 from monitors.metrics import lower_is_better
 from monitors.metrics.catalogue import Catalogue
+from monitors.pressure import JudgePace
 from monitors.quality import CHEAP, Quality, comparable, estimate
 from monitors.queues import Pruned, Queue
 from monitors.records import Alert, Evaluation, Sample, Score
@@ -82,6 +83,7 @@ class Plane:
         self._anchors = self._watch_anchors(judging)
         self._pacer = judging.pacer if judging else None
         self._spending = Spending(ledger, self._pacer, _replica(config)) if ledger and self._pacer else None
+        self._judge_pace = JudgePace(config.monitors.concurrency, target_s=config.queue.target_age_s)
         self._worker = Worker(
             queue=queue,
             store=store,
@@ -98,6 +100,9 @@ class Plane:
             completes=config.capture.content,
             deadline_s=config.judge.deadline_s,
             pace=judging.pace if judging else lambda *_: 1.0,
+            judge_pace=self._judge_pace,
+            max_age_s=config.queue.max_age_s,
+            on_expired=instruments.queue_expired.inc,
         )
 
     def start(self) -> None:
@@ -234,8 +239,12 @@ class Plane:
         oldest = depth.oldest_started_at
         self._instruments.queue_depth.set(depth.ready + depth.leased)
         self._instruments.queue_oldest_seconds.set(0.0 if oldest is None else max(0.0, time.time() - oldest))
+        self._instruments.queue_bytes.set(depth.bytes)
         self._instruments.queue_dead_letters.set(depth.dead)
         self._instruments.queue_trimmed.set(depth.trimmed)
+        held, now = self._worker.held, time.monotonic()
+        factor = self._judge_pace.look(ready=depth.ready, leased=depth.leased, held=held, now=now)
+        self._instruments.judge_pace_factor.set(factor)
 
     async def _retain(self) -> None:
         await _every(3600.0, self._prune, self._failed("prune"))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
+import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from monitors.choosing import Choice
 from monitors.evaluation import TIMEOUT_S, evaluate, judge_of
@@ -19,13 +19,14 @@ from monitors.exporters import Exporter
 from monitors.joining import SETTLE_S, WaitingRoom, address_of, addresses_of, complete, expected, join
 from monitors.judges.patience import PATIENCE, Patience
 from monitors.metrics import Metric
+from monitors.persisting import Persistence, engine_failed
+from monitors.pressure import JudgePace
 from monitors.queues import Queue
-from monitors.records import Evaluation, Failed, Sample, Skipped, Supplement
-from monitors.stores import Settling, Store
+from monitors.records import Evaluation, Sample, Skipped, Supplement
+from monitors.stores import Store
 from monitors.tasks import happens_within, spawn
 
 _log = logging.getLogger("gaugeway.worker")
-T = TypeVar("T")
 _SUPPLEMENTS_AT_ONCE = 100
 _BATCHES_OPEN = 50
 
@@ -53,7 +54,9 @@ class Worker:
     A metric that asks no judge has `timeout_s`. One that does has `judged_timeout_s`, to be longer than waiting for a
     free judge can take: the judge bounds each answer once its turn has come, and giving up because others came first
     would lose scores, and not by chance. All judging of one sample has `deadline_s`, waiting for its turn not counted.
-    `pace` gives the factor by which a budget lowers the rates of judged metrics for a sample.
+    `pace` gives the factor by which a budget lowers the rates of judged metrics for a sample, `judge_pace` the one by
+    which a slow judge does. What began more than `max_age_s` ago asks no judge any more: its judged metrics are skipped
+    as "expired", and `on_expired` is told.
 
     What was said about a sample beside it is joined before it is evaluated. One that expects more (`joining.expected`)
     waits up to `join_window_s` for it (for more spans of a trace `settle_s`), without taking a place and never more
@@ -85,10 +88,12 @@ class Worker:
         completes: bool = True,
         deadline_s: float = 3600.0,
         pace: Callable[[Sample, Sequence[Evaluation]], float] = lambda *_: 1.0,
+        judge_pace: JudgePace | None = None,
+        max_age_s: float = math.inf,
+        on_expired: Callable[[], None] = lambda: None,
     ) -> None:
         self._queue = queue
         self._store = store
-        self._settler = store if isinstance(store, Settling) and store.settles(queue) else None
         self._metrics = metrics
         self._exporters = exporters
         self._choice = choice
@@ -102,6 +107,9 @@ class Worker:
         self._completes = completes
         self._deadline_s = deadline_s
         self._pace = pace
+        self._judge_pace = judge_pace or JudgePace(concurrency)
+        self._max_age_s = max_age_s
+        self._on_expired = on_expired
         self._room = WaitingRoom(join_window_s, waiting_limit, settle_s)
         self._ready: dict[str, Sample] = {}
         self._late: deque[tuple[str, asyncio.Future[bool]]] = deque()
@@ -109,6 +117,7 @@ class Worker:
         self._settling: set[asyncio.Task[None]] = set()
         self._running: dict[str, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
+        self._persist = Persistence(queue, store, on_error=on_error, stopping=self._stopping)
 
     async def run(self) -> None:
         """Work until `stop`; then finish what has begun. Samples that wait are left to their leases."""
@@ -125,13 +134,14 @@ class Worker:
         while not self._stopping.is_set():
             started = self._start_waiting()
             free = self._concurrency - len(self._running)
-            leases = await self._persist("lease", partial(self._queue.lease, free)) if free > 0 else []
+            leases = await self._persist.attempt("lease", partial(self._queue.lease, free)) if free > 0 else []
             for lease in leases or []:
                 # A lease that ran out here comes back to us, while the store was down or all places were taken: the
                 # sample is still being worked on.
                 if not any(lease.sample.id in those for those in (self._running, self._room, self._ready)):
                     self._start(lease.sample.id, self._process(lease.sample, patient=True))
                     started += 1
+                    self._judge_pace.leased(1)
             if self._running and len(self._running) >= self._concurrency:
                 await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
             elif not started:
@@ -143,16 +153,29 @@ class Worker:
         """Take no new samples."""
         self._stopping.set()
 
+    @property
+    def held(self) -> int:
+        """How many leases this worker holds."""
+        return len(self._running) + len(self._ready) + len(self._room)
+
     async def evaluate(self, sample: Sample) -> Sequence[Evaluation]:
         """Run the metrics chosen for this sample, side by side; those that cost nothing first."""
         judged = [one for one in self._metrics if judge_of(one.metric) is not None]
         free = [one for one in self._metrics if judge_of(one.metric) is None and self._choice.keeps(sample, one.rate)]
+        began, pace = time.monotonic(), self._judge_pace.factor
         done = await asyncio.gather(*(self._evaluate(one, sample, one.rate) for one in free))
-        factor = self._pace(sample, done) if judged and sample.skip_reason is None else 1.0
+        if expired := sample.skip_reason is None and time.time() - sample.started_at > self._max_age_s:
+            self._on_expired()
+        asks = bool(judged) and sample.skip_reason is None and not expired
+        factor = self._pace(sample, done) * pace if asks else 1.0
         rates = [(one, self._choice.rate(sample, one.rate, done) * factor) for one in judged]
         paid = [(one, rate) for one, rate in rates if self._choice.keeps(sample, rate)]
+        asked = replace(sample, skip_reason="expired") if expired else sample
         PATIENCE.set(Patience(self._deadline_s))
-        return [*done, *await asyncio.gather(*(self._evaluate(one, sample, rate) for one, rate in paid))]
+        found = [*done, *await asyncio.gather(*(self._evaluate(one, asked, rate) for one, rate in paid))]
+        now = time.monotonic()
+        self._judge_pace.finished(now - began, pace, judged=asks and bool(paid), now=now)
+        return found
 
     async def _evaluate(self, one: Chosen, sample: Sample, rate: float) -> Evaluation:
         timeout_s = self._timeouts_s[judge_of(one.metric) is not None]
@@ -194,7 +217,7 @@ class Worker:
             return
         evaluations = await self.evaluate(joined)
         unfinished = self._completes and _has_gaps(joined, evaluations)
-        new = await self._keep(joined, evaluations, settled=not unfinished)
+        new = await self._persist.keep(joined, evaluations, settled=not unfinished)
         if new is None:
             return
         self._show(joined, new)
@@ -204,8 +227,8 @@ class Worker:
             self._on_supplement(channel, "expired")
         if unfinished and not await self._catch_up(joined, {one.id for one in supplements}):
             return
-        if unfinished or self._settler is None:
-            await self._persist("ack", lambda: self._queue.ack([sample.id]))
+        if unfinished or not self._persist.settles:
+            await self._persist.attempt("ack", lambda: self._queue.ack([sample.id]))
 
     async def _catch_up(self, sample: Sample, known: Collection[str]) -> bool:
         """Complete a sample for which something came while it was being evaluated; False when stopped first.
@@ -238,7 +261,7 @@ class Worker:
         async def look() -> tuple[tuple[Sample, Sequence[Evaluation]] | None]:
             return (await self._store.sample(sample_id),)
 
-        stored = await self._persist("join", look, _engine_failed)
+        stored = await self._persist.attempt("join", look, engine_failed)
         if stored is None:
             return False
         if stored[0] is None:
@@ -255,7 +278,7 @@ class Worker:
         outcomes = await asyncio.gather(*(self._evaluate(one, completed, one.rate) for one in again))
         # Which share of the exchanges got a metric was decided when this one was chosen.
         outcomes = [replace(one, rate=rates[one.metric, one.version]) for one in outcomes]
-        new = await self._keep(completed, [one for one in outcomes if not isinstance(one.outcome, Skipped)])
+        new = await self._persist.keep(completed, [one for one in outcomes if not isinstance(one.outcome, Skipped)])
         if new:
             self._show(completed, new)
         return new is not None
@@ -263,7 +286,7 @@ class Worker:
     async def _drain(self) -> None:
         """Bring supplements from the queue to the store, and to the samples that they concern."""
         while not self._stopping.is_set():
-            batch = await self._persist("take", partial(self._queue.take, _SUPPLEMENTS_AT_ONCE))
+            batch = await self._persist.attempt("take", partial(self._queue.take, _SUPPLEMENTS_AT_ONCE))
             if not batch:
                 await happens_within(self._stopping, self._poll_s)
                 continue
@@ -284,7 +307,7 @@ class Worker:
         """Store what can be stored; return the stored samples that it concerns, None when stopped first."""
 
         async def keep(some: Sequence[Supplement]) -> Sequence[Sample] | None:
-            return await self._persist("supplement", lambda: self._store.supplement(some), _engine_failed)
+            return await self._persist.attempt("supplement", lambda: self._store.supplement(some), engine_failed)
 
         try:
             return await keep(batch)
@@ -317,10 +340,10 @@ class Worker:
         waiting = [(sample_id, loop.create_future()) for sample_id in sample_ids]
         self._late.extend(waiting)
         if all(await asyncio.gather(*(done for _, done in waiting))):
-            await self._persist("ack", lambda: self._queue.ack_supplies(supplement_ids))
+            await self._persist.attempt("ack", lambda: self._queue.ack_supplies(supplement_ids))
 
     async def _supplements_of(self, sample: Sample) -> Sequence[Supplement] | None:
-        return await self._persist("join", lambda: self._store.supplements_of(sample), _engine_failed)
+        return await self._persist.attempt("join", lambda: self._store.supplements_of(sample), engine_failed)
 
     def _show(self, sample: Sample, new: Sequence[Evaluation]) -> None:
         for exporter in self._exporters:
@@ -331,70 +354,6 @@ class Worker:
                 _log.warning("%s failed: %s: %s", type(exporter).__name__, type(error).__name__, error)
         self._on_scored(sample, new)
 
-    async def _keep(
-        self, sample: Sample, evaluations: Sequence[Evaluation], *, settled: bool = False
-    ) -> Sequence[Evaluation] | None:
-        """Store all evaluations that can be stored, and of the others that they cannot; return those that are new.
-
-        `settled`: the sample needs nothing more, and a store that can takes it out of the queue. Raises when the sample
-        itself is at fault: its lease then runs out, and after its last attempt it is set aside.
-        """
-        settle = self._settler.settle if settled and self._settler else None
-
-        async def add(*some: Evaluation, last: bool = False) -> Sequence[Evaluation] | None:
-            def attempt() -> Awaitable[Sequence[Evaluation]]:
-                return settle(sample, some) if last and settle else self._store.add(sample, some)
-
-            return await self._persist("store", attempt, _engine_failed)
-
-        try:
-            return await add(*evaluations, last=True)
-        except Exception as error:  # whatever it is, to try the same again would not help
-            self._on_error("store")
-            if not evaluations:
-                raise
-            _log.warning("an evaluation of %s cannot be stored: %s: %s", sample.id, type(error).__name__, error)
-        new: list[Evaluation] = []
-        for evaluation in evaluations:
-            try:
-                added = await add(evaluation)
-            except Exception as error:  # noqa: BLE001 - the same
-                added = await add(replace(evaluation, outcome=Failed("unstorable", type(error).__name__)))
-            if added is None:
-                return None
-            new += added
-        return None if settle and await add(last=True) is None else new
-
-    async def _persist(
-        self,
-        operation: str,
-        attempt: Callable[[], Awaitable[T]],
-        worth_waiting: Callable[[Exception], bool] = lambda _: True,
-    ) -> T | None:
-        """Try until it works; None when the worker is stopped first (the sample's lease then runs out).
-
-        Raises a failure that is not `worth_waiting` for.
-        """
-        back_off = 0.1
-        while True:
-            try:
-                return await attempt()
-            except Exception as error:
-                if not worth_waiting(error):
-                    raise
-                self._on_error(operation)
-                _log.warning("%s failed, trying again: %s: %s", operation, type(error).__name__, error)
-            if self._stopping.is_set():
-                return None
-            await happens_within(self._stopping, back_off)
-            back_off = min(back_off * 2, 5.0)
-
 
 def _has_gaps(sample: Sample, evaluations: Sequence[Evaluation]) -> bool:
     return sample.skip_reason is None and any(isinstance(one.outcome, Skipped) for one in evaluations)
-
-
-def _engine_failed(error: Exception) -> bool:
-    """Whether a store complains about itself, as opposed to what it was given to store."""
-    refusals = sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError
-    return isinstance(error, (sqlite3.Error, OSError)) and not isinstance(error, refusals)

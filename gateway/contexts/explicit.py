@@ -56,7 +56,7 @@ def from_body_key(value: bytes) -> Explicit:
     """Read the value of the body key `gaugeway`. Raises ExplicitError."""
     try:
         key = _body_decoder.decode(value)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         message, _, where = str(error).partition(" - at `$")
         raise ExplicitError("gaugeway" + where.rstrip("`"), message) from error
     return Explicit(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from monitors.records import Sample, Supplement
@@ -34,6 +34,8 @@ class Depth:
 
     `oldest_started_at` is the smallest `Sample.started_at` (Unix seconds) among ready and leased ones, or None.
     `trimmed` counts those that ever had to make room for younger ones, in a queue with a bound; they are gone.
+    `bytes` is about what all of them take up in the engine, as it measures that itself, and `fill` the share of its
+    bounds that the queue has used: at 1 it takes no more.
     """
 
     ready: int
@@ -41,6 +43,12 @@ class Depth:
     dead: int
     oldest_started_at: float | None
     trimmed: int = 0
+    bytes: int = field(default=0, compare=False)
+    fill: float = field(default=0.0, compare=False)
+
+
+class QueueFull(Exception):
+    """The queue holds as many bytes as it may; nothing was added."""
 
 
 class Queue(Protocol):
@@ -50,7 +58,10 @@ class Queue(Protocol):
     """
 
     async def put(self, samples: Sequence[Sample]) -> None:
-        """Add all of `samples` or none. A sample whose id waits already is left as it is."""
+        """Add all of `samples` or none. A sample whose id waits already is left as it is.
+
+        Raises QueueFull when the queue has a bound and has reached it.
+        """
 
     async def lease(self, limit: int) -> Sequence[Lease]:
         """Take at most `limit` samples, oldest first, that nobody else holds.

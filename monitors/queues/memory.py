@@ -7,13 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from monitors.queues import Depth, Lease
+import msgspec
+
+from monitors.queues import Depth, Lease, QueueFull
 from monitors.records import Sample, Supplement
 
 
 @dataclass(slots=True)
 class _Waiting:
     sample: Sample
+    size: int = 0
     attempts: int = 0
     leased_until: float | None = None
 
@@ -27,7 +30,15 @@ class _Supply:
 class MemoryQueue:
     """Samples and supplements in dicts, oldest first; whatever waits is lost when the process ends."""
 
-    def __init__(self, lease_s: float = 120.0, max_attempts: int = 5, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        lease_s: float = 120.0,
+        max_attempts: int = 5,
+        clock: Callable[[], float] = time.time,
+        *,
+        max_bytes: int | None = None,
+    ) -> None:
+        self._max_bytes = max_bytes
         self._lease_s = lease_s
         self._max_attempts = max_attempts
         self._clock = clock
@@ -39,7 +50,9 @@ class MemoryQueue:
         new: dict[str, _Waiting] = {}
         for sample in samples:
             if sample.id not in self._waiting and sample.id not in self._dead:
-                new.setdefault(sample.id, _Waiting(sample))
+                new.setdefault(sample.id, _Waiting(sample, len(msgspec.json.encode(sample))))
+        if new and self._max_bytes is not None and (used := self._bytes()) >= self._max_bytes:
+            raise QueueFull(f"{used} of {self._max_bytes} bytes are taken")
         self._waiting.update(new)
 
     async def lease(self, limit: int) -> Sequence[Lease]:
@@ -67,6 +80,8 @@ class MemoryQueue:
             leased=leased,
             dead=len(self._dead),
             oldest_started_at=min((one.sample.started_at for one in self._waiting.values()), default=None),
+            bytes=self._bytes(),
+            fill=self._bytes() / self._max_bytes if self._max_bytes is not None else 0.0,
         )
 
     async def supply(self, supplements: Sequence[Supplement]) -> None:
@@ -91,6 +106,9 @@ class MemoryQueue:
 
     async def aclose(self) -> None:
         """Nothing to release."""
+
+    def _bytes(self) -> int:
+        return sum(one.size for one in self._waiting.values())
 
     def _bury(self, now: float) -> None:
         """Set aside the samples whose last lease has ended."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from monitors.forgetting import Subject
 from monitors.postgres import Database, count_of, plain, remove
-from monitors.queues import Depth, Lease
+from monitors.queues import Depth, Lease, forgetting_postgres
+from monitors.queues.bounds import Bound
 from monitors.records import Sample, Supplement
 
 if TYPE_CHECKING:
@@ -53,8 +55,11 @@ _SET_ASIDE = f"""
 """  # noqa: S608 - put together from constants
 _DEPTH = f"""
     SELECT (SELECT count(*) FROM waiting), (SELECT count(*) FROM waiting WHERE leased_until > {_NOW}),
-        (SELECT count(*) FROM dead), (SELECT min(started_at) FROM waiting)
-"""  # noqa: S608 - put together from constants
+        (SELECT count(*) FROM dead), (SELECT min(started_at) FROM waiting),
+        (SELECT count(*) FROM waiting) * coalesce((SELECT avg(pg_column_size(payload)) FROM (
+            SELECT payload FROM waiting ORDER BY position DESC LIMIT 200
+        ) AS youngest), 0)::bigint
+"""  # noqa: S608 - put together from constants; to add up all would read the whole table
 _SUPPLY = """
     INSERT INTO supplies (id, received_at, payload)
     SELECT new.id, new.received_at, new.payload
@@ -92,8 +97,15 @@ class PostgresQueue:
     """
 
     def __init__(
-        self, url: str, lease_s: float = 120.0, max_attempts: int = 5, clock: Callable[[], float] | None = None
+        self,
+        url: str,
+        lease_s: float = 120.0,
+        max_attempts: int = 5,
+        clock: Callable[[], float] | None = None,
+        *,
+        max_bytes: int | None = None,
     ) -> None:
+        self._bound = Bound(max_bytes)
         self.url = url
         self._lease_s = lease_s
         self._max_attempts = max_attempts
@@ -104,13 +116,14 @@ class PostgresQueue:
         self._database = Database(url)
 
     @classmethod
-    def from_url(cls, url: str, lease_s: float, max_attempts: int) -> PostgresQueue:
+    def from_url(cls, url: str, lease_s: float, max_attempts: int, max_bytes: int | None = None) -> PostgresQueue:
         """Return the queue in the database that `url` names. Raises ValueError."""
-        return cls(url, lease_s, max_attempts)
+        return cls(url, lease_s, max_attempts, max_bytes=max_bytes)
 
     async def put(self, samples: Sequence[Sample]) -> None:
         rows = [(plain(one.id), float(one.started_at), msgspec.json.encode(one)) for one in samples]
         if rows:
+            await self._bound.admit(sum(len(row[2]) for row in rows), self._used)
             async with self._database.connection() as connection:
                 await connection.execute(_PUT, *map(list, zip(*rows, strict=True)))
 
@@ -130,8 +143,15 @@ class PostgresQueue:
     async def depth(self) -> Depth:
         async with self._database.connection() as connection:
             await self._bury(connection)
-            total, leased, dead, oldest = await connection.fetchrow(_DEPTH, self._now()) or (0, 0, 0, None)
-        return Depth(ready=total - leased, leased=leased, dead=dead, oldest_started_at=oldest)
+            total, leased, dead, oldest, used = await connection.fetchrow(_DEPTH, self._now()) or (0, 0, 0, None, 0)
+        return Depth(
+            ready=total - leased,
+            leased=leased,
+            dead=dead,
+            oldest_started_at=oldest,
+            bytes=used,
+            fill=self._bound.fill(used),
+        )
 
     async def supply(self, supplements: Sequence[Supplement]) -> None:
         rows = [(plain(one.id), float(one.received_at), msgspec.json.encode(one)) for one in supplements]
@@ -159,12 +179,18 @@ class PostgresQueue:
         await self._prune(_PRUNE_SUPPLIES, self._now(), before)
         return await self._prune(_PRUNE_DEAD, before) + await self._prune(_PRUNE_WAITING, self._now(), before)
 
+    async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
+        return await forgetting_postgres.forget(self._database, subject, dry_run=dry_run)
+
     async def aclose(self) -> None:
         await self._database.aclose()
 
     def _now(self) -> float | None:
         """The time by the clock that tests turn; None stands for the database's own."""
         return self._clock() if self._clock is not None else None
+
+    async def _used(self) -> int:
+        return (await self.depth()).bytes
 
     async def _prune(self, statement: str, *parameters: float | None) -> int:
         total, removed = 0, _PRUNE_BATCH

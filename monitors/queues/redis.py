@@ -8,12 +8,14 @@ import logging
 import math
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 
-from monitors.queues import Depth, Lease
+from monitors.forgetting import Subject
+from monitors.queues import Depth, Lease, forgetting_redis
+from monitors.queues.bounds import Bound
 from monitors.queues.redis_scripts import ACK, DEPTH, DISCARD, LEASE, PRUNE, PUT, SET_ASIDE
 from monitors.records import Sample, Supplement
 from monitors.redis import Address, Engine, EngineError, read_url
@@ -41,7 +43,10 @@ class RedisQueue:
         lease_s: float = 120.0,
         max_attempts: int = 5,
         clock: Callable[[], float] | None = None,
+        *,
+        max_bytes: int | None = None,
     ) -> None:
+        self._bound = Bound(max_bytes)
         self._engine = Engine(address)
         self._shards = [Shard(address.prefix, number) for number in range(address.shards)]
         self._most = math.ceil(address.max_waiting / address.shards)
@@ -55,12 +60,14 @@ class RedisQueue:
         self._complain_at = 0.0
 
     @classmethod
-    def from_url(cls, url: str, lease_s: float, max_attempts: int) -> RedisQueue:
+    def from_url(cls, url: str, lease_s: float, max_attempts: int, max_bytes: int | None = None) -> RedisQueue:
         """Return the queue in the engine that `url` names. Raises ValueError."""
-        return cls(read_url(url), lease_s, max_attempts)
+        return cls(read_url(url), lease_s, max_attempts, max_bytes=max_bytes)
 
     async def put(self, samples: Sequence[Sample]) -> None:
         rows = [(one.id.encode(), _age(one.started_at), msgspec.json.encode(one)) for one in samples]
+        if rows:
+            await self._bound.admit(sum(len(row[2]) for row in rows), self._used)
         for shard, some in self._spread(rows):
             keys = (*shard.waiting, *shard.dead, shard.counts)
             self._complain("samples", await self._add(keys, "samples", some))
@@ -79,6 +86,7 @@ class RedisQueue:
             for shard in self._shards
         ]
         buried, waiting, leased, dead = (sum(row[place] for row in rows) for place in range(4))
+        used = sum(row[7] for row in rows)
         self._report_buried(buried)
         return Depth(
             ready=max(0, waiting - leased),
@@ -86,6 +94,8 @@ class RedisQueue:
             dead=dead,
             oldest_started_at=min((float(row[4]) for row in rows if row[4]), default=None),
             trimmed=sum(row[5] + row[6] for row in rows),
+            bytes=used,
+            fill=max(self._bound.fill(used), max(row[1] for row in rows) / self._most),
         )
 
     async def supply(self, supplements: Sequence[Supplement]) -> None:
@@ -109,8 +119,21 @@ class RedisQueue:
             total += await self._prune(shard.waiting, before, held=True)
         return total
 
+    async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
+        return await forgetting_redis.forget(
+            self._engine,
+            waiting=[shard.waiting for shard in self._shards],
+            dead=[shard.dead for shard in self._shards],
+            supplies=[shard.supplies for shard in self._shards],
+            subject=subject,
+            dry_run=dry_run,
+        )
+
     async def aclose(self) -> None:
         await self._engine.aclose()
+
+    async def _used(self) -> int:
+        return (await self.depth()).bytes
 
     def _now(self) -> str:
         """The time by the clock that tests turn; empty stands for the engine's own."""

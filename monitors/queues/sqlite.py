@@ -12,6 +12,7 @@ import msgspec
 
 from monitors.forgetting import Subject
 from monitors.queues import Depth, Lease, forgetting
+from monitors.queues.bounds import Bound
 from monitors.records import Sample, Supplement
 from monitors.sqlite import Database, Schema, path_from_url
 
@@ -105,7 +106,8 @@ class SQLiteQueue:
     """Samples in a SQLite file, for any number of processes on one machine.
 
     `clock` gives Unix seconds; leases taken by one process are ended by the clocks of the others. An operation that
-    cannot get at the file within `busy_timeout_s`, or at all, raises `sqlite3.Error` or `OSError`.
+    cannot get at the file within `busy_timeout_s`, or at all, raises `sqlite3.Error` or `OSError`. The file takes up
+    about `max_bytes`, if given; it does not shrink, but what was taken out makes room.
     """
 
     def __init__(
@@ -115,24 +117,28 @@ class SQLiteQueue:
         max_attempts: int = 5,
         clock: Callable[[], float] = time.time,
         busy_timeout_s: float = 5.0,
+        *,
+        max_bytes: int | None = None,
     ) -> None:
         self._lease_s = lease_s
         self._max_attempts = max_attempts
         self._clock = clock
+        self._bound = Bound(max_bytes)
         self._decoder = msgspec.json.Decoder(Sample)
         self._supplement_decoder = msgspec.json.Decoder(Supplement)
         self._database = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
 
     @classmethod
-    def from_url(cls, url: str, lease_s: float, max_attempts: int) -> SQLiteQueue:
+    def from_url(cls, url: str, lease_s: float, max_attempts: int, max_bytes: int | None = None) -> SQLiteQueue:
         """Return the queue in the file that `url` names. Raises ValueError."""
-        return cls(path_from_url(url), lease_s, max_attempts)
+        return cls(path_from_url(url), lease_s, max_attempts, max_bytes=max_bytes)
 
     async def put(self, samples: Sequence[Sample]) -> None:
         if not samples:
             return
         rows = [(sample.id, sample.started_at, msgspec.json.encode(sample), sample.id) for sample in samples]
         async with self._database.writing() as connection:
+            await self._bound.admit(sum(len(row[2]) for row in rows), lambda: _bytes(connection))
             await connection.executemany(_PUT, rows)
 
     async def lease(self, limit: int) -> Sequence[Lease]:
@@ -154,7 +160,15 @@ class SQLiteQueue:
             now = self._clock()
             await self._bury(connection, now)
             ((total, leased, dead, oldest),) = await connection.execute_fetchall(_DEPTH, {"now": now})
-        return Depth(ready=total - leased, leased=leased, dead=dead, oldest_started_at=oldest)
+            used = await _bytes(connection)
+        return Depth(
+            ready=total - leased,
+            leased=leased,
+            dead=dead,
+            oldest_started_at=oldest,
+            bytes=used,
+            fill=self._bound.fill(used),
+        )
 
     async def supply(self, supplements: Sequence[Supplement]) -> None:
         if not supplements:
@@ -264,3 +278,10 @@ class SQLiteQueue:
         removed = await connection.execute(_REMOVE_BURIED, parameters)
         if removed.rowcount > 0:
             _log.warning("queue: %d samples set aside after %d attempts", removed.rowcount, self._max_attempts)
+
+
+async def _bytes(connection: aiosqlite.Connection) -> int:
+    """What the file's pages in use take up: a look at its head, however much waits."""
+    statement = "SELECT page_size * (page_count - freelist_count) FROM pragma_page_size, pragma_page_count, "
+    ((used,),) = await connection.execute_fetchall(statement + "pragma_freelist_count")
+    return int(used)

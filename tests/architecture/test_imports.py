@@ -19,54 +19,63 @@ ALLOWED = {
     "dashboards.pipeline": "dashboards.frame dashboards.panels",
     "dashboards.quality": "dashboards.frame dashboards.panels",
     "dashboards.traffic": "dashboards.frame dashboards.panels",
-    "dashboards.web": "monitors.alert_api monitors.alerts monitors.api monitors.audit monitors.comparing monitors.comparing_store monitors.config monitors.desk monitors.metrics monitors.notifiers monitors.offline monitors.quality monitors.silences monitors.slicing monitors.statistics monitors.stores monitors.tasks monitors.telling monitors.versions monitors.watching",  # noqa: E501
+    "dashboards.web": "monitors.alert_api monitors.alerts monitors.api monitors.attempts monitors.audit monitors.comparing monitors.comparing_store monitors.config monitors.desk monitors.metrics monitors.notifiers monitors.offline monitors.quality monitors.silences monitors.slicing monitors.statistics monitors.stores monitors.tasks monitors.telling monitors.versions monitors.watching",  # noqa: E501
     "gateway.__main__": "gateway.cli",
     "gateway.accounting": "gateway.exchange gateway.instruments gateway.limits gateway.prices",
+    "gateway.accounts": "gateway.buckets gateway.errors gateway.keys gateway.turnstile",
     "gateway.answers": "gateway.contexts gateway.exchange",
-    "gateway.app": "gateway.accounting gateway.cache gateway.config gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.keystore gateway.limits gateway.offload gateway.prices gateway.proxy gateway.reading gateway.realtime gateway.routes gateway.supplements gateway.target gateway.tracing gateway.upstream gateway.upstreams monitors.config monitors.importer monitors.queues monitors.redaction_key monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
+    "gateway.app": "gateway.accounting gateway.cache gateway.config gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.keeper gateway.keystores gateway.limits gateway.offload gateway.prices gateway.proxy gateway.reading gateway.realtime gateway.routes gateway.sharing gateway.spill gateway.supplements gateway.syncing gateway.target gateway.tracing gateway.upstream gateway.upstreams monitors.audit monitors.config monitors.importer monitors.queues monitors.redaction_key monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
     "gateway.auxiliary": "gateway.contexts gateway.exchange",
     "gateway.cache": "gateway.exchange",
     "gateway.capture": "gateway.answers gateway.auxiliary gateway.contexts gateway.encoding gateway.exchange gateway.prompts gateway.resubmissions gateway.sse monitors.choosing",  # noqa: E501
-    "gateway.cli": "dashboards.cli gateway.app gateway.config gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor monitors.app monitors.cli monitors.comparing_cli monitors.forgetting_cli monitors.labels_cli monitors.moving_cli monitors.offline_cli monitors.serving monitors.settings monitors.simulating_cli",  # noqa: E501
+    "gateway.cli": "dashboards.cli gateway.app gateway.config gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor monitors.app monitors.audit monitors.cli monitors.comparing_cli monitors.forgetting_cli monitors.labels_cli monitors.moving_cli monitors.offline_cli monitors.serving monitors.settings monitors.simulating_cli",  # noqa: E501
     "gateway.client": "gateway.errors monitors.tasks",
     "gateway.config": "gateway.contexts gateway.target monitors.config monitors.importer monitors.redaction monitors.settings",  # noqa: E501
     "gateway.contexts": "gateway.exchange",
     "gateway.demo": "gateway.contexts monitors.tasks",
     "gateway.express": "gateway.errors gateway.exchange gateway.headers gateway.proxy gateway.upstream gateway.upstreams monitors.serving",  # noqa: E501
-    "gateway.handoff": "gateway.exchange gateway.instruments gateway.offload monitors.queues monitors.tasks",
+    "gateway.handoff": "gateway.exchange gateway.instruments gateway.offload gateway.pressure monitors.queues monitors.tasks",  # noqa: E501
     "gateway.headers": "gateway.exchange",
     "gateway.inspect_cli": "gateway.config gateway.inspection gateway.reading monitors.config monitors.settings monitors.stores",  # noqa: E501
     "gateway.inspection": "gateway.answers gateway.auxiliary gateway.contexts gateway.exchange",
     "gateway.instruments": "gateway.exchange monitors.labels",
+    "gateway.keeper": "gateway.keys gateway.keystores gateway.limits monitors.tasks",
     "gateway.keys": "gateway.errors gateway.exchange",
-    "gateway.keys_cli": "gateway.keys gateway.keystore gateway.limits gateway.prices",
-    "gateway.keystore": "gateway.keys gateway.limits gateway.prices monitors.sqlite monitors.tasks",
-    "gateway.limits": "gateway.config gateway.errors gateway.exchange gateway.keys gateway.prices",
+    "gateway.keys_cli": "gateway.keys gateway.keystores gateway.limits gateway.prices monitors.audit monitors.config monitors.settings",  # noqa: E501
+    "gateway.keystores": "gateway.keys gateway.prices gateway.subjects monitors.importer monitors.postgres monitors.sqlite",  # noqa: E501
+    "gateway.limits": "gateway.accounts gateway.buckets gateway.config gateway.errors gateway.exchange gateway.keys gateway.prices gateway.turnstile",  # noqa: E501
     "gateway.offload": "gateway.config gateway.exchange gateway.sampling_process monitors.settings",
+    "gateway.openapi": "gateway.supplements",
+    "gateway.pressure": "monitors.queues monitors.tasks",
     "gateway.prices": "gateway.config",
     "gateway.prompts": "gateway.contexts gateway.exchange",
     "gateway.proxy": "gateway.cache gateway.client gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.relay gateway.routing gateway.splice gateway.upstream gateway.upstreams gateway.usage",  # noqa: E501
     "gateway.reading": "gateway.capture gateway.config gateway.contexts gateway.resubmissions monitors.importer monitors.redaction",  # noqa: E501
     "gateway.realtime": "gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.proxy gateway.target monitors.tasks",  # noqa: E501
     "gateway.relay": "gateway.cache gateway.client gateway.exchange gateway.headers gateway.upstream gateway.usage",
-    "gateway.routes": "gateway.errors gateway.supplements monitors.admin",
+    "gateway.routes": "gateway.errors gateway.openapi gateway.supplements monitors.admin monitors.attempts",
     "gateway.routing": "gateway.exchange",
     "gateway.sampling_process": "gateway.capture gateway.config gateway.exchange gateway.reading",
-    "gateway.supervisor": "monitors.settings monitors.tasks",
+    "gateway.sharing": "gateway.buckets gateway.subjects monitors.importer monitors.postgres monitors.redis",
+    "gateway.spill": "gateway.pressure monitors.queues monitors.tasks",
+    "gateway.supervisor": "monitors.audit monitors.settings monitors.tasks",
     "gateway.supplements": "gateway.contexts gateway.errors gateway.exchange gateway.tracing monitors.queues monitors.tasks",  # noqa: E501
+    "gateway.syncing": "gateway.limits gateway.sharing monitors.tasks",
     "gateway.tracing": "gateway.exchange",
     "gateway.upstream": "gateway.exchange",
     "gateway.upstreams": "gateway.config gateway.ejection gateway.errors gateway.exchange gateway.headers gateway.routing gateway.target gateway.upstream",  # noqa: E501
     "gateway.usage": "gateway.exchange",
     "monitors": "monitors.offline",
     "monitors.__main__": "monitors.cli",
+    "monitors.admin": "monitors.attempts monitors.audit",
     "monitors.alert_api": "monitors.audit monitors.desk monitors.notifiers monitors.silences",
     "monitors.alerts": "monitors.causes monitors.config monitors.delivery monitors.describing monitors.desk monitors.notifiers monitors.rules monitors.stores monitors.streams monitors.telling monitors.versions monitors.watching",  # noqa: E501
-    "monitors.api": "monitors.admin monitors.desk monitors.quality monitors.stores",
-    "monitors.app": "dashboards.web monitors.alert_api monitors.alerts monitors.api monitors.audit monitors.compare_api monitors.config monitors.embedding monitors.evaluation monitors.exporters monitors.gauges monitors.instruments monitors.judging monitors.labelling_store monitors.labels_api monitors.leading monitors.metrics monitors.notifying monitors.otlp monitors.plane monitors.queues monitors.redaction monitors.redaction_key monitors.rules monitors.rules_api monitors.serving monitors.settings monitors.sinks monitors.stores monitors.telemetry",  # noqa: E501
+    "monitors.api": "monitors.admin monitors.attempts monitors.desk monitors.openapi monitors.quality monitors.stores",
+    "monitors.app": "dashboards.web monitors.admin monitors.alert_api monitors.alerts monitors.api monitors.audit monitors.compare_api monitors.config monitors.embedding monitors.evaluation monitors.exporters monitors.gauges monitors.instruments monitors.judging monitors.labelling_store monitors.labels_api monitors.leading monitors.metrics monitors.notifying monitors.otlp monitors.plane monitors.queues monitors.redaction monitors.redaction_key monitors.rules monitors.rules_api monitors.serving monitors.settings monitors.sinks monitors.stores monitors.telemetry",  # noqa: E501
     "monitors.causes": "monitors.statistics",
     "monitors.choosing": "monitors.sampling",
     "monitors.cli": "monitors.app monitors.config monitors.serving monitors.settings",
+    "monitors.clickhouse": "monitors.migrating",
     "monitors.compare_api": "monitors.comparing monitors.comparing_store monitors.metrics monitors.stores",
     "monitors.comparing": "monitors.statistics monitors.stores monitors.streams",
     "monitors.comparing_cli": "monitors.comparing monitors.comparing_store monitors.config monitors.store_cli monitors.stores",  # noqa: E501
@@ -90,15 +99,17 @@ ALLOWED = {
     "monitors.labels_api": "monitors.labelling monitors.labelling_store monitors.stores",
     "monitors.labels_cli": "monitors.config monitors.labelling monitors.labelling_store monitors.offline monitors.statistics monitors.store_cli monitors.stores",  # noqa: E501
     "monitors.leading": "monitors.importer monitors.stores monitors.tasks",
-    "monitors.leading_postgres": "monitors.leading monitors.postgres monitors.tasks",
+    "monitors.leading_postgres": "monitors.leading monitors.postgres monitors.stores monitors.tasks",
     "monitors.metrics": "monitors.config monitors.embeddings monitors.importer monitors.judges monitors.settings monitors.tasks",  # noqa: E501
     "monitors.moving": "monitors.queues monitors.stores",
     "monitors.moving_cli": "monitors.config monitors.migrating monitors.moving monitors.postgres monitors.queues monitors.settings monitors.sqlite monitors.store_cli monitors.stores",  # noqa: E501
     "monitors.notifying": "monitors.config monitors.importer monitors.notifiers monitors.settings",
     "monitors.offline": "monitors.config monitors.embedding monitors.embeddings monitors.evaluation monitors.importer monitors.instruments monitors.judges monitors.judging monitors.metrics monitors.settings monitors.sqlite monitors.stores",  # noqa: E501
     "monitors.offline_cli": "monitors.config monitors.offline monitors.settings monitors.stores",
+    "monitors.openapi": "monitors.alert_api monitors.alerts monitors.comparing monitors.desk monitors.labelling monitors.quality monitors.silences monitors.stores monitors.versions",  # noqa: E501
     "monitors.otlp": "monitors.settings",
-    "monitors.plane": "monitors.alerts monitors.choosing monitors.config monitors.evaluation monitors.exporters monitors.instruments monitors.joining monitors.judges monitors.judging monitors.labelling_store monitors.labels monitors.leading monitors.metrics monitors.quality monitors.queues monitors.sampling monitors.settings monitors.spending monitors.statistics monitors.stores monitors.tasks monitors.worker",  # noqa: E501
+    "monitors.persisting": "monitors.queues monitors.stores monitors.tasks",
+    "monitors.plane": "monitors.alerts monitors.choosing monitors.config monitors.evaluation monitors.exporters monitors.instruments monitors.joining monitors.judges monitors.judging monitors.labelling_store monitors.labels monitors.leading monitors.metrics monitors.pressure monitors.quality monitors.queues monitors.sampling monitors.settings monitors.spending monitors.statistics monitors.stores monitors.tasks monitors.worker",  # noqa: E501
     "monitors.postgres": "monitors.migrating",
     "monitors.quality": "monitors.statistics monitors.stores",
     "monitors.queues": "monitors.forgetting monitors.importer monitors.postgres monitors.redis monitors.sqlite",
@@ -111,14 +122,14 @@ ALLOWED = {
     "monitors.slicing": "monitors.stores",
     "monitors.spending": "monitors.judges monitors.stores",
     "monitors.store_cli": "monitors.config monitors.embedding monitors.instruments monitors.judging monitors.metrics monitors.offline monitors.settings monitors.stores",  # noqa: E501
-    "monitors.stores": "monitors.forgetting monitors.importer monitors.joining monitors.postgres monitors.redaction monitors.sqlite monitors.statistics",  # noqa: E501
+    "monitors.stores": "monitors.clickhouse monitors.forgetting monitors.importer monitors.joining monitors.postgres monitors.redaction monitors.sqlite monitors.statistics monitors.tasks",  # noqa: E501
     "monitors.streams": "monitors.detectors monitors.stores",
     "monitors.telemetry": "monitors.settings",
     "monitors.telling": "monitors.config",
     "monitors.testing": "monitors.config monitors.embeddings monitors.judges monitors.metrics monitors.offline",
     "monitors.versions": "monitors.stores",
     "monitors.watching": "monitors.config monitors.detectors monitors.slicing monitors.statistics monitors.stores monitors.streams",  # noqa: E501
-    "monitors.worker": "monitors.choosing monitors.evaluation monitors.exporters monitors.joining monitors.judges monitors.metrics monitors.queues monitors.stores monitors.tasks",  # noqa: E501
+    "monitors.worker": "monitors.choosing monitors.evaluation monitors.exporters monitors.joining monitors.judges monitors.metrics monitors.persisting monitors.pressure monitors.queues monitors.stores monitors.tasks",  # noqa: E501
 }
 
 PURE = (
@@ -148,6 +159,10 @@ PURE = (
     "gateway/usage.py",
     "gateway/answers.py",
     "gateway/prices.py",
+    "gateway/buckets.py",
+    "gateway/subjects.py",
+    "monitors/attempts.py",
+    "monitors/pressure.py",
 )
 IMPURE = {"asyncio", "httpx", "openai", "sqlite3", "aiosqlite", "socket", "time", "datetime", "os", "random", "secrets"}
 

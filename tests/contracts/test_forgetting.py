@@ -275,6 +275,16 @@ def test_the_command_counts_and_says_nothing_of_the_content(engines):
     assert {line for line in again.output.splitlines() if line[-1].isdigit() and not line.endswith(": 0")} == set()
 
 
+def test_what_was_spilled_while_the_queue_was_away_goes_too(tmp_path):
+    engines = embedded(tmp_path)
+    fill(engines)
+    fill(Engines(f"sqlite:///{tmp_path}/store.db", f"sqlite:///{tmp_path}/spill.db", tmp_path))
+    done = forget(*engines.arguments(), "--match", HERS)
+    assert done.exit_code == 0, done.output
+    assert {"queued samples: 12", "samples: 6"} <= set(done.output.splitlines())
+    assert HERS.encode() not in (tmp_path / "spill.db").read_bytes()
+
+
 def test_no_byte_is_left_in_the_files(tmp_path):
     fill(embedded(tmp_path))
     assert HERS.encode() in (tmp_path / "store.db").read_bytes()

@@ -1,11 +1,13 @@
 """What every queue promises, sentence by sentence of the port."""
 
 import asyncio
+import contextlib
+import random
 from dataclasses import dataclass, field
 
 import pytest
 
-from monitors.queues import Depth
+from monitors.queues import Depth, QueueFull
 from monitors.queues.memory import MemoryQueue
 from monitors.queues.opening import from_url
 from monitors.queues.postgres import PostgresQueue
@@ -35,9 +37,9 @@ class Bench:
     build: object
     clock: Clock = field(default_factory=Clock)
 
-    def run(self, scenario):
+    def run(self, scenario, **options):
         async def main():
-            queue = self.build(lease_s=LEASE_S, max_attempts=MAX_ATTEMPTS, clock=self.clock)
+            queue = self.build(lease_s=LEASE_S, max_attempts=MAX_ATTEMPTS, clock=self.clock, **options)
             try:
                 await scenario(queue)
             finally:
@@ -350,6 +352,42 @@ def test_the_oldest_may_be_one_that_is_leased(bench):
         assert (await queue.depth()).oldest_started_at == 10.0
 
     bench.run(scenario)
+
+
+def test_the_depth_says_about_how_many_bytes_wait(bench):
+    async def scenario(queue):
+        empty = await queue.depth()
+        assert empty.bytes < 100_000
+        await queue.put([sample(f"s{number}", response=random.randbytes(2_000).hex()) for number in range(100)])
+        full = await queue.depth()
+        assert 150_000 < full.bytes < 1_200_000  # an engine may pack what it stores
+        assert full.fill == 0.0 or isinstance(queue, RedisQueue)
+        await queue.ack([f"s{number}" for number in range(100)])
+        assert (await queue.depth()).bytes < 100_000
+
+    bench.run(scenario)
+
+
+def test_a_queue_with_a_bound_refuses_what_goes_beyond_says_how_full_it_is_and_takes_more_when_there_is_room(bench):
+    async def scenario(queue):
+        taken = 0
+        with contextlib.suppress(QueueFull):
+            while taken < 1000:
+                await queue.put([sample(f"s{taken}", response=random.randbytes(2_000).hex())])
+                taken += 1
+        assert taken < 1000
+        depth = await queue.depth()
+        assert depth.ready == taken
+        assert 0.8 < depth.fill < 1.5
+        with pytest.raises(QueueFull):
+            await queue.put([sample("more")])
+        await queue.ack([f"s{number}" for number in range(taken)])
+        await queue.put([sample("more")])
+        depth = await queue.depth()
+        assert depth.ready == 1
+        assert depth.fill < 0.5
+
+    bench.run(scenario, max_bytes=300_000)
 
 
 def supplement(supplement_id, received_at=1.0, **fields):

@@ -9,7 +9,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from gateway.config import AppLimits, Cache, Capture, Config, Keys, Limits, Price, Upstream
-from gateway.keystore import KeyStore
+from gateway.keystores.sqlite import KeyStore
 from tests.gateway.test_proxy import CHAT, ScriptedUpstream, exchange, post, reply, request, whole_response
 from tests.support.running import running_gateway, tcp_server
 

@@ -1,11 +1,15 @@
 import asyncio
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
 from gateway.capture import Capture
+from gateway.config import Capture as Settings
 from gateway.exchange import Explicit
 from gateway.handoff import HandOff
 from gateway.instruments import Instruments
+from gateway.offload import Offload
+from gateway.pressure import easing
 from monitors.queues.memory import MemoryQueue
 from monitors.records import Context
 from tests.gateway.test_capture import recording
@@ -197,5 +201,108 @@ def test_what_was_said_out_of_band_is_not_held_beside_the_limit():
         bench.handoff.start()
         await bench.handoff.aclose()
         assert bench.outcomes() == {"too_large": 1}
+
+    asyncio.run(scenario())
+
+
+class FullQueue(MemoryQueue):
+    """A queue that says how full it is."""
+
+    fill = 0.0
+
+    async def depth(self):
+        return replace(await super().depth(), fill=self.fill)
+
+
+def test_the_fuller_the_queue_the_less_is_captured_and_the_rate_says_so():
+    async def scenario():
+        bench = Bench(FullQueue(), rate=0.8, watch_s=0.01)
+        bench.queue.fill = 0.7
+        bench.handoff.start()
+        factor = easing(0.7)
+        await wait_for(lambda: bench.handoff._watch.fill == 0.7)
+        for number in range(1000):
+            bench.handoff.offer(one(number))
+        await wait_for(lambda: sum(bench.outcomes().values()) == 1000)
+        outcomes = bench.outcomes()
+        assert 350 < outcomes["captured"] < 490  # of 1000, 0.8 * 0.525
+        assert 150 < outcomes["sampled_out"] < 250
+        leases = await bench.queue.lease(1000)
+        assert {lease.sample.rate for lease in leases} == {0.8 * factor}
+        bench.queue.fill = 0.0
+        await wait_for(lambda: bench.handoff._watch.fill == 0.0)
+        alone = Capture([], rate=0.8 * factor, salt="s", limit=10_000)  # other gateways choose the same ones
+        chosen = [number for number in range(1000) if alone.chosen(alone.read(one(number)))]
+        assert [lease.sample.id for lease in leases] == [f"e{number}" for number in chosen]
+        bench.handoff.offer(one(2000))
+        await bench.handoff.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_what_piles_up_here_lowers_the_rate_before_anything_overflows():
+    async def scenario():
+        bench = Bench(BrokenQueue(), max_items=200)
+        bench.handoff.start()
+        for number in range(600):
+            bench.handoff.offer(one(number))
+            if number % 10 == 9:
+                await wait_for(lambda: not bench.handoff._recordings and not bench.handoff._reading)
+        assert "overflow" not in bench.outcomes()
+        bench.queue.broken = False
+        await wait_for(lambda: sum(bench.outcomes().values()) == 600)
+        samples = [lease.sample for lease in await bench.queue.lease(600)]
+        assert 100 < len(samples) < 200
+        # Each stands for 1/rate exchanges, so together for all of them, within four standard errors.
+        error = sum((1 - sample.rate) / sample.rate**2 for sample in samples) ** 0.5
+        assert abs(sum(1 / sample.rate for sample in samples) - 600) < 4 * error
+        await bench.handoff.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_after_a_long_time_what_does_not_fit_is_counted_as_overflow():
+    async def scenario():
+        bench = Bench(BrokenQueue(), max_items=20)
+        bench.handoff.start()
+        for number in range(300):
+            bench.handoff.offer(one(number))
+            await wait_for(lambda: not bench.handoff._recordings and not bench.handoff._reading)
+        bench.queue.broken = False
+        await wait_for(lambda: sum(bench.outcomes().values()) == 300)
+        assert bench.outcomes()["captured"] == 20
+        assert bench.outcomes()["overflow"] > 100
+        await bench.handoff.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_a_queue_that_does_not_say_how_full_it_is_is_no_reason_to_capture_less():
+    class Silent(MemoryQueue):
+        async def depth(self):
+            raise OSError("gone")
+
+    async def scenario():
+        bench = Bench(Silent(), watch_s=0.01)
+        bench.handoff.start()
+        await asyncio.sleep(0.05)
+        for number in range(20):
+            bench.handoff.offer(one(number))
+        await bench.handoff.aclose()
+        assert bench.outcomes() == {"captured": 20}
+
+    asyncio.run(scenario())
+
+
+def test_the_other_process_knows_by_how_much_the_rate_was_lowered():
+    async def scenario():
+        offload = Offload(Settings(rate=0.5), "key")
+        made = one(1)
+        made.pressure = 0.25
+        try:
+            (sample,) = await offload.samples([made])
+        finally:
+            await offload.aclose()
+        assert sample.rate == 0.125
 
     asyncio.run(scenario())

@@ -1,11 +1,18 @@
 import asyncio
+import json
+import os
+import pwd
+import re
 
 import pytest
 from click.testing import CliRunner
 
 from gateway.keys import Keyring
 from gateway.keys_cli import keys
-from gateway.keystore import KeyStore
+from gateway.keystores.sqlite import KeyStore
+from monitors import audit
+from monitors.moving_cli import migrate
+from tests.support.postgres import postgres
 
 
 @pytest.fixture
@@ -98,3 +105,63 @@ def test_a_file_that_is_something_else_is_reported(gaugeway, tmp_path):
     assert result.exit_code == 2
     assert "keys.db" in result.stderr
     assert not result.stdout
+
+
+def told(tmp_path):
+    return [json.loads(line) for line in (tmp_path / "data" / audit.FILE).read_text().splitlines()]
+
+
+def test_who_made_and_who_revoked_a_key_is_written_down_and_the_key_itself_is_not(gaugeway, tmp_path):
+    secret, key_id = create(gaugeway)
+    gaugeway("revoke", key_id)
+    gaugeway("revoke", "key_unknown")
+    made, revoked = told(tmp_path)
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert made == {"time": made["time"], "action": "key_create", "outcome": "ok"} | {
+        "by": user,
+        "key": key_id,
+        "app": "shop",
+    }
+    assert (revoked["action"], revoked["key"], revoked["by"]) == ("key_revoke", key_id, user)
+    assert secret.removeprefix("gw-") not in (tmp_path / "data" / audit.FILE).read_text()
+
+
+def test_a_key_is_made_also_where_the_audit_log_cannot_be_written(gaugeway, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / audit.FILE).symlink_to(tmp_path / "elsewhere")
+    result = gaugeway("create", "--app", "shop")
+    assert result.exit_code == 0
+    assert "audit log" in result.stderr
+    assert result.stdout.startswith("gw-")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_keys_are_in_the_database_that_the_configuration_names(gaugeway, tmp_path):
+    url = postgres().database(empty=True)
+    config = tmp_path / "gaugeway.toml"
+    config.write_text(f'[keys]\nurl = "{url}"\n')
+    options = ("--config", str(config))
+    _, key_id = create(gaugeway, *options)
+    for place in ("here", "elsewhere"):
+        assert key_id in gaugeway("list", *options, data_dir=tmp_path / place).stdout
+    assert gaugeway("revoke", key_id, *options, data_dir=tmp_path / "elsewhere").exit_code == 0
+    assert "revoked" in gaugeway("list", *options).stdout
+    assert gaugeway("list").stdout == "no keys\n"
+    assert not (tmp_path / "data" / "keys.db").exists()
+    migrated = CliRunner().invoke(migrate, [*options, "--data-dir", str(tmp_path / "data")])
+    assert re.search(r"127\.0\.0\.1:\d+/\S+: version \d+ already", migrated.output)
+
+
+def test_a_database_that_is_not_there_is_told_without_its_password(gaugeway, tmp_path):
+    config = tmp_path / "gaugeway.toml"
+    config.write_text('[keys]\nurl = "postgresql://user:secret@127.0.0.1:9/x"\n')
+    result = gaugeway("create", "--app", "shop", "--config", str(config))
+    assert result.exit_code == 2
+    assert "127.0.0.1:9" in result.stderr
+    assert "secret" not in result.output
+
+
+def test_a_configuration_that_cannot_be_read_is_named(gaugeway, tmp_path):
+    result = gaugeway("list", "--config", str(tmp_path / "missing.toml"))
+    assert result.exit_code == 2
+    assert "missing.toml" in result.stderr

@@ -8,11 +8,13 @@ from contextlib import closing
 
 import pytest
 
+from gateway.accounts import OverLimit
 from gateway.config import Limits
 from gateway.errors import Rejection
+from gateway.keeper import Keeper
 from gateway.keys import Quota, digest
-from gateway.keystore import Keeper, KeyStore
-from gateway.limits import Gate, Holder, OverLimit
+from gateway.keystores.sqlite import KeyStore
+from gateway.limits import Gate, Holder
 from tests.gateway.test_limits import Clock
 
 NOW = 1_800_000_000.0
@@ -65,16 +67,6 @@ def test_a_key_is_kept_as_a_hash_and_its_secret_nowhere(tmp_path):
     assert stat.S_IMODE((tmp_path / "data" / "keys.db").stat().st_mode) == 0o600
 
 
-def test_no_two_keys_are_alike(tmp_path):
-    async def scenario():
-        store = KeyStore(tmp_path / "keys.db")
-        made = [await store.create(app="shop", now=NOW) for _ in range(20)]
-        await store.aclose()
-        assert len({one.secret for one in made}) == len({one.key.id for one in made}) == 20
-
-    asyncio.run(scenario())
-
-
 def test_a_running_gate_learns_of_new_and_revoked_keys(tmp_path):
     async def scenario():
         bench = Bench(tmp_path / "keys.db")
@@ -88,34 +80,6 @@ def test_a_running_gate_learns_of_new_and_revoked_keys(tmp_path):
         assert not await other.revoke("key_unknown", NOW)
         await other.aclose()
         await bench.keeper.aclose()
-
-    asyncio.run(scenario())
-
-
-def test_revoking_twice_keeps_the_first_time(tmp_path):
-    async def scenario():
-        store = KeyStore(tmp_path / "keys.db")
-        key, _ = await store.create(app="shop", now=NOW)
-        assert await store.revoke(key.id, NOW + 1)
-        assert await store.revoke(key.id, NOW + 2)
-        assert (await store.keys())[0].revoked_at == NOW + 1
-        await store.aclose()
-
-    asyncio.run(scenario())
-
-
-def test_without_a_change_no_key_is_read_again(tmp_path):
-    async def scenario():
-        store = KeyStore(tmp_path / "keys.db")
-        await store.create(app="shop", now=NOW)
-        revision, keys = await store.changed(None)
-        assert len(keys) == 1
-        assert await store.changed(revision) == (revision, None)
-        await store.spend({(1, "app:shop"): 1.0}, 1)
-        assert await store.changed(revision) == (revision, None)
-        await store.create(app="shop", now=NOW)
-        assert len((await store.changed(revision))[1]) == 2
-        await store.aclose()
 
     asyncio.run(scenario())
 
@@ -207,17 +171,5 @@ def test_several_workers_share_one_budget_and_count_every_cent_once(tmp_path):
         assert await benches[0].store.spend({}, today) == {(today, "app:shop"): pytest.approx(1.0)}
         for bench in benches:
             await bench.keeper.aclose()
-
-    asyncio.run(scenario())
-
-
-def test_old_spending_is_forgotten(tmp_path):
-    async def scenario():
-        store = KeyStore(tmp_path / "keys.db")
-        await store.spend({(100, "app:shop"): 1.0}, 100)
-        await store.spend({(136, "app:shop"): 2.0}, 136)
-        assert await store.spend({}, 100) == {}
-        assert await store.spend({}, 136) == {(136, "app:shop"): 2.0}
-        await store.aclose()
 
     asyncio.run(scenario())

@@ -4,10 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.accounts import OverLimit
+from gateway.buckets import TokenBucket
 from gateway.config import AppLimits, Limits
 from gateway.errors import Rejection
 from gateway.keys import Keyring, Quota, VirtualKey, digest
-from gateway.limits import Gate, Holder, OverLimit, TokenBucket, Turnstile, any_limit, limits_of
+from gateway.limits import Gate, Holder, any_limit, limits_of
+from gateway.turnstile import Turnstile
 from monitors.tasks import spawn
 
 NOON = 20_000 * 86400 + 43200.0
