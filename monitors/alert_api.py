@@ -191,5 +191,7 @@ async def _body(request: Request[Any, Any, Any], kind: type[T]) -> T:
         message, _, where = str(error).partition(" - at `$")
         detail = f"{where.rstrip('`').lstrip('.') or 'body'}: {message}"
         raise HTTPException(status_code=400, detail=detail) from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise HTTPException(status_code=400, detail=f"body: not JSON: {error}") from error
+    except RecursionError as error:
+        raise HTTPException(status_code=400, detail="body: nested too deeply") from error

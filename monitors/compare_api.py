@@ -19,8 +19,8 @@ from monitors.metrics import LOWER_IS_BETTER
 from monitors.stores import Store
 
 WEEK_S = 7 * 86_400.0
-MOST, MOST_QUESTIONS = 20_000, 2000
-"""Scores of a version and metric, and questions, that one request reads."""
+MOST, MOST_QUESTIONS, WITHIN_S = 20_000, 2000, 2.0
+"""Scores of a version and metric, and questions, that one request reads; and how long it looks for a version."""
 
 
 def compare_handlers(store: Store, lower_is_better: Callable[[str], bool] = LOWER_IS_BETTER.__contains__) -> list[Any]:
@@ -39,15 +39,18 @@ def compare_handlers(store: Store, lower_is_better: Callable[[str], bool] = LOWE
         alpha: Annotated[float, QueryParameter(gt=0, lt=1, description="of any wrong decision")] = comparing.ALPHA,
     ) -> dict[str, Any]:
         now = time.time()
-        wanted = Wanted(by=by, a=a, b=b, since=now - since_s, until=now + 1.0, metrics=metric or (), app=app, most=MOST)
+        span: dict[str, Any] = {"since": now - since_s, "until": now + 1.0, "most": MOST, "within_s": WITHIN_S}
+        wanted = Wanted(by=by, a=a, b=b, metrics=metric or (), app=app, **span)
+        begin = time.monotonic()
         try:
             everything = await read(store, wanted)
         except ValueError as error:
             raise ClientException(str(error)) from error
+        cut_off = time.monotonic() - begin >= WITHIN_S
         keys = await keys_of(store, everything, "auto", most=MOST_QUESTIONS)
         work = partial(comparing.compare, margin=delta, alpha=alpha, keys=keys, lower_is_better=lower_is_better)
         rows = await asyncio.to_thread(work, everything)
         said = {"by": by, "a": a, "b": b, "delta": delta, "alpha": alpha, "decision": comparing.decision(rows)}
-        return said | {"rows": [asdict(row) for row in rows]}
+        return said | {"partial": cut_off, "rows": [asdict(row) for row in rows]}
 
     return [compare]

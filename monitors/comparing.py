@@ -16,8 +16,8 @@ from monitors.streams import on_scale, usable
 MARGIN, ALPHA = 0.02, 0.01
 PAIRED_FROM = 0.8
 """Share of the smaller version's scores that must have a partner before pairs are compared without being asked for."""
-_BATCH = 10
-"""Scores between two looks: the test allows one after each, at a price in time."""
+_BATCH, _GROWTH = 10, 8
+"""Scores between two looks: the test allows one after each, at a price in time. From 80 on it is an eighth of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,8 +177,8 @@ def _apart(one: Sides, test: Comparison, *, flipped: bool) -> Verdict:
         [(point, "a") for point in one.champion] + [(point, "b") for point in one.challenger],
         key=lambda pair: (pair[0].started_at, pair[1]),
     )
-    for start in range(0, len(ordered), _BATCH):
-        batch = ordered[start : start + _BATCH]
+    for start, end in _looks(len(ordered)):
+        batch = ordered[start:end]
         for name, arm in (("a", "champion"), ("b", "challenger")):
             points = [point for point, side in batch if side == name]
             if points:
@@ -193,13 +193,22 @@ def _paired(pairs: Sequence[tuple[Point, Point]], test: PairedComparison, *, fli
     """A pair was there with the product of the rates: each side was chosen by a coin of its own."""
     rates = [a.rate * b.rate for a, b in pairs]
     least = min(rates, default=1.0)
-    for start in range(0, len(pairs), _BATCH):
-        batch = pairs[start : start + _BATCH]
+    for start, end in _looks(len(pairs)):
+        batch = pairs[start:end]
         a, b = ([on_scale(pair[side].value or 0.0, flipped=flipped) for pair in batch] for side in (0, 1))
-        test.update(a, b, [least / rate for rate in rates[start : start + _BATCH]])
+        test.update(a, b, [least / rate for rate in rates[start:end]])
         if test.verdict().decision != "not enough data":
             break
     return test.verdict()
+
+
+def _looks(count: int) -> Iterator[tuple[int, int]]:
+    """The batches between two looks."""
+    start = 0
+    while start < count:
+        end = start + max(_BATCH, start // _GROWTH)
+        yield start, min(end, count)
+        start = end
 
 
 def _weights(points: Sequence[Point]) -> dict[str, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -12,8 +14,10 @@ from monitors.stores import Point, Query, Store
 
 Pairing = Literal["auto", "question", "off"]
 AUTO_PAIRED_UP_TO = 20_000
-"""Samples whose questions are read without being asked for: each is a reading of its own."""
-_STEP_S = 86_400.0
+"""Samples whose questions are read without being asked for."""
+_FIRST_S, _STEP_S, _QUICK_S = 3600.0, 86_400.0, 0.03
+_LATEST = 2000
+_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +25,7 @@ class Wanted:
     """Which versions: `by` is "model", "prompt" or "tag:NAME", `a` the champion's value of it, `b` the challenger's.
 
     `metrics` empty stands for all; `most` scores of a version (and of each metric that is named) are read, the oldest
-    first.
+    first, and no more are begun to be read after `within_s` seconds.
     """
 
     by: str
@@ -32,6 +36,7 @@ class Wanted:
     metrics: Sequence[str] = ()
     app: str | None = None
     most: int | None = None
+    within_s: float | None = None
 
 
 class UnknownVersionError(ValueError):
@@ -63,10 +68,11 @@ async def keys_of(
     if pairing == "off" or (pairing == "auto" and len(points) > most):
         return {}
     found: dict[str, str] = {}
-    for name in points:
-        stored = await store.sample(name)
-        if stored is not None and stored[0].question:
-            found[name] = stored[0].question.strip()
+    names = list(points)
+    for start in range(0, len(names), _AT_ONCE):
+        some = names[start : start + _AT_ONCE]
+        asked = await store.questions(some)
+        found |= {name: asked[name].strip() for name in some if name in asked}
     return found
 
 
@@ -83,22 +89,31 @@ def narrowed(query: Query, by: str, value: str) -> Query:
 
 
 async def _scores(store: Store, wanted: Wanted, value: str) -> list[Point]:
-    """A day at a time, so that a long span does not hold the store."""
+    """Some hours at a time, so that a long span does not hold the store: as many as it answers quickly."""
     found: list[Point] = []
+    deadline = math.inf if wanted.within_s is None else time.monotonic() + wanted.within_s
     for metric in wanted.metrics or (None,):
-        count, at = 0, wanted.since
+        count, at, step = 0, wanted.since, _FIRST_S
         while at < wanted.until and (wanted.most is None or count < wanted.most):
-            until = min(at + _STEP_S, wanted.until)
+            until = min(at + step, wanted.until)
             query = Query(since=at, until=until, metric=metric, app=wanted.app, outcome="score")
             query = replace(query, limit=None if wanted.most is None else wanted.most - count)
+            begin = time.monotonic()
             page = await store.series(narrowed(query, wanted.by, value))
+            took = time.monotonic() - begin
             found += page
             count, at = count + len(page), until
+            step = min(_STEP_S, 2.0 * step) if took < _QUICK_S else max(_FIRST_S / 4.0, step / 2.0)
+            if begin + took > deadline:
+                break
     return found
 
 
 async def _missing(store: Store, wanted: Wanted, value: str) -> str:
-    query = Query(since=wanted.since, until=wanted.until, app=wanted.app)
-    known = sorted({one.slice for one in await store.summary(query, wanted.by) if one.slice and one.n})
+    """What to say of a version without scores; the latest traffic shows which there are."""
+    query = Query(since=wanted.since, until=wanted.until, app=wanted.app, outcome="score", order="newest")
+    latest = await store.series(replace(query, limit=_LATEST))
+    known = sorted({name for one in latest if (name := value_of(one, wanted.by))})
     there = f"; there are: {', '.join(known[:20])}" if known else ""
-    return f"{wanted.by} {value!r} has no score of these metrics in this time{there}"
+    where = "in this time" if wanted.within_s is None else "in this time, as far as could be looked"
+    return f"{wanted.by} {value!r} has no score of these metrics {where}{there}"

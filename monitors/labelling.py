@@ -14,12 +14,12 @@ from monitors.statistics.agreement import (
     MIN_LABELS,
     Corrected,
     Interval,
-    corrected_mean,
+    corrected_from_sums,
     kappa,
     labels_needed,
     rates,
 )
-from monitors.stores import Point, Rated
+from monitors.stores import Point, Rated, Scored
 from monitors.streams import on_scale, usable
 
 T = TypeVar("T")
@@ -80,8 +80,11 @@ def label(
     *,
     passing: Passings,
     half_width: float = HALF_WIDTH,
+    scored: Iterable[Scored] | None = None,
 ) -> list[Labelled]:
     """Put the scores of a window and what people said of some together, by app, metric and source of the labels.
+
+    `points` are all scores, or with `scored`, which has them added up, those of the answers that people spoke about.
 
     Of several scores of one answer the last counts, of several labels their mean. An app and metric without labels is
     listed too: to know how many it takes. Raises ValueError for a half-width that is not positive.
@@ -97,14 +100,27 @@ def label(
         said.setdefault((one.app, one.metric), {}).setdefault(one.source, {}).setdefault(one.sample_id, []).append(
             one.rating
         )
+    totals = {(one.app, one.metric): one for one in scored} if scored is not None else _added_up(scores)
     found = []
-    for app, metric in sorted(scores):
-        of, sources = scores[app, metric], said.get((app, metric), {})
+    for app, metric in sorted(totals):
+        of, sources = scores.get((app, metric), {}), said.get((app, metric), {})
         for source in ("rating", "reference"):
             if source in sources or (source == "rating" and not sources):
                 means = {name: math.fsum(all_) / len(all_) for name, all_ in sources.get(source, {}).items()}
                 labels = {name: mean for name, mean in means.items() if name in of}
-                found.append(_labelled(app, metric, source, of, labels, passing=passing(metric), half_width=half_width))
+                total = totals[app, metric]
+                found.append(_labelled(total, source, of, labels, passing=passing(metric), half_width=half_width))
+    return found
+
+
+def _added_up(scores: Mapping[tuple[str, str], Mapping[str, Point]]) -> dict[tuple[str, str], Scored]:
+    found = {}
+    for (app, metric), points in scores.items():
+        values = [point.value or 0.0 for point in points.values()]
+        rates_ = [point.rate for point in points.values()]
+        x, x2 = math.fsum(values), math.fsum(value * value for value in values)
+        one = Scored(app=app, metric=metric, n=len(values), x=x, x2=x2, least_rate=min(rates_), most_rate=max(rates_))
+        found[app, metric] = one
     return found
 
 
@@ -118,8 +134,7 @@ def drawn(ids: Iterable[str], count: int) -> list[str]:
 
 
 def _labelled(
-    app: str,
-    metric: str,
+    total: Scored,
     source: Literal["rating", "reference"],
     scores: Mapping[str, Point],
     labels: Mapping[str, float],
@@ -128,21 +143,20 @@ def _labelled(
     half_width: float,
 ) -> Labelled:
     names = list(labels)
-    everything = [point.value or 0.0 for point in scores.values()]
     judged = [scores[name].value or 0.0 for name in names]
     own = [on_scale(labels[name], flipped=passing.flipped) for name in names]
-    found = corrected_mean(own, judged, everything) if len(own) >= MIN_LABELS else None
+    found = corrected_from_sums(own, judged, total.n, x=total.x, x2=total.x2) if len(own) >= MIN_LABELS else None
     good = [labels[name] >= LABEL_PASSES for name in names]
     said = [passing.passes(score) for score in judged]
     sensitivity, specificity = _or_none(lambda: rates(good, said)) or (None, None)
-    needed, notes = _plan(own, found, half_width, len(everything))
+    needed, notes = _plan(own, found, half_width, total.n)
     return Labelled(
-        app=app,
-        metric=metric,
+        app=total.app,
+        metric=total.metric,
         source=source,
-        scores=len(everything),
+        scores=total.n,
         labels=len(own),
-        raw=math.fsum(everything) / len(everything),
+        raw=total.x / total.n,
         half_width=half_width,
         people=math.fsum(own) / len(own) if own else None,
         corrected_mean=found.corrected.value if found else None,
@@ -154,7 +168,7 @@ def _labelled(
         sensitivity=sensitivity,
         specificity=specificity,
         needed=needed,
-        notes=(*notes, *_doubts(judged, everything, [point.rate for point in scores.values()])),
+        notes=(*notes, *_doubts(judged, total)),
     )
 
 
@@ -172,18 +186,19 @@ def _plan(
         return None, [str(error)]
 
 
-def _doubts(judged: Sequence[float], everything: Sequence[float], chosen_with: Sequence[float]) -> list[str]:
+def _doubts(judged: Sequence[float], total: Scored) -> list[str]:
     """Signs that the labels are no random sample of the traffic."""
     doubts = []
-    if len(judged) >= MIN_LABELS and len(everything) > len(judged):
-        mean, sd = float(np.mean(everything)), float(np.std(everything))
-        error = sd * math.sqrt(1.0 / len(judged) - 1.0 / len(everything))
+    if len(judged) >= MIN_LABELS and total.n > len(judged):
+        mean = total.x / total.n
+        sd = math.sqrt(max(0.0, total.x2 / total.n - mean * mean))
+        error = sd * math.sqrt(1.0 / len(judged) - 1.0 / total.n)
         seen = float(np.mean(judged))
         if error > 0.0 and abs(seen - mean) > _UNLIKE * error:
             doubts.append(
                 f"the labelled answers are no random sample: the judge gives them {seen:.3f} and all answers {mean:.3f}"
             )
-    if max(chosen_with) > _EQUAL * min(chosen_with):
+    if total.most_rate > _EQUAL * total.least_rate:
         doubts.append("rates changed in this time: the means are those of the judged answers, not of all traffic")
     return doubts
 

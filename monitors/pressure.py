@@ -46,7 +46,7 @@ class JudgePace:
         self._done, self._tried = _Fading(memory_s), _Fading(memory_s)
         self._arrived, self._watched_s = _Fading(memory_s), _Fading(memory_s)
         self._leased = 0
-        self._seen: tuple[float, float] | None = None
+        self._seen: tuple[float, int] | None = None
 
     def leased(self, count: int) -> None:
         """Count samples that were taken from the queue."""
@@ -60,14 +60,15 @@ class JudgePace:
 
     def look(self, *, ready: int, leased: int, held: int, now: float) -> float:
         """Take note of the queue's depth, of which `held` leases are this worker's; return the new factor."""
-        waiting = ready * min(1.0, max(held, 1) / max(leased, held, 1))
+        share = min(1.0, max(held, 1) / max(leased, held, 1))
         if self._seen is not None and now > self._seen[0]:
             before_s, before = self._seen
-            self._arrived.add(max(0.0, self._leased + waiting - before), now)
+            # One share for both looks: that a worker beside this one came or went is no arrival.
+            self._arrived.add(max(0.0, self._leased + share * (ready - before)), now)
             self._watched_s.add(now - before_s, now)
             self._leased = 0
-        self._seen = now, waiting
-        self.factor = self._next(waiting, now)
+        self._seen = now, ready
+        self.factor = self._next(ready * share, now)
         return self.factor
 
     def arrivals_per_s(self, now: float) -> float:

@@ -121,6 +121,8 @@ class Worker:
 
     async def run(self) -> None:
         """Work until `stop`; then finish what has begun. Samples that wait are left to their leases."""
+        # No lease before the store answers: what a worker cannot store would go through its attempts in vain.
+        await self._persist.attempt("store", partial(self._store.questions, [""]))
         draining = spawn(self._drain(), name="supplements")
         try:
             await self._work()

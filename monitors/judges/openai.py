@@ -10,9 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-import msgspec
-
-from monitors.judges import SPEND, JudgeError, Observer, Prompt, likelihood, reading, sdk
+from monitors.judges import SPEND, JudgeError, Observer, Prompt, likelihood, reading, sdk, wire
 from monitors.judges.prices import FREE, Price
 from monitors.judges.wire import Completion, Token, Usage
 
@@ -197,8 +195,8 @@ class OpenAIJudge:
             if manner != remembered:
                 self._manner = manner
             try:
-                completion = msgspec.json.decode(raw.content, type=Completion)
-            except msgspec.DecodeError as error:
+                completion = wire.read(raw.content)
+            except ValueError as error:
                 self._count(time.perf_counter() - started, None)
                 raise reading.UnreadableError("no_completion", f"the reply is no chat completion: {error}") from None
             self._count(time.perf_counter() - started, completion.usage)

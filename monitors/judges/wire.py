@@ -67,6 +67,17 @@ class Completion(msgspec.Struct):
         """The answer's tokens with their log-probabilities; empty where there are none to be read."""
         try:
             found = msgspec.json.decode(self.choices[0].logprobs, type=Logprobs | None)
-        except (msgspec.DecodeError, IndexError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError):
             return []
         return (found.content or []) if found is not None else []
+
+
+_decode = msgspec.json.Decoder(Completion).decode
+
+
+def read(body: bytes) -> Completion:
+    """Read the body of a reply. Raises ValueError for one that is no chat completion."""
+    try:
+        return _decode(body)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error

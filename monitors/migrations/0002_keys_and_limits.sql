@@ -1,3 +1,4 @@
+-- oldest: 1
 -- The gateways' own keys, each as the hash of its secret.
 CREATE TABLE keys (
     id text PRIMARY KEY,

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-import msgspec
-
 from monitors.queues import Depth, Lease, QueueFull
 from monitors.records import Sample, Supplement
 
@@ -50,7 +48,7 @@ class MemoryQueue:
         new: dict[str, _Waiting] = {}
         for sample in samples:
             if sample.id not in self._waiting and sample.id not in self._dead:
-                new.setdefault(sample.id, _Waiting(sample, len(msgspec.json.encode(sample))))
+                new.setdefault(sample.id, _Waiting(sample, len(repr(sample))))
         if new and self._max_bytes is not None and (used := self._bytes()) >= self._max_bytes:
             raise QueueFull(f"{used} of {self._max_bytes} bytes are taken")
         self._waiting.update(new)

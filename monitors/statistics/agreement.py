@@ -167,21 +167,39 @@ def corrected_mean(
     >>> round(found.raw, 2), round(found.corrected.value, 2), found.corrected.high - found.corrected.low < 0.09
     (0.74, 0.8, True)
     """
-    y, f, rest = (np.asarray(values, dtype=np.float64) for values in (labels, judged, everything))
-    n = y.size
-    if y.shape != f.shape or not MIN_LABELS <= n <= rest.size:
-        raise ValueError(f"as many judged scores as labels, {MIN_LABELS} at least, all of them among everything")
-    if not all(((values >= 0.0) & (values <= 1.0)).all() for values in (y, f, rest)):
+    rest = np.asarray(everything, dtype=np.float64)
+    if not ((rest >= 0.0) & (rest <= 1.0)).all():
         raise ValueError("labels and scores lie in [0, 1]")
-    sample = sums(f, y, np.full(n, n / rest.size))
-    found = powered([sample.of_traffic(rest.size, float(rest.sum()), float((rest * rest).sum()))])
+    return corrected_from_sums(
+        labels, judged, rest.size, x=float(rest.sum()), x2=float((rest * rest).sum()), alpha=alpha
+    )
+
+
+def corrected_from_sums(
+    labels: Sequence[float] | Array,
+    judged: Sequence[float] | Array,
+    n_all: int,
+    *,
+    x: float,
+    x2: float,
+    alpha: float = 0.05,
+) -> Corrected:
+    """Do what `corrected_mean` does, with `n_all` scores in all whose sum is `x` and that of their squares `x2`."""
+    y, f = (np.asarray(values, dtype=np.float64) for values in (labels, judged))
+    n = y.size
+    if y.shape != f.shape or not MIN_LABELS <= n <= n_all:
+        raise ValueError(f"as many judged scores as labels, {MIN_LABELS} at least, all of them among everything")
+    if not all(((values >= 0.0) & (values <= 1.0)).all() for values in (y, f)):
+        raise ValueError("labels and scores lie in [0, 1]")
+    sample = sums(f, y, np.full(n, n / n_all))
+    found = powered([sample.of_traffic(n_all, x, x2)])
     mean = _cut(found.mean)
     variance = (found.variance * n * n + PSEUDO_LABELS / 4.0) / (n + PSEUDO_LABELS) / n
     # at 0 or 1 no number of labels has this variance: they count as they are
     effective = mean * (1.0 - mean) / variance if 0.0 < mean < 1.0 else float(n)
     low, high = _score_interval(mean * effective, effective, student_t(1.0 - alpha / 2.0, n - 2))
     corrected = Interval(value=mean, low=low, high=high, n=n)
-    return Corrected(raw=float(rest.mean()), corrected=corrected, correlation=found.correlation, saving=found.saving)
+    return Corrected(raw=x / n_all, corrected=corrected, correlation=found.correlation, saving=found.saving)
 
 
 def labels_needed(

@@ -33,6 +33,7 @@ Arm: TypeAlias = Literal["champion", "challenger"]
 Decision: TypeAlias = Literal["ship", "roll back", "not enough data"]
 
 CELLS = 60
+_AT_ONCE = 64
 _TINY = 1e-9
 MIN_SCORES = 20
 """Of each version, before anything is said about how many more are needed."""
@@ -222,7 +223,11 @@ def payoffs(scores: Array, weights: Array, points: Array) -> Array:
 def log_evidence(on_a: Array, on_b: Array) -> Array:
     """Give ln E from the log capitals (..., 2 ends, cells, bets) on A and on B; leading axes are parallel streams."""
     both = (on_a[..., :, None] + on_b[..., None, :]).min(axis=-4)
-    lowest: Array = eprocess.log_mean(both.reshape(*both.shape[:-2], -1)).min(axis=-1)
+    pairs = both.reshape(*both.shape[:-2], -1)
+    most = pairs.max(axis=-1)
+    # a mixture is its largest term and a few bits more: quicker than adding one logarithm after the other
+    mixture: Array = most + np.log(np.exp(pairs - most[..., None]).mean(axis=-1))
+    lowest: Array = mixture.min(axis=-1)
     return lowest
 
 
@@ -235,13 +240,15 @@ class _Side:
         self._capital = np.zeros((2, *self._ends.shape, self._on_a.shape[-1]))
 
     def add(self, arm: Arm, scores: Array, weights: Array) -> None:
-        for x, w in zip(scores, weights, strict=True):  # one by one: all of a large batch at once would be 100 MB
+        # Equal scores are worth the same. Some at a time: all of a large batch at once would be 100 MB.
+        unlike, counts = np.unique(np.stack([scores, weights]), axis=1, return_counts=True)
+        for start in range(0, counts.size, _AT_ONCE):
+            (x, w), n = unlike[:, start : start + _AT_ONCE], counts[start : start + _AT_ONCE]
             if arm == "champion":
                 gains = payoffs(x, w, self._ends + self._margin)[..., None] * self._on_a
-                self._capital[0] += np.log1p(gains)
             else:
                 gains = payoffs(x, w, self._ends)[..., None] * -self._on_b
-                self._capital[1] += np.log1p(gains)
+            self._capital[0 if arm == "champion" else 1] += np.einsum("i,i...->...", n.astype(float), np.log1p(gains))
 
     def log_evidence(self) -> float:
         return float(log_evidence(self._capital[0], self._capital[1]))

@@ -28,6 +28,14 @@ _SUMMARY = """
     SELECT app, metric, {by} AS slice, outcome, rate, count(*), count(value), sum(value), sum(value * value)
     FROM evaluations WHERE {conditions} GROUP BY app, metric, slice, outcome, rate
 """
+_SCORED = """
+    SELECT app, metric, count(*), sum(value), sum(value * value), min(rate), max(rate)
+    FROM (
+        SELECT DISTINCT ON (sample_id, day, metric) app, metric, value, rate FROM evaluations
+        WHERE outcome = 'score' AND rate > 0 AND rate <= 1 AND value >= 0 AND value <= 1 AND {conditions}
+        ORDER BY sample_id, day, metric, position DESC
+    ) AS last GROUP BY app, metric
+"""
 _PAIRED = """
     WITH cheap AS MATERIALIZED (
         SELECT DISTINCT ON (sample_id, day) sample_id, day, value, rate FROM evaluations
@@ -148,6 +156,12 @@ def summary(query: Query, by: str) -> tuple[str, Sequence[Any]]:
     kind, _, name = by.partition(":")
     cut = {"": "''", "model": "model", "prompt": "coalesce(prompt, '')"}.get(kind)
     return _SUMMARY.format(conditions=conditions, by=cut or f"coalesce(tags ->> {asked.value(name)}, '')"), asked.values
+
+
+def scored(query: Query) -> tuple[str, Sequence[Any]]:
+    """The last scores of each answer, added up."""
+    asked = Asked()
+    return _SCORED.format(conditions=asked.where(query)), asked.values
 
 
 def paired(query: Query, cheap: str) -> tuple[str, Sequence[Any]]:

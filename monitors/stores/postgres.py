@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import asyncpg
 import msgspec
 
+from monitors.forgetting import Subject
 from monitors.joining import address_of, completes
 from monitors.postgres import Database, count_of, plain, remove, save
 from monitors.records import Evaluation, Sample, Supplement
-from monitors.stores import Paired, Point, Query, Rated, Summary, asking, rated, rows
+from monitors.stores import Paired, Point, Query, Rated, Scored, Summary, asking, forgetting_postgres, rated, rows
 from monitors.stores.days import AHEAD, Days, day_of
 
 if TYPE_CHECKING:
@@ -169,6 +170,9 @@ class PostgresStore(rows.Lenient):
             self._complain(f"{unreadable} evaluations hold no number")
         return [sums.summary(*key) for key, sums in summaries.items()]
 
+    async def scored(self, query: Query) -> Sequence[Scored]:
+        return rows.scored(await self._fetch(*asking.scored(query)))
+
     async def paired(self, query: Query, cheap: str) -> Sequence[Paired]:
         async with self.database.transaction(reading=True) as connection:
             groups = await _all(connection, *asking.paired(query, cheap))
@@ -189,6 +193,9 @@ class PostgresStore(rows.Lenient):
             today = day_of(await connection.fetchval("SELECT extract(epoch FROM now())::float8"))
         await self._days.ensure(*range(today, today + AHEAD + 1))
         return await self._days.drop(before)
+
+    async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
+        return await forgetting_postgres.forget(self.database, subject, dry_run=dry_run)
 
     async def ids(self, after: str, limit: int) -> Sequence[str]:
         return [row[0] for row in await self._fetch(_IDS, [plain(after), limit])]

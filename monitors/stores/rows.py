@@ -11,7 +11,7 @@ import msgspec
 
 from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
 from monitors.statistics.powered import Sums
-from monitors.stores import Paired, Point, Summary
+from monitors.stores import Paired, Point, Scored, Summary
 
 T = TypeVar("T")
 _log = logging.getLogger("gaugeway")
@@ -168,6 +168,14 @@ def evaluation(sample_id: str, row: Sequence[Any]) -> Evaluation:
         cost_usd=cost_usd,
         rate=rate,
     )
+
+
+def scored(found: Iterable[Sequence[Any]]) -> list[Scored]:
+    """Read scores added up: app, metric, number, sums of x and x^2, extremes of the rates."""
+    return [
+        Scored(app=app, metric=metric, n=n, x=x, x2=x2, least_rate=least, most_rate=most)
+        for app, metric, n, x, x2, least, most in found
+    ]
 
 
 class _Asked(msgspec.Struct):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,76 +16,13 @@ import msgspec
 from monitors.forgetting import Subject
 from monitors.joining import address_of, completes
 from monitors.records import Evaluation, Sample, Supplement
-from monitors.sqlite import Database, Schema, path_from_url
-from monitors.stores import Paired, Point, Query, Rated, Summary, forgetting, rated, rows
+from monitors.sqlite import Database, path_from_url
+from monitors.stores import Paired, Point, Query, Rated, Scored, Summary, forgetting, rated, rows
+from monitors.stores.sqlite_schema import SCHEMA
+from monitors.stores.sums import Sums
 
 T = TypeVar("T")
 _log = logging.getLogger("gaugeway")
-
-SCHEMA = Schema(
-    kind="store",
-    application_id=0x67777374,  # "gwst"
-    migrations=(
-        """
-        CREATE TABLE samples (
-            id TEXT PRIMARY KEY,
-            started_at REAL NOT NULL,
-            app TEXT NOT NULL,
-            model TEXT NOT NULL,
-            payload TEXT NOT NULL
-        );
-        CREATE INDEX samples_started_at ON samples (started_at);
-        CREATE TABLE evaluations (
-            sample_id TEXT NOT NULL,
-            metric TEXT NOT NULL,
-            version TEXT NOT NULL,
-            started_at REAL NOT NULL,
-            app TEXT NOT NULL,
-            model TEXT NOT NULL,
-            outcome TEXT NOT NULL,
-            value REAL,
-            reason TEXT NOT NULL,
-            detail TEXT NOT NULL,
-            evidence TEXT NOT NULL,
-            judge TEXT,
-            seconds REAL NOT NULL,
-            cost_usd REAL NOT NULL,
-            rate REAL NOT NULL,
-            PRIMARY KEY (sample_id, metric, version)
-        );
-        CREATE INDEX evaluations_metric ON evaluations (metric, started_at);
-        CREATE INDEX evaluations_app ON evaluations (app, metric, started_at);
-        CREATE INDEX evaluations_started_at ON evaluations (started_at);
-        CREATE TABLE states (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
-        """,
-        # Keys are new; the traces of the samples that are there are found in them, where they can be read.
-        """
-        ALTER TABLE samples ADD COLUMN trace_id TEXT;
-        ALTER TABLE samples ADD COLUMN context_key TEXT;
-        UPDATE samples SET trace_id = CASE WHEN json_valid(payload) THEN json_extract(payload, '$.trace_id') END
-        WHERE CASE WHEN json_valid(payload) THEN json_extract(payload, '$.trace_id') END IS NOT NULL;
-        CREATE INDEX samples_trace_id ON samples (trace_id) WHERE trace_id IS NOT NULL;
-        CREATE INDEX samples_context_key ON samples (context_key) WHERE context_key IS NOT NULL;
-        CREATE TABLE supplements (
-            id TEXT PRIMARY KEY,
-            received_at REAL NOT NULL,
-            kind TEXT NOT NULL,
-            value TEXT NOT NULL,
-            payload TEXT NOT NULL
-        );
-        CREATE INDEX supplements_address ON supplements (kind, value, received_at);
-        CREATE INDEX supplements_received_at ON supplements (received_at);
-        """,
-        """
-        ALTER TABLE evaluations ADD COLUMN prompt TEXT;
-        ALTER TABLE evaluations ADD COLUMN tags TEXT;
-        UPDATE evaluations SET tags = (
-            SELECT CASE WHEN json_valid(payload) THEN nullif(json_extract(payload, '$.tags'), '{}') END
-            FROM samples WHERE id = sample_id
-        );
-        """,
-    ),
-)
 
 _ADD_SAMPLE = """
     INSERT OR IGNORE INTO samples (id, started_at, app, model, payload, trace_id, context_key)
@@ -141,7 +79,16 @@ _READABLE = "typeof(rate) = 'real' AND (outcome <> 'score' OR typeof(value) = 'r
 _SUMMARY = """
     SELECT app, metric, {by} AS slice, outcome, rate, count(*), count(*) FILTER (WHERE typeof(value) = 'real'),
         total(value) FILTER (WHERE typeof(value) = 'real'), total(value * value) FILTER (WHERE typeof(value) = 'real')
-    FROM evaluations WHERE {conditions} GROUP BY app, metric, slice, outcome, rate
+    FROM evaluations {index} WHERE {conditions} GROUP BY app, metric, slice, outcome, rate
+"""
+_SCORED = """
+    SELECT app, metric, count(*), total(value), total(value * value), min(rate), max(rate)
+    FROM (
+        SELECT app, metric, value, rate, max(rowid) FROM evaluations {index}
+        WHERE outcome = 'score' AND typeof(rate) = 'real' AND rate > 0.0 AND rate <= 1.0
+            AND typeof(value) = 'real' AND value >= 0.0 AND value <= 1.0 AND {conditions}
+        GROUP BY sample_id, metric
+    ) GROUP BY app, metric
 """
 _PAIRED = """
     SELECT app, metric, outcome, rate, cheap_rate, count(*), total(value), total(cheap), total(value * value),
@@ -169,12 +116,22 @@ _SLICES = {
     "tag": "coalesce((SELECT value FROM json_each(CASE WHEN json_valid(tags) THEN tags ELSE '{}' END) "
     "WHERE key = :by), '')",
 }
+BY_VALUE = ("lowest", "highest")
 _ORDERS = {
     "oldest": "ORDER BY started_at, rowid",
     "newest": "ORDER BY started_at DESC, rowid DESC",
     "lowest": "ORDER BY value, started_at, rowid",
     "highest": "ORDER BY value DESC, started_at, rowid",
 }
+_METRICS = """
+    WITH RECURSIVE known (metric) AS (
+        SELECT min(metric) FROM evaluations
+        UNION ALL SELECT (SELECT min(metric) FROM evaluations WHERE metric > known.metric) FROM known
+        WHERE known.metric IS NOT NULL
+    )
+    SELECT metric FROM known WHERE metric IS NOT NULL
+"""
+_SHORT_S = 6 * 3600.0
 _PRUNE_EVALUATIONS = """
     DELETE FROM evaluations WHERE sample_id IN (
         SELECT id FROM samples WHERE started_at < :before ORDER BY started_at, id LIMIT :limit
@@ -208,6 +165,7 @@ class SQLiteStore(rows.Lenient):
     def __init__(self, path: str | Path, busy_timeout_s: float = 5.0) -> None:
         self._writer = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
         self._reader = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
+        self._sums = Sums(self._writer, self._reader, clock=time.time)
 
     @classmethod
     def from_url(cls, url: str) -> SQLiteStore:
@@ -266,20 +224,51 @@ class SQLiteStore(rows.Lenient):
         return self._read(_supplement, found)
 
     async def series(self, query: Query) -> Sequence[Point]:
+        if query.order in BY_VALUE:
+            return await self._by_value(query)
+        return await self._points(query)
+
+    async def _points(self, query: Query, index: str | None = None) -> Sequence[Point]:
         conditions, parameters = _where(query)
         conditions += f" AND {_READABLE}"
-        if query.order in ("lowest", "highest"):
+        if query.order in BY_VALUE:
             conditions += " AND outcome = 'score'"
         limit = -1 if query.limit is None else max(query.limit, 0)
-        statement = " ".join([_POINTS, "WHERE", conditions, _ORDERS[query.order], "LIMIT :limit"])
+        statement = " ".join(
+            [_POINTS, index or _index(query), "WHERE", conditions, _ORDERS[query.order], "LIMIT :limit"]
+        )
         async with self._reader.reading() as connection:
             found = await connection.execute_fetchall(statement, {**parameters, "limit": limit})
         return [rows.point(row) for row in found]
 
+    async def _by_value(self, query: Query) -> Sequence[Point]:
+        """The lowest or highest of each metric by its index; those of a short time are found sooner by time."""
+        long = query.until - query.since > _SHORT_S
+        covered = (query.model, query.prompt, query.tag, query.text) == (None,) * 4 and query.limit is not None
+        if not (long and covered):
+            return await self._points(query)
+        metrics = [query.metric]
+        if query.metric is None:
+            async with self._reader.reading() as connection:
+                metrics = [row[0] for row in await connection.execute_fetchall(_METRICS)]
+        found: list[Point] = []
+        for metric in metrics:
+            found += await self._points(replace(query, metric=metric), "INDEXED BY evaluations_value")
+        if len(metrics) > 1:
+            sign = 1.0 if query.order == "lowest" else -1.0
+            found.sort(key=lambda one: (sign * (one.value or 0.0), one.started_at))
+        return found[: query.limit]
+
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
+        return await self._sums.summary(query, by, self._summary)
+
+    async def scored(self, query: Query) -> Sequence[Scored]:
+        return await self._sums.scored(query, self._scored)
+
+    async def _summary(self, query: Query, by: str) -> Sequence[Summary]:
         conditions, parameters = _where(query)
         kind, _, name = by.partition(":")
-        statement = _SUMMARY.format(conditions=conditions, by=_SLICES[kind])
+        statement = _SUMMARY.format(index=_index(query), conditions=conditions, by=_SLICES[kind])
         async with self._reader.reading() as connection:
             groups = await connection.execute_fetchall(statement, {**parameters, "by": name})
         summaries: dict[tuple[str, str, str], rows.Totals] = {}
@@ -289,6 +278,13 @@ class SQLiteStore(rows.Lenient):
         if unreadable:
             self._complain(f"{unreadable} evaluations hold no number")
         return [sums.summary(*key) for key, sums in summaries.items()]
+
+    async def _scored(self, query: Query) -> Sequence[Scored]:
+        conditions, parameters = _where(query)
+        statement = _SCORED.format(index=_index(query), conditions=conditions)
+        async with self._reader.reading() as connection:
+            found = await connection.execute_fetchall(statement, parameters)
+        return rows.scored(found)
 
     async def paired(self, query: Query, cheap: str) -> Sequence[Paired]:
         conditions, parameters = _where(query)
@@ -308,6 +304,7 @@ class SQLiteStore(rows.Lenient):
         return [one for pair in self._read(rated.pair, found) for one in pair]
 
     async def prune(self, before: float) -> int:
+        """Delete a batch at a time, so that those who write wait a moment only; then add up the hours that are over."""
         parameters = {"before": before, "limit": _PRUNE_BATCH}
         total = 0
         removed = gone = _PRUNE_BATCH
@@ -317,6 +314,7 @@ class SQLiteStore(rows.Lenient):
                 removed = (await connection.execute(_PRUNE_SAMPLES, parameters)).rowcount
                 gone = (await connection.execute(_PRUNE_SUPPLEMENTS, parameters)).rowcount
             total += removed
+        await self.summary(Query(since=before, until=time.time()))
         return total
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
@@ -362,6 +360,13 @@ class SQLiteStore(rows.Lenient):
                 await connection.execute("UPDATE samples SET payload = ? WHERE id = ?", (payload, sample.id))
                 return True
         return False
+
+
+def _index(query: Query) -> str:
+    """The index that leads to the query's time. SQLite, which does not know it, prefers all of an app to some hours."""
+    if query.metric is None:
+        return "INDEXED BY evaluations_started_at"
+    return "INDEXED BY evaluations_metric" if query.app is None else "INDEXED BY evaluations_app"
 
 
 def _where(query: Query) -> tuple[str, dict[str, Any]]:

@@ -196,6 +196,21 @@ def test_tables_of_a_newer_release_are_refused():
     asyncio.run(scenario())
 
 
+def test_tables_to_which_a_newer_release_only_added_are_used():
+    url = postgres().database()
+    known = len(migrating.scripts())
+    postgres().ask(url, "INSERT INTO versions (version, oldest) VALUES ($1, $2), ($3, $2)", known + 1, known, known + 2)
+
+    async def scenario():
+        store = PostgresStore(url)
+        async with store.database.connection() as connection:
+            assert await migrate(connection) == (known + 2, known + 2)
+        assert await store.load() == {}
+        await store.aclose()
+
+    asyncio.run(scenario())
+
+
 def test_text_that_postgresql_cannot_hold_is_kept_and_found():
     odd = sample("a\0b", question="why \0 not?", app="x\0", model="m\0", tags={"t\0": "v\0"}, trace_id="t\0")
 

@@ -238,3 +238,10 @@ def test_what_waited_for_too_long_is_not_judged_but_seen_and_counted(tmp_path):
     assert all(one["free"].outcome == Score(1.0) for one in found.values())
     assert found["s1"]["slow"].outcome == Score(0.5)
     assert len(expired) == 3
+
+
+def test_a_worker_that_goes_is_no_arrival():
+    pace = JudgePace(8)
+    for second in range(60):
+        pace.look(ready=1000, leased=16 if second < 30 else 8, held=8, now=float(second))
+    assert pace.arrivals_per_s(60.0) == 0.0

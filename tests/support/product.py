@@ -21,9 +21,9 @@ from gateway.demo.servers import free_ports
 
 
 class Product:
-    """A running `gaugeway serve` (or one plane of it)."""
+    """A running `gaugeway serve` (or one plane of it), of the code in `root` where that is not this checkout."""
 
-    def __init__(self, directory: Path, config: str, *, command: str = "serve") -> None:
+    def __init__(self, directory: Path, config: str, *, command: str = "serve", root: Path | None = None) -> None:
         self.port, self.admin_port, self.monitors_port = free_ports(3)
         self.base_url = f"http://127.0.0.1:{self.port}/v1"
         self.admin = f"http://127.0.0.1:{self.admin_port}"
@@ -33,6 +33,7 @@ class Product:
         self._config = directory / "gaugeway.toml"
         self._config.write_text(config, "utf-8")
         self._command = command
+        self._root = root
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -46,6 +47,7 @@ class Product:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                cwd=self._root,
             )
         urls = {"gateway": [f"http://127.0.0.1:{self.port}/readyz"], "monitors": [f"{self.monitors}/healthz"]}
         for url in urls.get(self._command, urls["gateway"] + urls["monitors"]):

@@ -1,0 +1,94 @@
+"""A time cut into hours and days that are over, and the rest; and the sums of parts put together. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from monitors.stores import Scored, Summary
+
+HOUR_S, DAY_S = 3600, 86_400
+_HOURS = DAY_S // HOUR_S
+_SUMS = ("n", "failed", "w", "wx", "w2", "w2x", "w2x2")
+
+
+class Span(NamedTuple):
+    """An hour or a day of UTC, in Unix seconds."""
+
+    start: int
+    seconds: int
+
+    @property
+    def hours(self) -> Sequence[tuple[float, float]]:
+        """Its hours, each with its end."""
+        steps = range(self.start, self.start + self.seconds, HOUR_S)
+        return [(float(step), float(step + HOUR_S)) for step in steps]
+
+
+def cut(since: float, until: float, over: float) -> tuple[list[Span], list[tuple[float, float]]]:
+    """The whole days and hours in [since, until) that ended before `over`, as few as can be; and what is left.
+
+    >>> cut(1800.0, 9000.0, over=1e9)
+    ([Span(start=3600, seconds=3600)], [(1800.0, 3600.0), (7200.0, 9000.0)])
+    >>> [len(part) for part in cut(0.0, 90_000.0, over=1e9)], cut(10.0, 20.0, over=1e9)[1]
+    ([2, 0], [(10.0, 20.0)])
+    """
+    first, last = math.ceil(max(since, 0.0) / HOUR_S), math.floor(min(until, over) / HOUR_S)
+    if first >= last:
+        return [], [(since, until)]
+    spans = []
+    at = first
+    while at < last:
+        hours = _HOURS if at % _HOURS == 0 and at + _HOURS <= last else 1
+        spans.append(Span(at * HOUR_S, hours * HOUR_S))
+        at += hours
+    edges = [(since, float(first * HOUR_S)), (float(last * HOUR_S), until)]
+    return spans, [(start, end) for start, end in edges if start < end]
+
+
+def joined(times: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Times that touch, as one.
+
+    >>> joined([(7.0, 9.0), (1.0, 3.0), (3.0, 5.0)])
+    [(1.0, 5.0), (7.0, 9.0)]
+    """
+    found: list[tuple[float, float]] = []
+    for start, end in sorted(times):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
+
+
+def add_summaries(parts: Iterable[Summary]) -> list[Summary]:
+    """One summary for each app, metric and slice."""
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for one in parts:
+        sums = found.setdefault((one.app, one.metric, one.slice), [0] * len(_SUMS))
+        for place, name in enumerate(_SUMS):
+            sums[place] += getattr(one, name)
+    return [
+        Summary(app=app, metric=metric, slice=part, **dict(zip(_SUMS, sums, strict=True)))  # type: ignore[arg-type]  # counts stay whole
+        for (app, metric, part), sums in found.items()
+    ]
+
+
+def add_scored(parts: Iterable[Scored]) -> list[Scored]:
+    """One for each app and metric."""
+    found: dict[tuple[str, str], Scored] = {}
+    for one in parts:
+        before = found.get((one.app, one.metric))
+        if before is not None:
+            one = replace(  # noqa: PLW2901 - both together
+                one,
+                n=before.n + one.n,
+                x=before.x + one.x,
+                x2=before.x2 + one.x2,
+                least_rate=min(before.least_rate, one.least_rate),
+                most_rate=max(before.most_rate, one.most_rate),
+            )
+        found[one.app, one.metric] = one
+    return list(found.values())
