@@ -225,7 +225,7 @@ def _json_object(body: bytes, whose: str) -> dict[str, Any]:
         return {}
     try:
         value = _decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"the {whose} body is not JSON") from error
     if not isinstance(value, dict):
         raise ValueError(f"the {whose} body is not a JSON object")  # noqa: TRY004 - bad content, not a bad call

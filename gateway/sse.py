@@ -19,7 +19,7 @@ def data_of(stream: bytes) -> Iterator[bytes]:
     [b'a\nb']
     """
     lines: list[bytes] = []
-    for line in stream.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"):
+    for line in stream.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")[:-1]:
         if not line:
             if lines:
                 yield b"\n".join(lines)
@@ -33,7 +33,7 @@ def objects_of(stream: bytes) -> Iterator[dict[str, Any]]:
     for data in data_of(stream):
         try:
             event = _decode(data)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
         if isinstance(event, dict):
             yield event

@@ -38,7 +38,7 @@ def ask_for_usage(body: bytes) -> bytes | None:
     """
     try:
         said = _read_body(body)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if not said.stream or said.stream_options is not None:
         return None
@@ -87,6 +87,6 @@ def _is_usage(event: bytes) -> bool:
     lines = [line[5:] for line in event.splitlines() if line.startswith(b"data:")]
     try:
         chunk = _read_chunk(b"\n".join(lines))
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     return not chunk.choices and chunk.usage is not None

@@ -94,7 +94,8 @@ class AlertEngine:
 
     `tick` reads the scores of closed buckets from the store, so each is taken in once and in the order of time: a
     bucket closes when its end is `watermark_s` ago and nothing that started before it waits in the queue. Scores
-    stored later count for estimates only; `late` tells them. A rule seen for the first time looks one day back.
+    stored later count for estimates only; `late` tells them. Where there are no scores yet nothing is closed, so that a
+    clock that is wrong costs none. A rule seen for the first time looks one day back.
 
     The budget is split evenly over the rules, and in a rule over its apps and slices by `watching.share`: with
     threshold 1 and start weights of budget x seconds, E[false alarms of all streams in T] <= T * false_alerts_per_30d
@@ -233,6 +234,11 @@ class AlertEngine:
         edge = math.floor(moment / self._config.bucket_s) * self._config.bucket_s
         return edge if edge <= moment else edge - self._config.bucket_s
 
+    def _edge_after(self, moment: float) -> float:
+        """The first edge of a bucket after `moment`."""
+        edge = self._edge(moment) + self._config.bucket_s
+        return edge if edge > moment else edge + self._config.bucket_s
+
     def _take_up(self, states: Mapping[str, bytes]) -> None:
         """Go on from what was saved, whatever was known before."""
         for watch in self._watches.values():
@@ -266,17 +272,22 @@ class AlertEngine:
         """
         if watch.closed_until is None:
             watch.closed_until = self._edge(up_to - DAY_S)
-        while (since := watch.closed_until) < up_to:
+        more = True
+        while more and (since := watch.closed_until) < up_to:
             until = up_to
             query = Query(since=since, until=until, metric=watch.rule.metric, limit=PAGE)
             points = await self._store.series(query)
-            if len(points) >= PAGE:
+            if not points:
+                return
+            if more := len(points) >= PAGE:
                 until = self._edge(points[-1].started_at)
                 if until > since:
                     points = [point for point in points if point.started_at < until]
                 else:  # one bucket holds more than a page
                     until = min(up_to, self._edge(since) + self._config.bucket_s)
                     points = await self._store.series(replace(query, until=until, limit=None))
+            else:  # no further than there are scores: a clock that is ahead must not close what is still to come
+                until = min(up_to, self._edge_after(points[-1].started_at))
             fed = watch.feed(points, until=until, bucket_s=self._config.bucket_s, cases=self._cases)
             self.versions.notice(points)
             self._unsaved = True

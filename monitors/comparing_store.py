@@ -47,11 +47,14 @@ async def read(store: Store, wanted: Wanted) -> list[Sides]:
     """Read the scores of both versions. Raises UnknownVersionError, and ValueError for a `by` that is none."""
     if wanted.a == wanted.b:
         raise ValueError(f"a version is compared with another one, not with itself ({wanted.a!r})")
-    champion, challenger = [await _scores(store, wanted, value) for value in (wanted.a, wanted.b)]
-    for value, points in ((wanted.a, champion), (wanted.b, challenger)):
-        if not points:
-            raise UnknownVersionError(await _missing(store, wanted, value))
-    return sides(champion, challenger)
+    found = []
+    for value in (wanted.a, wanted.b):
+        begin = time.monotonic()
+        found.append(await _scores(store, wanted, value))
+        if not found[-1]:
+            cut_off = wanted.within_s is not None and time.monotonic() - begin >= wanted.within_s
+            raise UnknownVersionError(await _missing(store, wanted, value, cut_off=cut_off))
+    return sides(*found)
 
 
 async def keys_of(
@@ -109,11 +112,11 @@ async def _scores(store: Store, wanted: Wanted, value: str) -> list[Point]:
     return found
 
 
-async def _missing(store: Store, wanted: Wanted, value: str) -> str:
+async def _missing(store: Store, wanted: Wanted, value: str, *, cut_off: bool) -> str:
     """What to say of a version without scores; the latest traffic shows which there are."""
     query = Query(since=wanted.since, until=wanted.until, app=wanted.app, outcome="score", order="newest")
     latest = await store.series(replace(query, limit=_LATEST))
     known = sorted({name for one in latest if (name := value_of(one, wanted.by))})
     there = f"; there are: {', '.join(known[:20])}" if known else ""
-    where = "in this time" if wanted.within_s is None else "in this time, as far as could be looked"
+    where = "in this time" + (f", as far as could be looked within {wanted.within_s:g} s" if cut_off else "")
     return f"{wanted.by} {value!r} has no score of these metrics {where}{there}"

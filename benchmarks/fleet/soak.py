@@ -171,7 +171,7 @@ def soak(options: argparse.Namespace, stopping: threading.Event) -> bool:
     return fine
 
 
-OUTCOMES = ("captured", "sampled_out", "opted_out", "overflow", "too_large", "error")
+OUTCOMES = ("captured", "sampled_out", "back_pressure", "opted_out", "overflow", "too_large", "error")
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import select
+import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -17,6 +18,19 @@ MAX_HEAD_BYTES = 256 * 1024
 _ONE_WRITE_BYTES = 64 * 1024
 _CONTENT_LENGTH = b"content-length"
 _TRANSFER_ENCODING = b"transfer-encoding"
+GONE_AFTER_S = 30
+"""How long the other machine may not even acknowledge what it was sent, or that it is still there."""
+_LIVENESS = [
+    (level, getattr(socket, name), value)
+    for level, name, value in (
+        (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+        (socket.IPPROTO_TCP, "TCP_KEEPIDLE", GONE_AFTER_S // 2),
+        (socket.IPPROTO_TCP, "TCP_KEEPINTVL", GONE_AFTER_S // 6),
+        (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
+        (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", GONE_AFTER_S * 1000),
+    )
+    if hasattr(socket, name)  # not every system has all of them
+]
 _LOWEST_STATUS, _FIRST_FINAL, _FIRST_REFUSAL, _HIGHEST_STATUS = 100, 200, 300, 599
 
 
@@ -191,6 +205,9 @@ class Connection(asyncio.Protocol):
         if (raw := transport.get_extra_info("socket")) is not None:
             self._poll = select.poll()
             self._poll.register(raw.fileno(), select.POLLIN)
+            if raw.family in (socket.AF_INET, socket.AF_INET6):
+                for option in _LIVENESS:
+                    raw.setsockopt(*option)
 
     def data_received(self, data: bytes) -> None:
         response = self._response

@@ -126,7 +126,7 @@ def _parsed(value: Any) -> Any:
         return None
     try:
         return msgspec.json.decode(value)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from error
 
 
@@ -146,7 +146,7 @@ def _query(value: Any) -> str | None:
     if isinstance(value, str) and value.startswith("{"):
         try:
             value = msgspec.json.decode(value)
-        except (msgspec.DecodeError, UnicodeEncodeError):
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             return value or None
     for _ in range(4):
         if isinstance(value, str):

@@ -162,7 +162,7 @@ def _from_json(body: bytes) -> Decoded:
             for scope in resource.scope_spans
             for span in scope.spans
         )
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"not an ExportTraceServiceRequest: {error}") from error
 
 

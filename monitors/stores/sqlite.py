@@ -145,7 +145,7 @@ _PRUNE_SAMPLES = """
 _PRUNE_SUPPLEMENTS = """
     DELETE FROM supplements WHERE rowid IN (SELECT rowid FROM supplements WHERE received_at < :before LIMIT :limit)
 """
-_PRUNE_BATCH = 500
+_PRUNE_BATCH = 200
 _IDS = "SELECT id FROM samples WHERE id > ? ORDER BY id LIMIT ?"
 _SAID = "SELECT id, payload FROM supplements WHERE id > ? ORDER BY id LIMIT ?"
 _HOLDS = """

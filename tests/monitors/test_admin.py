@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import httpx
 import pytest
+from litestar import Litestar, get
 from litestar.testing import TestClient
 from prometheus_client import CollectorRegistry
 
+from monitors.admin import behind, guess_guard, token_guard
 from monitors.api import admin_app
+from monitors.attempts import ATTEMPTS, KNOWN_S, Attempts
+from monitors.config import Monitors, Shared, admin_problems
 from monitors.quality import Quality
+from tests.support.running import serving
 
 
 class Insight:
@@ -67,3 +75,113 @@ def test_with_a_token_the_token_decides_and_the_name_does_not():
 def test_the_state_of_what_no_rule_watches_is_said():
     answer = ask("/api/metrics", headers={"host": "localhost"}).json()
     assert [(one["app"], one["state"]) for one in answer] == [("a", "firing"), ("b", "unwatched")]
+
+
+RIGHT, WRONG = {"authorization": "Bearer t"}, {"authorization": "Bearer x"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["", "Bearer", "Bearer ", "Bearer x", "bearert", "Basic t", "Bearer  t ,", "Bearer T", "Bearer tt", "\u00e9"],
+)
+def test_what_is_not_the_token_opens_nothing(given):
+    headers = {"host": "localhost", "authorization": given.encode("latin-1")}
+    for path in ("/api/status", "/api/exchanges", "/metrics"):
+        answer = ask(path, token="t", headers=headers)
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+class Port:
+    """A guarded handler whose time is told."""
+
+    def __init__(self):
+        @get("/", sync_to_thread=False)
+        def handler() -> str:
+            return "in"
+
+        self.now = 1000.0
+        guards = [guess_guard("t", Attempts(), lambda: self.now), token_guard("t")]
+        self.client = TestClient(Litestar([handler], guards=guards))
+
+    def ask(self, headers=None):
+        return self.client.get("/", headers=headers or {})
+
+    def guess(self, times=ATTEMPTS):
+        return [self.ask(WRONG).status_code for _ in range(times)]
+
+
+def test_after_five_wrong_tokens_none_is_looked_at_for_five_minutes():
+    port = Port()
+    assert port.guess() == [401] * ATTEMPTS
+    for headers in (WRONG, RIGHT):
+        answer = port.ask(headers)
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "300")
+    assert port.ask().status_code == 401, "who gives none guesses nothing"
+    port.now += 299.0
+    assert port.ask(RIGHT).headers["retry-after"] == "1"
+    port.now += 1.0
+    assert port.ask(RIGHT).status_code == 200
+
+
+def test_who_had_the_token_before_is_not_shut_out_by_a_neighbour():
+    port = Port()
+    assert port.ask(RIGHT).status_code == 200
+    assert port.guess(50) == [401] * ATTEMPTS + [429] * (50 - ATTEMPTS)
+    assert port.ask(RIGHT).status_code == 200
+    port.now += KNOWN_S
+    port.guess()
+    assert port.ask(RIGHT).status_code == 429
+
+
+def test_what_is_remembered_of_addresses_is_bounded(monkeypatch):
+    monkeypatch.setattr("monitors.attempts.MAX_ADDRESSES", 10)
+    attempts = Attempts()
+    for number in range(50):
+        attempts.passed(f"192.0.2.{number}", 0.0)
+    assert len(attempts._known) == 10
+    assert attempts.is_known("192.0.2.49", 1.0)
+    assert not attempts.is_known("192.0.2.1", 1.0)
+
+
+def statuses(proxies, visits):
+    """What visitors get, each given as (X-Forwarded-For, token), through something on this machine."""
+
+    async def main():
+        app = behind(proxies, admin_app(Insight(), CollectorRegistry(), host="127.0.0.1", token="t"))
+        async with (
+            serving(app) as port,
+            httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client,
+        ):
+            found = []
+            for claimed, token in visits:
+                headers = {"x-forwarded-for": claimed} | token
+                found.append((await client.get("/api/status", headers=headers)).status_code)
+            return found
+
+    return asyncio.run(main())
+
+
+GUESSER, OWNER = "203.0.113.9", "192.0.2.7"
+
+
+def test_behind_a_trusted_proxy_each_visitor_has_guesses_of_its_own():
+    visits = [(GUESSER, WRONG)] * (ATTEMPTS + 1) + [(GUESSER, RIGHT), (OWNER, RIGHT)]
+    assert statuses(["127.0.0.0/8"], visits) == [401] * ATTEMPTS + [429, 429, 200]
+
+
+def test_a_visitor_behind_a_proxy_cannot_choose_its_address():
+    visits = [(f"198.51.100.{number}, {GUESSER}", WRONG) for number in range(ATTEMPTS + 1)]
+    assert statuses(["127.0.0.1"], visits) == [401] * ATTEMPTS + [429]
+
+
+@pytest.mark.parametrize("proxies", [(), ("10.0.0.0/8",)])
+def test_who_is_no_trusted_proxy_cannot_choose_its_address(proxies):
+    visits = [(f"198.51.100.{number}", WRONG) for number in range(ATTEMPTS + 1)]
+    assert statuses(proxies, visits) == [401] * ATTEMPTS + [429]
+
+
+@pytest.mark.parametrize("proxy", ["*", "proxy.example", "10.0.0.1/8", ""])
+def test_a_proxy_that_is_no_address_is_told_when_the_configuration_is_read(proxy):
+    (problem,) = admin_problems(Shared(monitors=Monitors(trusted_proxies=("10.0.0.1", proxy))))
+    assert problem.startswith("monitors.trusted_proxies[1]: ")

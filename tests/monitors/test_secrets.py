@@ -134,9 +134,6 @@ REFUSED = {
     "a proxy that is none": UPSTREAM + 'proxy = "ftp://u:<upstream>@h"',
     "a notifier's URL": UPSTREAM + '[[notifiers]]\nkind = "slack"\nurl = "ftp://h/<slack>"',
     "half a sink": UPSTREAM + '[[sinks]]\nkind = "langfuse"\nurl = "http://h"\nsecret_key = "<sink>"',
-    "a key that no header takes": (
-        UPSTREAM + '[judge]\nbase_url = "http://h"\nmodel = "m"\napi_key = "<judge>\\u0007"'
-    ),
 }
 
 
@@ -146,6 +143,56 @@ def test_check_says_what_is_wrong_without_the_secret(tmp_path, secrets, name):
     answer = CliRunner().invoke(main, ["check", "--config", str(path)])
     assert answer.exit_code in (1, 2), answer.output
     assert not CANARY.search(answer.output + repr(answer.exception))
+
+
+JUDGE = UPSTREAM + '[judge]\nbase_url = "http://h"\nmodel = "m"\n'
+UNFIT = {
+    "judge.api_key": JUDGE + 'api_key = "<judge>\\u0007"',
+    "upstreams[0].api_key": UPSTREAM + 'api_key = "<upstream>\\n"',
+    "upstreams[0].base_url": '[[upstreams]]\nbase_url = "http://h/<upstream>\\r\\nx: y"',
+    "judge.small.api_key": JUDGE + '[judge.small]\nbase_url = "http://h"\nmodel = "s"\napi_key = "a\\u0000<judge>"',
+    "embeddings.api_key": UPSTREAM
+    + '[embeddings]\nbase_url = "http://h"\nmodel = "m"\napi_key = "<embeddings>\\u00e9"',
+    "gateway.admin_token": UPSTREAM + '[gateway]\nadmin_token = "<admin>\\t"',
+    "monitors.token": UPSTREAM + '[monitors]\ntoken = "<monitors>\\u007f"',
+    "notifiers[0].url": UPSTREAM + '[[notifiers]]\nkind = "slack"\nurl = "http://h/<slack>\\n"',
+    "notifiers[0].token": UPSTREAM + '[[notifiers]]\nkind = "slack"\ntoken = "<slack>\\n"\nchannel = "c"',
+    "sinks[0].secret_key": (
+        UPSTREAM + '[[sinks]]\nkind = "langfuse"\nurl = "http://h"\npublic_key = "p"\nsecret_key = "<private>\\n"'
+    ),
+    "telemetry.otlp_headers.x-key": (
+        UPSTREAM + '[telemetry]\notlp_endpoint = "http://h"\notlp_headers = {"x-key" = "<otlp>\\u0085"}'
+    ),
+}
+
+
+@pytest.mark.parametrize("key", UNFIT)
+@pytest.mark.parametrize("command", ["check", "monitors"])
+def test_what_no_header_takes_is_told_by_its_key_and_not_quoted(tmp_path, secrets, key, command):
+    path = toml(tmp_path / "gaugeway.toml", filled(UNFIT[key], secrets))
+    answer = CliRunner().invoke(main, [command, "--config", str(path)])
+    assert answer.exit_code in (1, 2)
+    assert isinstance(answer.exception, SystemExit)
+    assert f"{key}: has a " in answer.output
+    assert not CANARY.search(answer.output)
+
+
+def test_what_is_no_header_may_have_lines_and_any_letter(tmp_path):
+    text = (
+        UPSTREAM
+        + """name = "M\u00fcller"
+[capture]
+redact_patterns = {order_key = "(?x)\\n [a-z]+ \\n - [0-9]{9}"}
+[store]
+url = "sqlite:////tmp/a b/\u00e9.db"
+[[notifiers]]
+kind = "webhook"
+url = "http://127.0.0.1:9"
+secret = "any \u00e9"
+"""
+    )
+    loaded = configuration.load(toml(tmp_path / "gaugeway.toml", text))
+    assert loaded.capture.redact_patterns == {"order_key": "(?x)\n [a-z]+ \n - [0-9]{9}"}
 
 
 def test_check_and_the_records_of_a_whole_configuration_tell_no_secret(tmp_path, secrets):
