@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dashboards import pressure
 from dashboards.frame import Board, Chosen
 from dashboards.panels import (
     GREEN,
@@ -32,6 +33,7 @@ def board() -> Board:
         rows=(
             ("Now", _now()),
             ("Queue", _queue()),
+            ("Back-pressure", pressure.row()),
             ("Evaluations", _evaluations()),
             ("Judge", _judge()),
             ("Cost", _cost()),

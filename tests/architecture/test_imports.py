@@ -16,7 +16,8 @@ ALLOWED = {
     "dashboards.build": "dashboards.drilldown dashboards.pipeline dashboards.quality dashboards.traffic",
     "dashboards.drilldown": "dashboards.frame dashboards.panels",
     "dashboards.frame": "dashboards.panels",
-    "dashboards.pipeline": "dashboards.frame dashboards.panels",
+    "dashboards.pipeline": "dashboards.frame dashboards.panels dashboards.pressure",
+    "dashboards.pressure": "dashboards.panels",
     "dashboards.quality": "dashboards.frame dashboards.panels",
     "dashboards.traffic": "dashboards.frame dashboards.panels",
     "dashboards.web": "monitors.alert_api monitors.alerts monitors.api monitors.attempts monitors.audit monitors.comparing monitors.comparing_store monitors.config monitors.desk monitors.metrics monitors.notifiers monitors.offline monitors.quality monitors.silences monitors.slicing monitors.statistics monitors.stores monitors.tasks monitors.telling monitors.versions monitors.watching",  # noqa: E501
