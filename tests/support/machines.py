@@ -31,7 +31,9 @@ def run_machine(machine: Callable[[], RuleBasedStateMachine], *, examples: int) 
         run_state_machine_as_test(machine, settings=settings(_SETTINGS, max_examples=examples, derandomize=True))
         return
     deadline = time.monotonic() + MINUTES * 60
-    while time.monotonic() < deadline:
-        fresh = settings(_SETTINGS, max_examples=100, derandomize=False, database=None)
-        run_state_machine_as_test(machine, settings=fresh)
-    print(f"\ntried: {tally.sequences:,} sequences, {tally.operations:,} operations")  # noqa: T201 - the figure asked for
+    try:
+        while time.monotonic() < deadline:
+            fresh = settings(_SETTINGS, max_examples=20, derandomize=False, database=None)
+            run_state_machine_as_test(machine, settings=fresh)
+    finally:
+        print(f"\ntried: {tally.sequences:,} sequences, {tally.operations:,} operations")  # noqa: T201 - the figure asked for
