@@ -89,7 +89,10 @@ class Traffic:
 
 
 def maximum(fleet: Fleet, step_s: float, stopping: threading.Event) -> tuple[float, list[Traffic]]:
-    """Raise the rate by a quarter until what waits grows or the client falls behind; return the last rate that held."""
+    """Raise the rate by a quarter until what waits grows, less is judged or the client falls behind.
+
+    Returns the last rate that held, and all that was sent.
+    """
     rate, held, sent = 8.0, 0.0, []
     while not stopping.is_set():
         traffic = Traffic(fleet.ports, rate, sum(one.sent.count for one in sent))
@@ -97,10 +100,10 @@ def maximum(fleet: Fleet, step_s: float, stopping: threading.Event) -> tuple[flo
         traffic.start()
         stopping.wait(step_s)
         traffic.stop()
-        backlog = fleet.waiting()
-        print(f"{rate:.1f}/s: {backlog} wait, client {traffic.behind_s:.2f} s behind", flush=True)
+        backlog, judged = fleet.waiting(), fleet.counted("judge_pace_factor") / len(fleet.monitors)
+        print(f"{rate:.1f}/s: {backlog} wait, {judged:.0%} judged, {traffic.behind_s:.2f} s behind", flush=True)
         fleet.settle(sum(one.sent.count for one in sent), within_s=600)
-        if backlog > max(BACKLOG, rate * step_s / 10) or traffic.behind_s > 1.0:
+        if backlog > max(BACKLOG, rate * step_s / 10) or judged < 1.0 or traffic.behind_s > 1.0:
             break
         held, rate = rate, rate * 1.25
     return held, sent

@@ -87,7 +87,7 @@ class Script:
         await asyncio.sleep(self.delay_s if judging else 0.0)
         said = {"error": {"message": "out", "type": "server_error", "param": None, "code": None}}
         if status == 200:
-            said = _completion(body["model"], json.dumps(self.judge(body)) if judging else self.answer(body))
+            said = _completion(body, json.dumps(self.judge(body)) if judging else self.answer(body))
         headers = [(b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": json.dumps(said).encode()})
@@ -141,15 +141,18 @@ def _sentences(text: str) -> list[str]:
     return [one.strip(" .\n") for one in text.split(". ") if one.strip(" .\n")]
 
 
-def _completion(model: str, content: str) -> dict[str, Any]:
+def _completion(body: dict[str, Any], content: str) -> dict[str, Any]:
+    """Four characters of messages, schema and answer count as a token."""
     message = {"role": "assistant", "content": content, "refusal": None}
+    asked = "".join(one["content"] for one in body["messages"]) + json.dumps(body.get("response_format", ""))
+    tokens = {"prompt_tokens": len(asked) // 4, "completion_tokens": len(content) // 4}
     return {
         "id": "scripted",
         "object": "chat.completion",
         "created": 0,
-        "model": model,
+        "model": body["model"],
         "choices": [{"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}],
-        "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
+        "usage": {**tokens, "total_tokens": sum(tokens.values())},
     }
 
 

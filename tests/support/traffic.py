@@ -17,7 +17,11 @@ def request_of(number: int, *, system: str = STAY, app: str = "shop") -> bytes:
     """One request of the traffic: the same bytes, trace id included, whenever the number is the same."""
     topic = list(TOPICS)[number % 4]
     content = PROMPT.format(question=TOPICS[topic].format(n=number), contexts=passages(topic, number))
-    said = [("system", f"You answer for {app}. {system}"), ("user", content)]
+    return request_with(number, [("system", f"You answer for {app}. {system}"), ("user", content)], app=app)
+
+
+def request_with(number: int, said: Sequence[tuple[str, str]], *, app: str = "shop") -> bytes:
+    """A request with these messages, each a role and a text."""
     body = msgspec.json.encode({"model": "m", "messages": [{"role": role, "content": text} for role, text in said]})
     head = (
         f"POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\ncontent-type: application/json\r\nx-gaugeway-app: {app}\r\n"
