@@ -21,7 +21,7 @@ HEIGHT, FULL, HALF, THIRD = 8, 24, 12, 8
 TOP = 4
 """Height and width of the figures in the first row."""
 
-Unit: TypeAlias = Literal["percentunit", "short", "none", "s", "reqps", "ops", "currencyUSD"]
+Unit: TypeAlias = Literal["percentunit", "short", "none", "s", "reqps", "ops", "currencyUSD", "decbytes"]
 Built: TypeAlias = timeseries.Panel | stat.Panel | table.Panel | heatmap.Panel | statetimeline.Panel
 Step: TypeAlias = tuple[float | None, str]
 """From this value on, this colour; the first has no value."""

@@ -19,7 +19,7 @@ def row() -> list[Built]:
         ),
         lines(
             "Full queue: captured",
-            "By which factor gateways lower `capture.rate` while the queue, or their own buffer, is more than half full.",
+            "By which factor gateways lower `capture.rate` while the queue or their own buffer is more than half full.",
             "percentunit",
             Query(series("gaugeway_capture_factor"), "{{instance}}"),
             width=THIRD,
@@ -34,8 +34,8 @@ def row() -> list[Built]:
         ),
         lines(
             "Not judged any more, trimmed",
-            "expired: samples older than `queue.max_age_s`, which get the metrics without a judge. trimmed: lost, they had"
-            " to make room (Redis only).",
+            "expired: samples older than `queue.max_age_s`, which get the metrics without a judge. trimmed: lost, they"
+            " had to make room (Redis only).",
             "ops",
             Query(rate(series("gaugeway_queue_expired_total"), "instance"), "{{instance}} expired"),
             Query(

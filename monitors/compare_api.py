@@ -19,8 +19,10 @@ from monitors.metrics import LOWER_IS_BETTER
 from monitors.stores import Store
 
 WEEK_S = 7 * 86_400.0
-MOST, MOST_QUESTIONS, WITHIN_S = 20_000, 2000, 2.0
-"""Scores of a version and metric, and questions, that one request reads; and how long it looks for a version."""
+MOST, READING_S = 20_000, 2.0
+"""Scores of a version and metric that one request reads where the store cannot count them, and for how long it does."""
+MOST_QUESTIONS, WITHIN_S = 2000, 0.12
+"""Up to how many scores of both are read one by one, with their questions; and for how long scores are counted."""
 
 
 def compare_handlers(store: Store, lower_is_better: Callable[[str], bool] = LOWER_IS_BETTER.__contains__) -> list[Any]:
@@ -39,18 +41,17 @@ def compare_handlers(store: Store, lower_is_better: Callable[[str], bool] = LOWE
         alpha: Annotated[float, QueryParameter(gt=0, lt=1, description="of any wrong decision")] = comparing.ALPHA,
     ) -> dict[str, Any]:
         now = time.time()
-        span: dict[str, Any] = {"since": now - since_s, "until": now + 1.0, "most": MOST, "within_s": WITHIN_S}
+        span: dict[str, Any] = {"since": now - since_s, "until": now + 1.0}
+        span |= {"few": MOST_QUESTIONS, "within_s": WITHIN_S, "most": MOST, "reading_s": READING_S}
         wanted = Wanted(by=by, a=a, b=b, metrics=metric or (), app=app, **span)
-        begin = time.monotonic()
         try:
-            everything = await read(store, wanted)
+            everything, partial_ = await read(store, wanted)
         except ValueError as error:
             raise ClientException(str(error)) from error
-        cut_off = time.monotonic() - begin >= WITHIN_S
         keys = await keys_of(store, everything, "auto", most=MOST_QUESTIONS)
         work = partial(comparing.compare, margin=delta, alpha=alpha, keys=keys, lower_is_better=lower_is_better)
         rows = await asyncio.to_thread(work, everything)
         said = {"by": by, "a": a, "b": b, "delta": delta, "alpha": alpha, "decision": comparing.decision(rows)}
-        return said | {"partial": cut_off, "rows": [asdict(row) for row in rows]}
+        return said | {"partial": partial_, "rows": [asdict(row) for row in rows]}
 
     return [compare]

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from monitors.statistics.estimators import hajek
+from monitors.comparing_counts import Parts, estimate, judged
+from monitors.statistics.counted import CountedComparison
+from monitors.statistics.estimators import Estimate, hajek
 from monitors.statistics.intervals import MIN_N_EFF, confidence_sequence
 from monitors.statistics.versions import Comparison, Decision, PairedComparison, Verdict
 from monitors.stores import Point
@@ -16,8 +18,8 @@ from monitors.streams import on_scale, usable
 MARGIN, ALPHA = 0.02, 0.01
 PAIRED_FROM = 0.8
 """Share of the smaller version's scores that must have a partner before pairs are compared without being asked for."""
-_BATCH, _GROWTH = 10, 8
-"""Scores between two looks: the test allows one after each, at a price in time. From 80 on it is an eighth of all."""
+_BATCH, _GROWTH = 10, 2
+"""Scores between two looks: the test allows one after each, at a price in time. From 20 on it is half of all before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,7 @@ def sides(champion: Iterable[Point], challenger: Iterable[Point]) -> list[Sides]
 
 
 def compare(
-    everything: Sequence[Sides],
+    everything: Sequence[Sides | Parts],
     *,
     margin: float = MARGIN,
     alpha: float = ALPHA,
@@ -101,10 +103,14 @@ def compare(
     tests = max(1, len(everything))
     found = []
     for one in everything:
+        flipped = lower_is_better(one.metric)
+        if isinstance(one, Parts):
+            verdict = judged(one, CountedComparison(margin, alpha, tests), flipped=flipped)
+            found.append(_compared(one, verdict, pairs=None))
+            continue
         pairs = list(pairs_of(one, keys)) if keys else []
         enough = PAIRED_FROM * min(len(one.champion), len(one.challenger))
         use_pairs = pairing == "always" or (bool(pairs) and len(pairs) >= enough)
-        flipped = lower_is_better(one.metric)
         if use_pairs:
             kept = Sides(
                 app=one.app,
@@ -216,8 +222,11 @@ def _weights(points: Sequence[Point]) -> dict[str, float]:
     return {point.sample_id: least / point.rate for point in points}
 
 
-def _compared(one: Sides, verdict: Verdict, *, pairs: int | None) -> Compared:
-    a, b = _arm(one.champion), _arm(one.challenger)
+def _compared(one: Sides | Parts, verdict: Verdict, *, pairs: int | None) -> Compared:
+    if isinstance(one, Parts):
+        a, b = (_arm(estimate(side)) for side in (one.champion, one.challenger))
+    else:
+        a, b = (_arm(_estimate(side)) for side in (one.champion, one.challenger))
     reason = ""
     if pairs == 0:
         reason = "no question was put to both versions"
@@ -239,9 +248,12 @@ def _compared(one: Sides, verdict: Verdict, *, pairs: int | None) -> Compared:
     )
 
 
-def _arm(points: Sequence[Point]) -> Arm:
-    if not points:
+def _estimate(points: Sequence[Point]) -> Estimate | None:
+    return hajek([point.value or 0.0 for point in points], [point.rate for point in points]) if points else None
+
+
+def _arm(found: Estimate | None) -> Arm:
+    if found is None:
         return Arm(n=0)
-    found = hajek([point.value or 0.0 for point in points], [point.rate for point in points])
     low, high = confidence_sequence(found) if found.n_eff >= MIN_N_EFF else (None, None)
-    return Arm(n=len(points), mean=found.mean, ci_low=low, ci_high=high)
+    return Arm(n=found.n, mean=found.mean, ci_low=low, ci_high=high)

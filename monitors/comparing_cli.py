@@ -16,7 +16,8 @@ from monitors import store_cli
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from monitors.comparing import Arm, Compared
+    from monitors.comparing import Arm, Compared, Sides
+    from monitors.comparing_counts import Parts
     from monitors.stores import Store
 
 SHIP, ROLL_BACK, NOT_ENOUGH = 0, 1, 3
@@ -50,7 +51,7 @@ def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
     Exit 0 ship, 1 roll back, 2 bad input, 3 not enough data. It may be asked as often as one likes.
     """
     from monitors import comparing  # noqa: PLC0415 - `--help` need not load them
-    from monitors.comparing_store import Wanted, keys_of, read  # noqa: PLC0415
+    from monitors.comparing_store import AUTO_PAIRED_UP_TO, Wanted, keys_of, read  # noqa: PLC0415
     from monitors.config import load  # noqa: PLC0415
 
     with store_cli.complaining():
@@ -66,10 +67,11 @@ def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
             until=until,
             metrics=options["metrics"],
             app=options["app"],
+            few=None if pairing == "question" or pairing.startswith("tag:") else AUTO_PAIRED_UP_TO,
         )
 
-        async def ask(store: Store) -> tuple[list[comparing.Sides], dict[str, str]]:
-            everything = await read(store, wanted)
+        async def ask(store: Store) -> tuple[list[Sides | Parts], dict[str, str]]:
+            everything, _ = await read(store, wanted)
             return everything, await keys_of(store, everything, pairing)
 
         everything, keys = store_cli.with_store(settings, data_dir, ask)

@@ -84,23 +84,28 @@ def label(
 ) -> list[Labelled]:
     """Put the scores of a window and what people said of some together, by app, metric and source of the labels.
 
-    `points` are all scores, or with `scored`, which has them added up, those of the answers that people spoke about.
+    `points` are all scores; none are needed with `scored`, which has them added up.
 
     Of several scores of one answer the last counts, of several labels their mean. An app and metric without labels is
     listed too: to know how many it takes. Raises ValueError for a half-width that is not positive.
     """
     if not half_width > 0.0:
         raise ValueError(f"a half-width is positive, got {half_width!r}")
-    scores: dict[tuple[str, str], dict[str, Point]] = {}
-    for point in points:
-        if usable(point):
-            scores.setdefault((point.app, point.metric), {})[point.sample_id] = point
+    ratings = list(rated)
+    if scored is not None:
+        scores = _spoken_of(ratings)
+        totals = {(one.app, one.metric): one for one in scored}
+    else:
+        last: dict[tuple[str, str], dict[str, Point]] = {}
+        for point in filter(usable, points):
+            last.setdefault((point.app, point.metric), {})[point.sample_id] = point
+        scores = {key: {name: one.value or 0.0 for name, one in some.items()} for key, some in last.items()}
+        totals = _added_up(last)
     said: dict[tuple[str, str], dict[str, dict[str, list[float]]]] = {}
-    for one in rated:
+    for one in ratings:
         said.setdefault((one.app, one.metric), {}).setdefault(one.source, {}).setdefault(one.sample_id, []).append(
             one.rating
         )
-    totals = {(one.app, one.metric): one for one in scored} if scored is not None else _added_up(scores)
     found = []
     for app, metric in sorted(totals):
         of, sources = scores.get((app, metric), {}), said.get((app, metric), {})
@@ -110,6 +115,15 @@ def label(
                 labels = {name: mean for name, mean in means.items() if name in of}
                 total = totals[app, metric]
                 found.append(_labelled(total, source, of, labels, passing=passing(metric), half_width=half_width))
+    return found
+
+
+def _spoken_of(rated: Iterable[Rated]) -> dict[tuple[str, str], dict[str, float]]:
+    """The scores of the answers that people spoke about."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for one in rated:
+        if 0.0 <= one.value <= 1.0 and 0.0 < one.rate <= 1.0:
+            found.setdefault((one.app, one.metric), {})[one.sample_id] = one.value
     return found
 
 
@@ -136,14 +150,14 @@ def drawn(ids: Iterable[str], count: int) -> list[str]:
 def _labelled(
     total: Scored,
     source: Literal["rating", "reference"],
-    scores: Mapping[str, Point],
+    scores: Mapping[str, float],
     labels: Mapping[str, float],
     *,
     passing: Passing,
     half_width: float,
 ) -> Labelled:
     names = list(labels)
-    judged = [scores[name].value or 0.0 for name in names]
+    judged = [scores[name] for name in names]
     own = [on_scale(labels[name], flipped=passing.flipped) for name in names]
     found = corrected_from_sums(own, judged, total.n, x=total.x, x2=total.x2) if len(own) >= MIN_LABELS else None
     good = [labels[name] >= LABEL_PASSES for name in names]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from monitors.labelling import HALF_WIDTH, Labelled, Passing, Passings, label
 from monitors.metrics import LOWER_IS_BETTER, lower_is_better
 from monitors.metrics.catalogue import THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD, Catalogue
-from monitors.stores import Adding, Point, Query, Rated, Store
+from monitors.stores import Adding, Point, Query, Store
 
 WINDOW_S = 30 * 86_400.0
 _STEP_S = 86_400.0
@@ -41,8 +41,7 @@ async def labelled(
         sums = [
             one for one in await store.scored(query) if query.metric is not None or (one.app, one.metric) in streams
         ]
-        judged = [_judged(one) for one in rated]
-        return await asyncio.to_thread(label, judged, rated, passing=passing, half_width=half_width, scored=sums)
+        return await asyncio.to_thread(label, (), rated, passing=passing, half_width=half_width, scored=sums)
     points: list[Point] = []
     metrics = {query.metric} if query.metric is not None else {metric for _, metric in streams}
     for metric in sorted(metrics):
@@ -53,21 +52,6 @@ async def labelled(
         ]
     # hundreds of thousands of scores: whatever else runs here goes on meanwhile
     return await asyncio.to_thread(label, points, rated, passing=passing, half_width=half_width)
-
-
-def _judged(one: Rated) -> Point:
-    """The score that people spoke about; nothing else of it counts here."""
-    return Point(
-        sample_id=one.sample_id,
-        started_at=0.0,
-        app=one.app,
-        model="",
-        metric=one.metric,
-        outcome="score",
-        value=one.value,
-        reason="",
-        rate=one.rate,
-    )
 
 
 async def scores(store: Store, query: Query) -> list[Point]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,9 +22,11 @@ from monitors.stores import Store
 
 SINCE, MAX_FIELD = "7d", 300
 SPANS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
-MOST, MOST_QUESTIONS, WITHIN_S = 10_000, 1000, 2.0
-"""Scores of a version, and questions, that one view reads; and how long it looks for a version."""
-FRESH_S, _KEPT = 60.0, 20
+MOST, READING_S = 10_000, 2.0
+"""Scores of a version that one view reads where the store cannot count them, and for how long it does."""
+MOST_QUESTIONS, WITHIN_S = 1000, 0.12
+"""Up to how many scores of both are read one by one, with their questions; and for how long scores are counted."""
+FRESH_S, PARTIAL_S, _KEPT = 60.0, 2.0, 20
 LONGEST_S = 366 * 86_400.0
 """How far back one view looks: the store is asked day by day."""
 
@@ -45,7 +46,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came of it; `capped` when there are more scores than were read, `at` is when that was."""
+    """What came of it; `capped` when there are more scores than could be read yet, `at` is when that was."""
 
     rows: Sequence[Row]
     decision: str
@@ -99,15 +100,15 @@ class Comparisons:
         """Compare. Raises ValueError for versions that cannot be, UnknownVersionError for one without a score."""
         async with self._turn:
             known = self._known.get(wanted)
-            if known is None or now - known.at > FRESH_S:
+            if known is None or now - known.at > (PARTIAL_S if known.capped else FRESH_S):
                 known = self._known[wanted] = await self._compared(wanted, now, lower)
                 while len(self._known) > _KEPT:
                     self._known.popitem(last=False)
         return known
 
     async def _compared(self, wanted: Asked, now: float, lower: frozenset[str]) -> Answer:
-        since, begin = captured.since(wanted.since, now), time.monotonic()
-        everything = await read(
+        since = captured.since(wanted.since, now)
+        everything, partial_ = await read(
             self._store,
             Wanted(
                 by=wanted.by,
@@ -116,21 +117,21 @@ class Comparisons:
                 since=since,
                 until=now + 1.0,
                 app=wanted.app or None,
+                few=MOST_QUESTIONS,
                 most=MOST,
                 within_s=WITHIN_S,
+                reading_s=READING_S,
             ),
         )
-        cut_off = time.monotonic() - begin >= WITHIN_S
         keys = await keys_of(self._store, everything, "auto", most=MOST_QUESTIONS)
         work = partial(comparing.compare, margin=wanted.margin, keys=keys, lower_is_better=lower.__contains__)
         compared = await asyncio.to_thread(work, everything)
         decision = comparing.decision(compared) if compared else "not enough data"
-        counts = [sum(len(one.champion) for one in everything), sum(len(one.challenger) for one in everything)]
         return Answer(
             rows=await asyncio.to_thread(rows_of, everything, compared, names=(wanted.a, wanted.b), lower=lower),
             decision=decision,
             verdict=verdict(compared, decision, wanted.a, wanted.b),
-            capped=cut_off or max(counts) + sum(one.left_out for one in everything) >= MOST,
+            capped=partial_,
             at=now,
         )
 
@@ -176,7 +177,6 @@ def compare_view_handlers(site: Site) -> list[Any]:
             signs=SIGNS,
             spans=SPANS,
             apps=sorted({one.app for one in versions} | {one.app for one in site.insight.quality()}),
-            most=MOST,
             alpha=comparing.ALPHA,
         )
 

@@ -11,9 +11,10 @@ from markupsafe import Markup
 from dashboards.web.charts import Dot, Line, timeline
 from dashboards.web.words import MIN_N, number
 from monitors.comparing import Compared, Sides
-from monitors.statistics.estimators import hajek
+from monitors.comparing_counts import Parts, estimate
+from monitors.statistics.estimators import Estimate, hajek
 from monitors.statistics.intervals import closed_window
-from monitors.stores import Point
+from monitors.stores import Point, Spread
 from monitors.versions import Version
 
 SIGNS = {"ship": "✓", "roll back": "✗", "not enough data": "…"}
@@ -62,7 +63,7 @@ def start(versions: Sequence[Version], *, by: str = "", app: str = "", kinds: It
 
 
 def rows_of(
-    everything: Sequence[Sides], compared: Sequence[Compared], *, names: tuple[str, str], lower: Collection[str]
+    everything: Sequence[Sides | Parts], compared: Sequence[Compared], *, names: tuple[str, str], lower: Collection[str]
 ) -> list[Row]:
     """The rows of the table with their charts; what is decided comes first."""
     sides = {(one.app, one.metric): one for one in everything}
@@ -74,15 +75,11 @@ def rows_of(
     return sorted(rows, key=lambda row: (order.index(row.compared.decision), row.compared.app, row.compared.metric))
 
 
-def chart(sides: Sides, names: tuple[str, str]) -> Markup:
+def chart(sides: Sides | Parts, names: tuple[str, str]) -> Markup:
     """Both versions' means over time; no picture where there is too little."""
-    points = (*sides.champion, *sides.challenger)
-    if not points:
+    if not (sides.champion or sides.challenger):
         return Markup("")
-    since, until = min(one.started_at for one in points), max(one.started_at for one in points)
-    bins = max(LEAST_BINS, min(BINS, len(points) // (2 * PER_BIN)))
-    width = max((until - since) / bins, 1.0)
-    both = [dots(some, since, width) for some in (sides.champion, sides.challenger)]
+    since, until, width, both = _counted(sides) if isinstance(sides, Parts) else _one_by_one(sides)
     if not any(both):
         return Markup("")
     told = [
@@ -102,6 +99,34 @@ def chart(sides: Sides, names: tuple[str, str]) -> Markup:
     )
 
 
+def _one_by_one(sides: Sides) -> tuple[float, float, float, list[list[Dot]]]:
+    points = (*sides.champion, *sides.challenger)
+    since, until = min(one.started_at for one in points), max(one.started_at for one in points)
+    bins = max(LEAST_BINS, min(BINS, len(points) // (2 * PER_BIN)))
+    width = max((until - since) / bins, 1.0)
+    return since, until, width, [dots(some, since, width) for some in (sides.champion, sides.challenger)]
+
+
+def _counted(sides: Parts) -> tuple[float, float, float, list[list[Dot]]]:
+    """Days stay whole: a dot is as wide as the widest part at least."""
+    parts = (*sides.champion, *sides.challenger)
+    since, until = min(one.since for one in parts), max(one.until for one in parts)
+    width = max((until - since) / BINS, *(one.until - one.since for one in parts))
+    both = []
+    for side in (sides.champion, sides.challenger):
+        bins: dict[int, list[Spread]] = {}
+        for one in side:
+            bins.setdefault(int(((one.since + one.until) / 2.0 - since) / width), []).append(one)
+        known = ((index, estimate(some)) for index, some in sorted(bins.items()))
+        both.append([_dot(since + (at + 0.5) * width, one) for at, one in known if one is not None and one.n >= FEW])
+    return since, until, width, both
+
+
+def _dot(at: float, known: Estimate) -> Dot:
+    low, high = closed_window(known) if known.n_eff >= MIN_N else (None, None)
+    return Dot(at=at, mean=min(1.0, max(0.0, known.mean)), low=low, high=high, n=known.n)
+
+
 def dots(points: Iterable[Point], since: float, width: float) -> list[Dot]:
     """Means of equal times from `since` on; none where there are too few scores, a band only where it has a basis."""
     bins: dict[int, list[Point]] = {}
@@ -112,9 +137,7 @@ def dots(points: Iterable[Point], since: float, width: float) -> list[Dot]:
         if len(some) < FEW:
             continue
         known = hajek([one.value or 0.0 for one in some], [one.rate for one in some])
-        low, high = closed_window(known) if known.n_eff >= MIN_N else (None, None)
-        at = since + (index + 0.5) * width
-        found.append(Dot(at=at, mean=min(1.0, max(0.0, known.mean)), low=low, high=high, n=known.n))
+        found.append(_dot(since + (index + 0.5) * width, known))
     return found
 
 

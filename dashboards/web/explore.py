@@ -30,7 +30,7 @@ ROWS, POINTS = 50, 150
 """Exchanges on a page: with a metric exactly, else as many as have that many evaluations."""
 BINS, COUNTED, CHARTS = 20, 2000, 6
 BUDGET_S, SPREAD_S = 0.14, 0.06
-TEXT_S, THOROUGH_S = 0.14, 10.0
+TEXT_S, THOROUGH_S = 0.08, 10.0
 """What a search for a text may take, and one that somebody asked for who has time."""
 _QUESTION = 160
 _DAY_S = 86_400.0

@@ -235,9 +235,11 @@ class _Side:
     """The capitals of one of the two tests."""
 
     def __init__(self, margin: float) -> None:
-        self._margin = margin
+        self.margin = margin
         self._ends, self._on_a, self._on_b = cells(margin)
-        self._capital = np.zeros((2, *self._ends.shape, self._on_a.shape[-1]))
+        self.shape = (*self._ends.shape, self._on_a.shape[-1])
+        self.size = math.prod(self.shape)
+        self._capital = np.zeros((2, *self.shape))
 
     def add(self, arm: Arm, scores: Array, weights: Array) -> None:
         # Equal scores are worth the same. Some at a time: all of a large batch at once would be 100 MB.
@@ -245,7 +247,7 @@ class _Side:
         for start in range(0, counts.size, _AT_ONCE):
             (x, w), n = unlike[:, start : start + _AT_ONCE], counts[start : start + _AT_ONCE]
             if arm == "champion":
-                gains = payoffs(x, w, self._ends + self._margin)[..., None] * self._on_a
+                gains = payoffs(x, w, self._ends + self.margin)[..., None] * self._on_a
             else:
                 gains = payoffs(x, w, self._ends)[..., None] * -self._on_b
             self._capital[0 if arm == "champion" else 1] += np.einsum("i,i...->...", n.astype(float), np.log1p(gains))
@@ -253,11 +255,29 @@ class _Side:
     def log_evidence(self) -> float:
         return float(log_evidence(self._capital[0], self._capital[1]))
 
+    def gains(self, arm: Arm, scores: Array, weight: float) -> Array:
+        """What one score each of this weight adds to the capitals: (scores, ends, cells, bets)."""
+        weights = np.full(scores.shape, weight)
+        if arm == "champion":
+            return np.log1p(payoffs(scores, weights, self._ends + self.margin)[..., None] * self._on_a)
+        return np.log1p(payoffs(scores, weights, self._ends)[..., None] * -self._on_b)
+
+    def grow(self, on_a: Array, on_b: Array) -> Array:
+        """Take in the gains between looks, on a first axis; give the evidence at each."""
+        both = self._capital[:, None] + np.cumsum(np.stack([on_a, on_b]), axis=1)
+        self._capital = both[:, -1].copy()
+        return log_evidence(both[0], both[1])
+
     def dumps(self) -> str:
         return base64.b64encode(self._capital.astype("<f8").tobytes()).decode()
 
     def loads(self, state: str) -> None:
         self._capital = np.frombuffer(base64.b64decode(state), dtype="<f8").reshape(self._capital.shape).copy()
+
+
+def side_of(margin: float) -> _Side:
+    """One of the two tests, before it has seen anything."""
+    return _Side(margin)
 
 
 @dataclass(slots=True)
@@ -278,6 +298,15 @@ class _Arm:
         self.w2 += float((w * w).sum())
         self.w2x += float((w * w * x).sum())
         self.w2x2 += float((w * w * x * x).sum())
+
+    def add_counts(self, n: Array, x: Array, x2: Array, w: Array) -> None:
+        """Take in groups of `n` scores of one weight by their sums and those of their squares."""
+        self.n += int(n.sum())
+        self.w += float(w @ n)
+        self.wx += float(w @ x)
+        self.w2 += float((w * w) @ n)
+        self.w2x += float((w * w) @ x)
+        self.w2x2 += float((w * w) @ x2)
 
     def estimate(self) -> Estimate | None:
         return hajek_from_sums(**asdict(self)) if self.n else None

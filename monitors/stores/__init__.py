@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from monitors.records import Evaluation, Sample, Supplement
 from monitors.statistics.powered import Sums
@@ -133,6 +133,37 @@ class Scored:
     most_rate: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """The scores of one app, metric and slice that one judge and version of the metric gave in a time, at one rate.
+
+    `n` scores have the sum `x` and the sum of squares `x2`. `bins` names the hundredths k of the scale that have some
+    (k/100 <= score < (k + 1)/100, the last closed), `counts` says how many, `sums` what they add up to.
+    """
+
+    since: float
+    until: float
+    app: str
+    metric: str
+    slice: str
+    version: str
+    judge: str | None
+    rate: float
+    n: int
+    x: float
+    x2: float
+    bins: tuple[int, ...]
+    counts: tuple[int, ...]
+    sums: tuple[float, ...]
+
+
+class Spreads(NamedTuple):
+    """Counted scores; whether these are all, or what could be counted within the time that was given."""
+
+    parts: Sequence[Spread]
+    complete: bool
+
+
 class Store(Protocol):
     """Append-only rows keyed by the evaluation's identity (sample_id, metric, version).
 
@@ -211,6 +242,19 @@ class Adding(Protocol):
 
     async def scored(self, query: Query) -> Sequence[Scored]:
         """Return the scores of the query's time, app and metric added up; nothing else of the query counts."""
+
+
+@runtime_checkable
+class Spreading(Protocol):
+    """A store that counts scores by value where they are."""
+
+    async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads | None:
+        """Return the scores of the query's time, app and metric counted; nothing else of the query counts.
+
+        `by` cuts them as in `Store.summary`. The parts are of hours, days and what is left at both ends. After
+        `within_s` seconds what has been counted is returned, and counting goes on meanwhile. None comes from one that
+        passes on to a store that does not count.
+        """
 
 
 @runtime_checkable

@@ -36,6 +36,13 @@ _SCORED = """
         ORDER BY sample_id, day, metric, position DESC
     ) AS last GROUP BY app, metric
 """
+_SPREAD = """
+    SELECT app, metric, {by} AS slice, version, judge, rate, least(floor(value * 100), 99)::integer AS k, count(*),
+        sum(value), sum(value * value)
+    FROM evaluations
+    WHERE outcome = 'score' AND rate > 0 AND rate <= 1 AND value >= 0 AND value <= 1 AND {conditions}
+    GROUP BY app, metric, slice, version, judge, rate, k
+"""
 _PAIRED = """
     WITH cheap AS MATERIALIZED (
         SELECT DISTINCT ON (sample_id, day) sample_id, day, value, rate FROM evaluations
@@ -151,11 +158,22 @@ def series(query: Query) -> tuple[str, Sequence[Any]]:
 
 def summary(query: Query, by: str) -> tuple[str, Sequence[Any]]:
     """Groups of equal outcome and rate."""
+    return _sliced(_SUMMARY, query, by)
+
+
+def spread(query: Query, by: str) -> tuple[str, Sequence[Any]]:
+    """Scores counted by hundredths."""
+    return _sliced(_SPREAD, query, by)
+
+
+def _sliced(statement: str, query: Query, by: str) -> tuple[str, Sequence[Any]]:
     asked = Asked()
     conditions = asked.where(query)
     kind, _, name = by.partition(":")
     cut = {"": "''", "model": "model", "prompt": "coalesce(prompt, '')"}.get(kind)
-    return _SUMMARY.format(conditions=conditions, by=cut or f"coalesce(tags ->> {asked.value(name)}, '')"), asked.values
+    return statement.format(
+        conditions=conditions, by=cut or f"coalesce(tags ->> {asked.value(name)}, '')"
+    ), asked.values
 
 
 def scored(query: Query) -> tuple[str, Sequence[Any]]:

@@ -145,7 +145,7 @@ class ClickHouseStore(rows.Lenient):
 
     async def ratings(self, query: Query) -> Sequence[Rated]:
         found = await self.database.query(*clickhouse_asking.ratings(query))
-        return [one for pair in self._read(rated.pair, found) for one in pair]
+        return [one for pair in self._read(rated.Reader().pair, found) for one in pair]
 
     async def prune(self, before: float) -> int:
         """Drop the days that were over before `before`."""

@@ -25,6 +25,7 @@ _DAYS = """
     SELECT substring(relname FROM '-?[0-9]+$')::integer AS day
     FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE inhparent = 'samples'::regclass
 """
+_FORGET_SUMS = "DELETE FROM sums WHERE start >= $1 AND start < $2"
 _log = logging.getLogger("gaugeway")
 
 
@@ -100,6 +101,7 @@ class Days:
             await connection.execute("LOCK TABLE ONLY evaluations, ONLY samples IN ACCESS EXCLUSIVE MODE")
             for table in _TABLES:
                 await connection.execute(f"DROP TABLE {_name(table, day)}")
+            await connection.execute(_FORGET_SUMS, int(day * DAY_S), int((day + 1) * DAY_S))
         self._known.discard(day)
         _log.info("store: dropped the %d samples of day %d", count, day)
         return int(count)

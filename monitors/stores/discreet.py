@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Supplement
 from monitors.redaction import Redactor
-from monitors.stores import Paired, Point, Query, Rated, Settling, Store, Summary
+from monitors.stores import Paired, Point, Query, Rated, Settling, Spreading, Spreads, Store, Summary
 
 _REMEMBERED = 10_000
 
@@ -86,6 +86,10 @@ class DiscreetStore:
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
         """Return one summary per app and metric."""
         return await self._store.summary(query, by)
+
+    async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads | None:
+        """Return scores counted, where the store counts."""
+        return await self._store.spread(query, by, within_s) if isinstance(self._store, Spreading) else None
 
     async def paired(self, query: Query, cheap: str) -> Sequence[Paired]:
         """Return scores beside those of a cheap metric."""

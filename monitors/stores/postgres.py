@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,8 +14,23 @@ from monitors.forgetting import Subject
 from monitors.joining import address_of, completes
 from monitors.postgres import Database, count_of, plain, remove, save
 from monitors.records import Evaluation, Sample, Supplement
-from monitors.stores import Paired, Point, Query, Rated, Scored, Summary, asking, forgetting_postgres, rated, rows
+from monitors.stores import (
+    Paired,
+    Point,
+    Query,
+    Rated,
+    Scored,
+    Spread,
+    Spreads,
+    Summary,
+    asking,
+    forgetting_postgres,
+    rated,
+    rows,
+)
 from monitors.stores.days import AHEAD, Days, day_of
+from monitors.stores.postgres_sums import PostgresKept
+from monitors.stores.sums import Sums
 
 if TYPE_CHECKING:
     from monitors.postgres import Connection
@@ -98,6 +114,7 @@ class PostgresStore(rows.Lenient):
         self.url = url
         self.database = Database(url, size=size)
         self._days = Days(self.database)
+        self._sums = Sums(PostgresKept(self.database), clock=time.time)
 
     @classmethod
     def from_url(cls, url: str) -> PostgresStore:
@@ -162,6 +179,15 @@ class PostgresStore(rows.Lenient):
         return [rows.point(row) for row in await self._fetch(*asking.series(query))]
 
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
+        return await self._sums.summary(query, by, self._summary)
+
+    async def scored(self, query: Query) -> Sequence[Scored]:
+        return await self._sums.scored(query, self._scored)
+
+    async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads:
+        return await self._sums.spread(query, by, within_s, self._spread)
+
+    async def _summary(self, query: Query, by: str) -> Sequence[Summary]:
         summaries: dict[tuple[str, str, str], rows.Totals] = {}
         unreadable = 0
         for app, metric, part, *group in await self._fetch(*asking.summary(query, by)):
@@ -170,8 +196,11 @@ class PostgresStore(rows.Lenient):
             self._complain(f"{unreadable} evaluations hold no number")
         return [sums.summary(*key) for key, sums in summaries.items()]
 
-    async def scored(self, query: Query) -> Sequence[Scored]:
+    async def _scored(self, query: Query) -> Sequence[Scored]:
         return rows.scored(await self._fetch(*asking.scored(query)))
+
+    async def _spread(self, query: Query, by: str) -> Sequence[Spread]:
+        return rows.spreads(await self._fetch(*asking.spread(query, by)), query.since, query.until)
 
     async def paired(self, query: Query, cheap: str) -> Sequence[Paired]:
         async with self.database.transaction(reading=True) as connection:
@@ -181,7 +210,7 @@ class PostgresStore(rows.Lenient):
 
     async def ratings(self, query: Query) -> Sequence[Rated]:
         found = await self._fetch(*asking.ratings(query))
-        return [one for pair in self._read(rated.pair, found) for one in pair]
+        return [one for pair in self._read(rated.Reader().pair, found) for one in pair]
 
     async def prune(self, before: float) -> int:
         """Drop the days that were over before `before`; make the next ones."""
@@ -192,7 +221,9 @@ class PostgresStore(rows.Lenient):
         async with self.database.connection() as connection:
             today = day_of(await connection.fetchval("SELECT extract(epoch FROM now())::float8"))
         await self._days.ensure(*range(today, today + AHEAD + 1))
-        return await self._days.drop(before)
+        removed = await self._days.drop(before)
+        await self._sums.ready(before, self._summary, self._spread)
+        return removed
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
         return await forgetting_postgres.forget(self.database, subject, dry_run=dry_run)
@@ -217,6 +248,7 @@ class PostgresStore(rows.Lenient):
                 await save(connection, states)
 
     async def aclose(self) -> None:
+        await self._sums.aclose()
         await self.database.aclose()
 
     async def _add(

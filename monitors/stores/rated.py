@@ -18,48 +18,57 @@ EARLY_S = 3600.0
 
 # What concerns an exchange only after all the others of its trace or key is what people saw, and judged, last.
 _LAST = """
-    SELECT samples.id AS about, said.payload, said.received_at, said.id
+    SELECT samples.id AS about, said.payload, said.received_at, said.id, said.refers
     FROM said JOIN samples ON samples.{column} = said.value
-    WHERE said.kind = '{kind}' AND NOT EXISTS (
+    WHERE said.kind = '{kind}'
+"""
+_LATER = """
+    AND NOT EXISTS (
         SELECT 1 FROM samples AS later WHERE later.{column} = said.value AND later.started_at > samples.started_at
     )
 """
 STATEMENT = f"""
     WITH said AS (
-        SELECT id, received_at, kind, value, payload FROM supplements
-        WHERE received_at >= :since - {EARLY_S:g} AND CASE WHEN json_valid(payload) THEN
+        SELECT id, received_at, kind, value, payload, json_extract(payload, '$.reference') IS NOT NULL AS refers
+        FROM supplements WHERE received_at >= :since - {EARLY_S:g} AND CASE WHEN json_valid(payload) THEN
             coalesce(json_extract(payload, '$.rating'), json_extract(payload, '$.label')) IS NOT NULL
             OR (json_extract(payload, '$.source') = 'feedback' AND json_extract(payload, '$.reference') IS NOT NULL)
         END
     ), labelled AS MATERIALIZED (
         {_LAST.format(kind="exchange", column="id")}
-        UNION ALL {_LAST.format(kind="key", column="context_key")}
-        UNION ALL {_LAST.format(kind="trace", column="trace_id")}
-    ), scored AS (
-        SELECT sample_id, app, metric, value, rate, rowid AS place
-        FROM evaluations INDEXED BY sqlite_autoindex_evaluations_1  -- by sample: far fewer than a metric's or an app's
-        WHERE sample_id IN (SELECT about FROM labelled) AND outcome = 'score' AND {{conditions}}
+        UNION ALL {(_LAST + _LATER).format(kind="key", column="context_key")}
+        UNION ALL {(_LAST + _LATER).format(kind="trace", column="trace_id")}
     )
-    SELECT sample_id, app, metric, value, rate, received_at, payload, (
+    SELECT sample_id, app, metric, value, rate, received_at, payload, CASE WHEN refers THEN (
         SELECT value FROM evaluations
         WHERE sample_id = about AND metric = '{CORRECT}' AND outcome = 'score' AND typeof(value) = 'real'
         ORDER BY rowid DESC LIMIT 1
-    )
-    FROM scored JOIN labelled ON sample_id = about ORDER BY received_at, labelled.id, place LIMIT :limit
+    ) END
+    FROM labelled CROSS JOIN evaluations
+        INDEXED BY sqlite_autoindex_evaluations_1 ON sample_id = about  -- far fewer than a metric's or an app's
+    WHERE outcome = 'score' AND {{conditions}} ORDER BY received_at, labelled.id, evaluations.rowid LIMIT :limit
 """  # noqa: S608 - constants
 
 
-def pair(row: Sequence[Any]) -> list[Rated]:
-    """What one supplement says about one score: a rating, a reference's verdict, both or neither."""
-    sample_id, app, metric, value, rate, received_at, payload, correct = row
-    said = msgspec.json.decode(payload, type=Supplement)
-    score: dict[str, Any] = {"sample_id": sample_id, "app": app, "metric": metric, "value": value, "rate": rate}
-    found = []
-    if (rating := rating_of(said, metric)) is not None:
-        found.append(Rated(**score, received_at=received_at, rating=rating))
-    if said.reference and correct is not None and metric != CORRECT:
-        found.append(Rated(**score, received_at=received_at, rating=correct, source="reference"))
-    return found
+class Reader:
+    """Reads rows in the order of what was said, which then is taken apart once for all scores of the answer."""
+
+    def __init__(self) -> None:
+        self._last: tuple[str, Supplement] | None = None
+
+    def pair(self, row: Sequence[Any]) -> list[Rated]:
+        """What one supplement says about one score: a rating, a reference's verdict, both or neither."""
+        sample_id, app, metric, value, rate, received_at, payload, correct = row
+        if self._last is None or self._last[0] != payload:
+            self._last = payload, msgspec.json.decode(payload, type=Supplement)
+        said = self._last[1]
+        score: dict[str, Any] = {"sample_id": sample_id, "app": app, "metric": metric, "value": value, "rate": rate}
+        found = []
+        if (rating := rating_of(said, metric)) is not None:
+            found.append(Rated(**score, received_at=received_at, rating=rating))
+        if said.reference and correct is not None and metric != CORRECT:
+            found.append(Rated(**score, received_at=received_at, rating=correct, source="reference"))
+        return found
 
 
 def rating_of(said: Supplement, metric: str) -> float | None:

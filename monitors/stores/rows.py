@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ import msgspec
 
 from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
 from monitors.statistics.powered import Sums
-from monitors.stores import Paired, Point, Scored, Summary
+from monitors.stores import Paired, Point, Scored, Spread, Summary
 
 T = TypeVar("T")
 _log = logging.getLogger("gaugeway")
@@ -175,6 +176,32 @@ def scored(found: Iterable[Sequence[Any]]) -> list[Scored]:
     return [
         Scored(app=app, metric=metric, n=n, x=x, x2=x2, least_rate=least, most_rate=most)
         for app, metric, n, x, x2, least, most in found
+    ]
+
+
+def spreads(found: Iterable[Sequence[Any]], since: float, until: float) -> list[Spread]:
+    """Read counted scores: app, metric, slice, version, judge, rate, hundredth, number, sums of x and x^2."""
+    groups: dict[tuple[Any, ...], list[Sequence[Any]]] = {}
+    for row in found:
+        groups.setdefault(tuple(row[:6]), []).append(row[6:])
+    return [
+        Spread(
+            since=since,
+            until=until,
+            app=app,
+            metric=metric,
+            slice=part,
+            version=version,
+            judge=judge,
+            rate=rate,
+            n=sum(n for _, n, _, _ in bins),
+            x=math.fsum(x for _, _, x, _ in bins),
+            x2=math.fsum(x2 for _, _, _, x2 in bins),
+            bins=tuple(k for k, _, _, _ in bins),
+            counts=tuple(n for _, n, _, _ in bins),
+            sums=tuple(x for _, _, x, _ in bins),
+        )
+        for (app, metric, part, version, judge, rate), bins in groups.items()
     ]
 
 

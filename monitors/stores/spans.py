@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from monitors.stores import Scored, Summary
+from monitors.stores import Scored, Spread, Summary
 
 HOUR_S, DAY_S = 3600, 86_400
 _HOURS = DAY_S // HOUR_S
@@ -92,3 +92,31 @@ def add_scored(parts: Iterable[Scored]) -> list[Scored]:
             )
         found[one.app, one.metric] = one
     return list(found.values())
+
+
+def add_spreads(parts: Iterable[Spread]) -> list[Spread]:
+    """One for each app, metric, slice, judge, version and rate, over all the time of its parts."""
+    found: dict[tuple[object, ...], list[Spread]] = {}
+    for one in parts:
+        key = (one.app, one.metric, one.slice, one.version, one.judge, one.rate)
+        found.setdefault(key, []).append(one)
+    return [_whole(some) for some in found.values()]
+
+
+def _whole(parts: Sequence[Spread]) -> Spread:
+    counts: dict[int, int] = {}
+    sums: dict[int, float] = {}
+    for one in parts:
+        for k, n, x in zip(one.bins, one.counts, one.sums, strict=True):
+            counts[k], sums[k] = counts.get(k, 0) + n, sums.get(k, 0.0) + x
+    return replace(
+        parts[0],
+        since=min(one.since for one in parts),
+        until=max(one.until for one in parts),
+        n=sum(one.n for one in parts),
+        x=math.fsum(one.x for one in parts),
+        x2=math.fsum(one.x2 for one in parts),
+        bins=tuple(counts),
+        counts=tuple(counts.values()),
+        sums=tuple(sums.values()),
+    )

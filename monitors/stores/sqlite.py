@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import re
+import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,8 +17,22 @@ from monitors.forgetting import Subject
 from monitors.joining import address_of, completes
 from monitors.records import Evaluation, Sample, Supplement
 from monitors.sqlite import Database, path_from_url
-from monitors.stores import Paired, Point, Query, Rated, Scored, Summary, forgetting, rated, rows
+from monitors.stores import (
+    Paired,
+    Point,
+    Query,
+    Rated,
+    Scored,
+    Spread,
+    Spreads,
+    Summary,
+    forgetting,
+    rated,
+    rows,
+    sqlite_asking,
+)
 from monitors.stores.sqlite_schema import SCHEMA
+from monitors.stores.sqlite_sums import SQLiteKept
 from monitors.stores.sums import Sums
 
 T = TypeVar("T")
@@ -54,75 +68,6 @@ _EVALUATIONS = """
     SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate
     FROM evaluations WHERE sample_id = ? ORDER BY rowid
 """
-_POINTS = """
-    SELECT sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt, tags
-    FROM evaluations
-"""
-_WILD = re.compile(r"[%_\\]")
-_CONDITIONS = {
-    "metric": "metric = :metric",
-    "app": "app = :app",
-    "model": "model = :model",
-    "prompt": "prompt = :prompt",
-    "outcome": "outcome = :outcome",
-    "least": "value >= :least",
-    "most": "value <= :most",
-    "tag": "CASE WHEN json_valid(tags) THEN EXISTS "
-    "(SELECT 1 FROM json_each(tags) WHERE key = :tag_name AND value = :tag_value) END",
-    "text": "EXISTS (SELECT 1 FROM samples WHERE id = sample_id AND CASE WHEN json_valid(payload) THEN "
-    "json_extract(payload, '$.question') LIKE :pattern ESCAPE '\\' "
-    "OR json_extract(payload, '$.response') LIKE :pattern ESCAPE '\\' END)",
-}
-# A numpy number that slips through becomes a BLOB: such a row is no point, and must not take a place in a page of them.
-_READABLE = "typeof(rate) = 'real' AND (outcome <> 'score' OR typeof(value) = 'real')"
-# There are few rates, so that their weights can be worked out here: that takes SQLite four times as long.
-_SUMMARY = """
-    SELECT app, metric, {by} AS slice, outcome, rate, count(*), count(*) FILTER (WHERE typeof(value) = 'real'),
-        total(value) FILTER (WHERE typeof(value) = 'real'), total(value * value) FILTER (WHERE typeof(value) = 'real')
-    FROM evaluations {index} WHERE {conditions} GROUP BY app, metric, slice, outcome, rate
-"""
-_SCORED = """
-    SELECT app, metric, count(*), total(value), total(value * value), min(rate), max(rate)
-    FROM (
-        SELECT app, metric, value, rate, max(rowid) FROM evaluations {index}
-        WHERE outcome = 'score' AND typeof(rate) = 'real' AND rate > 0.0 AND rate <= 1.0
-            AND typeof(value) = 'real' AND value >= 0.0 AND value <= 1.0 AND {conditions}
-        GROUP BY sample_id, metric
-    ) GROUP BY app, metric
-"""
-_PAIRED = """
-    SELECT app, metric, outcome, rate, cheap_rate, count(*), total(value), total(cheap), total(value * value),
-        total(value * cheap), total(cheap * cheap)
-    FROM (
-        SELECT app, metric, outcome, rate, value, (
-            SELECT value FROM evaluations AS other
-            WHERE other.sample_id = evaluations.sample_id AND metric = :cheap AND outcome = 'score'
-        ) AS cheap, (
-            SELECT rate FROM evaluations AS other
-            WHERE other.sample_id = evaluations.sample_id AND metric = :cheap AND outcome = 'score'
-        ) AS cheap_rate
-        FROM evaluations WHERE metric <> :cheap AND {conditions}
-    ) GROUP BY app, metric, outcome, rate, cheap_rate
-"""
-_CHEAP = """
-    SELECT app, count(*), total(value), total(value * value)
-    FROM evaluations WHERE metric = :cheap AND outcome = 'score' AND typeof(value) = 'real' AND {conditions}
-    GROUP BY app
-"""
-_SLICES = {
-    "": "''",
-    "model": "model",
-    "prompt": "coalesce(prompt, '')",
-    "tag": "coalesce((SELECT value FROM json_each(CASE WHEN json_valid(tags) THEN tags ELSE '{}' END) "
-    "WHERE key = :by), '')",
-}
-BY_VALUE = ("lowest", "highest")
-_ORDERS = {
-    "oldest": "ORDER BY started_at, rowid",
-    "newest": "ORDER BY started_at DESC, rowid DESC",
-    "lowest": "ORDER BY value, started_at, rowid",
-    "highest": "ORDER BY value DESC, started_at, rowid",
-}
 _METRICS = """
     WITH RECURSIVE known (metric) AS (
         SELECT min(metric) FROM evaluations
@@ -132,6 +77,7 @@ _METRICS = """
     SELECT metric FROM known WHERE metric IS NOT NULL
 """
 _SHORT_S = 6 * 3600.0
+_BY_VALUE = "INDEXED BY evaluations_value"
 _PRUNE_EVALUATIONS = """
     DELETE FROM evaluations WHERE sample_id IN (
         SELECT id FROM samples WHERE started_at < :before ORDER BY started_at, id LIMIT :limit
@@ -165,7 +111,7 @@ class SQLiteStore(rows.Lenient):
     def __init__(self, path: str | Path, busy_timeout_s: float = 5.0) -> None:
         self._writer = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
         self._reader = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
-        self._sums = Sums(self._writer, self._reader, clock=time.time)
+        self._sums = Sums(SQLiteKept(self._writer, self._reader), clock=time.time)
 
     @classmethod
     def from_url(cls, url: str) -> SQLiteStore:
@@ -224,22 +170,12 @@ class SQLiteStore(rows.Lenient):
         return self._read(_supplement, found)
 
     async def series(self, query: Query) -> Sequence[Point]:
-        if query.order in BY_VALUE:
+        if query.order in sqlite_asking.BY_VALUE:
             return await self._by_value(query)
         return await self._points(query)
 
-    async def _points(self, query: Query, index: str | None = None) -> Sequence[Point]:
-        conditions, parameters = _where(query)
-        conditions += f" AND {_READABLE}"
-        if query.order in BY_VALUE:
-            conditions += " AND outcome = 'score'"
-        limit = -1 if query.limit is None else max(query.limit, 0)
-        statement = " ".join(
-            [_POINTS, index or _index(query), "WHERE", conditions, _ORDERS[query.order], "LIMIT :limit"]
-        )
-        async with self._reader.reading() as connection:
-            found = await connection.execute_fetchall(statement, {**parameters, "limit": limit})
-        return [rows.point(row) for row in found]
+    async def _points(self, query: Query, index: str | None = None, exactly: float | None = None) -> Sequence[Point]:
+        return [rows.point(row) for row in await self._fetch(*sqlite_asking.points(query, index, exactly))]
 
     async def _by_value(self, query: Query) -> Sequence[Point]:
         """The lowest or highest of each metric by its index; those of a short time are found sooner by time."""
@@ -249,15 +185,29 @@ class SQLiteStore(rows.Lenient):
             return await self._points(query)
         metrics = [query.metric]
         if query.metric is None:
-            async with self._reader.reading() as connection:
-                metrics = [row[0] for row in await connection.execute_fetchall(_METRICS)]
+            metrics = [row[0] for row in await self._fetch(_METRICS, {})]
         found: list[Point] = []
         for metric in metrics:
-            found += await self._points(replace(query, metric=metric), "INDEXED BY evaluations_value")
+            one = replace(query, metric=metric)
+            found += await (self._points(one, _BY_VALUE) if query.order == "lowest" else self._highest(one))
         if len(metrics) > 1:
             sign = 1.0 if query.order == "lowest" else -1.0
             found.sort(key=lambda one: (sign * (one.value or 0.0), one.started_at))
         return found[: query.limit]
+
+    async def _highest(self, query: Query) -> Sequence[Point]:
+        """The highest of a metric. Equal ones go by time as with the lowest, the index has them the other way round.
+
+        Of a score that all of many have, the first are read only: first what is above the last place, then that place.
+        """
+        last = await self._fetch(*sqlite_asking.top(query))
+        if not last:
+            return await self._points(query, _BY_VALUE)
+        ((value,),) = last
+        above = replace(query, least=math.nextafter(value, math.inf))
+        found = await self._points(above, _BY_VALUE)
+        left = (query.limit or 0) - len(found)
+        return [*found, *await self._points(replace(query, limit=left), _BY_VALUE, value)]
 
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
         return await self._sums.summary(query, by, self._summary)
@@ -265,43 +215,36 @@ class SQLiteStore(rows.Lenient):
     async def scored(self, query: Query) -> Sequence[Scored]:
         return await self._sums.scored(query, self._scored)
 
+    async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads:
+        return await self._sums.spread(query, by, within_s, self._spread)
+
     async def _summary(self, query: Query, by: str) -> Sequence[Summary]:
-        conditions, parameters = _where(query)
-        kind, _, name = by.partition(":")
-        statement = _SUMMARY.format(index=_index(query), conditions=conditions, by=_SLICES[kind])
-        async with self._reader.reading() as connection:
-            groups = await connection.execute_fetchall(statement, {**parameters, "by": name})
         summaries: dict[tuple[str, str, str], rows.Totals] = {}
         unreadable = 0
-        for app, metric, part, *group in groups:
+        for app, metric, part, *group in await self._fetch(*sqlite_asking.summary(query, by)):
             unreadable += summaries.setdefault((app, metric, part), rows.Totals()).add(group)
         if unreadable:
             self._complain(f"{unreadable} evaluations hold no number")
         return [sums.summary(*key) for key, sums in summaries.items()]
 
     async def _scored(self, query: Query) -> Sequence[Scored]:
-        conditions, parameters = _where(query)
-        statement = _SCORED.format(index=_index(query), conditions=conditions)
-        async with self._reader.reading() as connection:
-            found = await connection.execute_fetchall(statement, parameters)
-        return rows.scored(found)
+        return rows.scored(await self._fetch(*sqlite_asking.scored(query)))
+
+    async def _spread(self, query: Query, by: str) -> Sequence[Spread]:
+        return rows.spreads(await self._fetch(*sqlite_asking.spread(query, by)), query.since, query.until)
 
     async def paired(self, query: Query, cheap: str) -> Sequence[Paired]:
-        conditions, parameters = _where(query)
-        parameters["cheap"] = cheap
-        of_cheap, _ = _where(replace(query, metric=None))
         async with self._reader.reading() as connection:
-            groups = await connection.execute_fetchall(_PAIRED.format(conditions=conditions), parameters)
-            totals = await connection.execute_fetchall(_CHEAP.format(conditions=of_cheap), parameters)
+            groups = await connection.execute_fetchall(*sqlite_asking.paired(query, cheap))
+            totals = await connection.execute_fetchall(*sqlite_asking.cheap_alone(query, cheap))
         return rows.paired(groups, totals)
 
     async def ratings(self, query: Query) -> Sequence[Rated]:
-        conditions, parameters = _where(query)
+        conditions, parameters = sqlite_asking.where(query)
         limit = -1 if query.limit is None else max(query.limit, 0)
-        statement = rated.STATEMENT.format(conditions=f"{conditions} AND {_READABLE}")
-        async with self._reader.reading() as connection:
-            found = await connection.execute_fetchall(statement, {**parameters, "limit": limit})
-        return [one for pair in self._read(rated.pair, found) for one in pair]
+        statement = rated.STATEMENT.format(conditions=f"{conditions} AND {sqlite_asking.READABLE}")
+        found = await self._fetch(statement, {**parameters, "limit": limit})
+        return [one for pair in self._read(rated.Reader().pair, found) for one in pair]
 
     async def prune(self, before: float) -> int:
         """Delete a batch at a time, so that those who write wait a moment only; then add up the hours that are over."""
@@ -314,7 +257,7 @@ class SQLiteStore(rows.Lenient):
                 removed = (await connection.execute(_PRUNE_SAMPLES, parameters)).rowcount
                 gone = (await connection.execute(_PRUNE_SUPPLEMENTS, parameters)).rowcount
             total += removed
-        await self.summary(Query(since=before, until=time.time()))
+        await self._sums.ready(before, self._summary, self._spread)
         return total
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
@@ -347,10 +290,15 @@ class SQLiteStore(rows.Lenient):
             await connection.executemany(_SAVE, list(states.items()))
 
     async def aclose(self) -> None:
+        await self._sums.aclose()
         try:
             await self._reader.aclose()
         finally:
             await self._writer.aclose()
+
+    async def _fetch(self, statement: str, parameters: Mapping[str, Any]) -> Iterable[Sequence[Any]]:
+        async with self._reader.reading() as connection:
+            return await connection.execute_fetchall(statement, parameters)
 
     async def _complete(self, connection: aiosqlite.Connection, sample: Sample, payload: str) -> bool:
         """Whether a sample that is there already may fill gaps: it is the stored one, or now takes its place."""
@@ -360,24 +308,6 @@ class SQLiteStore(rows.Lenient):
                 await connection.execute("UPDATE samples SET payload = ? WHERE id = ?", (payload, sample.id))
                 return True
         return False
-
-
-def _index(query: Query) -> str:
-    """The index that leads to the query's time. SQLite, which does not know it, prefers all of an app to some hours."""
-    if query.metric is None:
-        return "INDEXED BY evaluations_started_at"
-    return "INDEXED BY evaluations_metric" if query.app is None else "INDEXED BY evaluations_app"
-
-
-def _where(query: Query) -> tuple[str, dict[str, Any]]:
-    """The conditions of a query in SQL, and their parameters."""
-    given = asdict(query)
-    conditions = ["started_at >= :since", "started_at < :until"]
-    conditions += [condition for name, condition in _CONDITIONS.items() if given[name] is not None]
-    parameters: dict[str, Any] = {name: given[name] for name in given if name != "tag"}
-    parameters["tag_name"], parameters["tag_value"] = query.tag or ("", "")
-    parameters["pattern"] = "%" + _WILD.sub(r"\\\g<0>", query.text or "") + "%"
-    return " AND ".join(conditions), parameters
 
 
 def _sample(row: Sequence[Any]) -> Sample:

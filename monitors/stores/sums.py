@@ -1,7 +1,7 @@
-"""Sums over long times in the SQLite store: hours and days that are over are added up once and kept in the file.
+"""Sums over long times: hours and days that are over are added up once and kept beside the rows.
 
 Triggers on the evaluations remove the sums of an hour and its day whatever writes, changes or deletes one of them. A
-sum is announced in the file before its rows are read, and kept only if the announcement is still there after: a late
+sum is announced before its rows are read, and kept only if the announcement is still there after: a late
 row in between has removed it. So what is kept is always exact.
 """
 
@@ -10,41 +10,63 @@ from __future__ import annotations
 import asyncio
 import math
 import sqlite3
+import time
 import uuid
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from monitors.sqlite import Database
-from monitors.stores import Query, Scored, Summary
-from monitors.stores.spans import Span, add_scored, add_summaries, cut, joined
+from monitors.stores import Query, Scored, Spread, Spreads, Summary
+from monitors.stores.spans import Span, add_scored, add_spreads, add_summaries, cut, joined
+from monitors.tasks import spawn
 
-S = TypeVar("S", Summary, Scored)
+S = TypeVar("S", Summary, Scored, Spread)
 SETTLED_S = 900.0
 """An hour is added up when it is over for so long: until then late scores come all the time."""
 MOST_TAGS = 16
 """Tags by which one process keeps sums: names of tags come from the outside."""
 MOST_SPANS = 1000
 """More than years of days: then some clock was wrong, and the sums of mostly empty days would be made for hours."""
-SCORED = "scored"
-_BOUNDS = "SELECT (SELECT min(started_at) FROM evaluations), (SELECT max(started_at) FROM evaluations)"
-_KNOWN = "SELECT start, seconds, sums FROM sums WHERE kind = ? AND start >= ? AND start < ?"
-_ANNOUNCE = "INSERT OR REPLACE INTO sums (start, seconds, kind, sums) VALUES (?, ?, ?, ?)"
-_KEEP = "UPDATE sums SET sums = ? WHERE start = ? AND seconds = ? AND kind = ? AND sums = ?"
+_VERSIONS = "model", "prompt"
+SCORED, SPREAD = "scored", "spread:"
+
+
+class Kept(Protocol):
+    """Where sums are kept; what it raises when it cannot is a `sqlite3.Error` or an OSError."""
+
+    async def bounds(self) -> tuple[Any, Any]:
+        """When the first and the last evaluation began; None without any."""
+
+    async def known(self, kind: str, first: int, last: int) -> Iterable[Sequence[Any]]:
+        """Start, seconds and sums of the spans of a kind that start in [first, last)."""
+
+    async def announce(self, span: Span, kind: str, mark: str) -> None:
+        """Put a mark in place of the sums. Whoever changes a row of the span, and is not done yet, removes it."""
+
+    async def keep(self, span: Span, kind: str, mark: str, sums: str) -> None:
+        """Put the sums in place of the mark, if it is still there."""
 
 
 class Sums:
     """Adds up over any time; `clock` gives Unix seconds."""
 
-    def __init__(self, writer: Database, reader: Database, clock: Callable[[], float]) -> None:
-        self._writer = writer
-        self._reader = reader
+    def __init__(self, kept: Kept, clock: Callable[[], float]) -> None:
+        self._kept = kept
         self._clock = clock
-        self._making = asyncio.Lock()
+        self._making: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._tags: set[str] = set()
+        self._counting: dict[str, asyncio.Task[Any]] = {}
+
+    async def aclose(self) -> None:
+        """Stop counting."""
+        for task in self._counting.values():
+            task.cancel()
+        await asyncio.gather(*self._counting.values(), return_exceptions=True)
+        self._counting.clear()
 
     async def summary(
         self, query: Query, by: str, read: Callable[[Query, str], Awaitable[Sequence[Summary]]]
@@ -62,6 +84,76 @@ class Sums:
         """Do what `Adding.scored` does; `read` does it from the rows."""
         return await self._added(query, SCORED, read, add_scored, list[Scored])
 
+    async def spread(
+        self,
+        query: Query,
+        by: str,
+        within_s: float | None,
+        read: Callable[[Query, str], Awaitable[Sequence[Spread]]],
+    ) -> Spreads:
+        """Do what `Spreading.spread` does; `read` does it from the rows."""
+        deadline = math.inf if within_s is None else time.monotonic() + within_s
+        spans, times = await self._cut(query)
+        if self._keeps(by):
+            found, complete = await self._counted(SPREAD + by, spans, deadline, lambda part: read(part, by))
+        else:
+            found, complete = await self._unkept(query, spans, deadline, lambda part: read(part, by))
+        found = [one for one in found if query.app in (None, one.app) and query.metric in (None, one.metric)]
+        for since, until in joined(times):
+            found += await read(Query(since=since, until=until, app=query.app, metric=query.metric), by)
+        return Spreads(sorted(found, key=lambda one: one.since), complete)
+
+    async def _counted(
+        self, kind: str, spans: Sequence[Span], deadline: float, read: Callable[[Query], Awaitable[Sequence[Spread]]]
+    ) -> tuple[list[Spread], bool]:
+        """What is counted of these spans by the deadline, and whether that is all; counting goes on after it."""
+        known = await self._known(kind, spans, list[Spread])
+        while (missing := [span for span in spans if span not in known]) and time.monotonic() < deadline:
+            task = self._counting.get(kind)
+            if task is None or task.done():
+                making = self._made(kind, missing, read, add_spreads, list[Spread])
+                task = self._counting[kind] = spawn(making, name="counting scores")
+            await asyncio.wait({task}, timeout=None if deadline == math.inf else deadline - time.monotonic())
+            known |= await self._known(kind, missing, list[Spread])
+            if task.done():
+                known |= {span: some for span, some in task.result().items() if span in missing}
+        return [one for some in known.values() for one in some], not missing
+
+    async def _unkept(
+        self,
+        query: Query,
+        spans: Sequence[Span],
+        deadline: float,
+        read: Callable[[Query], Awaitable[Sequence[Spread]]],
+    ) -> tuple[list[Spread], bool]:
+        """The same of what is not kept: the latest hours, and nothing goes on."""
+        hours = [hour for span in spans for hour in span.hours]
+        found: list[Spread] = []
+        while hours and time.monotonic() < deadline:
+            since, until = hours.pop()
+            found += await read(Query(since=since, until=until, app=query.app, metric=query.metric))
+        return found, not hours
+
+    async def ready(
+        self,
+        since: float,
+        summary: Callable[[Query, str], Awaitable[Sequence[Summary]]],
+        spread: Callable[[Query, str], Awaitable[Sequence[Spread]]],
+    ) -> None:
+        """Add up what is over, before anybody asks: in all, and by what versions are told apart everywhere."""
+        ever = Query(since=since, until=self._clock())
+        await self.summary(ever, "", summary)
+        for by in _VERSIONS:
+            await self.spread(ever, by, None, spread)
+
+    def _keeps(self, by: str) -> bool:
+        """Whether sums by this are kept: of few tags only."""
+        if by.startswith("tag:") and by not in self._tags:
+            if len(self._tags) >= MOST_TAGS:
+                return False
+            self._tags.add(by)
+        return True
+
     def _kind(self, query: Query, by: str) -> tuple[str | None, str]:
         """By what the sums must be kept to answer the query, and of which slice; None when the rows are needed."""
         given = {"model": query.model, "prompt": query.prompt}
@@ -74,11 +166,7 @@ class Sums:
         if len(sliced) > 1 or (sliced and by):
             return None, ""
         kind, wanted = next(iter(sliced.items()), (by, ""))
-        if kind.startswith("tag:") and kind not in self._tags:
-            if len(self._tags) >= MOST_TAGS:
-                return None, ""
-            self._tags.add(kind)
-        return kind, wanted
+        return (kind, wanted) if self._keeps(kind) else (None, "")
 
     async def _added(
         self,
@@ -110,8 +198,7 @@ class Sums:
         over = self._clock() - SETTLED_S
         if not cut(query.since, query.until, over)[0]:
             return [], [(query.since, query.until)]
-        async with self._reader.reading() as connection:
-            ((first, last),) = await connection.execute_fetchall(_BOUNDS)
+        first, last = await self._kept.bounds()
         if isinstance(first, float) and isinstance(last, float):
             since, until = max(query.since, first), min(query.until, math.nextafter(last, math.inf))
             spans, times = cut(since, until, over)
@@ -122,8 +209,7 @@ class Sums:
     async def _known(self, kind: str, spans: Sequence[Span], as_type: type[list[S]]) -> dict[Span, list[S]]:
         if not spans:
             return {}
-        async with self._reader.reading() as connection:
-            rows = await connection.execute_fetchall(_KNOWN, (kind, spans[0].start, spans[-1].start + 1))
+        rows = await self._kept.known(kind, spans[0].start, spans[-1].start + 1)
         wanted = set(spans)
         found: dict[Span, list[S]] = {}
         for start, seconds, sums in rows:
@@ -142,22 +228,19 @@ class Sums:
         as_type: type[list[S]],
     ) -> Mapping[Span, list[S]]:
         """Add up what is missing, an hour at a time so that others who read wait for a moment only."""
-        async with self._making:
+        async with self._making[kind]:
             found = await self._known(kind, missing, as_type)  # somebody else may have been faster
             for span in missing:
                 if span in found:
                     continue
                 mark = uuid.uuid4().hex
-                await self._write(_ANNOUNCE, (span.start, span.seconds, kind, mark))
+                with suppress(sqlite3.Error, OSError):  # then nothing is kept: reading goes on with a full disk too
+                    await self._kept.announce(span, kind, mark)
                 parts: list[Any] = []
                 for since, until in span.hours:
                     parts += await read(Query(since=since, until=until))
                 found[span] = add(parts)
                 sums = msgspec.json.encode(found[span]).decode()
-                await self._write(_KEEP, (sums, span.start, span.seconds, kind, mark))
+                with suppress(sqlite3.Error, OSError):
+                    await self._kept.keep(span, kind, mark, sums)
         return found
-
-    async def _write(self, statement: str, values: tuple[Any, ...]) -> None:
-        with suppress(sqlite3.Error):  # then it is added up again the next time: reading goes on with a full disk too
-            async with self._writer.writing() as connection:
-                await connection.execute(statement, values)

@@ -20,7 +20,7 @@ ALLOWED = {
     "dashboards.pressure": "dashboards.panels",
     "dashboards.quality": "dashboards.frame dashboards.panels",
     "dashboards.traffic": "dashboards.frame dashboards.panels",
-    "dashboards.web": "monitors.alert_api monitors.alerts monitors.api monitors.attempts monitors.audit monitors.comparing monitors.comparing_store monitors.config monitors.desk monitors.metrics monitors.notifiers monitors.offline monitors.quality monitors.silences monitors.slicing monitors.statistics monitors.stores monitors.tasks monitors.telling monitors.versions monitors.watching",  # noqa: E501
+    "dashboards.web": "monitors.alert_api monitors.alerts monitors.api monitors.attempts monitors.audit monitors.comparing monitors.comparing_counts monitors.comparing_store monitors.config monitors.desk monitors.metrics monitors.notifiers monitors.offline monitors.quality monitors.silences monitors.slicing monitors.statistics monitors.stores monitors.tasks monitors.telling monitors.versions monitors.watching",  # noqa: E501
     "gateway.__main__": "gateway.cli",
     "gateway.accounting": "gateway.exchange gateway.instruments gateway.limits gateway.prices",
     "gateway.accounts": "gateway.buckets gateway.errors gateway.keys gateway.turnstile",
@@ -78,9 +78,10 @@ ALLOWED = {
     "monitors.cli": "monitors.app monitors.config monitors.serving monitors.settings",
     "monitors.clickhouse": "monitors.migrating",
     "monitors.compare_api": "monitors.comparing monitors.comparing_store monitors.metrics monitors.stores",
-    "monitors.comparing": "monitors.statistics monitors.stores monitors.streams",
-    "monitors.comparing_cli": "monitors.comparing monitors.comparing_store monitors.config monitors.store_cli monitors.stores",  # noqa: E501
-    "monitors.comparing_store": "monitors.comparing monitors.slicing monitors.stores",
+    "monitors.comparing": "monitors.comparing_counts monitors.statistics monitors.stores monitors.streams",
+    "monitors.comparing_cli": "monitors.comparing monitors.comparing_counts monitors.comparing_store monitors.config monitors.store_cli monitors.stores",  # noqa: E501
+    "monitors.comparing_counts": "monitors.statistics monitors.stores",
+    "monitors.comparing_store": "monitors.comparing monitors.comparing_counts monitors.slicing monitors.stores",
     "monitors.config": "monitors.settings",
     "monitors.delivery": "monitors.config monitors.desk monitors.notifiers monitors.stores monitors.tasks monitors.telling",  # noqa: E501
     "monitors.describing": "monitors.causes monitors.slicing monitors.statistics monitors.stores monitors.streams monitors.topics monitors.watching",  # noqa: E501
@@ -251,7 +252,7 @@ def test_only_the_places_that_put_things_together_name_adapters():
         for package in ("queues", "stores", "judges", "embeddings", "exporters", "notifiers")
         for path in (ROOT / "monitors" / package).glob("*.py")
         if path.stem
-        not in ("__init__", "opening", "reading", "sdk", "body", "patience", "anchors", "pacing")  # what adapters share
+        not in ("__init__", "opening", "reading", "sdk", "body", "patience", "anchors", "pacing", "spans")  # shared
     } | {"gateway.upstream.httpx"}
     for path in ours():
         module = module_of(path)

@@ -27,14 +27,16 @@ def version(value, first_seen, kind="model", app="shop"):
     return Version(app=app, kind=kind, value=value, first_seen=first_seen, exchanges=30)
 
 
-async def two(w, old, new, *, n=300, metric="faithfulness", app="shop", kind="model", names=("old", "new")):
+async def two(
+    w, old, new, *, n=300, metric="faithfulness", app="shop", kind="model", names=("old", "new"), over_s=7200
+):
     """Scores of two versions, the new one later; the engine looks."""
     draw, now = random.Random(1), time.time()
     for index in range(2 * n):
         later = index >= n
         value = min(1.0, max(0.0, draw.gauss(new if later else old, 0.05)))
         about = {kind: names[later]} if kind != "tag" else {"tags": {"release": names[later]}}
-        at = now - 7200 + 3600 * index / n
+        at = now - over_s + over_s / 2 * index / n
         await w.add(value, at=at, metric=metric, app=app, question=f"Question {index}?", **about)
     await w.look()
 
@@ -157,6 +159,37 @@ def test_many_who_look_at_the_same_have_it_compared_once(tmp_path, monkeypatch):
         return len(reads)
 
     assert run(tmp_path, scenario) == 2
+
+
+def test_more_scores_than_are_read_one_by_one_are_counted_and_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(view, "MOST_QUESTIONS", 10)
+
+    async def scenario(w):
+        await two(w, 0.9, 0.6, over_s=14_400)
+        return await w.page("/compare")
+
+    page = run(tmp_path, scenario)
+    assert "✗ Roll back. new is worse than old by more than the margin: faithfulness of shop." in page.words
+    assert "300" in page.words
+    (chart,) = [one["aria-label"] for one in page.all("svg") if one.get("class") == "chart"]
+    assert chart.startswith("faithfulness of shop over time. A (old) from 0.9")
+    assert "some of the scores" not in page.words
+
+
+def test_a_verdict_about_some_of_the_scores_says_so_until_all_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(view, "WITHIN_S", -1.0)
+    monkeypatch.setattr(view, "PARTIAL_S", -1.0)
+
+    async def scenario(w):
+        await two(w, 0.9, 0.6, over_s=14_400)
+        some = await w.page("/compare")
+        monkeypatch.setattr(view, "WITHIN_S", 60.0)
+        return some, await w.page("/compare")
+
+    some, all_of_them = run(tmp_path, scenario)
+    assert "The verdict is about some of the scores of this time only." in some.words
+    assert "some of the scores" not in all_of_them.words
+    assert "✗ Roll back. new is worse than old" in all_of_them.words
 
 
 def test_what_changed_last_tells_the_versions_apart():

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from litestar import Litestar
 
 from gateway.cli import main
+from monitors import compare_api
 from monitors.compare_api import compare_handlers
 from monitors.comparing import compare, decision, sides
 from monitors.stores import Point
@@ -226,3 +227,30 @@ def test_the_api_says_the_same_and_refuses_what_it_does_not_know(tmp_path):
     assert good.json()["rows"][0]["challenger"]["mean"] == pytest.approx(0.5, abs=0.1)
     assert (unknown.status_code, narrow.status_code) == (400, 400)
     assert "there are: new, old" in unknown.json()["detail"]
+
+
+def test_the_api_says_when_it_has_not_counted_all(tmp_path, monkeypatch):
+    draw = np.random.default_rng(12)
+    rows = [
+        One(f"{model}{at}", float(draw.random() < share), 6 * 3600.0 - 60.0 * at, fields={"model": model})
+        for at in range(360)
+        for model, share in zip(MODELS, (0.9, 0.5), strict=True)
+    ]
+    fill(tmp_path / "store.db", rows)
+    monkeypatch.setattr(compare_api, "MOST_QUESTIONS", 10)
+
+    async def scenario():
+        store = SQLiteStore(tmp_path / "store.db")
+        app = Litestar(compare_handlers(store), openapi_config=None, logging_config=None)
+        async with serving(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            found = []
+            for within_s in (-1.0, 60.0):
+                monkeypatch.setattr(compare_api, "WITHIN_S", within_s)
+                found.append((await client.get("/api/compare", params={"by": "model", "a": "old", "b": "new"})).json())
+        await store.aclose()
+        return found
+
+    some, everything = asyncio.run(scenario())
+    assert (some["partial"], everything["partial"]) == (True, False)
+    assert 0 < some["rows"][0]["champion"]["n"] < everything["rows"][0]["champion"]["n"] == 360
+    assert everything["decision"] == "roll back"

@@ -1,0 +1,312 @@
+"""Sums kept beside the rows: as exact as those of the rows, whatever is written, changed or deleted later."""
+
+import asyncio
+import random
+import sqlite3
+import time
+from collections import Counter
+
+import pytest
+
+from monitors.records import Evaluation, Failed, Sample, Score, Skipped
+from monitors.stores import Query, sums
+from monitors.stores.opening import from_url
+from monitors.stores.spans import DAY_S, HOUR_S
+from tests.support.postgres import postgres
+
+HOUR, DAY = float(HOUR_S), float(DAY_S)
+T0 = 1_700_000_000.0 // DAY * DAY
+EVER = Query(since=T0 - DAY, until=T0 + 10 * DAY)
+
+
+def sample(number, at, **fields):
+    return Sample(id=f"x{number}", started_at=at, **{"app": "shop", "model": "m-1", "tags": {"tenant": "a"}, **fields})
+
+
+def scored(one, value, metric="faithfulness", version="1", rate=1.0):
+    return Evaluation(sample_id=one.id, metric=metric, version=version, outcome=Score(value), rate=rate)
+
+
+async def fill(store, count=200, days=3):
+    draw = random.Random(1)
+    for number in range(count):
+        at = T0 + days * DAY * number / count + draw.random()
+        one = sample(number, at, app=draw.choice(["shop", "desk"]), model=draw.choice(["m-1", "m-2"]))
+        await store.add(one, [scored(one, draw.random(), rate=draw.choice([0.5, 1.0]))])
+
+
+class Engine:
+    """A store, and what is in its table of sums."""
+
+    def __init__(self, url):
+        self.url = url
+
+    def __call__(self, main):
+        async def run():
+            store = from_url(self.url)
+            try:
+                return await main(store)
+            finally:
+                await store.aclose()
+
+        return asyncio.run(run())
+
+    def ask(self, statement):
+        if self.url.startswith("postgresql:"):
+            return postgres().ask(self.url, statement)
+        with sqlite3.connect(self.url.removeprefix("sqlite:///")) as connection:
+            return connection.execute(statement).fetchall()
+
+    def kept(self):
+        ((count,),) = self.ask("SELECT count(*) FROM sums WHERE sums LIKE '[%'")
+        return count
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def running(request, tmp_path):
+    return Engine(f"sqlite:///{tmp_path}/store.db" if request.param == "sqlite" else postgres().database())
+
+
+def counted(spreads):
+    """How many scores of each kind and hundredth there are in all, and what they add up to."""
+    numbers, values = Counter(), Counter()
+    for one in spreads:
+        assert one.n == sum(one.counts)
+        assert one.x == pytest.approx(sum(one.sums))
+        for k, n, x in zip(one.bins, one.counts, one.sums, strict=True):
+            assert k * n / 100 - 1e-9 <= x <= (k + 1) * n / 100 + 1e-9
+            key = (one.app, one.metric, one.slice, one.version, one.judge, one.rate, k)
+            numbers[key] += n
+            values[key] += round(x, 9)
+    return numbers, {key: pytest.approx(x) for key, x in values.items()}, pytest.approx(sum(one.x2 for one in spreads))
+
+
+def same(found, expected):
+    def told(some):
+        return {(one.app, one.metric, one.slice): one for one in some}
+
+    assert told(found).keys() == told(expected).keys()
+    for key, one in told(expected).items():
+        for name in ("n", "failed", "w", "wx", "w2", "w2x", "w2x2"):
+            assert getattr(told(found)[key], name) == pytest.approx(getattr(one, name)), (key, name)
+
+
+@pytest.mark.parametrize("by", ["", "model", "tag:tenant"])
+@pytest.mark.parametrize(
+    "fields", [{}, {"app": "shop"}, {"metric": "faithfulness"}, {"until": T0 + 1.5 * DAY + 100}, {"since": T0 + 4000.0}]
+)
+def test_kept_sums_are_those_of_the_rows(running, by, fields):
+    query = Query(**{"since": EVER.since, "until": EVER.until, **fields})
+
+    async def main(store):
+        await fill(store)
+        await store.summary(EVER, by)
+        return await store.summary(query, by), await store._summary(query, by)
+
+    same(*running(main))
+    assert running.kept() > 0
+
+
+@pytest.mark.parametrize(
+    "fields", [{"model": "m-2"}, {"tag": ("tenant", "a")}, {"tag": ("tenant", "b")}, {"least": 0.5}]
+)
+def test_what_is_narrowed_to_a_slice_comes_out_of_its_sums(running, fields):
+    query = Query(since=EVER.since, until=EVER.until, **fields)
+
+    async def main(store):
+        await fill(store)
+        return await store.summary(query), await store._summary(query, "")
+
+    same(*running(main))
+
+
+@pytest.mark.parametrize("by", ["model", "prompt", "tag:tenant"])
+@pytest.mark.parametrize(
+    "fields", [{}, {"app": "shop"}, {"metric": "faithfulness"}, {"until": T0 + 1.5 * DAY + 100}, {"since": T0 + 4000.0}]
+)
+def test_counted_scores_are_those_of_the_rows(running, by, fields):
+    query = Query(**{"since": EVER.since, "until": EVER.until, **fields})
+
+    async def main(store):
+        await fill(store)
+        first = await store.spread(EVER, by)
+        assert first.complete
+        found = await store.spread(query, by)
+        assert found.complete
+        assert [one.since for one in found.parts] == sorted(one.since for one in found.parts)
+        points = await store.series(query)
+        assert sum(one.n for one in found.parts) == len(points)
+        return counted(found.parts), counted(await store._spread(query, by))
+
+    found, expected = running(main)
+    assert found == expected
+    assert running.kept() > 0
+
+
+def test_skips_and_failures_are_not_counted(running):
+    async def main(store):
+        for number, outcome in enumerate((Skipped("x"), Failed("timeout"), Score(1.0))):
+            one = sample(number, T0 + number)
+            await store.add(one, [Evaluation(sample_id=one.id, metric="m", version="1", outcome=outcome, judge="j")])
+        return await store.spread(EVER, "model")
+
+    ((one,), complete) = running(main)
+    assert complete
+    assert (one.n, one.bins, one.counts, one.sums, one.judge, one.rate) == (1, (99,), (1,), (1.0,), "j", 1.0)
+
+
+def test_tags_beyond_those_that_are_kept_are_counted_from_the_rows(running, monkeypatch):
+    monkeypatch.setattr(sums, "MOST_TAGS", 1)
+
+    async def main(store):
+        await fill(store)
+        await store.spread(EVER, "tag:other")
+        before = running.kept()
+        whole, none = await store.spread(EVER, "tag:tenant"), await store.spread(EVER, "tag:tenant", -1.0)
+        return counted(whole.parts), counted(await store._spread(EVER, "tag:tenant")), none, running.kept() - before
+
+    found, expected, none, more = running(main)
+    assert found == expected
+    assert sum(one.n for one in none.parts) < 200
+    assert (none.complete, more) == (False, 0)
+
+
+def test_counting_goes_on_while_others_ask_for_other_sums(running):
+    async def main(store):
+        await fill(store)
+        read = store._spread
+        begun, held = asyncio.Event(), asyncio.Event()
+
+        async def slowly(query, by):
+            if query.until - query.since == HOUR:  # not what is left at both ends, which is read at once
+                begun.set()
+                await held.wait()
+            return await read(query, by)
+
+        store._spread = slowly
+        while not begun.is_set():
+            assert not (await store.spread(EVER, "model", 0.05)).complete
+        other = await store.summary(EVER)
+        assert sum(one.n for one in other) == 200
+        held.set()
+        return await store.spread(EVER, "model")
+
+    later = running(main)
+    assert later.complete
+    assert sum(one.n for one in later.parts) == 200
+
+
+def test_a_store_that_is_closed_stops_counting(running):
+    async def main(store):
+        await fill(store)
+        asked = await store.spread(EVER, "model", 0.0001)
+        await store.aclose()
+        assert not store._sums._counting
+        return asked
+
+    running(main)
+
+
+async def _late(store):
+    one = sample("late", T0 + DAY + 10.0)
+    await store.add(one, [scored(one, 0.25)])
+
+
+async def _another_version(store):
+    one = sample(0, T0)
+    await store.add((await store.sample("x0"))[0], [scored(one, 0.1, version="2")])
+
+
+async def _filled(store):
+    one = sample("gap", T0 + DAY + 20.0, context_key="k")
+    await store.add(one, [Evaluation(sample_id=one.id, metric="faithfulness", version="1", outcome=Skipped("late"))])
+    await store.summary(EVER)
+    await store.add(one, [scored(one, 0.75)])
+
+
+async def _pruned(store):
+    await store.prune(T0 + 1.2 * DAY)
+
+
+@pytest.mark.parametrize("change", [_late, _another_version, _filled, _pruned])
+def test_whatever_changes_a_row_changes_the_sums(running, change):
+    async def main(store):
+        await fill(store)
+
+        async def all_of_it():
+            return (
+                await store.summary(EVER),
+                await store.scored(EVER),
+                counted((await store.spread(EVER, "model")).parts),
+            )
+
+        before = await all_of_it()
+        await change(store)
+        after = await all_of_it()
+        assert after[0] != before[0]
+        spread = counted(await store._spread(EVER, "model"))
+        return after, (await store._summary(EVER, ""), await store._scored(EVER), spread)
+
+    (summaries, some, spread), (expected, other, rows) = running(main)
+    same(summaries, expected)
+    assert spread == rows
+    told = [sorted((one.app, one.n, round(one.x, 9), round(one.x2, 9)) for one in found) for found in (some, other)]
+    assert told[0] == told[1]
+
+
+def test_a_row_that_comes_while_its_hour_is_added_up_keeps_the_sum_out_of_the_file(running):
+    async def main(store):
+        await fill(store)
+        read, late = store._summary, []
+
+        async def slowly(query, by):
+            found = await read(query, by)
+            if not late and query.since <= T0 + DAY + 10.0 < query.until:
+                late.append(True)
+                await _late(store)
+            return found
+
+        store._summary = slowly
+        first = await store.summary(EVER)
+        store._summary = read
+        return first, await store.summary(EVER), await read(EVER, "")
+
+    first, second, expected = running(main)
+    assert sum(one.n for one in first) == sum(one.n for one in expected) - 1
+    same(second, expected)
+
+
+def test_an_hour_that_is_not_over_is_never_kept(running):
+    async def main(store):
+        for number, ago in enumerate((100.0, 5000.0, 9000.0)):
+            one = sample(number, time.time() - ago)
+            await store.add(one, [scored(one, 0.5)])
+        await store.summary(Query(since=time.time() - 3 * DAY, until=time.time() + DAY))
+
+    running(main)
+    assert all(
+        start + seconds <= time.time() - 900 for start, seconds in running.ask("SELECT start, seconds FROM sums")
+    )
+    assert running.kept() > 0
+
+
+def test_of_several_scores_of_an_answer_the_last_counts(running):
+    async def main(store):
+        one = sample(1, T0)
+        await store.add(one, [scored(one, 0.2), scored(one, 0.9, version="2", rate=0.5)])
+        return await store.scored(EVER)
+
+    (found,) = running(main)
+    assert (found.n, found.x, found.least_rate) == (1, pytest.approx(0.9), 0.5)
+
+
+def test_a_clock_that_was_wrong_once_does_not_make_sums_of_fifty_empty_years(running):
+    async def main(store):
+        for number, at in enumerate((5.0, T0)):
+            one = sample(number, at)
+            await store.add(one, [scored(one, 0.5)])
+        return await store.summary(Query(since=0.0, until=T0 + DAY))
+
+    (found,) = running(main)
+    assert found.n == 2
+    assert running.kept() == 0
