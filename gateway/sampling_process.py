@@ -11,6 +11,7 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import BinaryIO, TypeAlias
 
 import msgspec
@@ -40,8 +41,8 @@ def frame(value: object) -> bytes:
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
-def main(source: BinaryIO, sink: BinaryIO) -> None:
-    """Serve until the other side closes."""
+def main(source: BinaryIO, sink: BinaryIO, ready: Callable[[], None] = lambda: None) -> None:
+    """Serve until the other side closes; `ready` is called when only the samples are yet to be made."""
     setup = _next(source)
     if setup is None:
         return
@@ -50,6 +51,7 @@ def main(source: BinaryIO, sink: BinaryIO) -> None:
     decoder = msgspec.msgpack.Decoder(list[Recording])
     gc.collect()
     gc.freeze()
+    ready()
     while (batch := _next(source)) is not None:
         sink.write(frame([_make(capture, recording) for recording in decoder.decode(batch)]))
         sink.flush()
@@ -71,10 +73,14 @@ def _next(source: BinaryIO) -> bytes | None:
     return body if len(body) == length else None
 
 
+def _give_way() -> None:
+    """Only now: one that gives way while it starts may not get to its first sample on a busy processor."""
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+
+
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # it ends when its gateway closes the pipe, and not before
-    with contextlib.suppress(OSError):
-        os.nice(NICENESS)
     with contextlib.suppress(BrokenPipeError):
-        main(sys.stdin.buffer, sys.stdout.buffer)
+        main(sys.stdin.buffer, sys.stdout.buffer, _give_way)

@@ -115,6 +115,14 @@ def test_it_ends_with_its_input_wherever_that_breaks_off():
     assert sample.app == "shop"
 
 
+def test_it_gives_way_when_it_has_started_and_before_the_first_sample():
+    setup, sink, seen = frame(Setup(SETTINGS, "key")), io.BytesIO(), []
+    source = io.BytesIO(setup + frame([recording()]))
+    main(source, sink, lambda: seen.append((source.tell(), sink.getvalue())))
+    assert seen == [(len(setup), b"")]
+    assert sink.getvalue()
+
+
 def test_capture_goes_on_when_the_process_is_killed(tmp_path):
     config = '[[upstreams]]\nbase_url = "{url}"\n'
     with LLMServer(Reply(content="Two.")) as upstream, product(tmp_path, config.format(url=upstream.url)) as running:
