@@ -21,6 +21,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -196,6 +197,7 @@ class PairedComparison:
         self._progress = _Progress.of(saved)
 
 
+@lru_cache(maxsize=16)  # every app and metric of a comparison asks for the same ones
 def cells(margin: float) -> tuple[Array, Array, Array]:
     """The ends of the cells (2 x 60) and the bets, per unit of score, on A and on B (60 x 8 each).
 
@@ -208,11 +210,14 @@ def cells(margin: float) -> tuple[Array, Array, Array]:
     grid = np.arange(CELLS + 1) / CELLS
     ends = np.stack([grid[:-1], grid[1:]])
     ends = ends[:, ends[1] + margin > -_TINY]
-    return (
+    found = (
         ends,
         eprocess.bets() / np.maximum(ends[1] + margin, _TINY)[:, None],
         eprocess.bets() / (1.0 - ends[0])[:, None],
     )
+    for one in found:
+        one.setflags(write=False)
+    return found
 
 
 def payoffs(scores: Array, weights: Array, points: Array) -> Array:

@@ -222,7 +222,7 @@ class PostgresStore(rows.Lenient):
             today = day_of(await connection.fetchval("SELECT extract(epoch FROM now())::float8"))
         await self._days.ensure(*range(today, today + AHEAD + 1))
         removed = await self._days.drop(before)
-        await self._sums.ready(before, self._summary, self._spread)
+        await self._sums.ready(before, self._summary, self._scored, self._spread)
         return removed
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:

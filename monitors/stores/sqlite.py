@@ -257,7 +257,7 @@ class SQLiteStore(rows.Lenient):
                 removed = (await connection.execute(_PRUNE_SAMPLES, parameters)).rowcount
                 gone = (await connection.execute(_PRUNE_SUPPLEMENTS, parameters)).rowcount
             total += removed
-        await self._sums.ready(before, self._summary, self._spread)
+        await self._sums.ready(before, self._summary, self._scored, self._spread)
         return total
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:

@@ -138,11 +138,13 @@ class Sums:
         self,
         since: float,
         summary: Callable[[Query, str], Awaitable[Sequence[Summary]]],
+        scored: Callable[[Query], Awaitable[Sequence[Scored]]],
         spread: Callable[[Query, str], Awaitable[Sequence[Spread]]],
     ) -> None:
         """Add up what is over, before anybody asks: in all, and by what versions are told apart everywhere."""
         ever = Query(since=since, until=self._clock())
         await self.summary(ever, "", summary)
+        await self.scored(ever, scored)
         for by in _VERSIONS:
             await self.spread(ever, by, None, spread)
 
