@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -111,6 +112,8 @@ class SQLiteStore(rows.Lenient):
     def __init__(self, path: str | Path, busy_timeout_s: float = 5.0) -> None:
         self._writer = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
         self._reader = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
+        # what is added up beforehand, for minutes after an upgrade, does not make a page wait
+        self._counter = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
         self._sums = Sums(SQLiteKept(self._writer, self._reader), clock=time.time)
 
     @classmethod
@@ -218,20 +221,20 @@ class SQLiteStore(rows.Lenient):
     async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads:
         return await self._sums.spread(query, by, within_s, self._spread)
 
-    async def _summary(self, query: Query, by: str) -> Sequence[Summary]:
+    async def _summary(self, query: Query, by: str, database: Database | None = None) -> Sequence[Summary]:
         summaries: dict[tuple[str, str, str], rows.Totals] = {}
         unreadable = 0
-        for app, metric, part, *group in await self._fetch(*sqlite_asking.summary(query, by)):
+        for app, metric, part, *group in await self._fetch(*sqlite_asking.summary(query, by), database):
             unreadable += summaries.setdefault((app, metric, part), rows.Totals()).add(group)
         if unreadable:
             self._complain(f"{unreadable} evaluations hold no number")
         return [sums.summary(*key) for key, sums in summaries.items()]
 
-    async def _scored(self, query: Query) -> Sequence[Scored]:
-        return rows.scored(await self._fetch(*sqlite_asking.scored(query)))
+    async def _scored(self, query: Query, database: Database | None = None) -> Sequence[Scored]:
+        return rows.scored(await self._fetch(*sqlite_asking.scored(query), database))
 
-    async def _spread(self, query: Query, by: str) -> Sequence[Spread]:
-        return rows.spreads(await self._fetch(*sqlite_asking.spread(query, by)), query.since, query.until)
+    async def _spread(self, query: Query, by: str, database: Database | None = None) -> Sequence[Spread]:
+        return rows.spreads(await self._fetch(*sqlite_asking.spread(query, by), database), query.since, query.until)
 
     async def paired(self, query: Query, cheap: str) -> Sequence[Paired]:
         async with self._reader.reading() as connection:
@@ -257,7 +260,12 @@ class SQLiteStore(rows.Lenient):
                 removed = (await connection.execute(_PRUNE_SAMPLES, parameters)).rowcount
                 gone = (await connection.execute(_PRUNE_SUPPLEMENTS, parameters)).rowcount
             total += removed
-        await self._sums.ready(before, self._summary, self._scored, self._spread)
+        summary, scored, spread = (
+            partial(self._summary, database=self._counter),
+            partial(self._scored, database=self._counter),
+            partial(self._spread, database=self._counter),
+        )
+        await self._sums.ready(before, summary, scored, spread)
         return total
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
@@ -292,12 +300,15 @@ class SQLiteStore(rows.Lenient):
     async def aclose(self) -> None:
         await self._sums.aclose()
         try:
+            await self._counter.aclose()
             await self._reader.aclose()
         finally:
             await self._writer.aclose()
 
-    async def _fetch(self, statement: str, parameters: Mapping[str, Any]) -> Iterable[Sequence[Any]]:
-        async with self._reader.reading() as connection:
+    async def _fetch(
+        self, statement: str, parameters: Mapping[str, Any], database: Database | None = None
+    ) -> Iterable[Sequence[Any]]:
+        async with (database or self._reader).reading() as connection:
             return await connection.execute_fetchall(statement, parameters)
 
     async def _complete(self, connection: aiosqlite.Connection, sample: Sample, payload: str) -> bool:
