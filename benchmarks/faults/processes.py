@@ -41,7 +41,7 @@ class Child:
         self.client = client
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, within_s: float = 60.0) -> None:
+    def start(self, within_s: float = 180.0) -> None:
         """Start it, and wait until it answers."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(

@@ -86,10 +86,11 @@ def count(stand: Stand, row: Row, *, planted: bool) -> None:
         if (found := stand.counted("gaugeway_exchanges_total", "gateway", outcome=one))
     }
     queue = stand.alive("monitors")[0].get("/api/status")["queue"]
-    row.counted |= {one: queue[one] for one in ("dead", "trimmed") if queue.get(one)}
+    row.counted |= {one: queue[one] for one in ("dead_letters", "trimmed") if queue.get(one)}
     row.left = queue["ready"] + queue["leased"]
     missing = [one for number, one in ok.items() if number not in numbers]
-    row.lost = len(missing) - sum(row.counted.values()) - row.left
+    # a dead letter may be stored all the same: its worker died before it could say so
+    row.lost = max(0, len(missing) - sum(row.counted.values()) - row.left)
     _losses(stand, row, missing)
     _evaluations(stand, row)
     _alerts(stand, row, planted=planted)
