@@ -63,6 +63,8 @@ class Instruments:
         self._hand_off_errors = counter("handoff_errors", "Failed attempts to reach the queue; they are repeated.")
         self._sync_errors = counter("limits_sync_errors", "Failed exchanges with the other gateways about limits.")
         self._spilled = counter("spilled", "Samples that waited in a file while the queue was away.", "result")
+        for step in ("spilled", "returned"):
+            self._spilled.labels(step)
         self._reloads = counter("config_reloads", "Configuration reloads, by result.", "result")
         self._cap = LabelCap(counter("label_overflow", "Label values shown as _other, by label.", "label"))
         self._gauges(registry, version)
