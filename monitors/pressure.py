@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from monitors.fading import Fading
+
 TARGET_S = 60.0
 FLOOR = 0.02
 _MEMORY_S = 30.0
@@ -42,9 +44,9 @@ class JudgePace:
         self._target_s = target_s
         self._floor = floor
         self._memory_s = memory_s
-        self._judged_s, self._plain_s = _Fading(memory_s), _Fading(memory_s)
-        self._done, self._tried = _Fading(memory_s), _Fading(memory_s)
-        self._arrived, self._watched_s = _Fading(memory_s), _Fading(memory_s)
+        self._judged_s, self._plain_s = Fading(memory_s), Fading(memory_s)
+        self._done, self._tried = Fading(memory_s), Fading(memory_s)
+        self._arrived, self._watched_s = Fading(memory_s), Fading(memory_s)
         self._leased = 0
         self._seen: tuple[float, int] | None = None
 
@@ -88,19 +90,3 @@ class JudgePace:
 
 
 _NOTHING = 1e-9
-
-
-class _Fading:
-    """A sum whose terms fade with time constant `tau_s`."""
-
-    def __init__(self, tau_s: float) -> None:
-        self._tau_s = tau_s
-        self._sum = 0.0
-        self._at = 0.0
-
-    def add(self, amount: float, now: float) -> None:
-        self._sum = self.total(now) + amount
-        self._at = max(self._at, now)
-
-    def total(self, now: float) -> float:
-        return self._sum * math.exp(-max(0.0, now - self._at) / self._tau_s)

@@ -6,6 +6,8 @@ import math
 
 import msgspec
 
+from monitors.fading import Fading
+
 DAY_S = 86_400.0
 OTHER = "_other"
 MOST_SLICES = 64
@@ -71,7 +73,7 @@ class BudgetPacer:
         self._horizon_s = horizon_s
         self._spent = spent
         self._load = _Load(*self._memories)
-        self._cost, self._tried = _Decaying(cost_memory_s), _Decaying(cost_memory_s)
+        self._cost, self._tried = Fading(cost_memory_s), Fading(cost_memory_s)
         self._slices: dict[str, _Load] = {}
         self._others_usd = self._others_wanted = 0.0
 
@@ -167,27 +169,11 @@ class BudgetPacer:
         return self._spent
 
 
-class _Decaying:
-    """A sum whose terms fade with time constant `tau_s`."""
-
-    def __init__(self, tau_s: float) -> None:
-        self.tau_s = tau_s
-        self._sum = 0.0
-        self._at = 0.0
-
-    def add(self, amount: float, now: float) -> None:
-        self._sum = self.total(now) + amount
-        self._at = max(self._at, now)
-
-    def total(self, now: float) -> float:
-        return self._sum * math.exp(-max(0.0, now - self._at) / self.tau_s)
-
-
 class _Load:
     """Arrivals a second."""
 
     def __init__(self, memory_s: float, quick_s: float) -> None:
-        self._slow, self._quick = _Decaying(memory_s), _Decaying(quick_s)
+        self._slow, self._quick = Fading(memory_s), Fading(quick_s)
         self._began: float | None = None
 
     def add(self, now: float) -> None:
@@ -208,6 +194,6 @@ class _Load:
         spread = _SIGMAS * math.sqrt(max(quick, slow) / (2.0 * self._quick.tau_s))
         return min(max(slow, quick - spread), quick + spread)
 
-    def _estimate(self, arrivals: _Decaying, now: float) -> float:
+    def _estimate(self, arrivals: Fading, now: float) -> float:
         seen_s = max(now - (self._began or 0.0), self._quick.tau_s / 10.0)
         return arrivals.total(now) / (arrivals.tau_s * -math.expm1(-seen_s / arrivals.tau_s))

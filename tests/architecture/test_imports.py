@@ -94,7 +94,7 @@ ALLOWED = {
     "monitors.forgetting_cli": "monitors.config monitors.forgetting monitors.queues monitors.store_cli monitors.stores",
     "monitors.gauges": "monitors.alerts monitors.delivery monitors.instruments monitors.labels monitors.versions",
     "monitors.instruments": "monitors.labelling monitors.labels monitors.quality",
-    "monitors.judges": "monitors.sampling monitors.sqlite",
+    "monitors.judges": "monitors.fading monitors.sampling monitors.sqlite",
     "monitors.judging": "monitors.causes monitors.config monitors.instruments monitors.judges monitors.settings",
     "monitors.labelling": "monitors.statistics monitors.stores monitors.streams",
     "monitors.labelling_store": "monitors.labelling monitors.metrics monitors.stores",
@@ -111,6 +111,7 @@ ALLOWED = {
     "monitors.openapi": "monitors.alert_api monitors.alerts monitors.comparing monitors.desk monitors.labelling monitors.quality monitors.silences monitors.stores monitors.versions",  # noqa: E501
     "monitors.otlp": "monitors.settings",
     "monitors.persisting": "monitors.queues monitors.stores monitors.tasks",
+    "monitors.pressure": "monitors.fading",
     "monitors.plane": "monitors.alerts monitors.choosing monitors.config monitors.evaluation monitors.exporters monitors.instruments monitors.joining monitors.judges monitors.judging monitors.labelling_store monitors.labels monitors.leading monitors.metrics monitors.pressure monitors.quality monitors.queues monitors.sampling monitors.settings monitors.spending monitors.statistics monitors.stores monitors.tasks monitors.worker",  # noqa: E501
     "monitors.postgres": "monitors.migrating",
     "monitors.quality": "monitors.statistics monitors.stores",
@@ -164,6 +165,7 @@ PURE = (
     "gateway/buckets.py",
     "gateway/subjects.py",
     "monitors/attempts.py",
+    "monitors/fading.py",
     "monitors/pressure.py",
 )
 IMPURE = {"asyncio", "httpx", "openai", "sqlite3", "aiosqlite", "socket", "time", "datetime", "os", "random", "secrets"}
