@@ -200,7 +200,7 @@ class SQLiteEngine(Engine):
             return connection.execute(statement).fetchall()
 
     def kill(self) -> None:
-        raise NotImplementedError
+        raise RuntimeError("a file has no process of its own: it goes with its monitors and gateways")
 
     start = quit = kill
 

@@ -59,12 +59,12 @@ class Straight:
         return []
 
     def cut(self, machine: str, service: str) -> None:
-        raise NotImplementedError
+        raise RuntimeError("nothing stands between: there is nothing to cut")
 
     mend = cut
 
     def forget(self, machine: str, service: str) -> int:
-        raise NotImplementedError
+        raise RuntimeError("nothing stands between: there is nothing to cut")
 
 
 class Proxied(Straight):
