@@ -59,12 +59,12 @@ class Straight:
         return []
 
     def cut(self, machine: str, service: str) -> None:
-        raise RuntimeError("nothing stands between: there is nothing to cut")
+        raise RuntimeError(f"nothing stands between {machine} and {service}")
 
     mend = cut
 
     def forget(self, machine: str, service: str) -> int:
-        raise RuntimeError("nothing stands between: there is nothing to cut")
+        raise RuntimeError(f"nothing stands between {machine} and {service}")
 
 
 class Proxied(Straight):

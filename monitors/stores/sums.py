@@ -141,7 +141,7 @@ class Sums:
         scored: Callable[[Query], Awaitable[Sequence[Scored]]],
         spread: Callable[[Query, str], Awaitable[Sequence[Spread]]],
     ) -> None:
-        """Add up what is over, before anybody asks: in all, for labels, and by what versions are told apart everywhere."""
+        """Add up what is over, before anybody asks: in all, for labels, and by what tells versions apart everywhere."""
         ever = Query(since=since, until=self._clock())
         await self.summary(ever, "", summary)
         await self.scored(ever, scored)
