@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from monitors.statistics.counted import STEPS, CountedComparison, Counts
 from monitors.statistics.estimators import Estimate, hajek_from_sums
 from monitors.statistics.versions import Verdict
 from monitors.stores import Spread
+from monitors.stores.spans import hundredths
 
 _FIRST = 20
 """Scores before the first look; from then on there is one whenever all have doubled."""
@@ -78,24 +78,24 @@ def estimate(parts: Sequence[Spread]) -> Estimate | None:
 
 
 def _counts(parts: Sequence[Spread], looks: Mapping[float, int], *, flipped: bool) -> Counts:
+    """The scores by look, rate and hundredth: a month has many parts for each of them."""
     least = min((one.rate for one in parts), default=1.0)
-    sizes = [len(one.bins) for one in parts]
-    k, n, x = (
-        np.fromiter(chain.from_iterable(lists), np.float64)
-        for lists in ([one.bins for one in parts], [one.counts for one in parts], [one.sums for one in parts])
-    )
-    x2 = np.zeros(len(k))
-    # squares count in the sums over all only, so that those of a whole part may stand with its first bin
-    starts = np.cumsum([0, *sizes[:-1]]) if parts else np.zeros(0, int)
-    x2[starts] = [one.n - 2.0 * one.x + one.x2 if flipped else one.x2 for one in parts]
-    return Counts(
-        look=np.repeat([float(looks[one.since]) for one in parts], sizes),
-        k=STEPS - 1 - k if flipped else k,
-        n=n,
-        x=n - x if flipped else x,
-        x2=x2,
-        weight=np.repeat([least / one.rate for one in parts], sizes),
-    )
+    groups: dict[tuple[int, float], list[Spread]] = {}
+    for one in parts:
+        groups.setdefault((looks[one.since], one.rate), []).append(one)
+    rows = []
+    for (look, rate), some in groups.items():
+        found = hundredths(one.bins for one in some)
+        k = found[:, 0].astype(int)
+        n, x = (np.bincount(k, weights=column, minlength=STEPS) for column in (found[:, 1], found[:, 2]))
+        # squares count in the sums over all only, so that those of a whole group may stand with its first hundredth
+        x2 = np.zeros(STEPS)
+        x2[0] = sum(one.n - 2.0 * one.x + one.x2 if flipped else one.x2 for one in some)
+        scale = np.arange(STEPS - 1, -1, -1) if flipped else np.arange(STEPS)
+        weight = np.full(STEPS, least / rate)
+        columns = np.full(STEPS, float(look)), scale, n, n - x if flipped else x, x2, weight
+        rows.append(np.stack(columns, axis=1))
+    return Counts(*np.array(rows).reshape(-1, len(Counts._fields)).T)
 
 
 def _by_stream(spreads: Iterable[Spread]) -> dict[tuple[str, str], list[Spread]]:

@@ -35,12 +35,11 @@ async def labelled(
     """Look at a window: everything that has labels and, if the query names a metric, that metric in any case."""
     rated = await store.ratings(query)
     streams = {(one.app, one.metric) for one in rated}
-    if isinstance(store, Adding):
-        if query.metric is None and not streams:
-            return []
-        sums = [
-            one for one in await store.scored(query) if query.metric is not None or (one.app, one.metric) in streams
-        ]
+    if query.metric is None and not streams:
+        return []
+    added_up = await store.scored(query) if isinstance(store, Adding) else None
+    if added_up is not None:
+        sums = [one for one in added_up if query.metric is not None or (one.app, one.metric) in streams]
         return await asyncio.to_thread(label, (), rated, passing=passing, half_width=half_width, scored=sums)
     points: list[Point] = []
     metrics = {query.metric} if query.metric is not None else {metric for _, metric in streams}

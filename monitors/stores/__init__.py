@@ -137,8 +137,9 @@ class Scored:
 class Spread:
     """The scores of one app, metric and slice that one judge and version of the metric gave in a time, at one rate.
 
-    `n` scores have the sum `x` and the sum of squares `x2`. `bins` names the hundredths k of the scale that have some
-    (k/100 <= score < (k + 1)/100, the last closed), `counts` says how many, `sums` what they add up to.
+    `n` scores have the sum `x` and the sum of squares `x2`. `bins` are three little-endian float64 for each hundredth k
+    of the scale that has some (k/100 <= score < (k + 1)/100, the last closed): k, how many, and what they add up to.
+    There are thousands of parts in a month: `monitors.stores.spans.hundredths` reads them all at once.
     """
 
     since: float
@@ -152,9 +153,7 @@ class Spread:
     n: int
     x: float
     x2: float
-    bins: tuple[int, ...]
-    counts: tuple[int, ...]
-    sums: tuple[float, ...]
+    bins: bytes
 
 
 class Spreads(NamedTuple):
@@ -240,8 +239,11 @@ class Settling(Protocol):
 class Adding(Protocol):
     """A store that adds scores up where they are."""
 
-    async def scored(self, query: Query) -> Sequence[Scored]:
-        """Return the scores of the query's time, app and metric added up; nothing else of the query counts."""
+    async def scored(self, query: Query) -> Sequence[Scored] | None:
+        """Return the scores of the query's time, app and metric added up; nothing else of the query counts.
+
+        None comes from one that passes on to a store that does not add up.
+        """
 
 
 @runtime_checkable

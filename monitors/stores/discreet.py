@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Supplement
 from monitors.redaction import Redactor
-from monitors.stores import Paired, Point, Query, Rated, Settling, Spreading, Spreads, Store, Summary
+from monitors.stores import Adding, Paired, Point, Query, Rated, Scored, Settling, Spreading, Spreads, Store, Summary
 
 _REMEMBERED = 10_000
 
@@ -86,6 +86,10 @@ class DiscreetStore:
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
         """Return one summary per app and metric."""
         return await self._store.summary(query, by)
+
+    async def scored(self, query: Query) -> Sequence[Scored] | None:
+        """Return scores added up, where the store adds up."""
+        return await self._store.scored(query) if isinstance(self._store, Adding) else None
 
     async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads | None:
         """Return scores counted, where the store counts."""

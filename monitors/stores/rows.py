@@ -13,6 +13,7 @@ import msgspec
 from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
 from monitors.statistics.powered import Sums
 from monitors.stores import Paired, Point, Scored, Spread, Summary
+from monitors.stores.spans import packed
 
 T = TypeVar("T")
 _log = logging.getLogger("gaugeway")
@@ -197,9 +198,7 @@ def spreads(found: Iterable[Sequence[Any]], since: float, until: float) -> list[
             n=sum(n for _, n, _, _ in bins),
             x=math.fsum(x for _, _, x, _ in bins),
             x2=math.fsum(x2 for _, _, _, x2 in bins),
-            bins=tuple(k for k, _, _, _ in bins),
-            counts=tuple(n for _, n, _, _ in bins),
-            sums=tuple(x for _, _, x, _ in bins),
+            bins=packed([(k, n, x) for k, n, x, _ in bins]),
         )
         for (app, metric, part, version, judge, rate), bins in groups.items()
     ]

@@ -5,11 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from monitors.stores import Scored, Spread, Summary
 
+Array: TypeAlias = NDArray[np.float64]
 HOUR_S, DAY_S = 3600, 86_400
+ROW = 3
+"""Numbers for each hundredth of a `Spread`."""
 _HOURS = DAY_S // HOUR_S
 _SUMS = ("n", "failed", "w", "wx", "w2", "w2x", "w2x2")
 
@@ -103,12 +109,23 @@ def add_spreads(parts: Iterable[Spread]) -> list[Spread]:
     return [_whole(some) for some in found.values()]
 
 
+def packed(rows: Sequence[Sequence[float]] | Array) -> bytes:
+    """Hundredths as `Spread.bins` has them, from rows of k, number and sum.
+
+    >>> hundredths([packed([(0, 2, 0.01), (99, 1, 1.0)]), packed([])]).tolist()
+    [[0.0, 2.0, 0.01], [99.0, 1.0, 1.0]]
+    """
+    return np.asarray(rows, dtype="<f8").tobytes()
+
+
+def hundredths(bins: Iterable[bytes]) -> Array:
+    """Rows of k, number and sum: those of all parts, one after the other."""
+    return np.frombuffer(b"".join(bins), dtype="<f8").reshape(-1, ROW)
+
+
 def _whole(parts: Sequence[Spread]) -> Spread:
-    counts: dict[int, int] = {}
-    sums: dict[int, float] = {}
-    for one in parts:
-        for k, n, x in zip(one.bins, one.counts, one.sums, strict=True):
-            counts[k], sums[k] = counts.get(k, 0) + n, sums.get(k, 0.0) + x
+    k, n, x = hundredths(one.bins for one in parts).T
+    places, at = np.unique(k, return_inverse=True)
     return replace(
         parts[0],
         since=min(one.since for one in parts),
@@ -116,7 +133,5 @@ def _whole(parts: Sequence[Spread]) -> Spread:
         n=sum(one.n for one in parts),
         x=math.fsum(one.x for one in parts),
         x2=math.fsum(one.x2 for one in parts),
-        bins=tuple(counts),
-        counts=tuple(counts.values()),
-        sums=tuple(sums.values()),
+        bins=packed(np.stack([places, np.bincount(at, n), np.bincount(at, x)], axis=1)),
     )

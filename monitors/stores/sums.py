@@ -32,7 +32,8 @@ MOST_TAGS = 16
 MOST_SPANS = 1000
 """More than years of days: then some clock was wrong, and the sums of mostly empty days would be made for hours."""
 _VERSIONS = "model", "prompt"
-SCORED, SPREAD = "scored", "spread:"
+SCORED, SPREAD = "scored", "hundredths:"
+"""Of what kind sums are; another way to write one down has another name, so that versions of this may run together."""
 
 
 class Kept(Protocol):

@@ -11,7 +11,7 @@ import pytest
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
 from monitors.stores import Query, sums
 from monitors.stores.opening import from_url
-from monitors.stores.spans import DAY_S, HOUR_S
+from monitors.stores.spans import DAY_S, HOUR_S, hundredths
 from tests.support.postgres import postgres
 
 HOUR, DAY = float(HOUR_S), float(DAY_S)
@@ -71,9 +71,10 @@ def counted(spreads):
     """How many scores of each kind and hundredth there are in all, and what they add up to."""
     numbers, values = Counter(), Counter()
     for one in spreads:
-        assert one.n == sum(one.counts)
-        assert one.x == pytest.approx(sum(one.sums))
-        for k, n, x in zip(one.bins, one.counts, one.sums, strict=True):
+        bins = hundredths([one.bins]).tolist()
+        assert one.n == sum(n for _, n, _ in bins)
+        assert one.x == pytest.approx(sum(x for _, _, x in bins))
+        for k, n, x in bins:
             assert k * n / 100 - 1e-9 <= x <= (k + 1) * n / 100 + 1e-9
             key = (one.app, one.metric, one.slice, one.version, one.judge, one.rate, k)
             numbers[key] += n
@@ -152,7 +153,7 @@ def test_skips_and_failures_are_not_counted(running):
 
     ((one,), complete) = running(main)
     assert complete
-    assert (one.n, one.bins, one.counts, one.sums, one.judge, one.rate) == (1, (99,), (1,), (1.0,), "j", 1.0)
+    assert (one.n, hundredths([one.bins]).tolist(), one.judge, one.rate) == (1, [[99.0, 1.0, 1.0]], "j", 1.0)
 
 
 def test_tags_beyond_those_that_are_kept_are_counted_from_the_rows(running, monkeypatch):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 
 import httpx
 import numpy as np
@@ -14,14 +15,18 @@ from gateway.cli import main
 from monitors.config import Metric
 from monitors.instruments import Instruments
 from monitors.labelling import drawn, label
-from monitors.labelling_store import default_passing, passings
+from monitors.labelling_store import default_passing, labelled, passings
 from monitors.labels_api import label_handlers
 from monitors.metrics.catalogue import build
 from monitors.records import Supplement
-from monitors.stores import Point, Rated
+from monitors.redaction import Redactor
+from monitors.stores import Point, Query, Rated
+from monitors.stores.discreet import DiscreetStore
 from monitors.stores.sqlite import SQLiteStore
 from tests.support.running import serving
 from tests.support.scored import One, fill
+
+NOBODY = Redactor((), (), "k")
 
 
 def points(values, metric="faithfulness", **fields):
@@ -223,3 +228,38 @@ def test_the_api_shows_labels_of_a_window(store):
     assert (row["metric"], row["labels"], row["half_width"]) == ("faithfulness", 80, 0.1)
     assert row["kappa"]["low"] < row["kappa"]["high"]
     assert (other.json(), wrong.status_code) == ([], 400)
+
+
+def test_a_store_that_is_told_no_texts_adds_up_where_the_one_behind_it_does(store):
+    class Plain:
+        """A store that cannot add up."""
+
+        def __init__(self, store):
+            self.series, self.ratings = store.series, store.ratings
+
+    class Silent(SQLiteStore):
+        """Reads nothing score by score."""
+
+        async def series(self, query):
+            raise AssertionError(query)
+
+    async def scenario():
+        opened = Silent(store / "store.db")
+        reading = SQLiteStore(store / "store.db")
+        now = time.time()
+        whole = Query(since=now - 86_400.0, until=now)
+        some = (
+            opened,
+            DiscreetStore(opened, NOBODY, window_s=60.0),
+            DiscreetStore(Plain(reading), NOBODY, window_s=60.0),
+        )
+        found = [await labelled(one, whole) for one in some]
+        for one in (opened, reading):
+            await one.aclose()
+        return found
+
+    first, *others = asyncio.run(scenario())
+    assert [(one.metric, one.scores, one.labels) for one in first] == [("faithfulness", 400, 80)]
+    for (other,) in others:
+        assert other.corrected_mean == pytest.approx(first[0].corrected_mean)
+        assert (other.scores, other.kappa) == (first[0].scores, first[0].kappa)
