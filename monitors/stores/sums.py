@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from monitors.stores import Query, Scored, Spread, Spreads, Summary
-from monitors.stores.spans import Span, add_scored, add_spreads, add_summaries, cut, joined
+from monitors.stores.spans import DAY_S, Span, add_scored, add_spreads, add_summaries, cut, joined
 from monitors.tasks import spawn
 
 S = TypeVar("S", Summary, Scored, Spread)
@@ -32,6 +32,8 @@ MOST_TAGS = 16
 MOST_SPANS = 1000
 """More than years of days: then some clock was wrong, and the sums of mostly empty days would be made for hours."""
 _VERSIONS = "model", "prompt"
+_WINDOWS = 1, 7, 30
+"""Days back that pages and the API look."""
 SCORED, SPREAD = "scored", "hundredths:"
 """Of what kind sums are; another way to write one down has another name, so that versions of this may run together."""
 
@@ -142,12 +144,19 @@ class Sums:
         scored: Callable[[Query], Awaitable[Sequence[Scored]]],
         spread: Callable[[Query, str], Awaitable[Sequence[Spread]]],
     ) -> None:
-        """Add up what is over, before anybody asks: in all, for labels, and by what tells versions apart everywhere."""
-        ever = Query(since=since, until=self._clock())
-        await self.summary(ever, "", summary)
-        await self.scored(ever, scored)
-        for by in _VERSIONS:
-            await self.spread(ever, by, None, spread)
+        """Add up what is over, before anybody asks: in all, for labels, and by what tells versions apart everywhere.
+
+        Of the days in which the usual windows begin the hours, too: there are none of days that were written at once.
+        """
+        now = self._clock()
+        begins = [now - days * DAY_S for days in _WINDOWS if now - days * DAY_S > since]
+        times = [(since, now), *((begin, begin + DAY_S) for begin in begins)]
+        for begin, end in times:
+            ever = Query(since=begin, until=end)
+            await self.summary(ever, "", summary)
+            await self.scored(ever, scored)
+            for by in _VERSIONS:
+                await self.spread(ever, by, None, spread)
 
     def _keeps(self, by: str) -> bool:
         """Whether sums by this are kept: of few tags only."""

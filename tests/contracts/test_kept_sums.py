@@ -311,3 +311,25 @@ def test_a_clock_that_was_wrong_once_does_not_make_sums_of_fifty_empty_years(run
     (found,) = running(main)
     assert found.n == 2
     assert running.kept() == 0
+
+
+def test_of_a_window_that_begins_in_a_day_written_at_once_only_the_ends_are_read(running):
+    now = time.time()
+
+    async def main(store):
+        for number in range(72):
+            one = sample(number, now - 3 * DAY + number * HOUR)
+            await store.add(one, [scored(one, 0.5)])
+        await store.prune(now - 10 * DAY)
+        read, asked = store._scored, []
+
+        async def told(query):
+            asked.append(query)
+            return await read(query)
+
+        store._scored = told
+        return await store.scored(Query(since=now - DAY, until=now, metric="faithfulness")), asked
+
+    (one,), asked = running(main)
+    assert one.n == 24
+    assert all(query.until - query.since <= HOUR + sums.SETTLED_S for query in asked)
