@@ -59,7 +59,7 @@ def hajek_from_sums(*, n: int, w: float, wx: float, w2: float, w2x: float, w2x2:
     >>> hajek_from_sums(n=4, w=4.0, wx=3.0, w2=4.0, w2x=3.0, w2x2=3.0)
     Estimate(mean=0.75, sd=0.4330127018922193, n=4, n_eff=4.0)
     """
-    if not (n > 0 and w > 0.0 and w2 > 0.0 and np.isfinite([w, wx, w2, w2x, w2x2]).all()):
+    if not (n > 0 and w > 0.0 and w2 > 0.0 and all(map(math.isfinite, (w, wx, w2, w2x, w2x2)))):
         raise ValueError("sums over at least one score, all of them finite")
     mean = wx / w
     spread = w2x2 - 2.0 * mean * w2x + mean * mean * w2

@@ -84,20 +84,21 @@ def add_summaries(parts: Iterable[Summary]) -> list[Summary]:
 
 def add_scored(parts: Iterable[Scored]) -> list[Scored]:
     """One for each app and metric."""
-    found: dict[tuple[str, str], Scored] = {}
+    found: dict[tuple[str, str], list[Scored]] = {}
     for one in parts:
-        before = found.get((one.app, one.metric))
-        if before is not None:
-            one = replace(  # noqa: PLW2901 - both together
-                one,
-                n=before.n + one.n,
-                x=before.x + one.x,
-                x2=before.x2 + one.x2,
-                least_rate=min(before.least_rate, one.least_rate),
-                most_rate=max(before.most_rate, one.most_rate),
-            )
-        found[one.app, one.metric] = one
-    return list(found.values())
+        found.setdefault((one.app, one.metric), []).append(one)
+    return [
+        Scored(
+            app=app,
+            metric=metric,
+            n=sum(one.n for one in some),
+            x=math.fsum(one.x for one in some),
+            x2=math.fsum(one.x2 for one in some),
+            least_rate=min(one.least_rate for one in some),
+            most_rate=max(one.most_rate for one in some),
+        )
+        for (app, metric), some in found.items()
+    ]
 
 
 def add_spreads(parts: Iterable[Spread]) -> list[Spread]:
