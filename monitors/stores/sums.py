@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -25,6 +25,8 @@ from monitors.stores.spans import DAY_S, Span, add_scored, add_spreads, add_summ
 from monitors.tasks import spawn
 
 S = TypeVar("S", Summary, Scored, Spread)
+P = ParamSpec("P")
+R = TypeVar("R")
 SETTLED_S = 900.0
 """An hour is added up when it is over for so long: until then late scores come all the time."""
 MOST_TAGS = 16
@@ -153,10 +155,10 @@ class Sums:
         times = [(since, now), *((begin, begin + DAY_S) for begin in begins)]
         for begin, end in times:
             ever = Query(since=begin, until=end)
-            await self.summary(ever, "", summary)
-            await self.scored(ever, scored)
+            await self.summary(ever, "", _leisurely(summary))
+            await self.scored(ever, _leisurely(scored))
             for by in _VERSIONS:
-                await self.spread(ever, by, None, spread)
+                await self.spread(ever, by, None, _leisurely(spread))
 
     def _keeps(self, by: str) -> bool:
         """Whether sums by this are kept: of few tags only."""
@@ -240,9 +242,10 @@ class Sums:
         as_type: type[list[S]],
     ) -> Mapping[Span, list[S]]:
         """Add up what is missing, an hour at a time so that others who read wait for a moment only."""
-        async with self._making[kind]:
-            found = await self._known(kind, missing, as_type)  # somebody else may have been faster
-            for span in missing:
+        found: dict[Span, list[S]] = {}
+        for span in missing:
+            async with self._making[kind]:
+                found |= await self._known(kind, [span], as_type)  # somebody else may have been faster
                 if span in found:
                     continue
                 mark = uuid.uuid4().hex
@@ -256,3 +259,15 @@ class Sums:
                 with suppress(sqlite3.Error, OSError):
                     await self._kept.keep(span, kind, mark, sums)
         return found
+
+
+def _leisurely(read: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+    """Rest for as long as was read: what is done beforehand must not slow those down who ask now."""
+
+    async def resting(*args: P.args, **kwargs: P.kwargs) -> R:
+        begin = time.monotonic()
+        found = await read(*args, **kwargs)
+        await asyncio.sleep(time.monotonic() - begin)
+        return found
+
+    return resting
