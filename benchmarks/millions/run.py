@@ -3,7 +3,7 @@
 python benchmarks/millions/run.py --engine sqlite [--evaluations 5000000] [--rounds 30] [--only explore]
 
 Fills a store with 30 days of traffic, starts the monitors on it, feeds them 20 samples a second, and asks everything in
-turn. Writes results/millions-ENGINE.md. `--store` uses a file that was filled before (and leaves it as it is).
+turn. Writes results/millions-ENGINE.md. `--store` uses a copy of a file that was filled before, or that database.
 """
 
 from __future__ import annotations
@@ -55,16 +55,19 @@ class Asked(NamedTuple):
 
 
 @contextlib.contextmanager
-def filled(engine: str, count: int, directory: Path, ready: Path | None) -> Iterator[tuple[str, str, float]]:
+def filled(engine: str, count: int, directory: Path, ready: str) -> Iterator[tuple[str, str, float]]:
     """A filled store; yields lines of configuration, the queue's URL, and how long filling took."""
     data, begin = directory / "data", time.perf_counter()
     data.mkdir()
     if engine == "sqlite":
-        if ready is not None:
+        if ready:
             shutil.copyfile(ready, data / "store.db")
         else:
             asyncio.run(fill_sqlite(data / "store.db", count, time.time()))
         yield "", f"sqlite:///{data}/queue.db", time.perf_counter() - begin
+        return
+    if ready:
+        yield f'[store]\nurl = "{ready}"\n[queue]\nurl = "{ready}"\n', ready, time.perf_counter() - begin
         return
     server = own_server(fsync="on", shared_buffers="512MB", maintenance_work_mem="256MB", max_wal_size="4GB")
     try:
@@ -171,7 +174,7 @@ def main() -> None:
     asking.add_argument("--rounds", type=int, default=30)
     asking.add_argument("--minutes", type=float, default=60.0, help="the longest it asks")
     asking.add_argument("--only", default="")
-    asking.add_argument("--store", type=Path)
+    asking.add_argument("--store", default="", help="filled before: a file, or the URL of a database")
     asking.add_argument("--window", type=float, default=WINDOW_S, help="monitors.window_s")
     asked = asking.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started must not outlive us

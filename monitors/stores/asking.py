@@ -10,6 +10,7 @@ import msgspec
 
 from monitors.postgres import plain
 from monitors.stores import Query
+from monitors.stores.by_value import ORDERS
 from monitors.stores.days import days_between
 from monitors.stores.rated import CORRECT, EARLY_S
 
@@ -24,6 +25,18 @@ _ORDERS = {
     "lowest": "ORDER BY value, started_at, position",
     "highest": "ORDER BY value DESC, started_at, position",
 }
+_TOP = """
+    SELECT value FROM evaluations WHERE outcome = 'score' AND {conditions} ORDER BY value DESC LIMIT 1 OFFSET {place}
+"""
+_METRICS = """
+    WITH RECURSIVE known (metric) AS (
+        SELECT (SELECT metric FROM evaluations WHERE {days} ORDER BY metric LIMIT 1)
+        UNION ALL
+        SELECT (SELECT metric FROM evaluations WHERE {days} AND metric > known.metric ORDER BY metric LIMIT 1)
+        FROM known WHERE known.metric IS NOT NULL
+    )
+    SELECT metric FROM known WHERE metric IS NOT NULL
+"""
 _SUMMARY = """
     SELECT app, metric, {by} AS slice, outcome, rate, count(*), count(value), sum(value), sum(value * value)
     FROM evaluations WHERE {conditions} GROUP BY app, metric, slice, outcome, rate
@@ -61,7 +74,7 @@ _CHEAP = """
 """
 # What concerns an exchange only after all the others of its trace or key is what people saw, and judged, last.
 _LAST = """
-    SELECT last.id AS about, last.day, said.payload, said.received_at, said.id
+    SELECT last.id AS about, last.day AS about_day, said.payload, said.received_at, said.id, said.refers
     FROM said CROSS JOIN LATERAL (
         SELECT samples.id, day FROM samples WHERE samples.{column} = said.value
         ORDER BY started_at DESC FETCH FIRST 1 ROW WITH TIES
@@ -69,23 +82,28 @@ _LAST = """
 """
 _RATINGS = f"""
     WITH said AS (
-        SELECT id, received_at, kind, value, payload FROM supplements
+        SELECT id, received_at, kind, value, payload, strpos(payload::text, '"reference":"') > 0 AS refers,
+            greatest(0, least(1e9, floor(received_at / 86400)))::integer AS received_day
+        FROM supplements
         WHERE says AND received_at >= {{since}}::float8 - {EARLY_S:g}
+    ), near AS MATERIALIZED (
+        -- most is said of an exchange on its day or the next one: no other day needs to be looked at
+        SELECT samples.id AS about, day AS about_day, said.payload, said.received_at, said.id, said.refers
+        FROM said JOIN samples ON samples.id = said.value AND day IN (received_day, received_day - 1)
+        WHERE said.kind = 'exchange'
     ), labelled AS MATERIALIZED (
-        {_LAST.format(kind="exchange", column="id")}
+        SELECT * FROM near
+        UNION ALL {_LAST.format(kind="exchange", column="id")} AND said.id NOT IN (SELECT id FROM near)
         UNION ALL {_LAST.format(kind="key", column="context_key")}
         UNION ALL {_LAST.format(kind="trace", column="trace_id")}
-    ), scored AS (
-        SELECT sample_id, day, app, metric, value, rate, position FROM evaluations
-        WHERE (sample_id, day) IN (SELECT about, day FROM labelled) AND outcome = 'score' AND {{conditions}}
     )
-    SELECT sample_id, app, metric, value, rate, received_at, payload::text, (
+    SELECT sample_id, app, metric, value, rate, received_at, payload::text, CASE WHEN refers THEN (
         SELECT value FROM evaluations AS other
-        WHERE other.sample_id = about AND other.day = labelled.day AND metric = '{CORRECT}' AND outcome = 'score'
+        WHERE other.sample_id = about AND other.day = about_day AND metric = '{CORRECT}' AND outcome = 'score'
         ORDER BY position DESC LIMIT 1
-    )
-    FROM scored JOIN labelled ON sample_id = about AND scored.day = labelled.day
-    ORDER BY received_at, labelled.id, position LIMIT {{limit}}
+    ) END
+    FROM labelled JOIN evaluations ON sample_id = about AND day = about_day
+    WHERE outcome = 'score' AND {{conditions}} ORDER BY received_at, labelled.id, position LIMIT {{limit}}
 """  # noqa: S608 - put together from constants
 
 _HOLDS = r"""
@@ -147,13 +165,30 @@ class Asked:
         return _HOLDS.format(pattern=pattern)
 
 
-def series(query: Query) -> tuple[str, Sequence[Any]]:
-    """The points of a query."""
+def series(query: Query, exactly: float | None = None) -> tuple[str, Sequence[Any]]:
+    """The points of a query; with `exactly`, those of this value."""
     asked = Asked()
     conditions = asked.where(query)
-    if query.order in ("lowest", "highest"):
+    if query.order in ORDERS:
         conditions += " AND outcome = 'score'"
+    if exactly is not None:
+        conditions += f" AND value = {asked.value(exactly)}"
     return " ".join([_POINTS, "WHERE", conditions, _ORDERS[query.order], "LIMIT", asked.limit(query)]), asked.values
+
+
+def top(query: Query) -> tuple[str, Sequence[Any]]:
+    """The value at the last place of the highest scores that a query of one metric asks for."""
+    asked = Asked()
+    conditions = asked.where(query)
+    place = asked.value(max((query.limit or 0) - 1, 0))
+    return _TOP.format(conditions=conditions, place=place), asked.values
+
+
+def metrics(query: Query) -> tuple[str, Sequence[Any]]:
+    """The metrics of a query's days, one probe of the index after the other."""
+    asked = Asked()
+    first, last = days_between(query.since, query.until)
+    return _METRICS.format(days=f"day >= {asked.value(first)} AND day <= {asked.value(last)}"), asked.values
 
 
 def summary(query: Query, by: str) -> tuple[str, Sequence[Any]]:

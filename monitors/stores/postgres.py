@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
@@ -24,6 +25,7 @@ from monitors.stores import (
     Spreads,
     Summary,
     asking,
+    by_value,
     forgetting_postgres,
     rated,
     rows,
@@ -176,7 +178,27 @@ class PostgresStore(rows.Lenient):
         return self._read(_supplement, found)
 
     async def series(self, query: Query) -> Sequence[Point]:
-        return [rows.point(row) for row in await self._fetch(*asking.series(query))]
+        if not by_value.indexed(query):
+            return await self._points(query)
+        if query.metric is not None:
+            return await self._by_value(query)
+        found: list[Point] = []
+        for (metric,) in await self._fetch(*asking.metrics(query)):
+            found += await self._by_value(replace(query, metric=metric))
+        return by_value.merged(found, query)
+
+    async def _points(self, query: Query, exactly: float | None = None) -> Sequence[Point]:
+        return [rows.point(row) for row in await self._fetch(*asking.series(query, exactly))]
+
+    async def _by_value(self, query: Query) -> Sequence[Point]:
+        """The lowest or highest of one metric."""
+
+        async def top(some: Query) -> float | None:
+            return next((row[0] for row in await self._fetch(*asking.top(some))), None)
+
+        if query.order == "lowest":
+            return await self._points(query)
+        return await by_value.highest(query, top, self._points)
 
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
         return await self._sums.summary(query, by, self._summary)

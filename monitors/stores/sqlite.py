@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +26,7 @@ from monitors.stores import (
     Spread,
     Spreads,
     Summary,
+    by_value,
     forgetting,
     rated,
     rows,
@@ -77,7 +77,6 @@ _METRICS = """
     )
     SELECT metric FROM known WHERE metric IS NOT NULL
 """
-_SHORT_S = 6 * 3600.0
 _BY_VALUE = "INDEXED BY evaluations_value"
 _PRUNE_EVALUATIONS = """
     DELETE FROM evaluations WHERE sample_id IN (
@@ -173,44 +172,28 @@ class SQLiteStore(rows.Lenient):
         return self._read(_supplement, found)
 
     async def series(self, query: Query) -> Sequence[Point]:
-        if query.order in sqlite_asking.BY_VALUE:
+        if not by_value.indexed(query):
+            return await self._points(query)
+        if query.metric is not None:
             return await self._by_value(query)
-        return await self._points(query)
+        found: list[Point] = []
+        for (metric,) in await self._fetch(_METRICS, {}):
+            found += await self._by_value(replace(query, metric=metric))
+        return by_value.merged(found, query)
 
     async def _points(self, query: Query, index: str | None = None, exactly: float | None = None) -> Sequence[Point]:
         return [rows.point(row) for row in await self._fetch(*sqlite_asking.points(query, index, exactly))]
 
     async def _by_value(self, query: Query) -> Sequence[Point]:
-        """The lowest or highest of each metric by its index; those of a short time are found sooner by time."""
-        long = query.until - query.since > _SHORT_S
-        covered = (query.model, query.prompt, query.tag, query.text) == (None,) * 4 and query.limit is not None
-        if not (long and covered):
-            return await self._points(query)
-        metrics = [query.metric]
-        if query.metric is None:
-            metrics = [row[0] for row in await self._fetch(_METRICS, {})]
-        found: list[Point] = []
-        for metric in metrics:
-            one = replace(query, metric=metric)
-            found += await (self._points(one, _BY_VALUE) if query.order == "lowest" else self._highest(one))
-        if len(metrics) > 1:
-            sign = 1.0 if query.order == "lowest" else -1.0
-            found.sort(key=lambda one: (sign * (one.value or 0.0), one.started_at))
-        return found[: query.limit]
+        """The lowest or highest of one metric."""
 
-    async def _highest(self, query: Query) -> Sequence[Point]:
-        """The highest of a metric. Equal ones go by time as with the lowest, the index has them the other way round.
+        async def points(some: Query, exactly: float | None = None) -> Sequence[Point]:
+            return await self._points(some, _BY_VALUE, exactly)
 
-        Of a score that all of many have, the first are read only: first what is above the last place, then that place.
-        """
-        last = await self._fetch(*sqlite_asking.top(query))
-        if not last:
-            return await self._points(query, _BY_VALUE)
-        ((value,),) = last
-        above = replace(query, least=math.nextafter(value, math.inf))
-        found = await self._points(above, _BY_VALUE)
-        left = (query.limit or 0) - len(found)
-        return [*found, *await self._points(replace(query, limit=left), _BY_VALUE, value)]
+        async def top(some: Query) -> float | None:
+            return next((row[0] for row in await self._fetch(*sqlite_asking.top(some))), None)
+
+        return await (points(query) if query.order == "lowest" else by_value.highest(query, top, points))
 
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
         return await self._sums.summary(query, by, self._summary)

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from monitors.stores import Query
+from monitors.stores.by_value import ORDERS
 
 _POINTS = """
     SELECT sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt, tags
@@ -79,7 +80,6 @@ _SLICES = {
     "tag": "coalesce((SELECT value FROM json_each(CASE WHEN json_valid(tags) THEN tags ELSE '{}' END) "
     "WHERE key = :by), '')",
 }
-BY_VALUE = ("lowest", "highest")
 _ORDERS = {
     "oldest": "ORDER BY started_at, rowid",
     "newest": "ORDER BY started_at DESC, rowid DESC",
@@ -96,7 +96,7 @@ def points(query: Query, index: str | None = None, exactly: float | None = None)
     """The points of a query; with `exactly`, those of this value."""
     conditions, parameters = where(query)
     conditions += f" AND {READABLE}"
-    if query.order in BY_VALUE:
+    if query.order in ORDERS:
         conditions += " AND outcome = 'score'"
     if exactly is not None:
         conditions += " AND value = :exactly"

@@ -1,6 +1,7 @@
 """What every store and every ledger promises, sentence by sentence of the ports."""
 
 import asyncio
+import random
 import sqlite3
 
 import asyncpg
@@ -625,6 +626,11 @@ def test_scores_come_with_what_people_said_of_the_same_answer_in_the_order_they_
         assert told(await store.ratings(Query(since=0.0, until=9.0))) == []
         assert told(await store.ratings(Query(**EVER, metric="other"))) == []
         assert len(await store.ratings(Query(**EVER, app="shop", limit=1))) == 1
+        late = 5 * 86_400.0
+        await store.supplement([supplement("late", late, source="feedback", exchange_id="a", rating=0.5)])
+        assert [
+            (one.sample_id, one.rating) for one in await store.ratings(Query(**EVER)) if one.received_at == late
+        ] == [("a", 0.5)]
 
     run(scenario)
 
@@ -650,6 +656,8 @@ def test_a_reference_by_feedback_speaks_through_the_correctness_that_it_made_kno
         await store.add(sample("b"), [evaluation("b")])
         await rate(store, {"exchange_id": "a", "reference": "so"}, {"exchange_id": "b", "reference": "so"})
         assert told(await store.ratings(Query(**EVER))) == [("a", "faithfulness", 0.5, 0.75, "reference")]
+        await rate(store, *[{}] * 2, {"exchange_id": "b", "rating": 1.0, "comment": "\0", "reference": "\0"})
+        assert told(await store.ratings(Query(**EVER)))[1:] == [("b", "faithfulness", 0.5, 1.0, "rating")]
 
     run(scenario)
 
@@ -696,5 +704,22 @@ def test_closing_twice_is_harmless(run):
         await store.sample("a")
         await store.aclose()
         await store.aclose()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("order", ["lowest", "highest"])
+def test_the_first_places_of_a_long_time_are_those_of_all_metrics_together(run, order):
+    async def scenario(store):
+        draw = random.Random(3)
+        for number in range(60):
+            made = [evaluation(f"x{number}", metric, Score(draw.randrange(9) / 8)) for metric in ("one", "other")]
+            await store.add(sample(f"x{number}", 10_000.0 * number), made)
+        everything = await store.series(Query(since=0.0, until=1e6, order=order))
+        first = await store.series(Query(since=0.0, until=1e6, order=order, limit=25))
+        assert [(one.value, one.started_at) for one in first] == [(one.value, one.started_at) for one in everything][
+            :25
+        ]
+        assert {one.metric for one in first} == {"one", "other"}
 
     run(scenario)
