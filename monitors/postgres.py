@@ -67,16 +67,24 @@ class Database:
     While the database cannot be reached one call at a time knocks, after waits that grow to 5 s and are drawn at
     random, so that many processes do not come back all at once; the others fail at once. After `aclose` the next
     operation opens the pool again. With `migrates` the tables are created or
-    brought up to date at first use.
+    brought up to date at first use. With `replans` each statement is planned for the values it is given: a plan for any
+    of them, which PostgreSQL makes after five times, may take a thousand times as long where a table has many days.
     """
 
     def __init__(
-        self, url: str, *, size: int = 4, migrates: bool = True, draw: Callable[[], float] = random.random
+        self,
+        url: str,
+        *,
+        size: int = 4,
+        migrates: bool = True,
+        replans: bool = False,
+        draw: Callable[[], float] = random.random,
     ) -> None:
         self.url = url
         self.name = name_of(url)
         self._size = size
         self._migrates = migrates
+        self._session = _SESSION | ({"plan_cache_mode": "force_custom_plan"} if replans else {})
         self._draw = draw
         self._pool: Pool | None = None
         self._opening = asyncio.Lock()
@@ -167,7 +175,7 @@ class Database:
 
     async def _connect(self, *_: object, **__: object) -> asyncpg.Connection[asyncpg.Record]:
         return await asyncpg.connect(
-            self.url, timeout=_CONNECT_S, command_timeout=STATEMENT_S + _CONNECT_S, server_settings=_SESSION
+            self.url, timeout=_CONNECT_S, command_timeout=STATEMENT_S + _CONNECT_S, server_settings=self._session
         )
 
     def _failed(self) -> None:

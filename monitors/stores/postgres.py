@@ -114,7 +114,7 @@ class PostgresStore(rows.Lenient):
 
     def __init__(self, url: str, size: int = 8) -> None:
         self.url = url
-        self.database = Database(url, size=size)
+        self.database = Database(url, size=size, replans=True)
         self._days = Days(self.database)
         self._sums = Sums(PostgresKept(self.database), clock=time.time)
 

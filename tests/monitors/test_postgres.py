@@ -149,6 +149,19 @@ def test_sessions_that_were_ended_are_replaced_at_the_next_call():
     asyncio.run(scenario())
 
 
+def test_what_the_store_is_asked_is_planned_for_the_values_it_is_asked_with():
+    async def main():
+        async with contextlib.aclosing(PostgresStore(postgres().database(), size=1)) as store:
+            for _ in range(10):
+                await store.ratings(Query(**EVER, metric="m"))
+            async with store.database.connection() as connection:
+                return await connection.fetch("SELECT generic_plans, custom_plans FROM pg_prepared_statements")
+
+    plans = asyncio.run(main())
+    assert max(row["custom_plans"] for row in plans) == 10
+    assert not any(row["generic_plans"] for row in plans)
+
+
 def test_a_statement_that_takes_too_long_is_an_engine_error():
     url = postgres().database()
 
