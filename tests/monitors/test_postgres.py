@@ -155,7 +155,9 @@ def test_what_the_store_is_asked_is_planned_for_the_values_it_is_asked_with():
             for _ in range(10):
                 await store.ratings(Query(**EVER, metric="m"))
             async with store.database.connection() as connection:
-                return await connection.fetch("SELECT generic_plans, custom_plans FROM pg_prepared_statements")
+                return await connection.fetch(
+                    "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE parameter_types <> '{}'"
+                )
 
     plans = asyncio.run(main())
     assert max(row["custom_plans"] for row in plans) == 10
