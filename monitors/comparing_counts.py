@@ -95,7 +95,7 @@ def _counts(parts: Sequence[Spread], looks: Mapping[float, int], *, flipped: boo
         weight = np.full(STEPS, least / rate)
         columns = np.full(STEPS, float(look)), scale, n, n - x if flipped else x, x2, weight
         rows.append(np.stack(columns, axis=1))
-    return Counts(*np.array(rows).reshape(-1, len(Counts._fields)).T)
+    return Counts.of(rows)
 
 
 def _by_stream(spreads: Iterable[Spread]) -> dict[tuple[str, str], list[Spread]]:

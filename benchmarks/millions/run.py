@@ -192,7 +192,7 @@ def main() -> None:
             queued = running.get("/api/status")["queue"]
     other = "" if asked.window == WINDOW_S else f" --window {asked.window:g}"
     command = f"python benchmarks/millions/run.py --engine {asked.engine} --evaluations {asked.evaluations}"
-    command += f" --rounds {asked.rounds}{other}"
+    command += f" --rounds {asked.rounds}{other}{' --store FILLED' if asked.store else ''}"
     least = min(map(len, found.took.values()))
     lines = [
         f"# {asked.evaluations:,} stored evaluations: {asked.engine}",

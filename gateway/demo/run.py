@@ -253,7 +253,7 @@ async def run_demo(seconds: float, port: int | None, console: Console) -> int:
         console.print("The demo was told to stop.")
         return 1
     finally:
-        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # as above
             loop.remove_signal_handler(signal.SIGTERM)
 
 

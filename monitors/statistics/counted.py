@@ -40,8 +40,8 @@ class Counts(NamedTuple):
     weight: Array
 
     @classmethod
-    def of(cls, rows: Iterable[Sequence[float]]) -> Counts:
-        """From rows of these six."""
+    def of(cls, rows: Iterable[Sequence[float] | Array]) -> Counts:
+        """From rows of these six, or arrays of such rows of one length."""
         return cls(*np.array([*rows], dtype=np.float64).reshape(-1, len(cls._fields)).T)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
@@ -178,27 +177,18 @@ class PostgresStore(rows.Lenient):
         return self._read(_supplement, found)
 
     async def series(self, query: Query) -> Sequence[Point]:
-        if not by_value.indexed(query):
-            return await self._points(query)
-        if query.metric is not None:
-            return await self._by_value(query)
-        found: list[Point] = []
-        for (metric,) in await self._fetch(*asking.metrics(query)):
-            found += await self._by_value(replace(query, metric=metric))
-        return by_value.merged(found, query)
+        if by_value.indexed(query):
+            return await by_value.first(query, self._metrics, self._top, self._points)
+        return await self._points(query)
 
     async def _points(self, query: Query, exactly: float | None = None) -> Sequence[Point]:
         return [rows.point(row) for row in await self._fetch(*asking.series(query, exactly))]
 
-    async def _by_value(self, query: Query) -> Sequence[Point]:
-        """The lowest or highest of one metric."""
+    async def _metrics(self, query: Query) -> Iterable[str]:
+        return [row[0] for row in await self._fetch(*asking.metrics(query))]
 
-        async def top(some: Query) -> float | None:
-            return next((row[0] for row in await self._fetch(*asking.top(some))), None)
-
-        if query.order == "lowest":
-            return await self._points(query)
-        return await by_value.highest(query, top, self._points)
+    async def _top(self, query: Query) -> float | None:
+        return next((row[0] for row in await self._fetch(*asking.top(query))), None)
 
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
         return await self._sums.summary(query, by, self._summary)

@@ -14,8 +14,6 @@ from monitors.stores import Scored, Spread, Summary
 
 Array: TypeAlias = NDArray[np.float64]
 HOUR_S, DAY_S = 3600, 86_400
-ROW = 3
-"""Numbers for each hundredth of a `Spread`."""
 _HOURS = DAY_S // HOUR_S
 _SUMS = ("n", "failed", "w", "wx", "w2", "w2x", "w2x2")
 
@@ -121,7 +119,7 @@ def packed(rows: Sequence[Sequence[float]] | Array) -> bytes:
 
 def hundredths(bins: Iterable[bytes]) -> Array:
     """Rows of k, number and sum: those of all parts, one after the other."""
-    return np.frombuffer(b"".join(bins), dtype="<f8").reshape(-1, ROW)
+    return np.frombuffer(b"".join(bins), dtype="<f8").reshape(-1, 3)
 
 
 def _whole(parts: Sequence[Spread]) -> Spread:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -172,28 +171,21 @@ class SQLiteStore(rows.Lenient):
         return self._read(_supplement, found)
 
     async def series(self, query: Query) -> Sequence[Point]:
-        if not by_value.indexed(query):
-            return await self._points(query)
-        if query.metric is not None:
-            return await self._by_value(query)
-        found: list[Point] = []
-        for (metric,) in await self._fetch(_METRICS, {}):
-            found += await self._by_value(replace(query, metric=metric))
-        return by_value.merged(found, query)
+        if by_value.indexed(query):
+            return await by_value.first(query, self._metrics, self._top, self._by_value)
+        return await self._points(query)
 
     async def _points(self, query: Query, index: str | None = None, exactly: float | None = None) -> Sequence[Point]:
         return [rows.point(row) for row in await self._fetch(*sqlite_asking.points(query, index, exactly))]
 
-    async def _by_value(self, query: Query) -> Sequence[Point]:
-        """The lowest or highest of one metric."""
+    async def _by_value(self, query: Query, exactly: float | None) -> Sequence[Point]:
+        return await self._points(query, _BY_VALUE, exactly)
 
-        async def points(some: Query, exactly: float | None = None) -> Sequence[Point]:
-            return await self._points(some, _BY_VALUE, exactly)
+    async def _metrics(self, _: Query) -> Iterable[str]:
+        return [row[0] for row in await self._fetch(_METRICS, {})]
 
-        async def top(some: Query) -> float | None:
-            return next((row[0] for row in await self._fetch(*sqlite_asking.top(some))), None)
-
-        return await (points(query) if query.order == "lowest" else by_value.highest(query, top, points))
+    async def _top(self, query: Query) -> float | None:
+        return next((row[0] for row in await self._fetch(*sqlite_asking.top(query))), None)
 
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
         return await self._sums.summary(query, by, self._summary)
