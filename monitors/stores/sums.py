@@ -112,6 +112,7 @@ class Sums:
         self, kind: str, spans: Sequence[Span], deadline: float, read: Callable[[Query], Awaitable[Sequence[Spread]]]
     ) -> tuple[list[Spread], bool]:
         """What is counted of these spans by the deadline, and whether that is all; counting goes on after it."""
+        earlier = self._counting.get(kind)
         known = await self._known(kind, spans, list[Spread])
         while (missing := [span for span in spans if span not in known]) and time.monotonic() < deadline:
             task = self._counting.get(kind)
@@ -120,7 +121,7 @@ class Sums:
                 task = self._counting[kind] = spawn(making, name="counting scores")
             await asyncio.wait({task}, timeout=None if deadline == math.inf else deadline - time.monotonic())
             known |= await self._known(kind, missing, list[Spread])
-            if task.done():
+            if task.done() and task is not earlier:  # that one may have read before the latest rows were written
                 known |= {span: some for span, some in task.result().items() if span in missing}
         return [one for some in known.values() for one in some], not missing
 

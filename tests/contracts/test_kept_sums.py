@@ -277,6 +277,34 @@ def test_a_row_that_comes_while_its_hour_is_added_up_keeps_the_sum_out_of_the_fi
     same(second, expected)
 
 
+def test_who_joins_a_count_that_goes_on_is_told_of_what_was_written_before_the_question(running):
+    async def main(store):
+        await fill(store)
+        read, was_read, held = store._spread, asyncio.Event(), asyncio.Event()
+
+        async def slowly(query, by):
+            found = await read(query, by)
+            if query.since <= T0 + DAY + 10.0 < query.until:
+                was_read.set()
+                await held.wait()
+            return found
+
+        store._spread = slowly
+        first = asyncio.ensure_future(store.spread(EVER, "model"))
+        await was_read.wait()
+        await _late(store)
+        second = asyncio.ensure_future(store.spread(EVER, "model"))
+        await asyncio.sleep(0.1)
+        assert not second.done()
+        held.set()
+        return await first, await second, await read(EVER, "model")
+
+    first, second, expected = running(main)
+    assert sum(one.n for one in first.parts) == 200
+    assert second.complete
+    assert counted(second.parts) == counted(expected)
+
+
 def test_an_hour_that_is_not_over_is_never_kept(running):
     async def main(store):
         for number, ago in enumerate((100.0, 5000.0, 9000.0)):
