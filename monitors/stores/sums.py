@@ -21,7 +21,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 import msgspec
 
 from monitors.stores import Query, Scored, Spread, Spreads, Summary
-from monitors.stores.spans import DAY_S, Span, add_scored, add_spreads, add_summaries, cut, joined
+from monitors.stores.spans import DAY_S, HOUR_S, Span, add_scored, add_spreads, add_summaries, cut, joined
 from monitors.tasks import spawn
 
 S = TypeVar("S", Summary, Scored, Spread)
@@ -152,10 +152,14 @@ class Sums:
         Of the days in which the usual windows begin the hours, too: there are none of days that were written at once.
         """
         now = self._clock()
-        begins = [now - days * DAY_S for days in _WINDOWS if now - days * DAY_S > since]
-        times = [(since, now), *((begin, begin + DAY_S) for begin in begins)]
-        for begin, end in times:
-            ever = Query(since=begin, until=end)
+        over = math.floor((now - SETTLED_S) / HOUR_S) * HOUR_S
+        times = [(since, over), *((now - days * DAY_S, now - (days - 1) * DAY_S) for days in _WINDOWS)]
+        for start, end in times:
+            # Whole hours that are over: of others nothing is kept, their rows would be read in vain.
+            begin, until = math.ceil(max(start, since) / HOUR_S) * HOUR_S, min(math.floor(end / HOUR_S) * HOUR_S, over)
+            if begin >= until:
+                continue
+            ever = Query(since=float(begin), until=float(until))
             await self.summary(ever, "", _leisurely(summary))
             await self.scored(ever, _leisurely(scored))
             for by in _VERSIONS:
@@ -215,9 +219,13 @@ class Sums:
             return [], [(query.since, query.until)]
         first, last = await self._kept.bounds()
         if isinstance(first, float) and isinstance(last, float):
-            since, until = max(query.since, first), min(query.until, math.nextafter(last, math.inf))
+            # From and to whole hours: those of the first and the last row are kept, too, once they are over.
+            since = max(query.since, first // HOUR_S * HOUR_S)
+            until = min(query.until, last // HOUR_S * HOUR_S + HOUR_S)
+            if since >= until:
+                return [], []
             spans, times = cut(since, until, over)
-            if since < until and len(spans) <= MOST_SPANS:
+            if len(spans) <= MOST_SPANS:
                 return spans, times
         return [], [(query.since, query.until)]
 

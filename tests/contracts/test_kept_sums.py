@@ -361,3 +361,34 @@ def test_of_a_window_that_begins_in_a_day_written_at_once_only_the_ends_are_read
     (one,), asked = running(main)
     assert one.n == 24
     assert all(query.until - query.since <= HOUR + sums.SETTLED_S for query in asked)
+
+
+def test_beforehand_only_hours_that_are_over_are_read_and_each_once(running):
+    now = time.time()
+
+    async def main(store):
+        for number, ago in enumerate((50.5 * HOUR, 30 * HOUR, 2.5 * HOUR, 1.5 * HOUR, 100.0)):
+            one = sample(number, now - ago)
+            await store.add(one, [scored(one, 0.5)])
+        store._sums._clock = lambda: now  # else an hour may come to be over meanwhile
+        asked = []
+
+        def told(read):
+            async def telling(query, *others, **named):
+                asked.append(query)
+                return await read(query, *others, **named)
+
+            return telling
+
+        for name in ("_summary", "_scored", "_spread"):
+            setattr(store, name, told(getattr(store, name)))
+        await store.prune(now - 10 * DAY)
+        first = list(asked)
+        asked.clear()
+        await store.prune(now - 10 * DAY)
+        return first, asked
+
+    first, again = running(main)
+    assert any(query.since <= now - 2.5 * HOUR < query.until for query in first)
+    assert all(query.until <= now - sums.SETTLED_S for query in first)
+    assert again == []
