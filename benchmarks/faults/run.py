@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.faults.matrix import FAULTS
 from benchmarks.faults.play import play
 from benchmarks.faults.rows import Row, saved
-from benchmarks.faults.table import save
+from benchmarks.faults.table import busy, save
 
 
 def main() -> None:
@@ -37,12 +37,12 @@ def main() -> None:
     if unknown := only - {one.name for one in FAULTS}:
         parser.error(f"no fault {', '.join(sorted(unknown))}; there are {', '.join(one.name for one in FAULTS)}")
     command = f"python benchmarks/faults/run.py --engine {chosen.engine} --seed {chosen.seed}"
-    command += " --quick" if chosen.quick else ""
     wanted = [one for one in FAULTS if chosen.engine in one.engines and (not only or one.name in only)]
     fine = True
     for fault in wanted:
         amount = chosen.amount or (fault.quick if chosen.quick else fault.amount)
         print(f"{time.strftime('%H:%M:%S')} {fault.name} ({amount})", flush=True)
+        others = busy()
         try:
             row = play(fault, chosen.engine, seed=chosen.seed, amount=amount)
         except Exception as error:  # noqa: BLE001 - the other rows are to be played all the same
@@ -51,7 +51,8 @@ def main() -> None:
         fine = fine and row.fine
         print(f"  {'fine' if row.fine else 'NOT FINE'} {row}", flush=True)
         order = [one.name for one in FAULTS]
-        save(chosen.engine, saved(row) | {"amount": amount, "quick": chosen.quick}, order, command)
+        played = {"amount": amount, "quick": chosen.quick, "busy": round(others, 3)}
+        save(chosen.engine, saved(row) | played, order, command)
     sys.exit(not fine)
 
 

@@ -27,6 +27,10 @@ TITLES = {
     "sqlite": "SQLite (queue and store)",
     "redis": "Redis with its append-only file (queue), PostgreSQL (store)",
 }
+BUSY = (
+    "*Busy* is what other programs took of the processors in the two seconds before a row; without a number other work "
+    "went on, and its times are upper bounds. In brackets behind a fault: seconds, or how many kills."
+)
 HEADS = (
     "fault",
     "sent",
@@ -41,6 +45,7 @@ HEADS = (
     "alerts told / expected, doubled, wrong",
     "told after s",
     "recovered after s",
+    "busy %",
     "",
 )
 
@@ -59,7 +64,9 @@ def save(engine: str, row: Mapping[str, Any], order: Sequence[str], command: str
 
 
 def page(engine: str, rows: Mapping[str, Any], command: str) -> str:
-    lines = [f"# Faults under load: {TITLES[engine]}", "", f"`{command}`, {time.strftime('%Y-%m-%d')}. {machine()}", ""]
+    days = sorted({row["at"].partition(" ")[0] for row in rows.values()})
+    played = " to ".join(dict.fromkeys((days[0], days[-1])))
+    lines = [f"# Faults under load: {TITLES[engine]}", "", f"`{command}`, {played}. {machine()} {BUSY}", ""]
     lines += [f"| {' | '.join(HEADS)} |", "|---|" + "---:|" * (len(HEADS) - 2) + "---|"]
     lines += [f"| {' | '.join(cells(row))} |" for row in rows.values()]
     wrong = [name for name, row in rows.items() if not row["fine"]]
@@ -95,6 +102,7 @@ def cells(row: Mapping[str, Any]) -> Sequence[str]:
         alerts,
         "" if row["alert_s"] is None else f"{row['alert_s']:.0f}",
         "never" if row["recovered_s"] is None else f"{row['recovered_s']:.1f}",
+        f"{row['busy']:.0%}".rstrip("%") if "busy" in row else "",
         "; ".join(notes),
     ]
 
@@ -113,7 +121,21 @@ def machine() -> str:
         f"gaugeway {version('gaugeway')}",
         *filter(None, engines),
     ]
-    return "; ".join(parts) + ". The machine has other work: times are upper bounds."
+    return "; ".join(parts) + "."
+
+
+def busy(seconds: float = 2.0) -> float:
+    """The share of all processors' time in use, from 0 to 1, over the next so many seconds."""
+    before = _ticks()
+    time.sleep(seconds)
+    used, every = (later - earlier for later, earlier in zip(_ticks(), before, strict=True))
+    return used / every if every else 0.0
+
+
+def _ticks() -> tuple[int, int]:
+    """Ticks in use, and all; of Linux's `cpu` line idle and iowait (the fourth and fifth) are not in use."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
 def _said(*words: str) -> str:

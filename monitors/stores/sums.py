@@ -151,19 +151,12 @@ class Sums:
 
         Of the days in which the usual windows begin the hours, too: there are none of days that were written at once.
         """
-        now = self._clock()
-        over = math.floor((now - SETTLED_S) / HOUR_S) * HOUR_S
-        times = [(since, over), *((now - days * DAY_S, now - (days - 1) * DAY_S) for days in _WINDOWS)]
-        for start, end in times:
-            # Whole hours that are over: of others nothing is kept, their rows would be read in vain.
-            begin, until = math.ceil(max(start, since) / HOUR_S) * HOUR_S, min(math.floor(end / HOUR_S) * HOUR_S, over)
-            if begin >= until:
-                continue
-            ever = Query(since=float(begin), until=float(until))
-            await self.summary(ever, "", _leisurely(summary))
-            await self.scored(ever, _leisurely(scored))
+        held = await self._held()
+        for one in [] if held is None else _beforehand(max(since, held[0]), self._clock()):
+            await self.summary(one, "", _leisurely(summary))
+            await self.scored(one, _leisurely(scored))
             for by in _VERSIONS:
-                await self.spread(ever, by, None, _leisurely(spread))
+                await self.spread(one, by, None, _leisurely(spread))
 
     def _keeps(self, by: str) -> bool:
         """Whether sums by this are kept: of few tags only."""
@@ -217,17 +210,21 @@ class Sums:
         over = self._clock() - SETTLED_S
         if not cut(query.since, query.until, over)[0]:
             return [], [(query.since, query.until)]
-        first, last = await self._kept.bounds()
-        if isinstance(first, float) and isinstance(last, float):
-            # From and to whole hours: those of the first and the last row are kept, too, once they are over.
-            since = max(query.since, first // HOUR_S * HOUR_S)
-            until = min(query.until, last // HOUR_S * HOUR_S + HOUR_S)
+        if (held := await self._held()) is not None:
+            since, until = max(query.since, held[0]), min(query.until, held[1])
             if since >= until:
                 return [], []
             spans, times = cut(since, until, over)
             if len(spans) <= MOST_SPANS:
                 return spans, times
         return [], [(query.since, query.until)]
+
+    async def _held(self) -> tuple[float, float] | None:
+        """The whole hours from the first row's to the last row's: these two are kept, too, once they are over."""
+        first, last = await self._kept.bounds()
+        if not isinstance(first, float) or not isinstance(last, float):
+            return None
+        return first // HOUR_S * HOUR_S, last // HOUR_S * HOUR_S + HOUR_S
 
     async def _known(self, kind: str, spans: Sequence[Span], as_type: type[list[S]]) -> dict[Span, list[S]]:
         if not spans:
@@ -268,6 +265,21 @@ class Sums:
                 with suppress(sqlite3.Error, OSError):
                     await self._kept.keep(span, kind, mark, sums)
         return found
+
+
+def _beforehand(since: float, now: float) -> Iterable[Query]:
+    """What is added up before anybody asks, a day at most at a time, so that little of it is in memory at once.
+
+    Whole hours that are over: of others nothing is kept, their rows would be read in vain.
+    """
+    over = math.floor((now - SETTLED_S) / HOUR_S) * HOUR_S
+    since = max(since, over - MOST_SPANS * DAY_S)
+    for start, end in [(since, over), *((now - days * DAY_S, now - (days - 1) * DAY_S) for days in _WINDOWS)]:
+        begin, until = math.ceil(max(start, since) / HOUR_S) * HOUR_S, min(math.floor(end / HOUR_S) * HOUR_S, over)
+        while begin < until:
+            midnight = begin // DAY_S * DAY_S + DAY_S
+            yield Query(since=float(begin), until=float(min(midnight, until)))
+            begin = midnight
 
 
 def _leisurely(read: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
