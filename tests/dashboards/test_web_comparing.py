@@ -182,6 +182,7 @@ def test_a_verdict_about_some_of_the_scores_says_so_until_all_are_counted(tmp_pa
 
     async def scenario(w):
         await two(w, 0.9, 0.6, over_s=14_400)
+        await two(w, 0.9, 0.6, n=30, over_s=600)  # of hours that are not over, which are read, not counted
         some = await w.page("/compare")
         monkeypatch.setattr(view, "WITHIN_S", 60.0)
         return some, await w.page("/compare")
