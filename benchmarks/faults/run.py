@@ -37,6 +37,7 @@ def main() -> None:
     if unknown := only - {one.name for one in FAULTS}:
         parser.error(f"no fault {', '.join(sorted(unknown))}; there are {', '.join(one.name for one in FAULTS)}")
     command = f"python benchmarks/faults/run.py --engine {chosen.engine} --seed {chosen.seed}"
+    command += " --quick" if chosen.quick else ""
     wanted = [one for one in FAULTS if chosen.engine in one.engines and (not only or one.name in only)]
     fine = True
     for fault in wanted:
