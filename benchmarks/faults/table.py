@@ -28,8 +28,8 @@ TITLES = {
     "redis": "Redis with its append-only file (queue), PostgreSQL (store)",
 }
 BUSY = (
-    "*Busy* is what other programs took of the processors in the two seconds before a row; without a number other work "
-    "went on, and its times are upper bounds. In brackets behind a fault: seconds, or how many kills."
+    "*Busy* is what other programs took of the processors in the two seconds before a row; without a number it was not "
+    "looked at, and times are upper bounds. In brackets behind a fault: seconds, or how many kills."
 )
 HEADS = (
     "fault",
