@@ -49,13 +49,17 @@ class Database:
     """One connection to one file, on a thread of its own; its operations run one after another.
 
     The directory is created with mode 0700 and the file with mode 0600; existing ones keep theirs. After `aclose` the
-    next operation opens the file again.
+    next operation opens the file again. `cache_kib` bounds what it keeps of the file in memory, and what it sorts
+    there; None leaves SQLite's own bound of 2 MiB.
     """
 
-    def __init__(self, path: str | Path, *, schema: Schema, busy_timeout_s: float) -> None:
+    def __init__(
+        self, path: str | Path, *, schema: Schema, busy_timeout_s: float, cache_kib: int | None = None
+    ) -> None:
         self._path = Path(path).absolute()
         self._schema = schema
         self._busy_timeout_s = busy_timeout_s
+        self._cache_kib = cache_kib
         self._lock = asyncio.Lock()
         self._connection: _Connection | None = None
         self._identity: tuple[int, int] | None = None
@@ -142,6 +146,8 @@ class Database:
         try:
             self._use_wal(connection)
             connection.execute("PRAGMA synchronous=NORMAL")
+            if self._cache_kib is not None:
+                connection.execute(f"PRAGMA cache_size = -{self._cache_kib:d}")
             self._migrate(connection)
         except BaseException:
             connection.close()

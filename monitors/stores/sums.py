@@ -16,17 +16,16 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
 from monitors.stores import Query, Scored, Spread, Spreads, Summary
-from monitors.stores.spans import DAY_S, HOUR_S, Span, add_scored, add_spreads, add_summaries, cut, joined
+from monitors.stores.spans import DAY_S, HOUR_S, Span, add_scored, add_spreads, add_summaries, cut, joined, steps
 from monitors.tasks import spawn
 
 S = TypeVar("S", Summary, Scored, Spread)
 P = ParamSpec("P")
-R = TypeVar("R")
 SETTLED_S = 900.0
 """An hour is added up when it is over for so long: until then late scores come all the time."""
 MOST_TAGS = 16
@@ -57,11 +56,15 @@ class Kept(Protocol):
 
 
 class Sums:
-    """Adds up over any time; `clock` gives Unix seconds."""
+    """Adds up over any time; `clock` gives Unix seconds.
 
-    def __init__(self, kept: Kept, clock: Callable[[], float]) -> None:
+    What is added up beforehand is read in steps of `step_s` seconds, with rests in between.
+    """
+
+    def __init__(self, kept: Kept, clock: Callable[[], float], step_s: float = HOUR_S) -> None:
         self._kept = kept
         self._clock = clock
+        self._step_s = step_s
         self._making: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._tags: set[str] = set()
         self._counting: dict[str, asyncio.Task[Any]] = {}
@@ -153,10 +156,10 @@ class Sums:
         """
         held = await self._held()
         for one in [] if held is None else _beforehand(max(since, held[0]), self._clock()):
-            await self.summary(one, "", _leisurely(summary))
-            await self.scored(one, _leisurely(scored))
+            await self.summary(one, "", _leisurely(summary, lambda _, found: add_summaries(found), self._step_s))
+            await self.scored(one, _leisurely(scored, lambda _, found: add_scored(found), self._step_s))
             for by in _VERSIONS:
-                await self.spread(one, by, None, _leisurely(spread))
+                await self.spread(one, by, None, _leisurely(spread, _over, self._step_s))
 
     def _keeps(self, by: str) -> bool:
         """Whether sums by this are kept: of few tags only."""
@@ -282,13 +285,27 @@ def _beforehand(since: float, now: float) -> Iterable[Query]:
             begin = midnight
 
 
-def _leisurely(read: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
-    """Rest for as long as was read: what is done beforehand must not slow those down who ask now."""
+def _leisurely(
+    read: Callable[Concatenate[Query, P], Awaitable[Sequence[S]]],
+    add: Callable[[Query, Iterable[S]], list[S]],
+    step_s: float,
+) -> Callable[Concatenate[Query, P], Awaitable[Sequence[S]]]:
+    """Read step by step, and rest for as long as each took: what is done beforehand must not slow those down who ask.
 
-    async def resting(*args: P.args, **kwargs: P.kwargs) -> R:
-        begin = time.monotonic()
-        found = await read(*args, **kwargs)
-        await asyncio.sleep(time.monotonic() - begin)
-        return found
+    Nor may it look at one state of the store for long: SQLite's write-ahead log grows for as long as anybody does.
+    """
+
+    async def resting(query: Query, /, *args: P.args, **kwargs: P.kwargs) -> Sequence[S]:
+        found: list[S] = []
+        for since, until in steps(query.since, query.until, step_s):
+            begin = time.monotonic()
+            found += await read(replace(query, since=since, until=until), *args, **kwargs)
+            await asyncio.sleep(time.monotonic() - begin)
+        return add(query, found)
 
     return resting
+
+
+def _over(query: Query, parts: Iterable[Spread]) -> list[Spread]:
+    """Spreads of parts of a query's time, as spreads over all of it."""
+    return [replace(one, since=query.since, until=query.until) for one in add_spreads(parts)]

@@ -1,9 +1,16 @@
 """What is added up beforehand: every whole hour that is over, in parts of a day at most."""
 
+import asyncio
+import time
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitors.stores.spans import DAY_S, HOUR_S, cut
+from monitors.records import Evaluation, Sample, Score
+from monitors.stores import Query
+from monitors.stores.spans import DAY_S, HOUR_S, add_spreads, cut
+from monitors.stores.sqlite import SQLiteStore
 from monitors.stores.sums import MOST_SPANS, SETTLED_S, _beforehand
 
 T0 = 1_700_000_000.0
@@ -33,3 +40,57 @@ def test_the_hours_after_the_beginning_of_each_window_are_asked_for_without_thei
 
 def test_a_clock_that_was_wrong_once_does_not_ask_for_fifty_years():
     assert len(list(_beforehand(0.0, T0))) <= MOST_SPANS + 10
+
+
+def test_it_is_read_in_short_looks_and_comes_to_what_one_look_says(tmp_path):
+    async def run():
+        at_once, store = SQLiteStore(tmp_path / "store.db"), SQLiteStore(tmp_path / "store.db")
+        begin = (time.time() // HOUR_S - 5) * HOUR_S
+        hour = Query(since=begin, until=begin + HOUR_S)
+        for number in range(60):
+            one = Sample(id=f"x{number}", started_at=begin + 600.0 + 37.0 * number, app="shop", model=f"m-{number % 2}")
+            score = Evaluation(sample_id=one.id, metric="relevancy", version="1", outcome=Score(number / 60))
+            await store.add(one, [score])
+        expected = await at_once._summary(hour, ""), await at_once._scored(hour), await at_once._spread(hour, "model")
+        looks = []
+        fetch = store._fetch
+
+        async def watched(statement, parameters, database=None):
+            looks.append(parameters)
+            return await fetch(statement, parameters, database)
+
+        store._fetch = watched
+        await store.prune(0.0)
+        read = len(looks)
+        found = await store.summary(hour), await store.scored(hour), (await store.spread(hour, "model")).parts
+        await store.aclose()
+        await at_once.aclose()
+        return expected, found, looks[:read], looks[read:]
+
+    expected, found, looks, later = asyncio.run(run())
+    assert looks
+    assert max(look["until"] - look["since"] for look in looks) <= 300.0
+    assert later == []
+    for one, other in zip(expected[0], found[0], strict=True):
+        assert (one.app, one.n, one.failed) == (other.app, other.n, other.failed)
+        assert other.wx == pytest.approx(one.wx)
+    for one, other in zip(expected[1], found[1], strict=True):
+        assert (one.n, one.least_rate, one.most_rate) == (other.n, other.least_rate, other.most_rate)
+        assert other.x2 == pytest.approx(one.x2)
+    assert [(one.since, one.until, one.slice, one.n, one.bins) for one in found[2]] == [
+        (one.since, one.until, one.slice, one.n, one.bins) for one in add_spreads(expected[2])
+    ]
+
+
+def test_what_adds_up_beforehand_keeps_little_of_the_file_in_memory(tmp_path):
+    async def run():
+        store = SQLiteStore(tmp_path / "store.db")
+        sizes = []
+        for database in (store._counter, store._reader):
+            async with database.reading() as connection:
+                sizes += await connection.execute_fetchall("PRAGMA cache_size")
+        await store.aclose()
+        return sizes
+
+    ((counter,), (reader,)) = asyncio.run(run())
+    assert (counter, reader) == (-256, -2000)  # KiB
