@@ -99,8 +99,9 @@ def written(
     found: float | None,
     *,
     warm_up_s: float,
+    others: float,
 ) -> tuple[str, bool]:
-    """The page, and whether all is well."""
+    """The page, and whether all is well; `others` is the share of the processors that other programs took."""
     warm = [row for row in rows if row["t_s"] >= warm_up_s]
     names = list(dict.fromkeys(name for row in rows for name in row if name not in ("t_s", "sent")))
     lines, growing = [], []
@@ -114,7 +115,7 @@ def written(
     table = ["| | first | median | last | most | an hour | 95 % | |", "|---|---|---|---|---|---|---|---|", *lines]
     parts = [
         f"# Soak: {options.gateways} + {options.monitors} on {options.engine}",
-        _head(options, minutes, found),
+        _head(options, minutes, found, others),
         f"**{'All is well.' if not problems else 'Not well: ' + '; '.join(problems) + '.'}**",
         _counts(totals),
         _METHOD.format(warm=warm_up_s / 60, blocks=BLOCKS),
@@ -130,7 +131,7 @@ _METHOD = (
 )
 
 
-def _head(options: argparse.Namespace, minutes: float, found: float | None) -> str:
+def _head(options: argparse.Namespace, minutes: float, found: float | None, others: float) -> str:
     day, half = dt.datetime.now(dt.UTC).date(), ""
     if found is not None:
         half = f", half of the highest rate that held for {options.step:g} s ({found:.1f})"
@@ -139,7 +140,8 @@ def _head(options: argparse.Namespace, minutes: float, found: float | None) -> s
     return (
         f"`python benchmarks/fleet/soak.py {command}`, {day}: {minutes:.1f} minutes at {options.rate:.1f} requests a "
         f"second{half}; everything captured and judged. {os.cpu_count()} cores, {platform.machine()}, Python "
-        f"{platform.python_version()}, which have other work and run engines, model, judge and client, too."
+        f"{platform.python_version()}, which run engines, model, judge and client, too; other programs took "
+        f"{others:.0%} of them before."
     )
 
 

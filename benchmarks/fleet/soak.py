@@ -31,6 +31,7 @@ from looking import Looks
 from report import Totals, written
 from stands import engines, upstream
 
+from benchmarks.faults.table import busy
 from tests.support.fleet import CONFIG, Fleet
 from tests.support.traffic import Line, Sent, request_of
 
@@ -124,6 +125,7 @@ def watch(
 
 
 def soak(options: argparse.Namespace, stopping: threading.Event) -> bool:
+    others = busy()
     with (
         tempfile.TemporaryDirectory(prefix="gaugeway-soak-", dir=options.scratch) as scratch,
         contextlib.ExitStack() as stack,
@@ -144,7 +146,8 @@ def soak(options: argparse.Namespace, stopping: threading.Event) -> bool:
         totals = Totals()
 
         def save() -> bool:
-            text, fine = written(options, looks.rows, totals, found, warm_up_s=min(WARM_UP_S, options.minutes * 60 / 4))
+            warm_up_s = min(WARM_UP_S, options.minutes * 60 / 4)
+            text, fine = written(options, looks.rows, totals, found, warm_up_s=warm_up_s, others=others)
             options.out.mkdir(exist_ok=True)
             (options.out / f"soak-{options.engine}.md").write_text(text, "utf-8")
             looks.write(options.out / f"soak-{options.engine}.csv")
