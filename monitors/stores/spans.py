@@ -27,17 +27,8 @@ class Span(NamedTuple):
     @property
     def hours(self) -> Sequence[tuple[float, float]]:
         """Its hours, each with its end."""
-        return steps(float(self.start), float(self.start + self.seconds), HOUR_S)
-
-
-def steps(since: float, until: float, seconds: float) -> list[tuple[float, float]]:
-    """[since, until) in steps of so many seconds, the last of which may be shorter.
-
-    >>> steps(10.0, 25.0, 10.0)
-    [(10.0, 20.0), (20.0, 25.0)]
-    """
-    count = math.ceil((until - since) / seconds)
-    return [(since + at * seconds, min(since + (at + 1) * seconds, until)) for at in range(count)]
+        steps = range(self.start, self.start + self.seconds, HOUR_S)
+        return [(float(step), float(step + HOUR_S)) for step in steps]
 
 
 def cut(since: float, until: float, over: float) -> tuple[list[Span], list[tuple[float, float]]]:

@@ -38,8 +38,8 @@ from monitors.stores.sums import Sums
 T = TypeVar("T")
 _log = logging.getLogger("gaugeway")
 
-_COUNTER_KIB, _COUNTER_STEP_S = 256, 300.0
-"""What adds up beforehand reads each row once: a small cache does, and a long look would let the log grow."""
+_COUNTER_KIB = 256
+"""What adds up beforehand reads each row once: a small cache does."""
 _ADD_SAMPLE = """
     INSERT OR IGNORE INTO samples (id, started_at, app, model, payload, trace_id, context_key)
     VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -114,7 +114,7 @@ class SQLiteStore(rows.Lenient):
         self._reader = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
         # what is added up beforehand, for minutes after an upgrade, does not make a page wait
         self._counter = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s, cache_kib=_COUNTER_KIB)
-        self._sums = Sums(SQLiteKept(self._writer, self._reader), clock=time.time, step_s=_COUNTER_STEP_S)
+        self._sums = Sums(SQLiteKept(self._writer, self._reader), clock=time.time)
 
     @classmethod
     def from_url(cls, url: str) -> SQLiteStore:

@@ -21,7 +21,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 import msgspec
 
 from monitors.stores import Query, Scored, Spread, Spreads, Summary
-from monitors.stores.spans import DAY_S, HOUR_S, Span, add_scored, add_spreads, add_summaries, cut, joined, steps
+from monitors.stores.spans import DAY_S, HOUR_S, Span, add_scored, add_spreads, add_summaries, cut, joined
 from monitors.tasks import spawn
 
 S = TypeVar("S", Summary, Scored, Spread)
@@ -32,6 +32,8 @@ MOST_TAGS = 16
 """Tags by which one process keeps sums: names of tags come from the outside."""
 MOST_SPANS = 1000
 """More than years of days: then some clock was wrong, and the sums of mostly empty days would be made for hours."""
+STEP_S, LEAST_S, LOOK_S = 300.0, 60.0, 0.05
+"""What is read at once beforehand: the first time, the least, and how many seconds it may take."""
 _VERSIONS = "model", "prompt"
 _WINDOWS = 1, 7, 30
 """Days back that pages and the API look."""
@@ -56,15 +58,11 @@ class Kept(Protocol):
 
 
 class Sums:
-    """Adds up over any time; `clock` gives Unix seconds.
+    """Adds up over any time; `clock` gives Unix seconds."""
 
-    What is added up beforehand is read in steps of `step_s` seconds, with rests in between.
-    """
-
-    def __init__(self, kept: Kept, clock: Callable[[], float], step_s: float = HOUR_S) -> None:
+    def __init__(self, kept: Kept, clock: Callable[[], float]) -> None:
         self._kept = kept
         self._clock = clock
-        self._step_s = step_s
         self._making: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._tags: set[str] = set()
         self._counting: dict[str, asyncio.Task[Any]] = {}
@@ -156,10 +154,10 @@ class Sums:
         """
         held = await self._held()
         for one in [] if held is None else _beforehand(max(since, held[0]), self._clock()):
-            await self.summary(one, "", _leisurely(summary, lambda _, found: add_summaries(found), self._step_s))
-            await self.scored(one, _leisurely(scored, lambda _, found: add_scored(found), self._step_s))
+            await self.summary(one, "", _leisurely(summary, lambda _, found: add_summaries(found)))
+            await self.scored(one, _leisurely(scored, lambda _, found: add_scored(found)))
             for by in _VERSIONS:
-                await self.spread(one, by, None, _leisurely(spread, _over, self._step_s))
+                await self.spread(one, by, None, _leisurely(spread, _over))
 
     def _keeps(self, by: str) -> bool:
         """Whether sums by this are kept: of few tags only."""
@@ -286,21 +284,25 @@ def _beforehand(since: float, now: float) -> Iterable[Query]:
 
 
 def _leisurely(
-    read: Callable[Concatenate[Query, P], Awaitable[Sequence[S]]],
-    add: Callable[[Query, Iterable[S]], list[S]],
-    step_s: float,
+    read: Callable[Concatenate[Query, P], Awaitable[Sequence[S]]], add: Callable[[Query, Iterable[S]], list[S]]
 ) -> Callable[Concatenate[Query, P], Awaitable[Sequence[S]]]:
     """Read step by step, and rest for as long as each took: what is done beforehand must not slow those down who ask.
 
-    Nor may it look at one state of the store for long: SQLite's write-ahead log grows for as long as anybody does.
+    Nor may it look at one state of the store for long: SQLite's write-ahead log grows for as long as anybody does. So
+    a step is as long as can be read within `LOOK_S`.
     """
+    step_s = STEP_S
 
     async def resting(query: Query, /, *args: P.args, **kwargs: P.kwargs) -> Sequence[S]:
+        nonlocal step_s
         found: list[S] = []
-        for since, until in steps(query.since, query.until, step_s):
-            begin = time.monotonic()
-            found += await read(replace(query, since=since, until=until), *args, **kwargs)
-            await asyncio.sleep(time.monotonic() - begin)
+        at = query.since
+        while at < query.until:
+            begin, until = time.monotonic(), min(at + step_s, query.until)
+            found += await read(replace(query, since=at, until=until), *args, **kwargs)
+            took = time.monotonic() - begin
+            at, step_s = until, min(2.0 * step_s, DAY_S) if took < LOOK_S else max(step_s / 2.0, LEAST_S)
+            await asyncio.sleep(took)
         return add(query, found)
 
     return resting

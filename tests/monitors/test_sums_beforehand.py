@@ -1,17 +1,19 @@
 """What is added up beforehand: every whole hour that is over, in parts of a day at most."""
 
 import asyncio
+import statistics
 import time
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from monitors.records import Evaluation, Sample, Score
-from monitors.stores import Query
+from monitors.stores import Query, sums
 from monitors.stores.spans import DAY_S, HOUR_S, add_spreads, cut
 from monitors.stores.sqlite import SQLiteStore
-from monitors.stores.sums import MOST_SPANS, SETTLED_S, _beforehand
+from monitors.stores.sums import LEAST_S, MOST_SPANS, SETTLED_S, _beforehand, _leisurely
 
 T0 = 1_700_000_000.0
 
@@ -42,7 +44,37 @@ def test_a_clock_that_was_wrong_once_does_not_ask_for_fifty_years():
     assert len(list(_beforehand(0.0, T0))) <= MOST_SPANS + 10
 
 
-def test_it_is_read_in_short_looks_and_comes_to_what_one_look_says(tmp_path):
+@pytest.mark.parametrize(
+    ("seconds_a_day", "usual_s", "longest_s"), [(0.0, HOUR_S, HOUR_S), (10.0, 450.0, 600.0), (1e4, LEAST_S, 300.0)]
+)
+def test_a_look_is_as_long_as_can_be_read_at_once(monkeypatch, seconds_a_day, usual_s, longest_s):
+    now, rested, looks = 0.0, 0.0, []
+
+    async def read(query):
+        nonlocal now
+        looks.append((query.since, query.until))
+        now += seconds_a_day * (query.until - query.since) / DAY_S
+        return []
+
+    async def sleep(seconds):
+        nonlocal rested
+        rested += seconds
+
+    monkeypatch.setattr(sums, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(sums, "asyncio", SimpleNamespace(sleep=sleep))
+    reading = _leisurely(read, lambda _, found: list(found))
+    for hour in range(48):
+        asyncio.run(reading(Query(since=T0 + hour * HOUR_S, until=T0 + (hour + 1) * HOUR_S)))
+    lengths = [until - since for since, until in looks]
+    assert [until for _, until in looks[:-1]] == [since for since, _ in looks[1:]]
+    assert (looks[0][0], looks[-1][1]) == (T0, T0 + 2 * DAY_S)
+    assert (statistics.median(lengths), max(lengths)) == (usual_s, longest_s)
+    assert rested == pytest.approx(now)
+
+
+def test_what_was_read_in_steps_comes_to_what_one_look_says(tmp_path, monkeypatch):
+    monkeypatch.setattr(sums, "LOOK_S", 0.0)  # none is short enough
+
     async def run():
         at_once, store = SQLiteStore(tmp_path / "store.db"), SQLiteStore(tmp_path / "store.db")
         begin = (time.time() // HOUR_S - 5) * HOUR_S
@@ -69,7 +101,7 @@ def test_it_is_read_in_short_looks_and_comes_to_what_one_look_says(tmp_path):
 
     expected, found, looks, later = asyncio.run(run())
     assert looks
-    assert max(look["until"] - look["since"] for look in looks) <= 300.0
+    assert {look["until"] - look["since"] for look in looks} == {300.0, 150.0, 75.0, 60.0, 15.0}
     assert later == []
     for one, other in zip(expected[0], found[0], strict=True):
         assert (one.app, one.n, one.failed) == (other.app, other.n, other.failed)
