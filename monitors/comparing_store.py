@@ -12,12 +12,13 @@ from monitors.comparing import Sides, sides
 from monitors.comparing_counts import Parts, parts_of
 from monitors.slicing import value_of
 from monitors.stores import Point, Query, Spread, Spreading, Store
-from monitors.stores.spans import joined
+from monitors.stores.spans import joined, next_step
 
 Pairing = Literal["auto", "question", "off"]
 AUTO_PAIRED_UP_TO = 20_000
 """Samples whose questions are read without being asked for."""
-_FIRST_S, _STEP_S, _QUICK_S = 3600.0, 86_400.0, 0.03
+_FIRST_S = 3600.0
+_STEPS = {"quick_s": 0.03, "least_s": 900.0, "most_s": 86_400.0}
 _LATEST = 2000
 _AT_ONCE = 500
 
@@ -156,10 +157,9 @@ async def _scores(
                 query = replace(query, limit=None if wanted.most is None else wanted.most - count)
                 begin = time.monotonic()
                 page = await store.series(narrowed(query, wanted.by, value))
-                took = time.monotonic() - begin
+                step = next_step(step, time.monotonic() - begin, **_STEPS)
                 found += page
                 count, at = count + len(page), until
-                step = min(_STEP_S, 2.0 * step) if took < _QUICK_S else max(_FIRST_S / 4.0, step / 2.0)
         if wanted.most is not None and count >= wanted.most:
             return found, False
     return found, True

@@ -67,6 +67,15 @@ def joined(times: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     return found
 
 
+def next_step(step_s: float, took_s: float, *, quick_s: float, least_s: float, most_s: float) -> float:
+    """How long a time to read next: twice the last one if it took less than `quick_s` to read, else half of it.
+
+    >>> [next_step(600.0, took, quick_s=0.05, least_s=400.0, most_s=900.0) for took in (0.01, 0.1)]
+    [900.0, 400.0]
+    """
+    return min(most_s, 2.0 * step_s) if took_s < quick_s else max(least_s, step_s / 2.0)
+
+
 def add_summaries(parts: Iterable[Summary]) -> list[Summary]:
     """One summary for each app, metric and slice."""
     found: dict[tuple[str, str, str], list[float]] = {}

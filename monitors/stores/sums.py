@@ -21,7 +21,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 import msgspec
 
 from monitors.stores import Query, Scored, Spread, Spreads, Summary
-from monitors.stores.spans import DAY_S, HOUR_S, Span, add_scored, add_spreads, add_summaries, cut, joined
+from monitors.stores.spans import DAY_S, HOUR_S, Span, add_scored, add_spreads, add_summaries, cut, joined, next_step
 from monitors.tasks import spawn
 
 S = TypeVar("S", Summary, Scored, Spread)
@@ -301,7 +301,7 @@ def _leisurely(
             begin, until = time.monotonic(), min(at + step_s, query.until)
             found += await read(replace(query, since=at, until=until), *args, **kwargs)
             took = time.monotonic() - begin
-            at, step_s = until, min(2.0 * step_s, DAY_S) if took < LOOK_S else max(step_s / 2.0, LEAST_S)
+            at, step_s = until, next_step(step_s, took, quick_s=LOOK_S, least_s=LEAST_S, most_s=DAY_S)
             await asyncio.sleep(took)
         return add(query, found)
 
