@@ -27,7 +27,7 @@ MIB = 1024 * 1024
 OK = b"HTTP/1.1 200 OK\r\n"
 ANSWER = OK + b"Content-Length: 2\r\n\r\nok"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
-SOON_S = 0.5
+SOON_S = 5.0  # nothing that happens at once takes that long, however busy the machine is
 KERNEL_BYTES = 12 * MIB  # more than the two socket buffers of a loopback connection grow to
 
 
@@ -53,10 +53,12 @@ class Server:
         self.tasks.add(asyncio.current_task())
         number, self.connections = self.connections, self.connections + 1
         self.ended.append(asyncio.Event())
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, IndexError, asyncio.CancelledError):
-            await self.serve(number, reader, writer)
-        self.ended[number].set()
-        writer.transport.abort() if self.aborts else writer.close()
+        try:
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, IndexError, asyncio.CancelledError):
+                await self.serve(number, reader, writer)
+        finally:
+            self.ended[number].set()
+            writer.transport.abort() if self.aborts else writer.close()
 
     async def serve(self, number, reader, writer):
         while not writer.is_closing():
@@ -741,8 +743,9 @@ def test_a_connection_that_takes_too_long_is_told(bench):
     async def scenario(client, server):
         with black_hole() as port:
             begin = time.monotonic()
-            await refused(client, request(port), "connect_timeout")
-            assert 0.15 < time.monotonic() - begin < 1
+            async with asyncio.timeout(SOON_S):
+                await refused(client, request(port), "connect_timeout")
+            assert time.monotonic() - begin > 0.15
 
     bench.run(scenario, connect_timeout_s=0.2)
 
@@ -1091,20 +1094,27 @@ def test_sixteen_mebibytes_pass_both_ways(bench, streamed, chunked):
 # --- ends ---
 
 
+async def cancelled(task):
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def connect_timeout_s(bench):
+    """Longer than a test waits; but httpcore holds a cancellation back until it is connected or this is over."""
+    return 2 * SOON_S if bench.native else 1.0
+
+
 def test_cancelling_while_connecting_closes_the_socket(bench):
     async def scenario(client, server):
         sending = asyncio.ensure_future(client.send(request(server, scheme="https")))
         await asyncio.sleep(0.1)  # connected; the server never says a word of TLS
         assert server.connections == 1
-        sending.cancel()
-        begin = time.monotonic()
-        with pytest.raises(asyncio.CancelledError):
-            await sending
-        await asyncio.wait_for(server.ended[0].wait(), SOON_S)
-        # httpcore holds a cancellation back until it is connected or the time for that is over.
-        assert time.monotonic() - begin < (0.2 if bench.native else 1.2)
+        async with asyncio.timeout(SOON_S):
+            await cancelled(sending)
+            await server.ended[0].wait()
 
-    bench.run(scenario, connect_timeout_s=1)
+    bench.run(scenario, connect_timeout_s=connect_timeout_s(bench))
 
 
 def test_cancelling_before_the_connection_is_there_ends_at_once(bench):
@@ -1112,25 +1122,19 @@ def test_cancelling_before_the_connection_is_there_ends_at_once(bench):
         with black_hole() as port:
             sending = asyncio.ensure_future(client.send(request(port)))
             await asyncio.sleep(0.05)
-            sending.cancel()
-            begin = time.monotonic()
-            with pytest.raises(asyncio.CancelledError):
-                await sending
-            assert time.monotonic() - begin < (0.2 if bench.native else 1.2)
+            async with asyncio.timeout(SOON_S):
+                await cancelled(sending)
 
-    bench.run(scenario, connect_timeout_s=1)
+    bench.run(scenario, connect_timeout_s=connect_timeout_s(bench))
 
 
 def test_cancelling_while_waiting_for_the_head_closes_the_connection(bench):
     async def scenario(client, server):
         sending = asyncio.ensure_future(client.send(request(server)))
         await until(lambda: server.requests)
-        sending.cancel()
-        begin = time.monotonic()
-        with pytest.raises(asyncio.CancelledError):
-            await sending
-        await asyncio.wait_for(server.ended[0].wait(), SOON_S)
-        assert time.monotonic() - begin < 0.2
+        async with asyncio.timeout(SOON_S):
+            await cancelled(sending)
+            await server.ended[0].wait()
         await whole(client, request(server))
         assert server.connections == 2
 
@@ -1155,10 +1159,9 @@ def test_cancelling_in_the_middle_of_an_upload_closes_the_connection(bench):
             origin = ("http", "127.0.0.1", server.port)
             sending = asyncio.ensure_future(client.send(UpstreamRequest("POST", origin, b"/", headers, body())))
             await asyncio.sleep(0.1)
-            sending.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await sending
-            await asyncio.wait_for(server.ended[0].wait(), SOON_S)
+            async with asyncio.timeout(SOON_S):
+                await cancelled(sending)
+                await server.ended[0].wait()
         await client.aclose()
         await asyncio.sleep(0.01)
 
@@ -1171,7 +1174,7 @@ def test_letting_go_in_the_middle_of_the_body_closes_the_connection(bench, frami
     async def trickle(_, writer):
         writer.write(CHUNKED if framing == "chunks" else OK + b"\r\n")
         with contextlib.suppress(ConnectionError):
-            while True:
+            while not writer.is_closing():  # uvloop raises RuntimeError for a write after connection_lost
                 writer.write(b"1\r\nx\r\n" if framing == "chunks" else b"x")
                 await writer.drain()
                 await asyncio.sleep(0.005)
@@ -1182,13 +1185,10 @@ def test_letting_go_in_the_middle_of_the_body_closes_the_connection(bench, frami
         if reading:
             waiting = asyncio.ensure_future(rest(response))
             await asyncio.sleep(0.02)
-            waiting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-        begin = time.monotonic()
-        await response.aclose()
-        await asyncio.wait_for(server.ended[0].wait(), SOON_S)
-        assert time.monotonic() - begin < 0.2
+            await cancelled(waiting)
+        async with asyncio.timeout(SOON_S):
+            await response.aclose()
+            await server.ended[0].wait()
         assert (await whole(client, request(server)))[1] == b"ok"
         assert server.connections == 2
 
@@ -1249,10 +1249,8 @@ def test_an_upstream_that_resets_at_once_never_hangs_and_leaves_nothing_behind(n
         server = await asyncio.start_server(slam, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         for _ in range(50):
-            begin = time.monotonic()
             _, error = await outcome(client, request(port))
             assert error.kind in ("protocol", "connect")
-            assert time.monotonic() - begin < 1
         await asyncio.sleep(0.02)
         assert not client._open
         await client.aclose()

@@ -34,12 +34,17 @@ class People:
     def __init__(self, failures=0, delay_s=0.0):
         self.alerts = []
         self.calls = 0
+        self.under_way = 0
         self.failures = failures
         self.delay_s = delay_s
 
     async def notify(self, alert):
         self.calls += 1
-        await asyncio.sleep(self.delay_s)
+        self.under_way += 1
+        try:
+            await asyncio.sleep(self.delay_s)
+        finally:
+            self.under_way -= 1
         if self.failures:
             self.failures -= 1
             raise OSError("nobody at home")
