@@ -137,6 +137,7 @@ def _head(options: argparse.Namespace, minutes: float, found: float | None, othe
         half = f", half of the highest rate that held for {options.step:g} s ({found:.1f})"
     command = f"--minutes {options.minutes:g} --engine {options.engine}"
     command += f" --gateways {options.gateways} --monitors {options.monitors}"
+    command += f" --rate {options.rate:g}" if found is None else " --find-maximum"
     return (
         f"`python benchmarks/fleet/soak.py {command}`, {day}: {minutes:.1f} minutes at {options.rate:.1f} requests a "
         f"second{half}; everything captured and judged. {os.cpu_count()} cores, {platform.machine()}, Python "
