@@ -1,0 +1,189 @@
+"""docs/reference/limits.md says what the code does: every bound, its default, its setting and its counter."""
+
+import ast
+import importlib
+import re
+from pathlib import Path
+from typing import NamedTuple, get_args, get_type_hints
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from gateway.config import Config
+from gateway.instruments import Instruments as GatewayInstruments
+from monitors.instruments import Instruments as MonitorsInstruments
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reference" / "limits.md"
+UNITS = {
+    "KiB": 1024,
+    "MiB": 1024**2,
+    "GiB": 1024**3,
+    "ms": 0.001,
+    "s": 1,
+    "min": 60,
+    "h": 3600,
+    "days": 86_400,
+    "%": 0.01,
+}
+NAMED_LIKE_A_BOUND = re.compile(r"^_?(?:MAX|MOST|LONGEST)(?:_|$)|_(?:MAX|MOST|LONGEST)$")
+
+_RETRY = "time between our own attempts"
+_FORMAT = "a number of the format or formula"
+_OFFLINE = "commands an operator runs on a data set"
+_MESSAGE = "size of a message that we send"
+NOT_FROM_OUTSIDE: dict[str, str] = {
+    "dashboards.web.alerts:MOST_BEFORE_S": "span of a chart",
+    "dashboards.web.alerts:MOST_SINCE_S": "span of a chart",
+    "gateway.demo.conversation:_MAX_CHOICES": "the demo's scripted model",
+    "gateway.demo.model:_MAX_DIMENSIONS": "the demo's scripted model",
+    "gateway.ejection:MAX_EJECT_S": _RETRY,
+    "gateway.ejection:_MAX_DOUBLINGS": _RETRY,
+    "gateway.handoff:_MAX_BACK_OFF_S": _RETRY,
+    "gateway.handoff:_READ_AT_MOST": "size of a batch",
+    "gateway.keeper:_LONGEST_S": _RETRY,
+    "gateway.offload:_MAX_PAUSE_S": _RETRY,
+    "gateway.routing:_MAX_DOUBLINGS": _RETRY,
+    "gateway.spill:_MAX_BACK_OFF_S": _RETRY,
+    "gateway.supervisor:_MAX_BACK_OFF_S": _RETRY,
+    "gateway.supplements:_MAX_BACK_OFF_S": _RETRY,
+    "gateway.syncing:_LONGEST_S": _RETRY,
+    "monitors.audit:_LONGEST": "a field of a line of the audit log, cut",
+    "monitors.clickhouse:_LONGEST_LINGER_MS": "size of a batch",
+    "monitors.clickhouse:_MAX_BACK_OFF_S": _RETRY,
+    "monitors.exporters.outbox:LONGEST_S": _RETRY,
+    "monitors.judges.adaptive:LONGEST_PAUSE_S": _RETRY,
+    "monitors.judges.retrying:LONGEST_S": _RETRY,
+    "monitors.metrics.lexical.comparing:LONGEST_RUN": _FORMAT,
+    "monitors.notifiers.email:MAX_SUBJECT": _MESSAGE,
+    "monitors.notifiers.pagerduty:MAX_SUMMARY": _MESSAGE,
+    "monitors.notifiers.posting:MAX_RETRY_AFTER_S": _RETRY,
+    "monitors.notifiers.slack:MAX_ALERTS": _MESSAGE,
+    "monitors.notifiers.slack:MAX_FIELD": _MESSAGE,
+    "monitors.notifiers.slack:MAX_FIELDS": _MESSAGE,
+    "monitors.notifiers.slack:MAX_LINK": _MESSAGE,
+    "monitors.notifiers.slack:MAX_NOTE": _MESSAGE,
+    "monitors.notifiers.slack:MAX_TEXT": _MESSAGE,
+    "monitors.offline.floors:MAX_FAILED": _OFFLINE,
+    "monitors.offline.reading:MAX_PROBLEMS": _OFFLINE,
+    "monitors.persisting:MAX_BACK_OFF_S": _RETRY,
+    "monitors.postgres:_MAX_BACK_OFF_S": _RETRY,
+    "monitors.redaction.phones:_ANNOUNCED_MOST": _FORMAT,
+    "monitors.redaction.phones:_MOST": _FORMAT,
+    "monitors.redaction.phones:_TRUNK_MOST": _FORMAT,
+    "monitors.redis:_MAX_BACK_OFF_S": _RETRY,
+    "monitors.sampling:MAX_RATIO": _FORMAT,
+    "monitors.settings:_LONGEST_SECRET": "a secret's file, which the operator names",
+    "monitors.simulating:LONGEST_HOURS": _OFFLINE,
+    "monitors.simulating:LONGEST_LEARNING_HOURS": _OFFLINE,
+    "monitors.simulating:LONGEST_SCORES": _OFFLINE,
+    "monitors.simulating_cli:MOST_SCORES": _OFFLINE,
+    "monitors.stores.clickhouse_asking:_MOST_BYTES": "size of a batch",
+    "monitors.stores.days:_MAX_DAY": _FORMAT,
+    "monitors.stores.sums:MOST_SPANS": "days of one query, by the clock of whoever asks",
+}
+"""Constants named like a bound that no client, upstream or text can reach -> what they bound instead."""
+
+
+class Row(NamedTuple):
+    what: str
+    default: str
+    setting: str
+    beyond: str
+    counter: str
+
+
+def rows() -> list[Row]:
+    found = []
+    for line in PAGE.read_text("utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if line.startswith("|") and not line.startswith(("|---", "| what |")):
+            assert len(cells) == len(Row._fields), line
+            found.append(Row(*cells))
+    return found
+
+
+def number(text: str) -> float | None:
+    """'100 MiB' -> 104857600, 'none' -> None."""
+    if text == "none":
+        return None
+    match = re.match(r"([\d,.]+)(?: (\S+))?", text)
+    assert match, text
+    return float(match[1].replace(",", "")) * UNITS.get(match[2] or "", 1)
+
+
+def default_of(key: str) -> object:
+    """The default of `table.key` of the configuration, or the value of `module:NAME`."""
+    if ":" in key:
+        module, name = key.split(":")
+        return getattr(importlib.import_module(module), name)
+    table, name = key.split(".")
+    kind = get_type_hints(Config, include_extras=True)[table]
+    struct = next(one for one in (kind, *get_args(kind)) if hasattr(one, "__struct_fields__"))
+    field = next(field for field in msgspec.structs.fields(struct) if field.name == name)
+    return field.default
+
+
+def series() -> set[str]:
+    names = set()
+    for instruments in (GatewayInstruments, MonitorsInstruments):
+        registry = CollectorRegistry()
+        instruments(registry, version="0")
+        names |= set(registry._names_to_collectors)
+    return names
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row.what)
+def test_a_row_says_what_the_code_does(row):
+    settings = re.findall(r"`([^`]+)`", row.setting)
+    assert settings, row
+    assert (
+        default_of(settings[0]) == pytest.approx(number(row.default))
+        if number(row.default) is not None
+        else default_of(settings[0]) is None
+    )
+    counters = re.findall(r"`(gaugeway_\w+)", row.counter)
+    assert counters or row.counter == "-", row
+    assert set(counters) <= series(), row
+
+
+def assigned(statement: ast.stmt) -> list[str]:
+    """The names that a statement of a module assigns to."""
+    if not isinstance(statement, ast.Assign | ast.AnnAssign):
+        return []
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    return [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+
+
+def bounds_of_the_code() -> list[str]:
+    found = []
+    for path in sorted(
+        path for name in ("gateway", "monitors", "dashboards/web") for path in (ROOT / name).rglob("*.py")
+    ):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        names = [name for statement in ast.parse(path.read_text("utf-8")).body for name in assigned(statement)]
+        found += [f"{module}:{name}" for name in names if NAMED_LIKE_A_BOUND.search(name)]
+    return found
+
+
+def keys_that_bound() -> list[str]:
+    found = []
+    for table in ("gateway", "capture", "queue", "cache", "limits"):
+        kind = get_type_hints(Config)[table]
+        found += [
+            f"{table}.{key}"
+            for key in kind.__struct_fields__
+            if re.search(r"(^|_)max_|_bytes$|_timeout_s$|^buffer_", key)
+        ]
+    return found
+
+
+@pytest.mark.parametrize("name", [*bounds_of_the_code(), *keys_that_bound()])
+def test_every_bound_has_its_row_or_a_reason(name):
+    listed = {setting for row in rows() for setting in re.findall(r"`([^`]+)`", row.setting)}
+    assert (name in listed) != (name in NOT_FROM_OUTSIDE), name
+
+
+def test_no_reason_outlives_its_constant():
+    assert set(NOT_FROM_OUTSIDE) <= set(bounds_of_the_code()) | set(keys_that_bound())
