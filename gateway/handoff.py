@@ -15,6 +15,7 @@ from gateway.exchange import GENERATION_ROUTES, Exchange, Explicit, Recording
 from gateway.instruments import Instruments
 from gateway.offload import Offload, OffloadError
 from gateway.pressure import EVERY_S, QueueWatch, easing
+from monitors.engines import reason_of, refused
 from monitors.queues import Queue
 from monitors.records import Sample
 from monitors.tasks import happens_within, spawn
@@ -273,16 +274,41 @@ class HandOff:
         try:
             await self._queue.put([sample for sample, _ in batch])
         except Exception as error:  # noqa: BLE001 - any failure of any queue is met by waiting and trying again
-            self._instruments.hand_off_failed()
-            _log.warning("the queue did not take %d samples: %s: %s", len(batch), type(error).__name__, error)
-            self._retry_at = time.monotonic() + self._back_off * random.random()  # noqa: S311 - no secret
-            self._back_off = min(self._back_off * 2, _MAX_BACK_OFF_S)
+            if refused(error):
+                await self._deliver_each(len(batch))
+            else:
+                self._wait_for_queue(len(batch), error)
             return
         self._back_off = _FIRST_BACK_OFF_S
         for _ in batch:
-            sample, size = self._samples.popleft()
-            self._bytes -= size
-            self._instruments.captured(sample)
+            self._instruments.captured(self._pop())
+
+    async def _deliver_each(self, count: int) -> None:
+        """Put samples one at a time, so that only the one that the queue refuses is lost."""
+        for _ in range(count):
+            sample = self._samples[0][0]
+            try:
+                await self._queue.put([sample])
+            except Exception as error:  # noqa: BLE001 - as above
+                if not refused(error):
+                    self._wait_for_queue(1, error)
+                    return
+                _log.warning("the queue refuses exchange %s, which is lost: %s", sample.id, reason_of(error))
+                self._instruments.outcome(self._pop().app, "error")
+            else:
+                self._instruments.captured(self._pop())
+        self._back_off = _FIRST_BACK_OFF_S
+
+    def _wait_for_queue(self, count: int, error: Exception) -> None:
+        self._instruments.hand_off_failed()
+        _log.warning("the queue did not take %d samples: %s: %s", count, type(error).__name__, error)
+        self._retry_at = time.monotonic() + self._back_off * random.random()  # noqa: S311 - no secret
+        self._back_off = min(self._back_off * 2, _MAX_BACK_OFF_S)
+
+    def _pop(self) -> Sample:
+        sample, size = self._samples.popleft()
+        self._bytes -= size
+        return sample
 
 
 def _app_of(recording: Recording) -> str:

@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from gateway.pressure import EASES_AT
-from monitors.queues import Depth, Lease, Queue, QueueFull
+from monitors.engines import reason_of, refused
+from monitors.queues import Depth, Lease, Queue, QueueFull, SettingAside
 from monitors.records import Sample, Supplement
 from monitors.tasks import spawn
 
@@ -72,6 +73,8 @@ class Spill:
         except QueueFull:
             raise
         except Exception as error:
+            if refused(error):
+                raise
             now = time.monotonic()
             self._failing_since = self._failing_since or now
             if now - self._failing_since < self._after_s:
@@ -127,10 +130,31 @@ class Spill:
             return 0
         leases = await self._file.lease(limit)
         if leases:
-            await self._queue.put([lease.sample for lease in leases])
+            try:
+                await self._queue.put([lease.sample for lease in leases])
+            except Exception as error:
+                if not refused(error):
+                    raise
+                leases = await self._return_each(leases)
             await self._file.ack([lease.sample.id for lease in leases])
             self._count("returned", len(leases))
         return len(leases)
+
+    async def _return_each(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Put back one at a time; what the queue refuses becomes a dead letter of the file."""
+        returned = []
+        for lease in leases:
+            try:
+                await self._queue.put([lease.sample])
+            except Exception as error:
+                if not refused(error):
+                    raise
+                _log.warning("the queue refuses exchange %s: %s", lease.sample.id, reason_of(error))
+                if isinstance(self._file, SettingAside):
+                    await self._file.set_aside(lease.sample.id, f"refused: {reason_of(error)}")
+            else:
+                returned.append(lease)
+        return returned
 
     async def _drain(self) -> None:
         """Bring back, one sample at first: what is taken out in vain is held for a while."""

@@ -19,6 +19,7 @@ from gateway.contexts.explicit import ExplicitError, from_body_key
 from gateway.errors import Rejection, body_of, too_large
 from gateway.exchange import Headers
 from gateway.tracing import parse_traceparent
+from monitors.engines import reason_of, refused
 from monitors.queues import Queue
 from monitors.records import Context, Supplement
 from monitors.tasks import spawn
@@ -231,15 +232,29 @@ class Supplements:
     async def _delivered(self, batch: Sequence[_Held]) -> bool:
         # In a thread: to look through some megabytes must not hold up the traffic.
         ready = await asyncio.to_thread(self._redacted, [held.supplement for held in batch])
+        whole = [one for one in ready if one is not None]
+        lost = [held.supplement.source for held, one in zip(batch, ready, strict=True) if one is None]
         try:
-            await self._queue.supply([one for one in ready if one is not None])
+            lost += await self._supply(whole)
         except Exception as error:  # noqa: BLE001 - any failure of any queue is met by waiting and trying again
             _log.warning("the queue did not take %d supplements: %s: %s", len(batch), type(error).__name__, error)
             return False
-        for held, one in zip(batch, ready, strict=True):
-            if one is None:
-                self._on_result(held.supplement.source, "error")
+        for source in lost:
+            self._on_result(source, "error")
         return True
+
+    async def _supply(self, supplements: Sequence[Supplement]) -> list[str]:
+        """Bring all to the queue that it takes; return the channels of those that it refuses."""
+        try:
+            await self._queue.supply(supplements)
+        except Exception as error:
+            if not refused(error):
+                raise
+            if len(supplements) == 1:
+                _log.warning("the queue refuses a supplement, which is lost: %s", reason_of(error))
+                return [supplements[0].source]
+            return [source for one in supplements for source in await self._supply([one])]
+        return []
 
     def _redacted(self, supplements: Sequence[Supplement]) -> list[Supplement | None]:
         """Redact what can be redacted; the others must not be kept."""

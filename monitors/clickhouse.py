@@ -22,9 +22,13 @@ try:
 except ModuleNotFoundError as missing:  # pragma: no cover - the extra is installed where this is tested
     raise ValueError("ClickHouse needs an extra: pip install 'gaugeway[clickhouse]'") from missing
 
+from monitors import engines
+from monitors.engines import RefusedError
 from monitors.migrating import SchemaError
 
 T = TypeVar("T")
+_REFUSED = {6, 26, 27, 38, 41, 53, 69, 70, 72, 117, 128, 131, 321, 349}
+"""Error codes about a value: it cannot be parsed or converted, is out of range, or is too long."""
 STATEMENT_S = 30.0
 """The longest a statement may run."""
 LINGER_MS = 20
@@ -48,7 +52,7 @@ _VERSION = "SELECT max(version) FROM versions"
 logging.getLogger("clickhouse_connect").setLevel(logging.ERROR)  # what it warns of, with a traceback, it raises too
 
 
-class EngineError(ConnectionError):
+class EngineError(engines.EngineError):
     """The engine is not there, or does not do what it is asked; it says where, without user and password."""
 
 
@@ -145,15 +149,16 @@ class Database:
             if self._client is None:
                 await self._open()
             answer = await ask(self._client)
-        except DataError:
-            raise
+        except DataError as error:  # the client cannot write the value as its column's type
+            raise RefusedError(f"{self.address.name}: {type(error).__name__}") from error
         except ClickHouseError as error:
             code = error.code if isinstance(error, Error) else None
             if code is None or self._client is None:
                 self._failed()
             if code is None:
                 raise self._told(error.__cause__ or error) from None
-            raise EngineError(f"{self.address.name}: error {code} ({getattr(error, 'name', None)})") from None
+            said = f"{self.address.name}: error {code} ({getattr(error, 'name', None)})"
+            raise (RefusedError(said) if code in _REFUSED else EngineError(said)) from None
         except (SchemaError, OSError) as error:
             self._failed()
             raise self._told(error) from error

@@ -1,7 +1,7 @@
 """One PostgreSQL database: a pool opened at first use, reopened after a loss, with limits on what a statement may take.
 
-Raises `EngineError`, which is an OSError, when the database cannot be used; the next call tries afresh. What the
-database says about the values it was given comes out as asyncpg's own errors.
+Raises `EngineError`, which is an OSError, when the database cannot be used; the next call tries again. Raises
+`RefusedError` for a value that the database does not take, whenever it is offered.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ try:
 except ModuleNotFoundError as missing:  # pragma: no cover - the extra is installed where this is tested
     raise ValueError("PostgreSQL needs an extra: pip install 'gaugeway[postgres]'") from missing
 
-from monitors import migrating
+from monitors import engines, migrating
+from monitors.engines import RefusedError
 from monitors.migrating import SCHEMA, migrate
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ STATEMENT_S = 30.0
 """The longest a statement may run; the longest it may wait for a lock is a third of that."""
 _CONNECT_S = 5.0
 _FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0
-_REFUSALS = asyncpg.DataError, asyncpg.IntegrityConstraintViolationError
+_REFUSED = {"22", "23", "54"}
+"""Classes of SQLSTATE: data exception, integrity constraint violation, program limit exceeded."""
+_LIMIT = "54"
 _REMOVE = """
     WITH gone AS (DELETE FROM dead WHERE id = ANY($1::text[]))
     DELETE FROM waiting WHERE id = ANY($1::text[])
@@ -57,7 +60,7 @@ _SESSION = {
 }
 
 
-class EngineError(ConnectionError):
+class EngineError(engines.EngineError):
     """The database is not there, or does not do what it is asked; it says where, without user and password."""
 
 
@@ -100,8 +103,6 @@ class Database:
                 yield connection
             finally:
                 await pool.release(connection)
-        except _REFUSALS:
-            raise
         except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
             raise self._told(error) from error
 
@@ -183,10 +184,15 @@ class Database:
         self._failures += 1
         self._not_before = time.monotonic() + longest * (0.5 + self._draw() / 2)
 
-    def _told(self, error: Exception) -> EngineError:
+    def _told(self, error: Exception) -> EngineError | RefusedError:
         """The same error with the database's name in front, once."""
         if isinstance(error, EngineError) and str(error).startswith(self.name):
             return error
+        state = str(getattr(error, "sqlstate", None) or "")
+        if state[:2] in _REFUSED:
+            # Messages about limits state sizes; those about data and constraints may quote the value.
+            said = f": {str(error).splitlines()[0]}" if state[:2] == _LIMIT else ""
+            return RefusedError(f"{self.name}: {state} {type(error).__name__}{said}")
         said = str(error) or type(error).__name__
         return EngineError(f"{self.name}: {said}")
 

@@ -1,6 +1,7 @@
 """One Redis or Valkey, single or a cluster: opened at first use, left in peace while it is gone, scripts run whole.
 
-Raises `EngineError`, which is an OSError, when the engine cannot do what it is asked; the next call tries afresh.
+Raises `EngineError`, which is an OSError, when the engine cannot do what it is asked; the next call tries again. Raises
+`RefusedError` for a value that is too long for the engine, whenever it is offered.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ try:
 except ModuleNotFoundError as missing:  # pragma: no cover - the extra is installed where this is tested
     raise ValueError("Redis needs an extra: pip install 'gaugeway[redis]'") from missing
 
+from monitors import engines
+from monitors.engines import RefusedError
+
 COMMAND_S = 5.0
 """The longest a command, or opening a connection, may take."""
 OLDEST = 6, 2
@@ -39,6 +43,9 @@ _FORM = (
 _TLS_OPTIONS = {
     "ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_password", "ssl_cert_reqs", "ssl_check_hostname",
 }  # fmt: skip
+_LEAST_LIMIT = 1024 * 1024
+"""The lowest proto-max-bulk-len that an engine can have. What is longer ends the connection while it is written."""
+_TOO_LONG = re.compile("invalid (?:multi)?bulk length|exceeds maximum allowed size|too large to be stored")
 _CONNECTIONS = 8
 _FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0
 _log = logging.getLogger("gaugeway")
@@ -46,7 +53,7 @@ _log = logging.getLogger("gaugeway")
 Argument: TypeAlias = str | bytes | int | float
 
 
-class EngineError(ConnectionError):
+class EngineError(engines.EngineError):
     """The engine is not there, or does not do what it is asked; it says where, without user and password."""
 
 
@@ -120,6 +127,13 @@ class Engine:
                     await self._client.connection_pool.disconnect(inuse_connections=False)
                     reply = await self._ask(script, keys, arguments)
         except (LostError, SlowError, RedisClusterException, OSError) as error:
+            longest = max(map(_length, arguments), default=0)
+            if isinstance(error, LostError) and longest > _LEAST_LIMIT and await self._answers():
+                with contextlib.suppress(RedisError, OSError):
+                    return await self._ask(script, keys, arguments)
+                if await self._answers():
+                    said = f"{longest} bytes; it closes the connection (proto-max-bulk-len)"
+                    raise RefusedError(f"{self.address.name}: {said}") from error
             self._failed()
             raise self._told(error) from error
         except ReadOnlyError as error:  # it is a replica now: whom the name stands for is asked anew
@@ -127,9 +141,20 @@ class Engine:
             await self.aclose()
             raise self._told(error) from error
         except RedisError as error:
+            if _TOO_LONG.search(str(error)):
+                raise RefusedError(f"{self.address.name}: {error}") from error
             raise self._told(error) from error
         self._works, self._failures = True, 0
         return reply
+
+    async def _answers(self) -> bool:
+        """Whether the engine is there, over a new connection."""
+        if self._client is None or self.address.cluster:
+            return False
+        with contextlib.suppress(RedisError, OSError):
+            await self._client.connection_pool.disconnect(inuse_connections=False)
+            return bool(await self._client.info())
+        return False
 
     async def _ask(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
         if self._client is None:
@@ -172,6 +197,10 @@ class Engine:
         if isinstance(error, EngineError):
             return error
         return EngineError(f"{self.address.name}: {str(error) or type(error).__name__}")
+
+
+def _length(argument: Argument) -> int:
+    return len(argument) if isinstance(argument, (bytes, str)) else 0
 
 
 def _connect(address: Address) -> Any:

@@ -1,6 +1,7 @@
 """One SQLite file: opened at first use, reopened after a failure, changed in transactions only.
 
-Raises `sqlite3.Error` or `OSError` when the file cannot be used; the next call tries afresh.
+Raises `FileError` (both an `EngineError` and a `sqlite3.Error`) or `OSError` when the file cannot be used; the next
+call tries again. Raises `RefusedError` for a value that SQLite does not take, whenever it is offered.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from typing import Any
 
 import aiosqlite
 
+from monitors import engines
+from monitors.engines import EngineError, RefusedError
+
 _RETRY_S = 0.01
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+class FileError(EngineError, sqlite3.OperationalError):
+    """The file cannot be used now: it is locked, full, read-only, damaged ... The message names it."""
 
 
 class SchemaError(sqlite3.DatabaseError):
@@ -83,7 +92,10 @@ class Database:
 
     @asynccontextmanager
     async def _transaction(self, begin: str) -> AsyncIterator[aiosqlite.Connection]:
-        connection = await self._connected()
+        try:
+            connection = await self._connected()
+        except sqlite3.Error as error:
+            raise self._told(error) from error
         # The thread does its work in order and to the end, also for a caller who was cancelled and waits no more: the
         # rollback comes after everything asked for before, and before everything asked for later.
         try:
@@ -95,7 +107,20 @@ class Database:
                 await connection.rollback()
             if isinstance(error, sqlite3.Error):
                 await self._drop()
+                raise self._told(error) from error
             raise
+
+    def _told(self, error: sqlite3.Error) -> Exception:
+        """The same error with the file's name in front, as the class that says whose fault it is."""
+        if isinstance(error, (SchemaError, FileError)):
+            return error
+        name = f"{getattr(error, 'sqlite_errorname', None) or type(error).__name__}"
+        if engines.refused(error) and "closed database" not in str(error):
+            return RefusedError(f"{self._path}: {name}")
+        said = f"{self._path}: {error}"
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+            said += f"; the {self._schema.kind} is damaged: move the file away (a new one is made) or restore a backup"
+        return FileError(said)
 
     async def _connected(self) -> aiosqlite.Connection:
         # SQLite goes on writing to a file that was removed, and what it writes is lost.

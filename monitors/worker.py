@@ -14,12 +14,13 @@ from functools import partial
 from typing import Any, Protocol
 
 from monitors.choosing import Choice
+from monitors.engines import engine_failed, refused
 from monitors.evaluation import TIMEOUT_S, evaluate, judge_of
 from monitors.exporters import Exporter
 from monitors.joining import SETTLE_S, WaitingRoom, address_of, addresses_of, complete, expected, join
 from monitors.judges.patience import PATIENCE, Patience
 from monitors.metrics import Metric
-from monitors.persisting import Persistence, engine_failed
+from monitors.persisting import Persistence
 from monitors.pressure import JudgePace
 from monitors.queues import Queue
 from monitors.records import Evaluation, Sample, Skipped, Supplement
@@ -207,6 +208,14 @@ class Worker:
         return len(self._running) - before
 
     async def _process(self, sample: Sample, *, patient: bool) -> None:
+        try:
+            await self._evaluate_and_store(sample, patient=patient)
+        except Exception as error:
+            if not refused(error):
+                raise
+            await self._persist.set_aside(sample, error)
+
+    async def _evaluate_and_store(self, sample: Sample, *, patient: bool) -> None:
         heard, supplements = self._arrivals, await self._supplements_of(sample)
         while supplements is not None and heard != self._arrivals:  # nothing may come between looking and waiting
             heard, supplements = self._arrivals, await self._supplements_of(sample)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from litestar import Request, Response, post
 from litestar.exceptions import HTTPException
 
+from monitors.engines import refused
 from monitors.otlp import Decoded, wire
 from monitors.otlp.conventions import NoTextError, conventions_of, supplement
 from monitors.records import Supplement
@@ -131,6 +132,8 @@ async def _supplied(supplying: Awaitable[None]) -> None:
     try:
         await supplying
     except Exception as error:
+        if refused(error):
+            raise _Refused(400, _INVALID_ARGUMENT, "the spans hold what cannot be stored") from error
         _log.warning("the queue did not take retriever spans: %s: %s", type(error).__name__, error)
         raise _Refused(503, _UNAVAILABLE, "the queue does not take anything; try again later") from error
 

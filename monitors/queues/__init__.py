@@ -60,7 +60,8 @@ class Queue(Protocol):
     async def put(self, samples: Sequence[Sample]) -> None:
         """Add all of `samples` or none. A sample whose id waits already is left as it is.
 
-        Raises QueueFull when the queue has a bound and has reached it.
+        Raises QueueFull when the queue has a bound and has reached it, and an error that `monitors.engines.refused`
+        recognises when it will never take one of them.
         """
 
     async def lease(self, limit: int) -> Sequence[Lease]:
@@ -90,6 +91,14 @@ class Queue(Protocol):
 
     async def aclose(self) -> None:
         """Release the connection; calling it twice is harmless."""
+
+
+@runtime_checkable
+class SettingAside(Protocol):
+    """A queue that can be told to make a sample a dead letter, before its attempts are used up."""
+
+    async def set_aside(self, sample_id: str, reason: str) -> None:
+        """Move a waiting sample, whoever holds it, to the dead letters with this reason."""
 
 
 @runtime_checkable

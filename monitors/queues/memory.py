@@ -64,6 +64,10 @@ class MemoryQueue:
             leases.append(Lease(sample=one.sample, attempt=one.attempts))
         return leases
 
+    async def set_aside(self, sample_id: str, reason: str) -> None:  # noqa: ARG002 - the port's shape
+        if (one := self._waiting.pop(sample_id, None)) is not None:
+            self._dead[sample_id] = one.sample
+
     async def ack(self, sample_ids: Sequence[str]) -> None:
         for sample_id in sample_ids:
             self._waiting.pop(sample_id, None)

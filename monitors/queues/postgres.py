@@ -53,6 +53,10 @@ _SET_ASIDE = f"""
     WITH gone AS (DELETE FROM waiting WHERE position = $1 RETURNING id, started_at, payload, attempts, $2::text)
     {_KEEP_DEAD}
 """  # noqa: S608 - put together from constants
+_REJECT = f"""
+    WITH gone AS (DELETE FROM waiting WHERE id = $1 RETURNING id, started_at, payload, attempts, $2::text)
+    {_KEEP_DEAD}
+"""  # noqa: S608 - put together from constants
 _DEPTH = f"""
     SELECT (SELECT count(*) FROM waiting), (SELECT count(*) FROM waiting WHERE leased_until > {_NOW}),
         (SELECT count(*) FROM dead), (SELECT min(started_at) FROM waiting),
@@ -133,6 +137,10 @@ class PostgresQueue:
             if leases or not claimed:
                 return leases
         return []
+
+    async def set_aside(self, sample_id: str, reason: str) -> None:
+        async with self._database.connection() as connection:
+            await connection.execute(_REJECT, plain(sample_id), plain(reason))
 
     async def ack(self, sample_ids: Sequence[str]) -> None:
         if not sample_ids:

@@ -16,7 +16,7 @@ import msgspec
 from monitors.forgetting import Subject
 from monitors.queues import Depth, Lease, forgetting_redis
 from monitors.queues.bounds import Bound
-from monitors.queues.redis_scripts import ACK, DEPTH, DISCARD, LEASE, PRUNE, PUT, SET_ASIDE
+from monitors.queues.redis_scripts import ACK, DEPTH, DISCARD, LEASE, PRUNE, PUT, REJECT, SET_ASIDE
 from monitors.records import Sample, Supplement
 from monitors.redis import Address, Engine, EngineError, read_url
 
@@ -74,6 +74,10 @@ class RedisQueue:
 
     async def lease(self, limit: int) -> Sequence[Lease]:
         return await self._gather(limit, self._claim)
+
+    async def set_aside(self, sample_id: str, reason: str) -> None:
+        for shard, _ in self._spread([(sample_id.encode(),)]):
+            await self._engine.run(REJECT, (*shard.waiting, *shard.dead, shard.counts), (self._most, sample_id, reason))
 
     async def ack(self, sample_ids: Sequence[str]) -> None:
         for shard, some in self._spread([(one.encode(),) for one in sample_ids]):

@@ -73,6 +73,10 @@ _SET_ASIDE = """
     INSERT OR REPLACE INTO dead (id, started_at, payload, attempts, reason)
     SELECT id, started_at, payload, attempts, ? FROM samples WHERE position = ?
 """
+_REJECT = """
+    INSERT OR REPLACE INTO dead (id, started_at, payload, attempts, reason)
+    SELECT id, started_at, payload, attempts, ? FROM samples WHERE id = ?
+"""
 _DEPTH = """
     SELECT (SELECT count(*) FROM samples), (SELECT count(*) FROM samples WHERE leased_until > :now),
         (SELECT count(*) FROM dead), (SELECT min(started_at) FROM samples)
@@ -146,6 +150,11 @@ class SQLiteQueue:
             claimed, leases = await self._claim(limit)
             if leases or not claimed:
                 return leases
+
+    async def set_aside(self, sample_id: str, reason: str) -> None:
+        async with self._database.writing() as connection:
+            await connection.execute(_REJECT, (reason, sample_id))
+            await connection.execute("DELETE FROM samples WHERE id = ?", (sample_id,))
 
     async def ack(self, sample_ids: Sequence[str]) -> None:
         if not sample_ids:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from monitors.engines import refused
 from monitors.tasks import spawn
 
 Request = TypeVar("Request")
@@ -16,7 +17,8 @@ class Gathering(Generic[Request, Answer]):
     """Hands requests to `work`, at most `most` at once and one batch at a time; it returns as many answers.
 
     The first request waits `linger_s` for others. Those that come while a batch is worked on make up the next one, so
-    the batches grow with the load. What `work` raises everybody in the batch is told; who gave up waiting is forgotten.
+    the batches grow with the load. What `work` raises everybody in the batch is told, unless the
+    engine refused a value: then each request is worked on by itself. Who gave up waiting is forgotten.
     """
 
     def __init__(
@@ -65,6 +67,10 @@ class Gathering(Generic[Request, Answer]):
                 answer.cancel()
             raise
         except Exception as error:  # noqa: BLE001 - it belongs to those who asked
+            if len(batch) > 1 and refused(error):  # only to the one at fault
+                for one in batch:
+                    await self._settle([one])
+                return
             for _, answer in batch:
                 if not answer.done():
                     answer.set_exception(error)

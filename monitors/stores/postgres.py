@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import asyncpg
 import msgspec
 
+from monitors.engines import RefusedError
 from monitors.forgetting import Subject
 from monitors.joining import address_of, completes
 from monitors.postgres import Database, count_of, plain, remove, save
@@ -108,7 +109,7 @@ class PostgresStore(rows.Lenient):
     """Store and Ledger in a PostgreSQL database, for any number of processes on any number of machines.
 
     A sample's identity is its id and the UTC day on which it started. An operation that cannot be done raises
-    `monitors.postgres.EngineError`; what the database refuses to hold raises asyncpg's DataError or the like.
+    `monitors.postgres.EngineError`; a value that the database refuses raises `monitors.engines.RefusedError`.
     """
 
     def __init__(self, url: str, size: int = 8) -> None:
@@ -279,8 +280,8 @@ class PostgresStore(rows.Lenient):
                     if await connection.fetchval(_ADD_FRESH, *_columns(sample, day, new), payload, *keys, settled):
                         return new
                 return await self._add_more(sample, day, payload, evaluations, settled)
-            except asyncpg.CheckViolationError:
-                if last_try:
+            except RefusedError as error:
+                if last_try or not isinstance(error.__cause__, asyncpg.CheckViolationError):
                     raise
                 self._days.forget()  # the day may have been dropped by another process
         raise AssertionError  # pragma: no cover - the loop returns or raises

@@ -35,7 +35,7 @@ ALLOWED = {
     "gateway.contexts": "gateway.exchange",
     "gateway.demo": "gateway.contexts monitors.tasks",
     "gateway.express": "gateway.errors gateway.exchange gateway.headers gateway.proxy gateway.upstream gateway.upstreams monitors.serving",  # noqa: E501
-    "gateway.handoff": "gateway.exchange gateway.instruments gateway.offload gateway.pressure monitors.queues monitors.tasks",  # noqa: E501
+    "gateway.handoff": "gateway.exchange gateway.instruments gateway.offload gateway.pressure monitors.engines monitors.queues monitors.tasks",  # noqa: E501
     "gateway.headers": "gateway.exchange",
     "gateway.inspect_cli": "gateway.config gateway.inspection gateway.reading monitors.config monitors.settings monitors.stores",  # noqa: E501
     "gateway.inspection": "gateway.answers gateway.auxiliary gateway.contexts gateway.exchange",
@@ -58,9 +58,9 @@ ALLOWED = {
     "gateway.routing": "gateway.exchange",
     "gateway.sampling_process": "gateway.capture gateway.config gateway.exchange gateway.reading",
     "gateway.sharing": "gateway.buckets gateway.subjects monitors.importer monitors.postgres monitors.redis",
-    "gateway.spill": "gateway.pressure monitors.queues monitors.tasks",
+    "gateway.spill": "gateway.pressure monitors.engines monitors.queues monitors.tasks",
     "gateway.supervisor": "monitors.audit monitors.settings monitors.tasks",
-    "gateway.supplements": "gateway.contexts gateway.errors gateway.exchange gateway.tracing monitors.queues monitors.tasks",  # noqa: E501
+    "gateway.supplements": "gateway.contexts gateway.errors gateway.exchange gateway.tracing monitors.engines monitors.queues monitors.tasks",  # noqa: E501
     "gateway.syncing": "gateway.limits gateway.sharing monitors.tasks",
     "gateway.tracing": "gateway.exchange",
     "gateway.upstream": "gateway.exchange",
@@ -76,7 +76,7 @@ ALLOWED = {
     "monitors.causes": "monitors.statistics",
     "monitors.choosing": "monitors.sampling",
     "monitors.cli": "monitors.app monitors.config monitors.serving monitors.settings",
-    "monitors.clickhouse": "monitors.migrating",
+    "monitors.clickhouse": "monitors.engines monitors.migrating",
     "monitors.compare_api": "monitors.comparing monitors.comparing_store monitors.metrics monitors.stores",
     "monitors.comparing": "monitors.comparing_counts monitors.statistics monitors.stores monitors.streams",
     "monitors.comparing_cli": "monitors.comparing monitors.comparing_counts monitors.comparing_store monitors.config monitors.store_cli monitors.stores",  # noqa: E501
@@ -109,13 +109,14 @@ ALLOWED = {
     "monitors.offline": "monitors.config monitors.embedding monitors.embeddings monitors.evaluation monitors.importer monitors.instruments monitors.judges monitors.judging monitors.metrics monitors.settings monitors.sqlite monitors.stores",  # noqa: E501
     "monitors.offline_cli": "monitors.config monitors.offline monitors.settings monitors.stores",
     "monitors.openapi": "monitors.alert_api monitors.alerts monitors.comparing monitors.desk monitors.labelling monitors.quality monitors.silences monitors.stores monitors.versions",  # noqa: E501
-    "monitors.otlp": "monitors.settings",
-    "monitors.persisting": "monitors.queues monitors.stores monitors.tasks",
+    "monitors.otlp": "monitors.engines monitors.settings",
+    "monitors.persisting": "monitors.engines monitors.queues monitors.stores monitors.tasks",
     "monitors.pressure": "monitors.fading",
     "monitors.plane": "monitors.alerts monitors.choosing monitors.config monitors.evaluation monitors.exporters monitors.instruments monitors.joining monitors.judges monitors.judging monitors.labelling_store monitors.labels monitors.leading monitors.metrics monitors.pressure monitors.quality monitors.queues monitors.sampling monitors.settings monitors.spending monitors.statistics monitors.stores monitors.tasks monitors.worker",  # noqa: E501
-    "monitors.postgres": "monitors.migrating",
+    "monitors.postgres": "monitors.engines monitors.migrating",
     "monitors.quality": "monitors.statistics monitors.stores",
     "monitors.queues": "monitors.forgetting monitors.importer monitors.postgres monitors.redis monitors.sqlite",
+    "monitors.redis": "monitors.engines",
     "monitors.rules": "monitors.config monitors.detectors monitors.slicing monitors.streams monitors.watching",
     "monitors.rules_api": "monitors.alert_api monitors.audit monitors.versions",
     "monitors.simulating": "monitors.detectors monitors.statistics monitors.stores monitors.streams",
@@ -124,15 +125,16 @@ ALLOWED = {
     "monitors.sinks": "monitors.config monitors.exporters monitors.importer monitors.instruments monitors.settings",
     "monitors.slicing": "monitors.stores",
     "monitors.spending": "monitors.judges monitors.stores",
+    "monitors.sqlite": "monitors.engines",
     "monitors.store_cli": "monitors.config monitors.embedding monitors.instruments monitors.judging monitors.metrics monitors.offline monitors.settings monitors.stores",  # noqa: E501
-    "monitors.stores": "monitors.clickhouse monitors.forgetting monitors.importer monitors.joining monitors.postgres monitors.redaction monitors.sqlite monitors.statistics monitors.tasks",  # noqa: E501
+    "monitors.stores": "monitors.clickhouse monitors.engines monitors.forgetting monitors.importer monitors.joining monitors.postgres monitors.redaction monitors.sqlite monitors.statistics monitors.tasks",  # noqa: E501
     "monitors.streams": "monitors.detectors monitors.stores",
     "monitors.telemetry": "monitors.settings",
     "monitors.telling": "monitors.config",
     "monitors.testing": "monitors.config monitors.embeddings monitors.judges monitors.metrics monitors.offline",
     "monitors.versions": "monitors.stores",
     "monitors.watching": "monitors.config monitors.detectors monitors.slicing monitors.statistics monitors.stores monitors.streams",  # noqa: E501
-    "monitors.worker": "monitors.choosing monitors.evaluation monitors.exporters monitors.joining monitors.judges monitors.metrics monitors.persisting monitors.pressure monitors.queues monitors.stores monitors.tasks",  # noqa: E501
+    "monitors.worker": "monitors.choosing monitors.engines monitors.evaluation monitors.exporters monitors.joining monitors.judges monitors.metrics monitors.persisting monitors.pressure monitors.queues monitors.stores monitors.tasks",  # noqa: E501
 }
 
 PURE = (

@@ -556,3 +556,21 @@ def test_an_unknown_scheme_is_refused_with_those_that_are_known(url):
 def test_a_url_without_a_usable_path_is_refused_with_the_right_form(url):
     with pytest.raises(ValueError, match="expected sqlite:////absolute"):
         from_url(url, 60.0, 3)
+
+
+def test_a_sample_that_is_set_aside_is_a_dead_letter_at_once_and_comes_back_no_more(bench):
+    async def scenario(queue):
+        await queue.put([sample("leased"), sample("waiting"), sample("other")])
+        await queue.lease(1)
+        await queue.set_aside("leased", "refused: 54000 \0")
+        await queue.set_aside("waiting", "refused")
+        await queue.set_aside("unknown", "refused")
+        depth = await queue.depth()
+        assert (depth.ready, depth.leased, depth.dead) == (1, 0, 2)
+        await queue.put([sample("leased"), sample("waiting")])
+        bench.let_leases_end()
+        assert [lease.sample.id for lease in await queue.lease(5)] == ["other"]
+        await queue.ack(["leased", "waiting", "other"])
+        assert (await queue.depth()).dead == 0
+
+    bench.run(scenario)

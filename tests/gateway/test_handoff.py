@@ -11,6 +11,7 @@ from gateway.instruments import Instruments
 from gateway.offload import Offload
 from gateway.pressure import easing
 from monitors.queues.memory import MemoryQueue
+from monitors.queues.sqlite import SQLiteQueue
 from monitors.records import Context
 from tests.gateway.test_capture import recording
 
@@ -304,5 +305,25 @@ def test_the_other_process_knows_by_how_much_the_rate_was_lowered():
         finally:
             await offload.aclose()
         assert sample.rate == 0.125
+
+    asyncio.run(scenario())
+
+
+def test_a_sample_that_the_queue_refuses_is_counted_and_the_rest_of_its_batch_arrives(tmp_path):
+    class Odd(Capture):
+        def make(self, exchange):
+            made = super().make(exchange)
+            return replace(made, question="\ud83d") if made.id in ("e0", "e50", "e99") else made
+
+    async def scenario():
+        bench = Bench(queue=SQLiteQueue(tmp_path / "queue.db"))
+        bench.handoff.reader = Odd([], rate=1.0, salt="s", limit=10_000)
+        for number in range(100):
+            bench.handoff.offer(one(number))
+        bench.handoff.start()
+        await bench.handoff.aclose(timeout_s=30)
+        assert bench.outcomes() == {"captured": 97, "error": 3}
+        assert (await bench.queue.depth()).ready == 97
+        await bench.queue.aclose()
 
     asyncio.run(scenario())

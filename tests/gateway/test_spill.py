@@ -10,6 +10,7 @@ from gateway.app import Gateway
 from gateway.config import Config, Upstream
 from gateway.spill import ATTEMPTS, LEASE_S, Spill
 from monitors.config import Queue as QueueTable
+from monitors.engines import RefusedError
 from monitors.queues import QueueFull
 from monitors.queues.memory import MemoryQueue
 from monitors.queues.redis import RedisQueue
@@ -226,5 +227,24 @@ def test_a_file_stands_in_for_a_remote_queue_only_and_what_it_holds_is_never_lef
             with pytest.raises(OSError, match="disk full"):
                 await gateway._queue.put([sample(1)])
         await gateway._queue.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_what_the_queue_refuses_stays_in_the_file_as_a_dead_letter_and_the_rest_returns(tmp_path):
+    class Picky(MemoryQueue):
+        async def put(self, samples):
+            if any(one.id == "e1" for one in samples):
+                raise RefusedError("too long")
+            await super().put(samples)
+
+    async def scenario():
+        queue = spill(tmp_path, Picky())
+        await queue._file.put([sample(number) for number in range(3)])
+        assert await queue.drain(10) == 2
+        assert (await queue._queue.depth()).ready == 2
+        kept = await queue._file.depth()
+        assert (kept.ready, kept.leased, kept.dead) == (0, 0, 1)
+        await queue.aclose()
 
     asyncio.run(scenario())

@@ -16,6 +16,7 @@ from gateway.errors import Rejection
 from gateway.keys import Keyring, VirtualKey, digest
 from gateway.routes import Readiness, traffic_app
 from gateway.supplements import Supplements
+from monitors.engines import RefusedError
 from monitors.queues.memory import MemoryQueue
 from monitors.records import Context
 from tests.support.running import serving
@@ -344,3 +345,22 @@ def test_whatever_is_sent_is_either_taken_or_refused_with_400(body):
         else:
             assert one.exchange_id or one.key or one.trace_id
     assert set(refusals) <= {400}
+
+
+def test_a_supplement_that_the_queue_refuses_is_counted_and_the_others_arrive():
+    class Picky(MemoryQueue):
+        async def supply(self, supplements):
+            if any(one.key == "bad" for one in supplements):
+                raise RefusedError("too long")
+            await super().supply(supplements)
+
+    async def scenario(bench):
+        for key in ("a", "bad", "b"):
+            await bench.post(CONTEXTS, {"key": key, "contexts": ["x"]})
+        bench.supplements.start()
+        assert {one.key for one in await bench.taken(2)} == {"a", "b"}
+        async with asyncio.timeout(5):
+            while ("contexts", "error") not in bench.results:  # noqa: ASYNC110 - a list has no event
+                await asyncio.sleep(0.01)
+
+    run(scenario, start=False, queue=Picky())

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 
+from monitors import persisting
 from monitors.choosing import Choice
 from monitors.config import Config, Judge, Monitors
 from monitors.judges import JudgeError
@@ -37,7 +38,7 @@ class Metric:
         return self._outcome
 
 
-def work(path, samples, metrics, *, store=None, **options):
+def work(path, samples, metrics, *, store=None, leave=0, **options):
     """Evaluate `samples`; the outcomes by sample and metric, the operations that failed, and the queue's depth."""
 
     async def run():
@@ -57,7 +58,7 @@ def work(path, samples, metrics, *, store=None, **options):
         await queue.put(samples)
         running = asyncio.ensure_future(worker.run())
         deadline = time.monotonic() + 10.0
-        while (await queue.depth()).ready + (await queue.depth()).leased and time.monotonic() < deadline:
+        while (await queue.depth()).ready + (await queue.depth()).leased > leave and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
             if options.get("concurrency") == 1 and scored:
                 break
@@ -93,12 +94,42 @@ def test_what_no_store_can_take_becomes_a_failure_and_the_other_metrics_keep_the
     assert error in caplog.text
 
 
-def test_a_sample_that_no_store_can_take_frees_its_place_and_keeps_its_lease(tmp_path):
+def test_a_sample_that_no_store_can_take_is_set_aside_at_once(tmp_path, caplog):
     samples = [sample("bad", question="\ud83d"), sample("fine")]
     outcomes, failed, depth, _ = work(tmp_path / "s.db", samples, [Metric("m", Score(0.5))], concurrency=1)
     assert outcomes == {"fine": {"m": Score(0.5)}}
-    assert "store" in failed
-    assert depth.leased == 1, "after its last attempt it is set aside"
+    assert failed == ["store", "dead_letter"]
+    assert (depth.ready, depth.leased, depth.dead) == (0, 0, 1)
+    assert "bad cannot be evaluated and is set aside: UnicodeEncodeError" in caplog.text
+
+
+def test_a_sample_whose_storing_alone_keeps_failing_gives_its_place_free(tmp_path, monkeypatch):
+    monkeypatch.setattr(persisting, "FIRST_BACK_OFF_S", 0.001)
+    monkeypatch.setattr(persisting, "MAX_BACK_OFF_S", 0.001)
+
+    class Picky:
+        tries = 0
+
+        def __init__(self, store):
+            self._store = store
+
+        async def add(self, sample, evaluations):
+            if sample.id == "bad":
+                Picky.tries += 1
+                raise OSError("statement timeout")
+            await asyncio.sleep(0.002)
+            return await self._store.add(sample, evaluations)
+
+        def __getattr__(self, name):
+            return getattr(self._store, name)
+
+    others = [sample(f"s{k}") for k in range(200)]
+    outcomes, _, depth, _ = work(
+        tmp_path / "s.db", [sample("bad"), *others], [Metric("m", Score(0.5))], store=Picky, concurrency=2, leave=1
+    )
+    assert len(outcomes) == 200
+    assert (depth.leased, depth.dead) == (1, 0), "its lease runs out, and it comes again"
+    assert Picky.tries >= persisting.MOST_OVERTAKEN
 
 
 def test_an_engine_that_fails_is_waited_for(tmp_path):

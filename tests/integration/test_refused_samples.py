@@ -1,0 +1,191 @@
+"""Samples that an engine will never take, among those that it takes: they become dead letters and hold up nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import string
+
+import pytest
+
+from monitors.choosing import Choice
+from monitors.engines import EngineError, RefusedError
+from monitors.metrics.catalogue import Enabled
+from monitors.queues.opening import from_url as queue_at
+from monitors.records import Context, Sample, Score, Supplement
+from monitors.stores.opening import from_url as store_at
+from monitors.stores.postgres import PostgresStore
+from monitors.worker import Worker
+from tests.support.clickhouse import clickhouse
+from tests.support.postgres import postgres
+from tests.support.redis import own_redis
+
+KEY = "".join(random.Random(1).choices(string.ascii_letters, k=12_000))
+"""Text that does not compress: PostgreSQL holds no index entry of more than 2,704 bytes."""
+
+
+class Metric:
+    name, version, judge = "m", "1", None
+
+    async def score(self, sample):
+        return Score(0.5)
+
+
+def sample(name, **fields):
+    return Sample(**{"id": name, "started_at": 1.0, "response": "x", **fields})
+
+
+@contextlib.asynccontextmanager
+async def working(queue, store):
+    failed = []
+    worker = Worker(
+        queue=queue,
+        store=store,
+        metrics=[Enabled(metric=Metric(), rate=1.0, threshold=0.5, objective=0.9)],
+        exporters=[],
+        choice=Choice("s"),
+        concurrency=8,
+        on_error=failed.append,
+        on_scored=lambda *_: None,
+        poll_s=0.01,
+    )
+    running = asyncio.ensure_future(worker.run())
+    try:
+        yield failed
+    finally:
+        worker.stop()
+        await asyncio.wait([running], timeout=10)
+        await queue.aclose()
+        await store.aclose()
+
+
+async def until(condition):
+    async with asyncio.timeout(60):
+        while not await condition():  # noqa: ASYNC110 - an engine has no event
+            await asyncio.sleep(0.02)
+
+
+def test_ten_samples_with_a_key_too_long_for_an_index_hold_no_place_and_carry_the_reason():
+    async def scenario():
+        url = postgres().database()
+        queue, store = queue_at(url, 60.0, 5), store_at(url)
+        bad = [sample(f"bad{k}", context_key=KEY + str(k)) for k in range(10)]
+        await queue.put(bad + [sample(f"ok{k}") for k in range(20)])
+        async with working(queue, store) as failed:
+
+            async def is_done():
+                depth = await queue.depth()
+                return not depth.ready + depth.leased
+
+            await until(is_done)
+            assert (await queue.depth()).dead == 10
+            assert all([await store.sample(f"ok{k}") for k in range(20)])
+            assert failed.count("dead_letter") == 10
+            async with queue._database.connection() as connection:
+                reasons = {row[0] for row in await connection.fetch("SELECT reason FROM dead")}
+        (reason,) = reasons
+        assert "54000 ProgramLimitExceededError: index row requires" in reason
+        assert KEY not in reason
+
+    asyncio.run(scenario())
+
+
+def test_an_engine_that_is_down_sets_nothing_aside():
+    """A database that refuses connections, and one whose disk is full, are the engine's fault."""
+
+    async def scenario():
+        store = PostgresStore(postgres().database())
+        try:
+            with pytest.raises(EngineError):
+                async with store.database.connection() as connection:
+                    await connection.execute("DO $$ BEGIN RAISE disk_full; END $$")
+            with pytest.raises(RefusedError, match="22003") as told:
+                async with store.database.connection() as connection:
+                    await connection.execute("SELECT 'secret'::text, 2147483647 + 1")
+            assert "secret" not in str(told.value)
+        finally:
+            await store.aclose()
+
+    asyncio.run(scenario())
+
+
+def awkward():
+    """What encoders and engines stumble over, each by itself."""
+    return {
+        "a lone surrogate": sample("bad", question="\ud83d"),
+        "a surrogate in a passage": sample("bad", contexts=(Context(text="\udc80"),)),
+    }
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql", "clickhouse"])
+@pytest.mark.parametrize("which", awkward())
+def test_a_store_refuses_what_it_cannot_hold_and_takes_the_next(tmp_path, engine, which):
+    engines = {"postgresql": postgres, "clickhouse": clickhouse}
+    url = f"sqlite:///{tmp_path}/s.db" if engine == "sqlite" else engines[engine]().database()
+
+    async def scenario():
+        store = store_at(url)
+        try:
+            added = [store.add(awkward()[which], []), *(store.add(sample(f"ok{k}"), []) for k in range(3))]
+            bad, *others = await asyncio.gather(*added, return_exceptions=True)
+            assert isinstance(bad, (ValueError, OverflowError))
+            assert not isinstance(bad, OSError)
+            assert others == [[], [], []]
+        finally:
+            await store.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_text_with_nul_is_stored_by_every_engine(tmp_path):
+    async def scenario():
+        for url in (f"sqlite:///{tmp_path}/s.db", postgres().database()):
+            store = store_at(url)
+            one = sample("a", question="nul \0 in it", context_key="k\0", app="a\0")
+            await store.add(one, [])
+            assert (await store.sample("a"))[0].question == one.question
+            await store.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_redis_refuses_what_is_longer_than_it_takes_and_memory_that_is_full_is_its_own_fault():
+    async def scenario(server):
+        queue = queue_at(server.url(), 60.0, 3)
+        try:
+            for size in (1_100_000, 20_000_000):
+                with pytest.raises(RefusedError, match="bulk"):
+                    await queue.put([sample("bad", response="x" * size), sample("ok")])
+            await queue.put([sample("ok")])
+            assert (await queue.depth()).ready == 1
+            await queue.put([sample(f"fill{k}", response="x" * 900_000) for k in range(3)])
+            server.ask("CONFIG", "SET", "maxmemory", "1mb")
+            with pytest.raises(EngineError, match="maxmemory"):
+                await queue.put([sample("late")])
+        finally:
+            await queue.aclose()
+
+    server = own_redis(options={"proto-max-bulk-len": "1048576"})
+    try:
+        asyncio.run(scenario(server))
+    finally:
+        server.destroy()
+
+
+def test_a_supplement_that_a_store_refuses_does_not_stop_the_others():
+    async def scenario():
+        url = postgres().database()
+        queue, store = queue_at(url, 60.0, 5), store_at(url)
+        told = [Supplement(id=f"s{k}", received_at=1.0, source="feedback", key=f"k{k}", rating=1.0) for k in range(5)]
+        bad = Supplement(id="bad", received_at=1.0, source="feedback", key=KEY, rating=1.0)
+        await queue.supply([bad, *told])
+        async with working(queue, store) as failed:
+
+            async def is_stored():
+                return len(await store.supplements_of(sample("x", context_key="k4"))) == 1
+
+            await until(is_stored)
+            assert "supplement" in failed
+
+    asyncio.run(scenario())
