@@ -15,7 +15,8 @@ import msgspec
 
 from monitors.migrating import SCHEMA as PG_SCHEMA
 from monitors.records import Context, Sample, Supplement
-from monitors.stores.days import _make, day_of
+from monitors.stores.calendar import day_of
+from monitors.stores.days import _make
 from monitors.stores.sqlite import SQLiteStore
 
 DAY_S = 86_400.0

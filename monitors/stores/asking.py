@@ -11,7 +11,7 @@ import msgspec
 from monitors.postgres import plain
 from monitors.stores import Query
 from monitors.stores.by_value import ORDERS
-from monitors.stores.days import days_between
+from monitors.stores.calendar import days_between
 from monitors.stores.rated import CORRECT, EARLY_S
 
 _WILD = re.compile(r"[%_\\]")

@@ -26,10 +26,10 @@ from monitors.stores import (
     rated,
     rows,
 )
+from monitors.stores.calendar import day_of
 from monitors.stores.clickhouse_adding import Key, There, Wanted, additions, first_wins, wanted
 from monitors.stores.clickhouse_asking import APART, pages
 from monitors.stores.clickhouse_gathering import Gathering
-from monitors.stores.days import day_of
 
 _READ_LINGER_S = 0.002
 _THESE = "id IN {ids:Array(String)} AND day IN {days:Array(Int32)}"

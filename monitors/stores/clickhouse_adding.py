@@ -11,7 +11,7 @@ import msgspec
 from monitors.joining import completes
 from monitors.records import Evaluation, Sample, Skipped
 from monitors.stores import rows
-from monitors.stores.days import day_of
+from monitors.stores.calendar import day_of
 
 _FIRST = 2**63 - 1
 

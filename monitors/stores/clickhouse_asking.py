@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from monitors.stores import Query
-from monitors.stores.days import day_of, days_between
+from monitors.stores.calendar import day_of, days_between
 from monitors.stores.rated import CORRECT, EARLY_S
 
 T = TypeVar("T")

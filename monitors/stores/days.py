@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from typing import TYPE_CHECKING
 
 from monitors.postgres import Database, EngineError
+from monitors.stores.calendar import DAY_S
 
 if TYPE_CHECKING:
     from monitors.postgres import Connection
 
-DAY_S = 86_400.0
 AHEAD = 3
 _TABLES = "evaluations", "samples"
 _LOCK = 0x67776479  # "gwdy": one process at a time changes what partitions there are
-_MAX_DAY = 2**31 - 1
 # Waiting to change a table makes everybody else wait behind us, and after a second PostgreSQL looks for somebody to
 # abort: rather try again.
 _PATIENCE = "SET LOCAL lock_timeout = '800ms'"
@@ -27,28 +25,6 @@ _DAYS = """
 """
 _FORGET_SUMS = "DELETE FROM sums WHERE start >= $1 AND start < $2"
 _log = logging.getLogger("gaugeway")
-
-
-def day_of(moment: float) -> int:
-    """The UTC day of a time in Unix seconds, counted from 1970. Raises ValueError for a time no day can have.
-
-    >>> day_of(0.0), day_of(-1.0), day_of(86_400.0)
-    (0, -1, 1)
-    """
-    if not abs(moment) / DAY_S < _MAX_DAY:
-        raise ValueError(f"{moment!r} is no time")
-    return math.floor(moment / DAY_S)
-
-
-def days_between(since: float, until: float) -> tuple[int, int]:
-    """The first and the last day that times in [since, until) can have; whatever is asked, it is within bounds.
-
-    >>> days_between(0.0, 86_400.0), days_between(-math.inf, 86_401.0)[1]
-    ((0, 1), 1)
-    """
-    furthest = DAY_S * (_MAX_DAY - 1)
-    first, last = (min(max(moment, -furthest), furthest) for moment in (since, until))
-    return day_of(first), day_of(last)
 
 
 class Days:

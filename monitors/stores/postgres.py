@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import asyncpg
 import msgspec
 
 from monitors.engines import RefusedError
@@ -30,7 +29,8 @@ from monitors.stores import (
     rated,
     rows,
 )
-from monitors.stores.days import AHEAD, Days, day_of
+from monitors.stores.calendar import day_of
+from monitors.stores.days import AHEAD, Days
 from monitors.stores.postgres_sums import PostgresKept
 from monitors.stores.sums import Sums
 
@@ -103,6 +103,8 @@ _HOLDS = """
 """
 _PRUNE_SUPPLEMENTS = "DELETE FROM supplements WHERE id IN (SELECT id FROM supplements WHERE received_at < $1 LIMIT $2)"
 _PRUNE_BATCH = 1000
+_NO_PARTITION = "23514"
+"""SQLSTATE check_violation: what PostgreSQL says of a row for which there is no partition."""
 
 
 class PostgresStore(rows.Lenient):
@@ -281,7 +283,7 @@ class PostgresStore(rows.Lenient):
                         return new
                 return await self._add_more(sample, day, payload, evaluations, settled)
             except RefusedError as error:
-                if last_try or not isinstance(error.__cause__, asyncpg.CheckViolationError):
+                if last_try or getattr(error.__cause__, "sqlstate", None) != _NO_PARTITION:
                     raise
                 self._days.forget()  # the day may have been dropped by another process
         raise AssertionError  # pragma: no cover - the loop returns or raises

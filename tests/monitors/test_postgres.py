@@ -22,7 +22,8 @@ from monitors.queues.sqlite import SQLiteQueue
 from monitors.records import Context, Evaluation, Sample, Score, Skipped, Supplement
 from monitors.redaction import Redactor
 from monitors.stores import Query
-from monitors.stores.days import AHEAD, DAY_S, day_of
+from monitors.stores.calendar import DAY_S, day_of
+from monitors.stores.days import AHEAD
 from monitors.stores.discreet import DiscreetStore
 from monitors.stores.postgres import PostgresStore
 from monitors.stores.sqlite import SQLiteStore

@@ -11,7 +11,7 @@ from monitors import migrating
 from monitors.migrating import migrate
 from monitors.records import Evaluation, Sample, Score
 from monitors.stores import Query
-from monitors.stores.days import day_of
+from monitors.stores.calendar import day_of
 from monitors.stores.postgres import PostgresStore
 from tests.support.postgres import postgres
 

@@ -1,0 +1,30 @@
+"""UTC days, counted from 1970: what a store cuts its tables into. Needs no engine's client."""
+
+from __future__ import annotations
+
+import math
+
+DAY_S = 86_400.0
+_MAX_DAY = 2**31 - 1
+
+
+def day_of(moment: float) -> int:
+    """The UTC day of a time in Unix seconds, counted from 1970. Raises ValueError for a time no day can have.
+
+    >>> day_of(0.0), day_of(-1.0), day_of(86_400.0)
+    (0, -1, 1)
+    """
+    if not abs(moment) / DAY_S < _MAX_DAY:
+        raise ValueError(f"{moment!r} is no time")
+    return math.floor(moment / DAY_S)
+
+
+def days_between(since: float, until: float) -> tuple[int, int]:
+    """The first and the last day that times in [since, until) can have; whatever is asked, it is within bounds.
+
+    >>> days_between(0.0, 86_400.0), days_between(-math.inf, 86_401.0)[1]
+    ((0, 1), 1)
+    """
+    furthest = DAY_S * (_MAX_DAY - 1)
+    first, last = (min(max(moment, -furthest), furthest) for moment in (since, until))
+    return day_of(first), day_of(last)

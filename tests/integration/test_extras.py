@@ -1,0 +1,76 @@
+"""Each extra by itself: what one needs must not be needed by another, and what is missing is named with its extra."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PACKAGES = {
+    "clickhouse": "clickhouse_connect",
+    "datasets": "pyarrow",
+    "email": "aiosmtplib",
+    "local": "fastembed",
+    "otlp": "opentelemetry.exporter",
+    "postgres": "asyncpg",
+    "redis": "redis",
+}
+"""What each extra installs."""
+
+USES = {
+    "clickhouse": "stores.from_url('clickhouse://default:@127.0.0.1:8123/db')",
+    "datasets": "__import__('pyarrow')",
+    "email": "__import__('monitors.notifiers.email')",
+    "local": "__import__('monitors.embeddings.local')",
+    "otlp": "(__import__('monitors.telemetry'), __import__('monitors.otlp.receiver'))",
+    "postgres": """(
+        stores.from_url('postgresql://h/db'), queues.from_url('postgresql://h/db', 1.0, 1),
+        keystores.open_keys('postgresql://h/db', pathlib.Path('keys.db')), sharing.from_url('postgresql://h/db'),
+        __import__('monitors.leading_postgres'),
+    )""",
+    "redis": "(queues.from_url('redis://h', 1.0, 1), sharing.from_url('redis://h'))",
+}
+
+PROGRAM = """
+import pathlib, sys
+
+blocked = {blocked!r}
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if any(name == one or name.startswith(one + ".") for one in blocked):
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+import gateway.app, gateway.cli, monitors.app
+from gateway.keystores import opening as keystores
+from gateway.sharing import opening as sharing
+from monitors.queues import opening as queues
+from monitors.stores import opening as stores
+
+stores.from_url("sqlite:////tmp/never-opened.db")
+queues.from_url("sqlite:////tmp/never-opened.db", 1.0, 1)
+{use}
+"""
+
+
+def run(blocked, use):
+    program = PROGRAM.format(blocked=sorted(blocked), use=use)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.mark.parametrize("extra", [*USES, ""])
+def test_an_extra_alone_is_enough_for_what_it_is_for(extra):
+    blocked = {package for name, package in PACKAGES.items() if name != extra}
+    done = run(blocked, USES.get(extra, ""))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("extra", ["clickhouse", "postgres", "redis"])
+def test_an_engine_whose_extra_is_missing_names_it(extra):
+    url = {"clickhouse": "clickhouse://h/db", "postgres": "postgresql://h/db", "redis": "redis://h"}[extra]
+    opening = f"queues.from_url({url!r}, 1.0, 1)" if extra == "redis" else f"stores.from_url({url!r})"
+    done = run({PACKAGES[extra]}, opening)
+    assert done.returncode == 1
+    assert f"pip install 'gaugeway[{extra}]'" in done.stderr.splitlines()[-1]
