@@ -156,7 +156,7 @@ class Instruments:
         self._captured.labels(app, _kind(sample.skip_reason)).inc()
 
     def supplement(self, source: str, result: str) -> None:
-        """Count what was said about an exchange beside it: accepted, full, or error."""
+        """Count what was said about an exchange beside it: accepted, full, too_large, or error."""
         self._supplements.labels(source, result).inc()
 
     def capture_seconds(self, seconds: float) -> None:

@@ -19,6 +19,7 @@ from gateway.contexts.explicit import ExplicitError, from_body_key
 from gateway.errors import Rejection, body_of, too_large
 from gateway.exchange import Headers
 from gateway.tracing import parse_traceparent
+from monitors import bounds
 from monitors.engines import reason_of, refused
 from monitors.queues import Queue
 from monitors.records import Context, Supplement
@@ -32,8 +33,8 @@ _FIELD = re.compile(r"field `([^`]*)`")
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
 TraceId = Annotated[str, msgspec.Meta(pattern=r"^(?!0{32})[0-9a-fA-F]{32}\Z")]
-Text = Annotated[str, msgspec.Meta(min_length=1)]
-Label = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=bounds.MAX_TEXT)]
+Label = Annotated[str, msgspec.Meta(min_length=1, max_length=bounds.MAX_LABEL)]
 Rating = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Authorise = Callable[[Headers], object]
 T = TypeVar("T", "Contexts", "Feedback")
@@ -73,7 +74,8 @@ class Supplements:
     At most `max_items` of `max_bytes` together are held; beyond that the newest is refused. While the queue fails they
     stay here and are tried again with back-off (0.1 s up to 5 s). `authorise` raises Rejection for a request without a
     key, where one is asked for; what it returns does not count. `redact` sees each one before the queue does, in a
-    thread. `on_result` is told the channel and what became of it: accepted, full, or error (it could not be kept).
+    thread. `on_result` is told the channel and what became of it: accepted, full, too_large (more passages or bytes
+    than `monitors.bounds` allows), or error (it could not be kept).
     """
 
     def __init__(
@@ -105,7 +107,14 @@ class Supplements:
         self._task = spawn(self._run(), name="supplements")
 
     def offer(self, supplement: Supplement, size: int) -> None:
-        """Take a supplement of about `size` bytes; never waits. Raises Rejection with 503 when there is no room."""
+        """Take a supplement of about `size` bytes; never waits.
+
+        Raises Rejection: 413 for more passages than are kept, 503 when there is no room.
+        """
+        if supplement.contexts is not None and bounds.passages(supplement.contexts).cut:
+            self._on_result(supplement.source, "too_large")
+            message = f"contexts: more than {bounds.MAX_PASSAGES} passages, or than {bounds.MAX_BYTES} bytes of them."
+            raise Rejection(413, "request_too_large", message, "contexts")
         if len(self._held) >= self._max_items or self._bytes + size > self._max_bytes:
             self._on_result(supplement.source, "full")
             message = "Too much is waiting for the queue; try again later."

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from monitors import bounds
 from monitors.records import Context, Sample, Supplement
 
 SOURCES = {"contexts": "contexts_api", "feedback": "feedback", "spans": "spans"}
@@ -56,6 +57,7 @@ def join(sample: Sample, supplements: Iterable[Supplement]) -> Sample:
     extractor recognised a retrieval at all: what stood in the request is what the model saw. The contexts request's
     question goes with its contexts, because most chats have some last turn, and a guess must not beat the app. Every
     other question and reference fills a gap only, and the first one to come stays, in whatever order they are read.
+    The contexts of all supplements together stay within `monitors.bounds`; the rest is left out.
     """
     ours = sorted(supplements, key=lambda one: (one.received_at, one.id))
     joined = _with_contexts(sample, ours)
@@ -176,7 +178,7 @@ def _with_contexts(sample: Sample, supplements: Sequence[Supplement]) -> Sample:
         question = _first(one.question for one in said) if channel == "contexts" else None
         return replace(
             sample,
-            contexts=_distinct(context for one in said for context in one.contexts or ()),
+            contexts=bounds.passages(_distinct(context for one in said for context in one.contexts or ())).contexts,
             context_source=source,
             question=question or sample.question,
         )
@@ -197,13 +199,16 @@ def _distinct(contexts: Iterable[Context]) -> tuple[Context, ...]:
     """Leave out what was said before: the same text under the same id, or under none."""
     kept: list[Context] = []
     ids: dict[str, set[str | None]] = {}
+    nameless: dict[str, int] = {}
     for context in contexts:
         known = ids.setdefault(context.text, set())
         if context.id in known or (known and context.id is None):
             continue
+        if context.id is None:
+            nameless[context.text] = len(kept)
         if None in known:  # now the passage has a name
             known.discard(None)
-            kept[next(index for index, one in enumerate(kept) if one.text == context.text)] = context
+            kept[nameless[context.text]] = context
         else:
             kept.append(context)
         known.add(context.id)

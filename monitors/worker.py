@@ -7,17 +7,18 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
+from monitors.bounds import bounded
 from monitors.choosing import Choice
 from monitors.engines import engine_failed, refused
 from monitors.evaluation import TIMEOUT_S, evaluate, judge_of
 from monitors.exporters import Exporter
-from monitors.joining import SETTLE_S, WaitingRoom, address_of, addresses_of, complete, expected, join
+from monitors.joining import SETTLE_S, Address, WaitingRoom, address_of, addresses_of, complete, expected, join
 from monitors.judges.patience import PATIENCE, Patience
 from monitors.metrics import Metric
 from monitors.persisting import Persistence
@@ -28,7 +29,7 @@ from monitors.stores import Store
 from monitors.tasks import happens_within, spawn
 
 _log = logging.getLogger("gaugeway.worker")
-_SUPPLEMENTS_AT_ONCE = 100
+_SUPPLEMENTS_AT_ONCE = 50
 _BATCHES_OPEN = 50
 
 
@@ -63,8 +64,9 @@ class Worker:
     waits up to `join_window_s` for it (for more spans of a trace `settle_s`), without taking a place and never more
     than `waiting_limit` at a time; the others are evaluated at once. What comes later still fills the gaps of a stored
     sample, and the metrics that were skipped are computed then. `on_supplement` is told the channel and what became of
-    it: joined, waiting (for an exchange that is not here yet), or expired (an exchange waited in vain). Without
-    `completes` what is stored stays as it is: the store has no texts to go on with.
+    it: joined, waiting (for an exchange that is not here yet), expired (an exchange waited in vain), or cut (to
+    `monitors.bounds`, beside what else became of it). Without `completes` what is stored stays as it is: the store has
+    no texts to go on with.
     """
 
     def __init__(
@@ -301,18 +303,27 @@ class Worker:
             if not batch:
                 await happens_within(self._stopping, self._poll_s)
                 continue
+            batch = [self._bounded(one) for one in batch]
             stored = await self._keep_supplements(batch)
             if stored is None:
                 return
             self._arrivals += 1
             self._ready |= {sample.id: sample for sample in self._room.release(batch, time.monotonic())}
             self._count(batch, stored)
-            late = [sample.id for sample in stored if complete(sample, batch) != sample]
+            said = _by_address(batch)
+            late = [one.id for one in stored if complete(one, _concerning(one, said)) != one]
             task = spawn(self._settle([one.id for one in batch], late), name="late supplements")
             self._settling.add(task)
             task.add_done_callback(self._settling.discard)
             while len(self._settling) >= _BATCHES_OPEN:
                 await asyncio.wait(self._settling, return_when=asyncio.FIRST_COMPLETED)
+
+    def _bounded(self, supplement: Supplement) -> Supplement:
+        """A gateway of an earlier release may send more than ours does."""
+        within, cut = bounded(supplement)
+        if cut:
+            self._on_supplement(supplement.source, "cut")
+        return within
 
     async def _keep_supplements(self, batch: Sequence[Supplement]) -> Sequence[Sample] | None:
         """Store what can be stored; return the stored samples that it concerns, None when stopped first."""
@@ -364,6 +375,18 @@ class Worker:
                 self._on_error("export")
                 _log.warning("%s failed: %s: %s", type(exporter).__name__, type(error).__name__, error)
         self._on_scored(sample, new)
+
+
+def _by_address(supplements: Iterable[Supplement]) -> dict[Address, list[Supplement]]:
+    found: dict[Address, list[Supplement]] = {}
+    for one in supplements:
+        if (address := address_of(one)) is not None:
+            found.setdefault(address, []).append(one)
+    return found
+
+
+def _concerning(sample: Sample, said: Mapping[Address, Sequence[Supplement]]) -> list[Supplement]:
+    return [one for address in addresses_of(sample) for one in said.get(address, ())]
 
 
 def _has_gaps(sample: Sample, evaluations: Sequence[Evaluation]) -> bool:

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import msgspec
 
 from gateway.contexts import Extraction
-from gateway.contexts.bounds import extraction
+from gateway.contexts.bounds import MAX_PASSAGES, extraction
 from gateway.exchange import Explicit, Headers, Request, Response
 from monitors.records import Context
 
@@ -119,11 +119,12 @@ class ExplicitExtractor:
 
 
 def _contexts(passages: _Passages) -> tuple[Context, ...]:
+    """Return the passages, at most one more than are kept: enough for whoever applies the bound to see it."""
     return tuple(
         Context(text=one)
         if isinstance(one, str)
         else Context(text=one.text, id=None if one.id is None else str(one.id), score=one.score, source=one.source)
-        for one in passages
+        for one in passages[: MAX_PASSAGES + 1]
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from monitors.bounds import shed
 from monitors.otlp import Span
 from monitors.records import Context, Supplement
 
@@ -55,7 +56,7 @@ def supplement(span: Span, conventions: Sequence[str], now: float) -> tuple[str,
                 raise
             continue
         started = span.started_ns / 1e9
-        return convention, Supplement(
+        found = Supplement(
             id=f"span-{span.trace_id}-{span.span_id}",
             received_at=started if 0.0 < started < now + _DAY_S else now,
             source="spans",
@@ -63,6 +64,7 @@ def supplement(span: Span, conventions: Sequence[str], now: float) -> tuple[str,
             question=None if question == _REDACTED else question,
             contexts=contexts,
         )
+        return convention, shed(found)
     raise ValueError("no convention is known")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from monitors.bounds import shed
 from monitors.forgetting import Subject
 from monitors.postgres import Database, count_of, plain, remove
 from monitors.queues import Depth, Lease, forgetting_postgres
@@ -252,7 +253,7 @@ class PostgresQueue:
             rows = await connection.fetch(_TAKE, self._now(), self._lease_s, limit)
             for position, supplement_id, payload in sorted(map(tuple, rows)):
                 try:
-                    supplement = self._supplement_decoder.decode(payload)
+                    supplement = shed(self._supplement_decoder.decode(payload))
                 except (msgspec.DecodeError, UnicodeDecodeError):
                     supplement = None
                 if supplement is not None and plain(supplement.id) == supplement_id:

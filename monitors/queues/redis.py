@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from monitors.bounds import shed
 from monitors.forgetting import Subject
 from monitors.queues import Depth, Lease, forgetting_redis
 from monitors.queues.bounds import Bound
@@ -219,7 +220,7 @@ class RedisQueue:
         unreadable: list[bytes] = []
         for entry, supplement_id, _, body in rows:
             try:
-                supplement = self._supplement_decoder.decode(body)
+                supplement = shed(self._supplement_decoder.decode(body))
             except (msgspec.DecodeError, UnicodeDecodeError):
                 supplement = None
             if supplement is not None and supplement.id.encode() == supplement_id:

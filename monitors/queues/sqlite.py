@@ -10,6 +10,7 @@ from pathlib import Path
 import aiosqlite
 import msgspec
 
+from monitors.bounds import shed
 from monitors.forgetting import Subject
 from monitors.queues import Depth, Lease, forgetting
 from monitors.queues.bounds import Bound
@@ -234,7 +235,7 @@ class SQLiteQueue:
             rows = sorted(await connection.execute_fetchall(_TAKE, parameters))
             for position, supplement_id, payload in rows:
                 try:
-                    supplement = self._supplement_decoder.decode(payload)
+                    supplement = shed(self._supplement_decoder.decode(payload))
                 except (msgspec.DecodeError, UnicodeDecodeError):
                     unreadable.append((position,))
                 else:

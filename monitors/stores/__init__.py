@@ -192,7 +192,10 @@ class Store(Protocol):
         """
 
     async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
-        """Return the supplements that concern a sample, stored or not, in the order received: at most 1000."""
+        """Return the supplements that concern a sample, stored or not, in the order received.
+
+        At most 1000, and no more than about `monitors.bounds.MAX_HEARD_BYTES` of them.
+        """
 
     async def series(self, query: Query) -> Sequence[Point]:
         """Return the points that `query` asks for."""

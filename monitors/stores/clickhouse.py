@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from monitors.bounds import MAX_HEARD_BYTES
 from monitors.clickhouse import Database, read_url
 from monitors.forgetting import Subject
 from monitors.joining import Address, address_of, addresses_of
@@ -57,8 +58,11 @@ _CONCERNED = {
 }
 _MOST_SAID = 1000
 _SAID_OF = f"""
-    SELECT kind, value, received_at, id, payload FROM supplements FINAL
-    WHERE (kind, value) IN {{addresses:Array(Tuple(String, String))}}
+    SELECT kind, value, received_at, id, payload FROM (
+        SELECT kind, value, received_at, id, payload,
+            sum(length(payload)) OVER (PARTITION BY kind, value ORDER BY received_at, id) AS bytes
+        FROM supplements FINAL WHERE (kind, value) IN {{addresses:Array(Tuple(String, String))}}
+    ) WHERE bytes <= {MAX_HEARD_BYTES}
     ORDER BY received_at, id LIMIT {_MOST_SAID} BY kind, value
 """  # noqa: S608 - put together from constants
 _IDS = "SELECT DISTINCT id FROM samples WHERE id > {after:String} ORDER BY id LIMIT {limit:UInt64}"

@@ -7,11 +7,12 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
+from monitors.bounds import size
 from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Supplement
 from monitors.redaction import Redactor
 from monitors.stores import Adding, Paired, Point, Query, Rated, Scored, Settling, Spreading, Spreads, Store, Summary
 
-_REMEMBERED = 10_000
+_REMEMBERED, _REMEMBERED_BYTES = 10_000, 64_000_000
 
 
 class DiscreetStore:
@@ -29,6 +30,7 @@ class DiscreetStore:
         self._window_s = window_s
         self._clock = clock
         self._heard: OrderedDict[str, tuple[float, Supplement]] = OrderedDict()
+        self._bytes = 0
 
     async def add(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
         """Store hashes; return the evaluations that are new, as they were given."""
@@ -66,11 +68,19 @@ class DiscreetStore:
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
         """Store hashes, and remember the texts for a while."""
         now = self._clock()
-        self._heard.update({one.id: (now + self._window_s, one) for one in supplements})
-        while self._heard and (len(self._heard) > _REMEMBERED or next(iter(self._heard.values()))[0] <= now):
-            self._heard.popitem(last=False)
+        for one in supplements:
+            if (known := self._heard.pop(one.id, None)) is not None:
+                self._bytes -= size(known[1])
+            self._heard[one.id] = (now + self._window_s, one)
+            self._bytes += size(one)
+        while self._heard and (self._overfull() or next(iter(self._heard.values()))[0] <= now):
+            _, (_, oldest) = self._heard.popitem(last=False)
+            self._bytes -= size(oldest)
         await self._store.supplement([self._redactor.supplement_without_content(one) for one in supplements])
         return ()
+
+    def _overfull(self) -> bool:
+        return len(self._heard) > _REMEMBERED or self._bytes > _REMEMBERED_BYTES
 
     async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
         """Return those whose texts are still known; a hash must not be judged."""

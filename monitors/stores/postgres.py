@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from monitors.bounds import MAX_HEARD_BYTES
 from monitors.engines import RefusedError
 from monitors.forgetting import Subject
 from monitors.joining import address_of, completes
@@ -90,11 +91,15 @@ _CONCERNED = {
     kind: f"SELECT payload::text, id FROM samples WHERE {column} = $1 ORDER BY started_at DESC LIMIT 100"  # noqa: S608 - constants
     for kind, column in (("exchange", "id"), ("key", "context_key"), ("trace", "trace_id"))
 }
-_SUPPLEMENTS = """
-    SELECT payload::text FROM supplements
-    WHERE kind = 'exchange' AND value = $1 OR kind = 'key' AND value = $2 OR kind = 'trace' AND value = $3
-    ORDER BY received_at, id LIMIT 1000
-"""
+_SUPPLEMENTS = f"""
+    SELECT payload::text FROM supplements WHERE id IN (
+        SELECT id FROM (
+            SELECT id, sum(octet_length(payload::text)) OVER (ORDER BY received_at, id) AS bytes FROM supplements
+            WHERE kind = 'exchange' AND value = $1 OR kind = 'key' AND value = $2 OR kind = 'trace' AND value = $3
+            ORDER BY received_at, id LIMIT 1000
+        ) AS said WHERE bytes <= {MAX_HEARD_BYTES}
+    ) ORDER BY received_at, id
+"""  # noqa: S608 - put together from constants
 _IDS = "SELECT DISTINCT id FROM samples WHERE id > $1 ORDER BY id LIMIT $2"
 _SAID = "SELECT id, payload::text FROM supplements WHERE id > $1 ORDER BY id LIMIT $2"
 _HOLDS = """

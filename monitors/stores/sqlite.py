@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import aiosqlite
 import msgspec
 
+from monitors.bounds import MAX_HEARD_BYTES
 from monitors.forgetting import Subject
 from monitors.joining import address_of, completes
 from monitors.records import Evaluation, Sample, Supplement
@@ -60,11 +61,15 @@ _CONCERNED = {
     kind: f"SELECT payload, id FROM samples WHERE {column} = ? ORDER BY started_at DESC LIMIT 100"  # noqa: S608 - constants
     for kind, column in (("exchange", "id"), ("key", "context_key"), ("trace", "trace_id"))
 }
-_SUPPLEMENTS = """
-    SELECT payload FROM supplements
-    WHERE kind = 'exchange' AND value = ? OR kind = 'key' AND value = ? OR kind = 'trace' AND value = ?
-    ORDER BY received_at, id LIMIT 1000
-"""
+_SUPPLEMENTS = f"""
+    SELECT payload FROM supplements WHERE rowid IN (
+        SELECT position FROM (
+            SELECT rowid AS position, sum(length(payload)) OVER (ORDER BY received_at, id) AS bytes FROM supplements
+            WHERE kind = 'exchange' AND value = ? OR kind = 'key' AND value = ? OR kind = 'trace' AND value = ?
+            ORDER BY received_at, id LIMIT 1000
+        ) WHERE bytes <= {MAX_HEARD_BYTES}
+    ) ORDER BY received_at, id
+"""  # noqa: S608 - put together from constants
 _PAYLOADS = "SELECT payload FROM samples WHERE id IN (SELECT value FROM json_each(?))"
 _EVALUATIONS = """
     SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate

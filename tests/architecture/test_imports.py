@@ -32,7 +32,7 @@ ALLOWED = {
     "gateway.cli": "dashboards.cli gateway.app gateway.config gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor monitors.app monitors.audit monitors.cli monitors.comparing_cli monitors.forgetting_cli monitors.labels_cli monitors.moving_cli monitors.offline_cli monitors.serving monitors.settings monitors.simulating_cli",  # noqa: E501
     "gateway.client": "gateway.errors monitors.tasks",
     "gateway.config": "gateway.contexts gateway.target monitors.config monitors.importer monitors.redaction monitors.settings",  # noqa: E501
-    "gateway.contexts": "gateway.exchange",
+    "gateway.contexts": "gateway.exchange monitors.bounds",
     "gateway.demo": "gateway.contexts monitors.tasks",
     "gateway.express": "gateway.errors gateway.exchange gateway.headers gateway.proxy gateway.upstream gateway.upstreams monitors.serving",  # noqa: E501
     "gateway.handoff": "gateway.exchange gateway.instruments gateway.offload gateway.pressure monitors.engines monitors.queues monitors.tasks",  # noqa: E501
@@ -60,7 +60,7 @@ ALLOWED = {
     "gateway.sharing": "gateway.buckets gateway.subjects monitors.importer monitors.postgres monitors.redis",
     "gateway.spill": "gateway.pressure monitors.engines monitors.queues monitors.tasks",
     "gateway.supervisor": "monitors.audit monitors.settings monitors.tasks",
-    "gateway.supplements": "gateway.contexts gateway.errors gateway.exchange gateway.tracing monitors.engines monitors.queues monitors.tasks",  # noqa: E501
+    "gateway.supplements": "gateway.contexts gateway.errors gateway.exchange gateway.tracing monitors.bounds monitors.engines monitors.queues monitors.tasks",  # noqa: E501
     "gateway.syncing": "gateway.limits gateway.sharing monitors.tasks",
     "gateway.tracing": "gateway.exchange",
     "gateway.upstream": "gateway.exchange",
@@ -94,6 +94,7 @@ ALLOWED = {
     "monitors.forgetting_cli": "monitors.config monitors.forgetting monitors.queues monitors.store_cli monitors.stores",
     "monitors.gauges": "monitors.alerts monitors.delivery monitors.instruments monitors.labels monitors.versions",
     "monitors.instruments": "monitors.labelling monitors.labels monitors.quality",
+    "monitors.joining": "monitors.bounds",
     "monitors.judges": "monitors.fading monitors.sampling monitors.sqlite",
     "monitors.judging": "monitors.causes monitors.config monitors.instruments monitors.judges monitors.settings",
     "monitors.labelling": "monitors.statistics monitors.stores monitors.streams",
@@ -109,13 +110,13 @@ ALLOWED = {
     "monitors.offline": "monitors.config monitors.embedding monitors.embeddings monitors.evaluation monitors.importer monitors.instruments monitors.judges monitors.judging monitors.metrics monitors.settings monitors.sqlite monitors.stores",  # noqa: E501
     "monitors.offline_cli": "monitors.config monitors.offline monitors.settings monitors.stores",
     "monitors.openapi": "monitors.alert_api monitors.alerts monitors.comparing monitors.desk monitors.labelling monitors.quality monitors.silences monitors.stores monitors.versions",  # noqa: E501
-    "monitors.otlp": "monitors.engines monitors.settings",
+    "monitors.otlp": "monitors.bounds monitors.engines monitors.settings",
     "monitors.persisting": "monitors.engines monitors.queues monitors.stores monitors.tasks",
-    "monitors.pressure": "monitors.fading",
     "monitors.plane": "monitors.alerts monitors.choosing monitors.config monitors.evaluation monitors.exporters monitors.instruments monitors.joining monitors.judges monitors.judging monitors.labelling_store monitors.labels monitors.leading monitors.metrics monitors.pressure monitors.quality monitors.queues monitors.sampling monitors.settings monitors.spending monitors.statistics monitors.stores monitors.tasks monitors.worker",  # noqa: E501
     "monitors.postgres": "monitors.engines monitors.migrating",
+    "monitors.pressure": "monitors.fading",
     "monitors.quality": "monitors.statistics monitors.stores",
-    "monitors.queues": "monitors.forgetting monitors.importer monitors.postgres monitors.redis monitors.sqlite",
+    "monitors.queues": "monitors.bounds monitors.forgetting monitors.importer monitors.postgres monitors.redis monitors.sqlite",  # noqa: E501
     "monitors.redis": "monitors.engines",
     "monitors.rules": "monitors.config monitors.detectors monitors.slicing monitors.streams monitors.watching",
     "monitors.rules_api": "monitors.alert_api monitors.audit monitors.versions",
@@ -127,14 +128,14 @@ ALLOWED = {
     "monitors.spending": "monitors.judges monitors.stores",
     "monitors.sqlite": "monitors.engines",
     "monitors.store_cli": "monitors.config monitors.embedding monitors.instruments monitors.judging monitors.metrics monitors.offline monitors.settings monitors.stores",  # noqa: E501
-    "monitors.stores": "monitors.clickhouse monitors.engines monitors.forgetting monitors.importer monitors.joining monitors.postgres monitors.redaction monitors.sqlite monitors.statistics monitors.tasks",  # noqa: E501
+    "monitors.stores": "monitors.bounds monitors.clickhouse monitors.engines monitors.forgetting monitors.importer monitors.joining monitors.postgres monitors.redaction monitors.sqlite monitors.statistics monitors.tasks",  # noqa: E501
     "monitors.streams": "monitors.detectors monitors.stores",
     "monitors.telemetry": "monitors.settings",
     "monitors.telling": "monitors.config",
     "monitors.testing": "monitors.config monitors.embeddings monitors.judges monitors.metrics monitors.offline",
     "monitors.versions": "monitors.stores",
     "monitors.watching": "monitors.config monitors.detectors monitors.slicing monitors.statistics monitors.stores monitors.streams",  # noqa: E501
-    "monitors.worker": "monitors.choosing monitors.engines monitors.evaluation monitors.exporters monitors.joining monitors.judges monitors.metrics monitors.persisting monitors.pressure monitors.queues monitors.stores monitors.tasks",  # noqa: E501
+    "monitors.worker": "monitors.bounds monitors.choosing monitors.engines monitors.evaluation monitors.exporters monitors.joining monitors.judges monitors.metrics monitors.persisting monitors.pressure monitors.queues monitors.stores monitors.tasks",  # noqa: E501
 }
 
 PURE = (

@@ -16,6 +16,7 @@ from gateway.errors import Rejection
 from gateway.keys import Keyring, VirtualKey, digest
 from gateway.routes import Readiness, traffic_app
 from gateway.supplements import Supplements
+from monitors.bounds import MAX_BYTES, MAX_PASSAGES, MAX_TEXT
 from monitors.engines import RefusedError
 from monitors.queues.memory import MemoryQueue
 from monitors.records import Context
@@ -364,3 +365,38 @@ def test_a_supplement_that_the_queue_refuses_is_counted_and_the_others_arrive():
                 await asyncio.sleep(0.01)
 
     run(scenario, start=False, queue=Picky())
+
+
+@pytest.mark.parametrize(
+    ("passages", "taken"),
+    [
+        (["x"] * MAX_PASSAGES, True),
+        (["x"] * (MAX_PASSAGES + 1), False),
+        ([{"text": f"{at}", "id": f"{at}"} for at in range(50_000)], False),
+        (["x" * (MAX_BYTES // 2)] * 2, True),
+        (["x" * (MAX_BYTES // 2)] * 2 + ["x"], False),
+        ([{"text": "x", "source": "x" * MAX_BYTES}], False),
+    ],
+    ids=["most", "one more", "many", "longest", "one byte more", "source"],
+)
+@pytest.mark.parametrize("path", [CONTEXTS, FEEDBACK])
+def test_more_passages_than_are_kept_are_refused_and_counted(path, passages, taken):
+    async def scenario(bench):
+        response = await bench.post(path, {"key": "k", "contexts": passages})
+        if taken:
+            assert response.status_code == 202
+            assert [len(one.contexts) for one in await bench.taken(1)] == [len(passages)]
+        else:
+            refused(response, 413, "contexts", "request_too_large")
+            assert bench.results == [(path.rpartition("/")[2], "too_large")]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("field", ["reference", "comment"])
+def test_a_text_beyond_its_bound_is_refused(field):
+    async def scenario(bench):
+        assert (await bench.post(FEEDBACK, {"key": "k", field: "x" * MAX_TEXT})).status_code == 202
+        refused(await bench.post(FEEDBACK, {"key": "k", field: "x" * (MAX_TEXT + 1)}), 400, field)
+
+    run(scenario)

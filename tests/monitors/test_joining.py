@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monitors.bounds import MAX_BYTES, MAX_PASSAGES, bounded, shed, size
 from monitors.joining import Address, WaitingRoom, address_of, addresses_of, complete, completes, expected, join
 from monitors.records import Context, Sample, Supplement
 
@@ -263,3 +264,53 @@ def test_a_waiting_room_has_no_more_places_than_it_has(window_s, limit, admitted
     room = WaitingRoom(window_s, limit)
     assert sum(room.admit(sample(id=str(number)), "spans", 0.0) for number in range(5)) == admitted
     assert len(room) == admitted
+
+
+class Counted(str):
+    """A text that counts how often it is compared."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other):
+        Counted.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_passages_named_later_are_joined_in_linear_time():
+    count = 2_000
+    found = [[context(Counted(f"{at:x}"), id=name) for at in range(count)] for name in (None, "named")]
+    supplement = said("contexts", None, contexts=tuple(found[0] + found[1]), key="k", trace_id=None)
+    Counted.compared = 0
+    joined = join(sample(context_key="k"), [supplement])
+    assert joined.contexts == tuple(found[1][:MAX_PASSAGES])
+    assert Counted.compared < 10 * count
+
+
+def test_the_contexts_of_all_supplements_together_stay_within_the_bounds():
+    some = [said("spans", *(f"{at}-{n}" for n in range(150)), at=at) for at in (1.0, 2.0)]
+    assert texts(join(sample(trace_id="t"), some)) == [f"{at}-{n}" for at in (1.0, 2.0) for n in range(150)][:200]
+    long = [said("spans", f"{at}" * (MAX_BYTES // 5), at=at) for at in (1.0, 2.0)]
+    assert [len(one) for one in texts(join(sample(trace_id="t"), long))] == [MAX_BYTES // 5 * 3, MAX_BYTES // 5 * 2]
+
+
+@given(
+    st.lists(
+        st.builds(
+            Context,
+            text=st.text(max_size=3).map(lambda text: text * 200_000),
+            id=st.none() | st.sampled_from(["", "a", "ü" * 300_000]),
+            source=st.none() | st.just("é"),
+        ),
+        max_size=6,
+    )
+)
+def test_what_is_bounded_is_a_beginning_of_what_was_said(contexts):
+    supplement = said("contexts", None, contexts=tuple(contexts))
+    within, cut = bounded(supplement)
+    assert size(within) <= MAX_BYTES
+    assert cut == (size(supplement) > MAX_BYTES)
+    assert within.contexts[:-1] == supplement.contexts[: max(0, len(within.contexts) - 1)]
+    assert bounded(shed(supplement)) == (within, cut)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from monitors import persisting
+from monitors.bounds import MAX_PASSAGES, MAX_TEXT
 from monitors.choosing import Choice
 from monitors.config import Config, Judge, Monitors
 from monitors.judges import JudgeError
@@ -20,7 +21,10 @@ from monitors.metrics.hallucination import Hallucination
 from monitors.metrics.verdicts import Fused, Separate
 from monitors.plane import patience_s
 from monitors.queues.memory import MemoryQueue
+from monitors.queues.sqlite import SQLiteQueue
 from monitors.records import Context, Failed, Sample, Score, Skipped, Supplement
+from monitors.redaction import Redactor
+from monitors.stores import discreet
 from monitors.stores.sqlite import SQLiteStore
 from monitors.worker import Worker
 from tests.support.llm_server import LLMServer, Reply
@@ -615,3 +619,39 @@ def test_samples_that_wait_are_left_to_their_leases_when_the_worker_stops(tmp_pa
     began = time.monotonic()
     bench(tmp_path / "s.db", scenario, join_window_s=60.0)
     assert time.monotonic() - began < 4.0
+
+
+@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+def test_what_a_gateway_without_bounds_sends_is_cut_on_arrival_and_counted(tmp_path, engine):
+    async def scenario(here):
+        if engine == "sqlite":
+            here.queue = here.worker._queue = SQLiteQueue(tmp_path / "q.db")
+        much = said(*(f"{at}" for at in range(MAX_PASSAGES + 500)), key="k", reference="r" * (2 * MAX_TEXT))
+        await here.queue.supply([much])
+
+        async def heard():
+            return here.counts[-1:] == [("contexts", "waiting")]
+
+        await here.until(heard)
+        assert here.counts == [("contexts", "cut"), ("contexts", "waiting")]
+        (kept,) = await here.store.supplements_of(sample(context_key="k"))
+        assert (kept.contexts, kept.reference) == (much.contexts[:MAX_PASSAGES], "r" * MAX_TEXT)
+        if engine == "sqlite":
+            await here.queue.aclose()
+
+    bench(tmp_path / "s.db", scenario, join_window_s=60.0)
+
+
+def test_of_a_store_without_texts_no_more_than_some_megabytes_of_supplements_are_remembered(tmp_path, monkeypatch):
+    monkeypatch.setattr(discreet, "_REMEMBERED_BYTES", 50_000)
+
+    async def run():
+        store = discreet.DiscreetStore(SQLiteStore(tmp_path / "s.db"), Redactor((), (), "k"), window_s=60.0)
+        for at in range(20):
+            await store.supplement([said("x" * 10_000, name=f"{at:02}", at=float(at))])
+            await store.supplement([said("x" * 10_000, name=f"{at:02}", at=float(at))])
+        found = await store.supplements_of(sample(context_key="k"))
+        await store.aclose()
+        return [one.id for one in found]
+
+    assert asyncio.run(run()) == ["15", "16", "17", "18", "19"]
