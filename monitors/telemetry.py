@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from monitors.replies import MAX_RECEIPT_BYTES
 from monitors.settings import ConfigError
 
 if TYPE_CHECKING:
+    import requests
     from opentelemetry.sdk._logs.export import LogRecordExporter
     from opentelemetry.sdk.trace.export import SpanExporter
 
+_CREDENTIALS = ("OTEL_PYTHON_EXPORTER_OTLP_HTTP_", "CREDENTIAL_PROVIDER")
 _MISSING = "telemetry.otlp_endpoint: needs the extra `otlp` (pip install 'gaugeway[otlp]')"
 
 
@@ -22,7 +26,7 @@ def span_exporter(endpoint: str, headers: Mapping[str, str] | None = None) -> Sp
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ConfigError([_MISSING]) from error
-    return OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces", headers=_lower(headers))
+    return OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces", headers=_lower(headers), session=_session())
 
 
 def log_exporter(endpoint: str, headers: Mapping[str, str] | None = None) -> LogRecordExporter:
@@ -31,7 +35,7 @@ def log_exporter(endpoint: str, headers: Mapping[str, str] | None = None) -> Log
         from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ConfigError([_MISSING]) from error
-    return OTLPLogExporter(endpoint=f"{endpoint.rstrip('/')}/v1/logs", headers=_lower(headers))
+    return OTLPLogExporter(endpoint=f"{endpoint.rstrip('/')}/v1/logs", headers=_lower(headers), session=_session())
 
 
 async def shut_down(shutdown: Callable[[], object], timeout_s: float = 3.0) -> None:
@@ -39,6 +43,25 @@ async def shut_down(shutdown: Callable[[], object], timeout_s: float = 3.0) -> N
     thread = threading.Thread(target=shutdown, name="telemetry shutdown", daemon=True)
     thread.start()
     await asyncio.to_thread(thread.join, timeout_s)
+
+
+def _session() -> requests.Session | None:
+    """Return a session that reads no answer beyond MAX_RECEIPT_BYTES; None where the environment names another."""
+    names = list(os.environ)  # noqa: TID251 - the exporter reads these itself
+    if any(name.startswith(_CREDENTIALS[0]) and name.endswith(_CREDENTIALS[1]) for name in names):
+        return None
+    import requests  # noqa: PLC0415 - comes with the extra
+
+    class Session(requests.Session):
+        """The exporter looks at the status alone. What is left unread costs the connection."""
+
+        def request(self, *args: Any, **kwargs: Any) -> requests.Response:
+            response = super().request(*args, **kwargs | {"stream": True})
+            with response:
+                response.raw.read(MAX_RECEIPT_BYTES, decode_content=False)
+            return response
+
+    return Session()
 
 
 def _lower(headers: Mapping[str, str] | None) -> dict[str, str] | None:

@@ -15,7 +15,7 @@ from monitors.judges import JudgeError
 from monitors.tasks import spawn
 
 # What one text can do to all others of its request.
-_ONE_TEXTS_FAULT = frozenset({"bad_request", "context_overflow", "unreadable"})
+_ONE_TEXTS_FAULT = frozenset({"bad_request", "context_overflow", "too_large", "unreadable"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from monitors.embeddings import Observer
 from monitors.judges import SPEND, JudgeError, sdk
+from monitors.replies import MAX_REPLY_BYTES, ReplyError
 
 
 class _Row(msgspec.Struct):
@@ -49,6 +50,7 @@ class OpenAIEmbeddings:
         api_version: str | None = None,
         price: float = 0.0,
         observer: Observer | None = None,
+        max_reply_bytes: int = MAX_REPLY_BYTES,
     ) -> None:
         self._client = sdk.connect(
             base_url=base_url,
@@ -57,6 +59,7 @@ class OpenAIEmbeddings:
             max_retries=max_retries,
             api_version=api_version,
             deployment=model,
+            max_reply_bytes=max_reply_bytes,
         )
         self._headers = None if api_version is None else sdk.azure_headers(api_key)
         self._api_key = api_key
@@ -97,12 +100,12 @@ class OpenAIEmbeddings:
             raw = await self._client.embeddings.with_raw_response.create(
                 model=self._model, input=list(texts), encoding_format="float", extra_headers=self._headers
             )
-        except openai.OpenAIError as error:
+        except (openai.OpenAIError, ReplyError) as error:
             # The causes below hold the request, and so the key: they stay out of every traceback.
             raise sdk.judge_error(error, self._api_key) from None
         try:
             reply = msgspec.json.decode(raw.content, type=_Reply)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise _unreadable(len(texts)) from None
         self._count(len(texts), time.perf_counter() - started, reply.usage)
         return _vectors(reply, len(texts))

@@ -7,6 +7,7 @@ from typing import Literal
 from monitors.embeddings import Embeddings, Observer
 from monitors.embeddings.batching import Batched
 from monitors.embeddings.caching import Cached
+from monitors.replies import MAX_REPLY_BYTES, MAX_VECTOR_BYTES
 
 
 def open_embeddings(
@@ -50,6 +51,7 @@ def open_embeddings(
             max_retries=max_retries,
             api_version=api_version,
             price=price,
+            max_reply_bytes=max(MAX_REPLY_BYTES, batch_size * MAX_VECTOR_BYTES),
             observer=observer,
         )
     else:

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from monitors.exporters.outbox import NotYetError, RefusedError, UnavailableError
+from monitors.replies import ReplyError, limited
 
 _MISSING = 404
 _TRY_AGAIN = frozenset({401, 403, 407, 408, 409, 425, 429})
@@ -31,8 +32,13 @@ class Api:
         if parsed.scheme not in ("http", "https") or not parsed.host or parsed.userinfo or parsed.query:
             raise ValueError("url: expected http://... or https://..., with no password or query in it")
         self._timeout_s = timeout_s
+        options = limited()
         self._client = httpx.AsyncClient(
-            base_url=str(parsed).rstrip("/"), headers=dict(headers or {}), auth=auth, timeout=timeout_s
+            base_url=str(parsed).rstrip("/"),
+            headers={**options["headers"], **(headers or {})},
+            event_hooks=options["event_hooks"],
+            auth=auth,
+            timeout=timeout_s,
         )
 
     async def call(
@@ -45,6 +51,8 @@ class Api:
         try:
             async with asyncio.timeout(self._timeout_s):
                 answer = await self._client.request(method, path, json=body, params=params)
+        except ReplyError as error:
+            raise RefusedError(str(error)) from error
         except (httpx.TransportError, TimeoutError) as error:
             raise UnavailableError(type(error).__name__) from error
         status = answer.status_code
@@ -83,7 +91,7 @@ def _reason(answer: httpx.Response) -> str:
     """What the server says about it in a sentence; never its whole answer, which may repeat what was sent."""
     try:
         found = answer.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     told = [found[key] for key in ("detail", "message") if isinstance(found, dict) and isinstance(found.get(key), str)]
     return f": {told[0][:_SHOWN]}" if told else ""
@@ -92,6 +100,6 @@ def _reason(answer: httpx.Response) -> str:
 def _object(answer: httpx.Response) -> dict[str, Any]:
     try:
         found = answer.json() if answer.content else {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RefusedError("answered something that is not JSON: is the url right?") from error
     return found if isinstance(found, dict) else {}

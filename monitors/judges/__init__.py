@@ -26,9 +26,10 @@ class JudgeError(Exception):
     """The judge gave no usable answer.
 
     `kind` is one of timeout, connection, rate_limited, server_error, refused, bad_request, context_overflow (the prompt
-    is too long for the model), unreadable, deadline (the sample's time is used up), blind (not asked, because it failed
-    too often), unsure (a tier of a cascade leaves it to the next): it becomes a label, and the `error` of the `Failed`
-    outcome. `retry_after_s` is what the server asked to wait, if it did.
+    is too long for the model), too_large (the reply has more bytes than are read), unreadable, deadline (the sample's
+    time is used up), blind (not asked, because it failed too often), unsure (a tier of a cascade leaves it to the
+    next): it becomes a label, and the `error` of the `Failed` outcome. `retry_after_s` is what the server asked to
+    wait, if it did.
     """
 
     def __init__(self, kind: str, detail: str = "", *, retry_after_s: float | None = None) -> None:

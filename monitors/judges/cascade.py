@@ -14,7 +14,7 @@ from monitors.judges.wrapping import close, identity_of
 
 T = TypeVar("T")
 Outcome: TypeAlias = Literal["sure", "unsure", "failed"]
-PASSED_ON = frozenset({"unsure", "unreadable", "refused", "context_overflow"})
+PASSED_ON = frozenset({"unsure", "unreadable", "too_large", "refused", "context_overflow"})
 """What the next tier may be better at. A judge that cannot be reached is no reason to pay more for everything."""
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from monitors.judges import SPEND, JudgeError, Observer, Prompt, likelihood, reading, sdk, wire
 from monitors.judges.prices import FREE, Price
 from monitors.judges.wire import Completion, Token, Usage
+from monitors.replies import ReplyError
 
 T = TypeVar("T")
 
@@ -184,7 +185,7 @@ class OpenAIJudge:
                 raw = await self._client.chat.completions.with_raw_response.create(
                     **self._body(request, manner), extra_headers=self._headers
                 )
-            except openai.OpenAIError as error:
+            except (openai.OpenAIError, ReplyError) as error:
                 other = _other_manner(manner, error, tried, logprobs=request.logprobs)
                 if other is None:
                     # The causes below hold the request, and so the key: they stay out of every traceback.
@@ -258,7 +259,8 @@ def _refuses(error: Exception, parameters: Sequence[str], names: str) -> bool:
         return True
     near = r"(?:[^.\n]|\.(?=\w)){0,80}?"
     phrase = rf"(?:{names}){near}\b(?:{_REFUSED})|\b(?:{_REFUSED}){near}(?:{names})"
-    return re.search(phrase, f"{error} {getattr(error, 'body', '')}", re.IGNORECASE) is not None
+    texts = (str(one)[: sdk.MAX_ERROR_TEXT] for one in (error, getattr(error, "body", "")))
+    return re.search(phrase, " ".join(texts), re.IGNORECASE) is not None
 
 
 def _text(completion: Completion) -> str:

@@ -8,11 +8,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from monitors.judges import JudgeError
+from monitors.replies import MAX_REPLY_BYTES, ReplyError, ReplyTooLargeError, limited
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 _DETAIL_LENGTH = 500
+MAX_ERROR_TEXT = 10_000
+"""Characters of a server's error message that are looked at."""
 _TIMEOUT, _RATE_LIMITED, _SERVER_ERROR = 408, 429, 500
 _TOO_LONG = (400, 413, 422)
 _OVERFLOW = re.compile(
@@ -30,12 +33,14 @@ def connect(
     max_retries: int,
     api_version: str | None = None,
     deployment: str | None = None,
+    max_reply_bytes: int = MAX_REPLY_BYTES,
 ) -> AsyncOpenAI:
     """Open a client. Only what is passed here counts: the SDK's own environment variables must not change a score.
 
     With `api_version` the endpoint is asked in Azure's form: `base_url` is the resource (or already its deployment's
     path), the version a query parameter; every request needs `azure_headers` as well. A redirect is an error: by
-    itself the SDK would take the prompt, and Azure's key, to wherever it points.
+    itself the SDK would take the prompt, and Azure's key, to wherever it points. So is a reply of more than
+    `max_reply_bytes`, decompressed.
 
     Raises ValueError, without quoting it, for a key that cannot be sent in a header.
     """
@@ -54,7 +59,7 @@ def connect(
         timeout=timeout_s,
         max_retries=max_retries,
         default_query=query,
-        http_client=DefaultAsyncHttpxClient(follow_redirects=False, timeout=timeout_s),
+        http_client=DefaultAsyncHttpxClient(follow_redirects=False, timeout=timeout_s, **limited(max_reply_bytes)),
     )
     client.organization = client.project = None
     return client
@@ -85,6 +90,9 @@ def judge_error(error: Exception, api_key: str | None) -> JudgeError:
     """The JudgeError that an exception of the SDK stands for; its text never holds the key."""
     import openai  # noqa: PLC0415 - loaded already, or there would be no exception
 
+    reply = error if isinstance(error, ReplyError) else error.__cause__
+    if isinstance(reply, ReplyError):
+        return JudgeError("too_large" if isinstance(reply, ReplyTooLargeError) else "unreadable", str(reply))
     status = getattr(error, "status_code", None)
     if isinstance(error, openai.APITimeoutError) or status == _TIMEOUT:
         kind = "timeout"
@@ -122,11 +130,12 @@ def overflows(error: Exception) -> bool:
     """Whether the server refused the request because it is too long for the model."""
     if getattr(error, "status_code", None) not in _TOO_LONG:
         return False
-    return getattr(error, "code", None) == "context_length_exceeded" or _OVERFLOW.search(str(error)) is not None
+    text = str(error)[:MAX_ERROR_TEXT]
+    return getattr(error, "code", None) == "context_length_exceeded" or _OVERFLOW.search(text) is not None
 
 
 def clean(text: str, api_key: str | None) -> str:
     """`text` on one line, without the key some servers repeat, and no longer than a log line should be."""
     key = (api_key or "").strip()
     text = text.replace(key, "***") if key else text
-    return " ".join(text.split())[:_DETAIL_LENGTH]
+    return " ".join(text[:MAX_ERROR_TEXT].split())[:_DETAIL_LENGTH]

@@ -9,6 +9,7 @@ import httpx
 import msgspec
 
 from monitors.notifiers import NotDeliveredError
+from monitors.replies import MAX_RECEIPT_BYTES, ReplyError, limited
 
 MAX_RETRY_AFTER_S = 3600.0
 
@@ -45,7 +46,9 @@ class Address:
         try:
             async with (
                 asyncio.timeout(self._timeout_s),
-                httpx.AsyncClient(timeout=self._timeout_s, auth=self._auth, mounts=mounts) as client,
+                httpx.AsyncClient(
+                    timeout=self._timeout_s, auth=self._auth, mounts=mounts, **limited(MAX_RECEIPT_BYTES)
+                ) as client,
             ):
                 response = await client.post(
                     self.origin,
@@ -53,6 +56,8 @@ class Address:
                     headers={"content-type": "application/json", **(headers or {})},
                     extensions={"target": self._target},
                 )
+        except ReplyError as error:
+            raise NotDeliveredError(f"{self.origin}: {error}") from error
         except (httpx.HTTPError, TimeoutError) as error:
             raise NotDeliveredError(f"{self.origin}: {type(error).__name__}") from error
         if not response.is_success:

@@ -56,7 +56,7 @@ class SlackNotifier:
         if self._channel:  # this one answers 200 to mistakes, too
             try:
                 answer = msgspec.json.decode(response.content, type=_Answer)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 raise NotDeliveredError(f"{self._address.origin}: answered something else than Slack does") from None
             if not answer.ok:
                 raise NotDeliveredError(f"{self._address.origin}: {answer.error[:100]}")

@@ -88,14 +88,14 @@ ALLOWED = {
     "monitors.desk": "monitors.notifiers monitors.silences monitors.stores",
     "monitors.detectors": "monitors.importer monitors.statistics",
     "monitors.embedding": "monitors.config monitors.embeddings monitors.instruments monitors.settings",
-    "monitors.embeddings": "monitors.judges monitors.tasks",
+    "monitors.embeddings": "monitors.judges monitors.replies monitors.tasks",
     "monitors.evaluation": "monitors.judges monitors.metrics",
-    "monitors.exporters": "monitors.instruments monitors.tasks",
+    "monitors.exporters": "monitors.instruments monitors.replies monitors.tasks",
     "monitors.forgetting_cli": "monitors.config monitors.forgetting monitors.queues monitors.store_cli monitors.stores",
     "monitors.gauges": "monitors.alerts monitors.delivery monitors.instruments monitors.labels monitors.versions",
     "monitors.instruments": "monitors.labelling monitors.labels monitors.quality",
     "monitors.joining": "monitors.bounds",
-    "monitors.judges": "monitors.fading monitors.sampling monitors.sqlite",
+    "monitors.judges": "monitors.fading monitors.replies monitors.sampling monitors.sqlite",
     "monitors.judging": "monitors.causes monitors.config monitors.instruments monitors.judges monitors.settings",
     "monitors.labelling": "monitors.statistics monitors.stores monitors.streams",
     "monitors.labelling_store": "monitors.labelling monitors.metrics monitors.stores",
@@ -106,6 +106,7 @@ ALLOWED = {
     "monitors.metrics": "monitors.config monitors.embeddings monitors.importer monitors.judges monitors.settings monitors.tasks",  # noqa: E501
     "monitors.moving": "monitors.queues monitors.stores",
     "monitors.moving_cli": "monitors.config monitors.migrating monitors.moving monitors.postgres monitors.queues monitors.settings monitors.sqlite monitors.store_cli monitors.stores",  # noqa: E501
+    "monitors.notifiers": "monitors.replies",
     "monitors.notifying": "monitors.config monitors.importer monitors.notifiers monitors.settings",
     "monitors.offline": "monitors.config monitors.embedding monitors.embeddings monitors.evaluation monitors.importer monitors.instruments monitors.judges monitors.judging monitors.metrics monitors.settings monitors.sqlite monitors.stores",  # noqa: E501
     "monitors.offline_cli": "monitors.config monitors.offline monitors.settings monitors.stores",
@@ -130,7 +131,7 @@ ALLOWED = {
     "monitors.store_cli": "monitors.config monitors.embedding monitors.instruments monitors.judging monitors.metrics monitors.offline monitors.settings monitors.stores",  # noqa: E501
     "monitors.stores": "monitors.bounds monitors.clickhouse monitors.engines monitors.forgetting monitors.importer monitors.joining monitors.postgres monitors.redaction monitors.sqlite monitors.statistics monitors.tasks",  # noqa: E501
     "monitors.streams": "monitors.detectors monitors.stores",
-    "monitors.telemetry": "monitors.settings",
+    "monitors.telemetry": "monitors.replies monitors.settings",
     "monitors.telling": "monitors.config",
     "monitors.testing": "monitors.config monitors.embeddings monitors.judges monitors.metrics monitors.offline",
     "monitors.versions": "monitors.stores",
