@@ -54,7 +54,9 @@ class Limits:
 
 
 LARGE_BYTES = 256 * 1024
-"""Cutting our key out of a larger body takes so long that other requests would notice: it is done in a thread."""
+"""In a larger body our key is looked for in slices, between which other requests are served."""
+MOST_SCANS = 4
+"""Large bodies in which our key is looked for at the same time."""
 _log = logging.getLogger("gaugeway")
 
 
@@ -92,6 +94,7 @@ class Proxy:
         self._include_usage = include_usage
         self._gate = gate
         self._cache = cache
+        self._scans = asyncio.Semaphore(MOST_SCANS)
         self.direct = None if include_usage or gate or cache else router.only
         """The upstream, when a request goes to it as it is and its response comes back as it is."""
 
@@ -152,10 +155,8 @@ class Proxy:
             body = await client.read()  # without a body this is b"", which can be sent again
         else:
             body = client.chunks()
-        if isinstance(body, bytes) and len(body) > LARGE_BYTES and splice.mentions_key(body):
-            ready = await asyncio.to_thread(self._read, body, seen, recording)
-        else:
-            ready = self._read(body, seen, recording)
+        large = isinstance(body, bytes) and len(body) > LARGE_BYTES
+        ready = self._read(body, seen, recording, await self._cut(body) if large else None)  # type: ignore[arg-type]
         relay = Relay(send, recording, start=start, content_bytes=self.limits.content_bytes)
         async with Guard(client, first_byte_s=self.limits.first_byte_s, total_s=self.limits.total_s) as guard:
             permit = await self._admit(headers, ready, recording) if self._gate is not None else None
@@ -167,13 +168,36 @@ class Proxy:
                 if permit is not None:
                     permit.release()
 
-    def _read(self, body: bytes | AsyncIterator[bytes], seen: Seen, recording: Recording) -> _Body:
-        """Read what is said out of band, and make the body what the upstream gets. Raises Rejection."""
+    async def _cut(self, body: bytes) -> tuple[bytes, bytes | None]:
+        """Cut our key out of a large body as `splice.cut_key` does. Raises Rejection."""
+        async with self._scans:
+            steps = splice.cutting_key(body)
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as stop:
+                    pieces, value = stop.value
+                    break
+                await asyncio.sleep(0)
+            # Joining so much releases the interpreter's lock.
+            return (body if value is None else await asyncio.to_thread(b"".join, pieces)), value
+
+    def _read(
+        self,
+        body: bytes | AsyncIterator[bytes],
+        seen: Seen,
+        recording: Recording,
+        cut: tuple[bytes, bytes | None] | None = None,
+    ) -> _Body:
+        """Read what is said out of band, and make the body what the upstream gets. Raises Rejection.
+
+        `cut` is the body without our key, and the key's value, if that was done before.
+        """
         if not isinstance(body, bytes):
             if seen.ours:
                 _read_explicit(b"", seen, recording)
             return _Body(body, None, b"")
-        asked, length = _read_explicit(body, seen, recording)
+        asked, length = _read_explicit(body, seen, recording, cut)
         if recording.route in GENERATION_ROUTES:  # not before: a request we refuse leaves nothing behind
             self._keep_request(body, recording)
         sent = asked
@@ -297,14 +321,16 @@ def begin(method: str, path: str, headers: Headers, route: str | None = None) ->
     )
 
 
-def _read_explicit(body: bytes, seen: Seen, recording: Recording) -> tuple[bytes, int | None]:
+def _read_explicit(
+    body: bytes, seen: Seen, recording: Recording, cut: tuple[bytes, bytes | None] | None = None
+) -> tuple[bytes, int | None]:
     """Read what the client said out of band; return the body without our key and its new length, if it changed."""
     new_length = None
     in_body = None
     try:
         in_headers = explicit.from_headers(seen.ours) if seen.ours else None
-        if splice.mentions_key(body):
-            body, value = splice.cut_key(body)
+        if cut is not None or splice.mentions_key(body):
+            body, value = cut or splice.cut_key(body)
             if value is not None:
                 in_body = explicit.from_body_key(value)
                 new_length = len(body)

@@ -21,6 +21,7 @@ from gateway.contexts import DEFAULT_ORDER, Extraction
 from gateway.contexts.bounds import MAX_BYTES, MAX_PASSAGES
 from gateway.contexts.explicit import ExplicitError, from_body_key, from_headers
 from gateway.contexts.patterns import UserTemplate
+from gateway.errors import Rejection
 from gateway.exchange import GENERATION_ROUTES, Request
 from gateway.prompts import prompt_version
 from gateway.reading import extractors_of
@@ -55,6 +56,7 @@ WORDS = [
     b'{"results":[{"text":"a","score":0.5}]}',
     b'[{"page_content":"a","metadata":{"source":"b"}}]',
     b'"gaugeway":{"contexts":["a"]}',
+    b'"g\\u0061ugeway" :',
     b'{"messages":[{"role":"user","content":"',
     b'"tool_calls":[{"id":"c","type":"function","function":{"name":"search","arguments":"{}"}}]',
     b'{"type":"tool_result","tool_use_id":"c","content":',
@@ -158,13 +160,21 @@ def _explicit(body: dict, rest: bytes):
 
 
 def _cut(raw: bytes) -> None:
-    """Held against the standard library, which knows the same JSON."""
-    kept, value = cut_key(raw)
-    if value is None:
-        expect(kept == raw, "a body without the key was touched")
+    """Held against the standard library, which knows the same JSON (and refuses some of what others read)."""
+    try:
+        kept, value = cut_key(raw)
+    except Rejection as refused:
+        expect(refused.param == "gaugeway", f"refused without naming the key: {refused}")
         return
-    before, after = json.loads(raw), json.loads(kept)
-    expect(json.loads(value) == before.pop("gaugeway") or _odd(raw), "another value than the body has")
+    expect(value is not None or kept == raw, "a body without the key was touched")
+    try:
+        before, after, said = json.loads(raw), json.loads(kept), json.loads(value or b"null")
+    except (ValueError, RecursionError):
+        return
+    if value is None:
+        expect(not isinstance(before, dict) or "gaugeway" not in before, "the key was overlooked")
+        return
+    expect(said == before.pop("gaugeway") or _odd(raw), "another value than the body has")
     expect(before == after or _odd(raw), f"more was cut than the key: {after!r} of {before!r}")
 
 

@@ -59,6 +59,7 @@ ALLOWED = {
     "gateway.sampling_process": "gateway.capture gateway.config gateway.exchange gateway.reading",
     "gateway.sharing": "gateway.buckets gateway.subjects monitors.importer monitors.postgres monitors.redis",
     "gateway.spill": "gateway.pressure monitors.engines monitors.queues monitors.tasks",
+    "gateway.splice": "gateway.errors",
     "gateway.supervisor": "monitors.audit monitors.settings monitors.tasks",
     "gateway.supplements": "gateway.contexts gateway.errors gateway.exchange gateway.tracing monitors.bounds monitors.engines monitors.queues monitors.tasks",  # noqa: E501
     "gateway.syncing": "gateway.limits gateway.sharing monitors.tasks",
