@@ -250,7 +250,9 @@ class HandOff:
                     outcome = self._choose(recording, exchange)
                     chosen = outcome is None
             except Exception as error:  # noqa: BLE001 - what one odd exchange does must not stop the capture of others
-                _log.warning("exchange %s was not captured: %s", recording.id, type(error).__name__)
+                reason = getattr(error, "reason", "invalid_json" if isinstance(error, ValueError) else "internal")
+                self._instruments.unreadable(reason)
+                _log.warning("exchange %s was not captured: %s (%s)", recording.id, type(error).__name__, reason)
         self._instruments.request(recording, app=app, model=model, stream=stream)
         if outcome is not None:
             self._instruments.outcome(app, outcome)

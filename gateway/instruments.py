@@ -58,6 +58,7 @@ class Instruments:
         self._extractions = counter(
             "context_extractions", "Captured exchanges by what found their contexts.", "app", "extractor"
         )
+        self._unreadable = counter("unreadable", "Exchanges of which a body could not be read, by reason.", "reason")
         self._captured = counter("captured", "Captured exchanges by what they are: answers are judged.", "app", "kind")
         self._supplements = counter("supplements_received", "Contexts and feedback sent beside.", "source", "result")
         self._hand_off_errors = counter("handoff_errors", "Failed attempts to reach the queue; they are repeated.")
@@ -136,6 +137,10 @@ class Instruments:
         app, model = self._cap("app", app), self._cap("model", model)
         for kind, usd in costs.items():
             self._cost.labels(app, model, kind).inc(usd)
+
+    def unreadable(self, reason: str) -> None:
+        """Count an exchange that cannot be captured since a body of it cannot be read."""
+        self._unreadable.labels(reason).inc()
 
     def outcome(self, app: str, outcome: str) -> None:
         """Count an exchange that came to its one outcome."""
