@@ -37,6 +37,7 @@ from gateway.supplements import Supplements
 from gateway.syncing import Sync
 from gateway.target import Target
 from gateway.upstream import Upstream
+from gateway.upstream.native import NativeUpstream
 from gateway.upstreams import Router, Way
 from monitors import audit, telemetry
 from monitors.config import queue_url
@@ -199,6 +200,8 @@ class Gateway:
                 made = load("httpx", upstream.BUILT_IN)(**times, ca_file=way.ca_file, proxy=way.proxy)
             else:
                 made = load(settings.upstream_client, upstream.BUILT_IN)(**times, ca_file=way.ca_file)
+            if isinstance(made, NativeUpstream):
+                made.on_resend = self._instruments.resent
             self._clients[way] = made
         return self._clients[way]
 

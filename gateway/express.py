@@ -20,7 +20,7 @@ from gateway.exchange import Headers
 from gateway.headers import Seen, for_client, inspect
 from gateway.proxy import LARGE_BYTES, begin, refusal
 from gateway.upstream import UpstreamError, UpstreamErrorKind, UpstreamRequest
-from gateway.upstream.native import STALE_WITHIN_S, NativeUpstream
+from gateway.upstream.native import NativeUpstream
 from gateway.upstream.response import StaleError
 from monitors.serving import ServerProtocol
 
@@ -284,10 +284,11 @@ class Express:
             self._broken(error.kind, error.detail)
         elif self._resending is not None:
             self._broken("protocol", "the upstream closed without an answer")
-        elif time.perf_counter() - self._heard_at > STALE_WITHIN_S:
+        elif self._request is None or not self._client.may_resend(
+            self._request, error, time.perf_counter() - self._heard_at
+        ):
             self._broken("protocol", "the upstream closed a reused connection")
         else:
-            assert self._request is not None  # noqa: S101 - for the type checker
             self._resending = self._protocol.loop.create_task(self._resend(self._request))
 
     async def _resend(self, request: UpstreamRequest) -> None:

@@ -54,6 +54,11 @@ class Instruments:
         self._tokens = counter("tokens", "Tokens the upstream reported.", "app", "model", "type")
         self._cost = counter("cost_usd", "What exchanges cost at the configured prices.", "app", "model", "type")
         self._upstream_errors = counter("upstream_errors", "Upstream failures by kind.", "upstream", "kind")
+        self._resends = counter(
+            "upstream_resends",
+            "Requests sent again because a reused connection had ended, by why they may be.",
+            "reason",
+        )
         self._exchanges = counter("exchanges", "Exchanges, each with exactly one outcome.", "app", "outcome")
         self._extractions = counter(
             "context_extractions", "Captured exchanges by what found their contexts.", "app", "extractor"
@@ -183,6 +188,10 @@ class Instruments:
     def error(self, upstream: str, kind: str) -> None:
         """Count an attempt that failed and that the client did not see, since another was made in its place."""
         self._upstream_errors.labels(upstream, kind).inc()
+
+    def resent(self, reason: str) -> None:
+        """Count a request that was sent again: unread, idempotent, or with an idempotency_key."""
+        self._resends.labels(reason).inc()
 
     def limits_shared(self, processes: int) -> None:
         """Show among how many processes limits are shared; 0 while this one counts for itself."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import select
 import socket
+import sys
+import termios
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -51,6 +54,7 @@ class Connection(asyncio.Protocol):
         self._writable: asyncio.Future[None] | None = None
         self._unwanted: asyncio.Future[None] | None = None
         self._poll: select.poll | None = None
+        self._fileno = -1
         self._headers: Headers = []
         self._head_bytes = 0
         self._barren_bytes = 0
@@ -59,6 +63,8 @@ class Connection(asyncio.Protocol):
         self._until_eof = False
         self._finished = False
         self._eof = False
+        self._unread = False
+        self._written_bytes = 0
         self._bodiless = False
         self._request_sent = True
         self.opened_at = self._loop.time()
@@ -78,7 +84,7 @@ class Connection(asyncio.Protocol):
         """Send a request and wait for the response's head.
 
         `timeout_s` bounds the wait for the head, `idle_timeout_s` each wait for more of the body. Raises UpstreamError,
-        and StaleError when the other side closed without a word. Whatever ends this early closes the connection.
+        and StaleError when the other side closed without a byte. Whatever ends this early closes the connection.
         """
         response = NativeResponse(self, idle_timeout_s)
         head = response.head
@@ -115,8 +121,8 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, method: str, receiver: Receiver) -> None:
         if not self.usable:
-            raise StaleError
-        self._headers, self._head_bytes, self._barren_bytes = [], 0, 0
+            raise StaleError(unread=True)
+        self._headers, self._head_bytes, self._barren_bytes, self._written_bytes = [], 0, 0, 0
         self._in_body = self._keep_alive = self._until_eof = False
         self._bodiless = method == "HEAD"
         self._response = receiver
@@ -148,7 +154,9 @@ class Connection(asyncio.Protocol):
         if len(body) <= _ONE_WRITE_BYTES:
             lines.append(body)
             body = b""
-        self._transport.write(b"".join(lines))
+        head = b"".join(lines)
+        self._written_bytes = len(head) + len(body)
+        self._transport.write(head)
         if body:
             self._transport.write(body)
 
@@ -203,8 +211,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
         if (raw := transport.get_extra_info("socket")) is not None:
+            self._fileno = raw.fileno()
             self._poll = select.poll()
-            self._poll.register(raw.fileno(), select.POLLIN)
+            self._poll.register(self._fileno, select.POLLIN)
             if raw.family in (socket.AF_INET, socket.AF_INET6):
                 for option in _LIVENESS:
                     raw.setsockopt(*option)
@@ -229,6 +238,7 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         self._eof = True
+        self._unread = self._nothing_acknowledged()
         self.abort()  # there will be no answer to what is still unsent
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -236,7 +246,7 @@ class Connection(asyncio.Protocol):
         if response is not None:
             if not self._in_body:
                 cut = UpstreamError("protocol", "the upstream closed in the middle of its response's head")
-                response.fail(cut if self._barren_bytes else StaleError())
+                response.fail(cut if self._barren_bytes else StaleError(unread=self._unread))
             elif self._until_eof and self._eof and error is None:
                 response.complete()
             else:
@@ -244,6 +254,17 @@ class Connection(asyncio.Protocol):
         self._stop_sending()
         self.resume_writing()
         self._lost(self)
+
+    def _nothing_acknowledged(self) -> bool:
+        """Whether the end of the connection was sent before any byte of the request had arrived over there.
+
+        A FIN acknowledges all that its sender has received. If the whole request is still unacknowledged behind it,
+        the upstream closed first (TLS only adds bytes). A reset proves nothing: it is not taken for an acknowledgement.
+        """
+        if not self._written_bytes or self._fileno < 0 or not sys.platform.startswith("linux"):
+            return False
+        waiting = int.from_bytes(fcntl.ioctl(self._fileno, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        return waiting + int(self._transport.get_write_buffer_size()) >= self._written_bytes
 
     def pause_writing(self) -> None:
         self._writable = self._loop.create_future()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,15 +19,19 @@ MAX_IDLE = 1000
 IDLE_S = 55.0
 MAX_AGE_S = 600.0
 STALE_WITHIN_S = 1.0
+IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+IDEMPOTENCY_KEYS = frozenset({b"idempotency-key", b"x-idempotency-key"})
 
 
 class NativeUpstream:
     """Times in seconds: `connect_timeout_s` for TCP and TLS together, `read_timeout_s` for each wait for the upstream.
 
     TLS is verified against the system's certificates, or those of `ca_file`. Idle connections are kept for 55 s, at
-    most 1,000 for an origin, and none longer than 10 minutes, so that a changed DNS record is noticed. A request that
-    finds its reused connection closed, with nothing of a response, is sent once more on a new one, unless that took
-    more than a second (the upstream may have worked on it) or its body was a stream that has begun.
+    most 1,000 for an origin, and none longer than 10 minutes, so that a changed DNS record is noticed.
+
+    A request whose reused connection ends without a byte of a response is sent once more, on a new connection, if the
+    upstream cannot have received it, or if it may be repeated (`repeatable`) and that took no more than a second. A
+    stream that has begun is never sent twice. `on_resend` gets the reason.
     """
 
     def __init__(
@@ -39,6 +44,7 @@ class NativeUpstream:
         self._connect_timeout_s = connect_timeout_s
         self._read_timeout_s = read_timeout_s
         self._ca_file = ca_file
+        self.on_resend: Callable[[str], None] = lambda _: None
         self._tls: ssl.SSLContext | None = None
         self._idle: dict[Origin, list[Connection]] = defaultdict(list)
         self._open: dict[Connection, Origin] = {}
@@ -53,14 +59,20 @@ class NativeUpstream:
             try:
                 return await connection.exchange(begun.request, self._read_timeout_s, self._read_timeout_s)
             except StaleError as error:
-                # One that was closed while it lay idle says so at once; later, the upstream may have worked on it.
-                if begun.consumed or clock() - sent_at > STALE_WITHIN_S:
+                if begun.consumed or not self.may_resend(request, error, clock() - sent_at):
                     raise UpstreamError("protocol", "the upstream closed a reused connection") from error
         connection = await self._connect(request.origin)
         try:
             return await connection.exchange(request, self._read_timeout_s, self._read_timeout_s)
         except StaleError as error:
             raise UpstreamError("protocol", "the upstream closed without an answer") from error
+
+    def may_resend(self, request: UpstreamRequest, error: StaleError, waited_s: float) -> bool:
+        """Whether a request whose reused connection ended after `waited_s` is sent once more; counts it if so."""
+        reason = "unread" if error.unread else repeatable(request) if waited_s <= STALE_WITHIN_S else None
+        if reason is not None:
+            self.on_resend(reason)
+        return reason is not None
 
     async def aclose(self) -> None:
         """Close every connection, those in use too."""
@@ -123,6 +135,13 @@ class NativeUpstream:
         origin = self._open.pop(connection, None)
         if origin is not None and connection in self._idle[origin]:
             self._idle[origin].remove(connection)
+
+
+def repeatable(request: UpstreamRequest) -> str | None:
+    """Say why a request may be processed twice: by its method (RFC 9110, 9.2.2) or a key; None if it may not."""
+    if request.method in IDEMPOTENT:
+        return "idempotent"
+    return "idempotency_key" if any(name in IDEMPOTENCY_KEYS for name, _ in request.headers) else None
 
 
 class _Once:

@@ -12,7 +12,14 @@ HIGH_WATER_BYTES = 256 * 1024
 
 
 class StaleError(Exception):
-    """The connection ended before anything of the response arrived: it was closed while it lay idle."""
+    """The connection ended before anything of the response arrived.
+
+    `unread`: the upstream closed it before it had received a byte of the request. Otherwise it may have processed it.
+    """
+
+    def __init__(self, *, unread: bool = False) -> None:
+        super().__init__()
+        self.unread = unread
 
 
 class Receiver(Protocol):

@@ -21,6 +21,7 @@ from gateway.upstream import UpstreamError, UpstreamRequest
 from gateway.upstream.connection import MAX_HEAD_BYTES
 from gateway.upstream.httpx import HttpxUpstream
 from gateway.upstream.native import NativeUpstream
+from gateway.upstream.response import StaleError
 from tests.support.running import read_request
 
 MIB = 1024 * 1024
@@ -429,18 +430,83 @@ def test_a_request_that_meets_a_stale_connection_is_sent_once_more(native, reset
     """httpx does not try again: there it is an UpstreamError, as the next test has it for both."""
 
     async def scenario(client, server):
+        reasons = []
+        client.on_resend = reasons.append
         await whole(client, request(server))
-        _, body = await whole(client, request(server, "POST", b"/v1/x", b"body"))
+        _, body = await whole(client, request(server, "PUT", b"/v1/x", b"body"))
         assert body == b"ok"
         assert [(number, body) for number, _, body in server.requests] == [(0, b""), (0, b"body"), (1, b"body")]
+        assert reasons == ["idempotent"]
 
     native.run(scenario, ANSWER, then_close(reset=reset), ANSWER)
+
+
+@pytest.mark.parametrize("name", [b"idempotency-key", b"x-idempotency-key"])
+def test_a_request_with_an_idempotency_key_is_sent_once_more(native, name):
+    async def scenario(client, server):
+        await whole(client, request(server))
+        await whole(client, request(server, "POST", b"/v1/x", b"body", (name, b"k")))
+        assert len(server.requests) == 3
+
+    native.run(scenario, ANSWER, then_close(), ANSWER)
+
+
+@pytest.mark.parametrize("worked_s", [0.0, 0.3])
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+@pytest.mark.parametrize("size", [4, MIB], ids=["small", "large"])
+def test_a_post_that_was_read_is_never_sent_twice(bench, worked_s, reset, size):
+    async def work_and_close(reader, writer):
+        await asyncio.sleep(worked_s)
+        await then_close(reset=reset)(reader, writer)
+
+    async def scenario(client, server):
+        for path in (b"/v1/chat/completions", b"/v1/batches", b"/v1/fine_tuning/jobs"):
+            await whole(client, request(server))
+            before = len(server.requests)
+            await refused(client, request(server, "POST", path, b"x" * size), "protocol")
+            assert len(server.requests) == before + 1
+
+    bench.run(scenario, *[ANSWER, work_and_close] * 3, ANSWER)
+
+
+@pytest.mark.parametrize("ending", ["closed", "reset", "half-closed"])
+def test_a_post_whose_connection_ended_before_its_first_byte_is_known_to_be_unread(native, ending):
+    """The race that `Connection.quiet` loses: the end arrives after the poll and before the first byte goes out."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        client = native.build()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.setblocking(False)
+            origin = ("http", "127.0.0.1", listener.getsockname()[1])
+            warming = asyncio.ensure_future(whole(client, request(origin[2])))
+            peer, _ = await loop.sock_accept(listener)
+            await loop.sock_recv(peer, 65536)
+            await loop.sock_sendall(peer, ANSWER)
+            await warming
+            connection = client.reused(origin, loop.time())
+            if ending == "reset":
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            peer.shutdown(socket.SHUT_WR) if ending == "half-closed" else peer.close()
+            outgoing = request(origin[2], "POST", b"/v1/x", b"body")
+            with pytest.raises(StaleError) as caught:
+                await connection.exchange(outgoing, SOON_S, SOON_S)
+            if ending == "closed":
+                assert caught.value.unread
+            elif ending == "reset":  # which proves nothing: in doubt the request was processed
+                assert not caught.value.unread
+            assert client.may_resend(outgoing, caught.value, 0.0) == caught.value.unread
+            peer.close()
+        await client.aclose()
+        await asyncio.sleep(0)
+
+    native.run_alone(asyncio.wait_for(main(), 10))
 
 
 def test_it_is_sent_once_more_and_not_twice(bench):
     async def scenario(client, server):
         await whole(client, request(server))
-        await refused(client, request(server, "POST", b"/v1/x", b"body"), "protocol")
+        await refused(client, request(server, "PUT", b"/v1/x", b"body"), "protocol")
         assert len(server.requests) == (3 if bench.native else 2)
 
     bench.run(scenario, ANSWER, then_close(), then_close(), ANSWER)

@@ -545,19 +545,24 @@ LATE = {
     "too slow in all": Case([[STREAM, *CHUNKS, "hang"]], settings={"total_timeout_s": 0.4}),
     "in time for the first byte": Case([[STREAM, 0.3, CHUNKS[0], LAST]], settings=FIRST),
 }
+REPEATABLE = sending(post(BODY, "Idempotency-Key: k"))
 STALE = {
-    "stale": Case([["close"]]),
-    "stale by a reset": Case([["reset"]]),
-    "stale, and the new one too": Case([["close"], ["close"]]),
-    "stale, and the new one is cut": Case([["close"], [OK, "close"]]),
-    "stale, then a stream": Case([["close"], [STREAM, *CHUNKS, LAST]]),
-    "stale, then nothing listens": Case([[close_the_door]]),
-    "stale, then no answer": Case([["close"], ["hang"]], settings=OFTEN),
-    "stale, then no first byte": Case([["close"], ["hang"]], settings=FIRST),
-    "stale, then slow in all": Case([["close"], ["hang"]], settings=TOTAL),
-    "stale, with another one idle": Case([["close"]], settings={"warm": 2}),
-    "stale, and the new one too, with another one idle": Case([["close"], ["close"]], settings={"warm": 2}),
-    "stale after a second": Case([[1.05, "close"]]),
+    "closed after reading": Case([["close"]]),
+    "reset after reading": Case([["reset"]]),
+    "closed after working": Case([[0.3, "close"]]),
+    "closed after working, with another one idle": Case([[0.3, "close"]], settings={"warm": 2}),
+    "stale": Case([["close"]], REPEATABLE),
+    "stale by a reset": Case([["reset"]], REPEATABLE),
+    "stale, and the new one too": Case([["close"], ["close"]], REPEATABLE),
+    "stale, and the new one is cut": Case([["close"], [OK, "close"]], REPEATABLE),
+    "stale, then a stream": Case([["close"], [STREAM, *CHUNKS, LAST]], REPEATABLE),
+    "stale, then nothing listens": Case([[close_the_door]], REPEATABLE),
+    "stale, then no answer": Case([["close"], ["hang"]], REPEATABLE, settings=OFTEN),
+    "stale, then no first byte": Case([["close"], ["hang"]], REPEATABLE, settings=FIRST),
+    "stale, then slow in all": Case([["close"], ["hang"]], REPEATABLE, settings=TOTAL),
+    "stale, with another one idle": Case([["close"]], REPEATABLE, settings={"warm": 2}),
+    "stale, and the new one too, with another one idle": Case([["close"], ["close"]], REPEATABLE, settings={"warm": 2}),
+    "stale after a second": Case([[1.05, "close"]], REPEATABLE),
 }
 
 
@@ -578,6 +583,46 @@ def test_a_stale_connection_is_met_the_same(case, loop):
     compare(loop, STALE[case])
 
 
+@pytest.mark.parametrize("script", [["close"], ["reset"], [0.3, "close"]], ids=["closed", "reset", "worked, closed"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_post_that_the_upstream_may_have_processed_is_not_sent_again(mode, script):
+    async def main():
+        async with benched(mode, [script]) as bench:
+            wire = await bench.connect()
+            await wire.send(post())
+            await wire.answers()
+            assert read_answers(wire.raw)[0].status == b"HTTP/1.1 502 Bad Gateway"
+            assert [bytes(raw).count(b"POST") for raw in bench.upstream.raw] == [2]  # the first is the warm-up's
+            assert resends(bench) == {}
+            wire.hang_up()
+
+    run("uvloop", main)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_repeatable_request_is_sent_again_and_counted(mode):
+    async def main():
+        async with benched(mode, [["close"]]) as bench:
+            wire = await bench.connect()
+            await wire.send(post(BODY, "Idempotency-Key: k"))
+            await wire.answers()
+            assert read_answers(wire.raw)[0].status == b"HTTP/1.1 200 OK"
+            assert [bytes(raw).count(b"POST") for raw in bench.upstream.raw] == [2, 1]
+            assert resends(bench) == {"idempotency_key": 1}
+            wire.hang_up()
+
+    run("uvloop", main)
+
+
+def resends(bench):
+    return {
+        sample.labels["reason"]: sample.value
+        for family in bench.gateway.registry.collect()
+        for sample in family.samples
+        if sample.name == "gaugeway_upstream_resends_total"
+    }
+
+
 def hanging_up(*pieces, until=None, how=Wire.hang_up):
     """A client that leaves: after these bytes, or (`until`) when it has seen those."""
 
@@ -586,7 +631,7 @@ def hanging_up(*pieces, until=None, how=Wire.hang_up):
         await wire.send(*pieces)
         if until is not None:
             await wire.receive(lambda raw: until in raw)
-        elif pieces[-1] == post():
+        elif pieces[-1].endswith(BODY):
             await upstream.asked.wait()
             await asyncio.sleep(0.03)  # longer than the ASGI path takes to begin to watch
         how(wire)
@@ -761,7 +806,7 @@ ENDINGS = {
     "leaves after the head": Case([[STREAM, "hang"]], hanging_up(post(), until=b"\r\n\r\n")),
     "leaves in the stream": Case([[STREAM, *CHUNKS, "hang"]], hanging_up(post(), until=CHUNKS[-1])),
     "resets in the stream": Case([[STREAM, *CHUNKS, "hang"]], hanging_up(post(), until=CHUNKS[-1], how=Wire.reset)),
-    "leaves while it is sent again": Case([["close"], ["hang"]], hanging_up(post())),
+    "leaves while it is sent again": Case([["close"], ["hang"]], hanging_up(post(BODY, "Idempotency-Key: k"))),
     "half-closes": Case([["hang"]], half_close),
     "drained before the head": Case([[0.2, ANSWER]], interrupted(drain)),
     "drained before a stream": Case([[0.2, STREAM, CHUNKS[0], LAST]], interrupted(drain)),

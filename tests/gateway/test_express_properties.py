@@ -150,7 +150,7 @@ def test_what_is_sent_again_is_the_same_to_the_byte_and_belongs_to_the_same_trac
         async with benched(mode, [["close"]], spans=True) as bench:
             bench.upstream.raw[0].clear()
             wire = await bench.connect()
-            await wire.send(post())
+            await wire.send(post(BODY, "Idempotency-Key: k"))
             await wire.answers()
             first, second = bench.upstream.raw
             assert b"traceparent" in first
@@ -177,7 +177,7 @@ def test_a_client_that_leaves_before_its_request_is_sent_again_ends_it():
         async with benched(mode, [["close"]]) as bench:
             connecting_takes(0.1, bench)
             wire = await bench.connect()
-            await wire.send(post())
+            await wire.send(post(BODY, "Idempotency-Key: k"))
             await bench.upstream.ended[0].wait()
             await asyncio.sleep(0.05)
             wire.hang_up()
@@ -197,7 +197,7 @@ def test_connecting_anew_does_not_count_as_the_upstreams_silence():
         async with benched(mode, [["close"]], read_timeout_s=0.1) as bench:
             connecting_takes(0.25, bench)
             wire = await bench.connect()
-            await wire.send(post())
+            await wire.send(post(BODY, "Idempotency-Key: k"))
             await wire.answers()
             wire.hang_up()
             assert read_answers(wire.raw)[0].status == b"HTTP/1.1 200 OK"
