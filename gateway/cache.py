@@ -14,27 +14,35 @@ ROUTES = GENERATION_ROUTES | {"embeddings"}
 HIT = (b"x-gaugeway-cache", b"hit")
 MISS = (b"x-gaugeway-cache", b"miss")
 
-# All that may change the answer, or who may see it, beside method, path, query and body.
-_TELLING = frozenset(
+# Every header may be a credential or change the answer, except these. The key holds all others, hashed.
+_HARMLESS = frozenset(
     {
-        b"accept",
-        b"accept-encoding",
-        b"accept-language",
-        b"anthropic-beta",
-        b"anthropic-version",
-        b"api-key",
-        b"authorization",
-        b"content-encoding",
-        b"content-type",
-        b"cookie",
-        b"openai-beta",
-        b"openai-organization",
-        b"openai-project",
-        b"origin",
-        b"x-api-key",
-        b"x-gaugeway-upstream",
+        b"b3",
+        b"baggage",
+        b"cache-control",  # read by `_wishes`
+        b"connection",
+        b"content-length",
+        b"date",
+        b"expect",
+        b"host",
+        b"keep-alive",
+        b"pragma",
+        b"proxy-connection",
+        b"sentry-trace",
+        b"te",
+        b"traceparent",
+        b"tracestate",
+        b"transfer-encoding",
+        b"user-agent",
+        b"x-amzn-trace-id",
+        b"x-client-request-id",
+        b"x-cloud-trace-context",
+        b"x-correlation-id",
+        b"x-request-id",
     }
 )
+_HARMLESS_PREFIXES = (b"x-b3-", b"x-datadog-", b"x-gaugeway-", b"x-stainless-")
+_CHOOSES_UPSTREAM = b"x-gaugeway-upstream"
 # Counts of the moment: a client that paces itself by an old one would be misled.
 _OF_THE_MOMENT = (b"x-ratelimit-", b"anthropic-ratelimit-", b"retry-after", b"x-gaugeway-")
 _STREAM_ERRORS = (b"\nevent: error", b"\nevent:error", b'\ndata: {"error"', b'\ndata:{"error"')
@@ -97,7 +105,7 @@ def cache_key(
     if method != "POST" or route not in ROUTES:
         return None
     lookup, store = _wishes(headers)
-    told = sorted((header for header in headers if header[0] in _TELLING), key=itemgetter(0))
+    told = sorted((header for header in headers if not _is_harmless(header[0])), key=itemgetter(0))
     parts = [app.encode(errors="surrogatepass"), b"" if key_id is None else b"key " + key_id.encode(), path, query]
     parts += [part for header in told for part in header]
     hashed = hashlib.sha256(len(parts).to_bytes(8, "big"))
@@ -201,14 +209,22 @@ def _wishes(headers: Headers) -> tuple[bool, bool]:
 
 
 def _may_be_kept(headers: Headers) -> bool:
-    """Whether nobody is told something of their own (Set-Cookie), or depends on a header that we do not look at."""
+    """Whether the answer is nobody's own (Set-Cookie) and depends on no header that the key leaves out."""
     for name, value in headers:
         lower = name.lower()
         if lower in (b"set-cookie", b"set-cookie2"):
             return False
-        if lower == b"vary" and any(word.strip().lower() not in _TELLING for word in value.split(b",") if word.strip()):
+        if lower == b"vary" and any(_is_left_out(word.strip().lower()) for word in value.split(b",")):
             return False
     return True
+
+
+def _is_harmless(name: bytes) -> bool:
+    return name in _HARMLESS or (name.startswith(_HARMLESS_PREFIXES) and name != _CHOOSES_UPSTREAM)
+
+
+def _is_left_out(word: bytes) -> bool:
+    return word == b"*" or _is_harmless(word)
 
 
 def _is_of_the_moment(name: bytes) -> bool:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cache import HIT, Cache, Tape, cache_key
+from gateway.cache import HIT, Cache, Tape, _is_harmless, cache_key
 
 JSON = [(b"content-type", b"application/json")]
 SSE = [(b"content-type", b"text/event-stream"), (b"date", b"Mon"), (b"x-request-id", b"r1")]
@@ -55,6 +55,7 @@ def test_the_same_request_is_answered_again_chunk_by_chunk():
         {"headers": [*REQUEST["headers"], (b"openai-organization", b"o")]},
         {"headers": [*REQUEST["headers"], (b"cookie", b"c=1")]},
         {"headers": [*REQUEST["headers"], (b"x-gaugeway-upstream", b"canary")]},
+        {"headers": [*REQUEST["headers"], REQUEST["headers"][0]]},
     ],
 )
 def test_any_difference_that_may_matter_is_a_miss(other):
@@ -63,14 +64,64 @@ def test_any_difference_that_may_matter_is_a_miss(other):
     assert kept.lookup(key(**other), 0.0) is None
 
 
-def test_headers_that_say_nothing_about_the_answer_do_not_matter():
+CREDENTIALS = [
+    b"ocp-apim-subscription-key",
+    b"x-goog-api-key",
+    b"x-auth-token",
+    b"x-amz-security-token",
+    b"x-amz-date",
+    b"cf-access-client-secret",
+    b"x-forwarded-user",
+    b"x-forwarded-for",
+    b"x-tenant-id",
+    b"cookie",
+    b"a-header-of-next-year",
+]
+
+
+@pytest.mark.parametrize("name", CREDENTIALS)
+def test_an_answer_to_one_credential_is_not_given_to_another_or_to_none(name):
     kept = cache()
-    kept.store(key(), 200, JSON, [b"{}"], 0.0)
-    headers = [(b"traceparent", b"00-1"), (b"x-stainless-retry-count", b"1"), *reversed(REQUEST["headers"])]
-    assert kept.lookup(key(headers=headers), 0.0)
+    kept.store(key(headers=[(name, b"secret of A")]), 200, JSON, [b"{}"], 0.0)
+    assert kept.lookup(key(headers=[(name, b"secret of A")]), 0.0)
+    assert kept.lookup(key(headers=[(name, b"secret of B")]), 0.0) is None
+    assert kept.lookup(key(headers=[(name, b"secret of A"), (name, b"secret of B")]), 0.0) is None
+    assert kept.lookup(key(headers=[]), 0.0) is None
 
 
 texts = st.binary(max_size=12)
+names = st.from_regex(rb"[a-z][a-z0-9-]{2,30}", fullmatch=True)
+
+
+@given(names, texts, texts)
+def test_every_header_is_part_of_the_key_unless_it_is_known_to_be_harmless(name, one, other):
+    same = key(headers=[(name, one)]) == key(headers=[(name, other)])
+    assert same == (one == other or _is_harmless(name))
+
+
+@given(st.lists(st.tuples(names, st.binary(min_size=8, max_size=40)), max_size=5), st.binary(min_size=8))
+def test_nothing_of_a_request_can_be_read_in_its_key(headers, body):
+    digest = key(headers=headers, body=body).digest
+    assert len(digest) == 32
+    assert not any(value in digest for _, value in headers)
+
+
+def test_headers_that_say_nothing_about_the_answer_do_not_matter():
+    kept = cache()
+    kept.store(key(), 200, JSON, [b"{}"], 0.0)
+    harmless = [
+        (b"traceparent", b"00-1"),
+        (b"x-stainless-retry-count", b"1"),
+        (b"user-agent", b"another"),
+        (b"x-request-id", b"r2"),
+        (b"date", b"today"),
+        (b"host", b"gw:8080"),
+        (b"content-length", b"13"),
+        (b"x-gaugeway-session", b"s"),
+    ]
+    assert kept.lookup(key(headers=[*harmless, *reversed(REQUEST["headers"])]), 0.0)
+
+
 requests = st.fixed_dictionaries(
     {
         "app": st.text(max_size=4),
