@@ -15,7 +15,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from gateway import routes, tracing, upstream
+from gateway import loops, routes, tracing, upstream
 from gateway.accounting import Accounting
 from gateway.cache import Cache
 from gateway.config import Config
@@ -213,6 +213,7 @@ class Gateway:
             connect_timeout_s=config.gateway.connect_timeout_s,
             gate=self._gate,
             baggage=config.telemetry.baggage,
+            gateway_id=_id(config),
         )
 
     def _build_proxy(self, config: Config) -> Proxy:
@@ -239,6 +240,7 @@ class Gateway:
             include_usage=config.capture.include_usage,
             gate=self._gate,
             cache=self._cache,
+            gateway_id=_id(config),
         )
 
 
@@ -305,6 +307,10 @@ def _gate(config: Config) -> Gate | None:
     return Gate(
         config.limits, needs_key=config.keys.enabled, workers=config.gateway.workers, every_s=config.limits.sync_s
     )
+
+
+def _id(config: Config) -> bytes:
+    return loops.deployment_id(config.gateway.host, config.gateway.port, [one.base_url for one in config.upstreams])
 
 
 def _cache(config: Config) -> Cache | None:

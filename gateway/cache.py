@@ -24,6 +24,7 @@ _HARMLESS = frozenset(
         b"content-length",
         b"date",
         b"expect",
+        b"gaugeway-via",
         b"host",
         b"keep-alive",
         b"pragma",

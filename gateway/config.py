@@ -11,6 +11,7 @@ import msgspec
 from gateway.contexts import BUILT_IN as EXTRACTORS
 from gateway.contexts import DEFAULT_ORDER
 from gateway.contexts.patterns import UserTemplate, check
+from gateway.loops import is_own_address
 from gateway.target import Target
 from monitors import settings
 from monitors.config import (
@@ -200,9 +201,14 @@ def _problems(config: Config) -> list[str]:
     problems = _routing_problems(config.upstreams)
     for index, upstream in enumerate(config.upstreams):
         try:
-            Target.parse(upstream.base_url)
+            target = Target.parse(upstream.base_url)
         except ValueError as error:
             problems.append(f"upstreams[{index}].base_url: {error}")
+            continue
+        if upstream.proxy is None and is_own_address(
+            target.host, target.port, config.gateway.host, config.gateway.port
+        ):
+            problems.append(f"upstreams[{index}].base_url: {upstream.base_url} is this gateway's own traffic port")
     for index, name in enumerate(config.capture.extractors):
         try:
             load_object(name, EXTRACTORS)

@@ -22,12 +22,15 @@ HOP_BY_HOP = frozenset(
     }
 )
 _NOT_FORWARDED = HOP_BY_HOP | {b"host", b"expect"}
+_EXCHANGE_ID, _UPSTREAM_EXCHANGE_ID = b"x-gaugeway-exchange-id", b"x-gaugeway-upstream-exchange-id"
+_NOT_RETURNED = HOP_BY_HOP | {_EXCHANGE_ID, _UPSTREAM_EXCHANGE_ID}
 _NOR_BAGGAGE = _NOT_FORWARDED | {b"baggage"}
 OURS = b"x-gaugeway-"
 _HARMLESS = frozenset({b"keep-alive", b"close", b"", b"content-length", b"transfer-encoding", b"host"})
 """What `Connection` may name without effect: nothing, and what frames or addresses the request itself."""
 _LOOKALIKES = frozenset({b"transfer_encoding", b"content_length"})
-_TELLING = _LOOKALIKES | {b"content-length", b"content-type", b"transfer-encoding", b"upgrade", b"traceparent"}
+_VIA = b"gaugeway-via"
+_TELLING = _LOOKALIKES | {b"content-length", b"content-type", b"transfer-encoding", b"upgrade", b"traceparent", _VIA}
 _LENGTH = len(b"connection")
 
 
@@ -44,6 +47,7 @@ class Seen(msgspec.Struct):
     ambiguous: bool = False
     traceparent: bytes | None = None
     upstream: str | None = None
+    via: bytes | None = None
     ours: Headers = msgspec.field(default_factory=list)
 
 
@@ -72,6 +76,8 @@ def _note(seen: Seen, name: bytes, value: bytes) -> None:
         seen.upgrade = True
     elif name == b"traceparent":
         seen.traceparent = value
+    elif name == _VIA:
+        seen.via = value if seen.via is None else seen.via + b", " + value
     else:
         seen.ambiguous = True
 
@@ -84,6 +90,7 @@ def for_upstream(
     authorization: bytes | None = None,
     traceparent: bytes | None = None,
     baggage: bool = False,
+    via: bytes | None = None,
 ) -> Headers:
     """Return the request headers to send: the client's in their order, with those named here put in their place.
 
@@ -99,6 +106,7 @@ def for_upstream(
         length is not None and b"content-length",
         authorization is not None and b"authorization",
         traceparent is not None and b"traceparent",
+        via is not None and _VIA,
     )
     for header in headers:
         name = header[0]
@@ -114,23 +122,32 @@ def for_upstream(
         kept.append((b"content-length", length))
     elif chunked:
         kept.append((b"transfer-encoding", b"chunked"))
-    if authorization is not None:
-        kept.append((b"authorization", authorization))
-    if traceparent is not None:
-        kept.append((b"traceparent", traceparent))
+    added = ((b"authorization", authorization), (b"traceparent", traceparent), (_VIA, via))
+    kept += [(name, value) for name, value in added if value is not None]
     return kept
 
 
 def for_client(headers: Headers, exchange_id: bytes, *, status: int = 200) -> Headers:
     """Return the response headers to send: the upstream's, and ours with the exchange's id.
 
-    A 304 goes without the length of the body that it does not have, which the server would wait for.
+    Where the upstream is a gateway as well, its exchange id and those of gateways behind it become one
+    `x-gaugeway-upstream-exchange-id`, the nearest first: `x-gaugeway-exchange-id` is always this gateway's. A 304 goes
+    without the length of the body that it does not have, which the server would wait for.
     """
-    dropped = HOP_BY_HOP | connection_tokens(headers)
+    dropped = _NOT_RETURNED | connection_tokens(headers)
     if status == 304:  # noqa: PLR2004 - not modified
         dropped |= {b"content-length"}
     kept = [(name, value) for name, value in headers if name.lower() not in dropped]
-    return [*kept, (b"x-gaugeway-exchange-id", exchange_id)]
+    if len(kept) < len(headers) and (ids := upstream_exchange_ids(headers)):
+        kept.append((_UPSTREAM_EXCHANGE_ID, ids))
+    return [*kept, (_EXCHANGE_ID, exchange_id)]
+
+
+def upstream_exchange_ids(headers: Headers) -> bytes:
+    """Return the exchange ids that the gateways behind this one gave, the nearest first; b"" without any."""
+    named = [(name.lower(), value) for name, value in headers]
+    ids = [value for wanted in (_EXCHANGE_ID, _UPSTREAM_EXCHANGE_ID) for name, value in named if name == wanted]
+    return b", ".join(ids)
 
 
 def connection_tokens(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from gateway import splice, usage
+from gateway import loops, splice, usage
 from gateway.cache import MISS, Cache, CacheKey, Tape, cache_key
 from gateway.client import Client, ClientDisconnected, Guard, TookTooLong
 from gateway.contexts import explicit
@@ -73,7 +73,7 @@ class Proxy:
 
     `record` is called once for every request, when it is over, on the event loop: it must neither block nor raise.
     With `include_usage`, streams are asked for their usage, which is then kept from clients that did not ask. `gate`
-    lets requests in, `cache` answers them; None for neither.
+    lets requests in, `cache` answers them; None for neither. `gateway_id` is what the upstream gets in `gaugeway-via`.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class Proxy:
         include_usage: bool = False,
         gate: Gate | None = None,
         cache: Cache | None = None,
+        gateway_id: bytes = b"",
     ) -> None:
         self._router = router
         self.record = record
@@ -95,6 +96,7 @@ class Proxy:
         self._gate = gate
         self._cache = cache
         self._scans = asyncio.Semaphore(MOST_SCANS)
+        self._id = gateway_id
         self.direct = None if include_usage or gate or cache else router.only
         """The upstream, when a request goes to it as it is and its response comes back as it is."""
 
@@ -139,6 +141,8 @@ class Proxy:
         # A body behind an upgrade does not arrive: the server takes it for the new protocol's.
         if seen.ambiguous or recording.method == "CONNECT" or (seen.upgrade and (seen.content_length or seen.chunked)):
             raise unclear_request(recording.method)
+        if seen.via is not None:
+            loops.chain(seen.via, self._id)  # a loop ends before its body is read
         buffered = recording.route in GENERATION_ROUTES or seen.json
         limit = self.limits.body_bytes if buffered else self.limits.upload_bytes
         if seen.content_length is not None and seen.content_length > limit:
@@ -225,6 +229,7 @@ class Proxy:
             model=model_of(body.asked) if self._router.reads_model and body.asked else None,
             session=said.session if said else None,
             canary=seen.upstream,
+            via=loops.chain(seen.via, self._id),
         )
 
     def _keep_request(self, body: bytes, recording: Recording) -> None:

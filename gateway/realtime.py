@@ -11,11 +11,13 @@ from urllib.parse import parse_qs
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.http11 import Response
 
+from gateway import loops
 from gateway.contexts.explicit import from_headers
 from gateway.errors import Rejection, body_of
 from gateway.exchange import Explicit, Headers, Recording
-from gateway.headers import OURS, connection_tokens
+from gateway.headers import OURS, connection_tokens, inspect, upstream_exchange_ids
 from gateway.keys import model_asked, without_credentials
 from gateway.limits import Gate
 from gateway.proxy import begin
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from litestar.types import Receive, Send, WebSocketScope
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-_HANDSHAKE = frozenset({b"host", b"connection", b"upgrade", b"content-length", b"transfer-encoding"})
+_HANDSHAKE = frozenset({b"host", b"connection", b"upgrade", b"content-length", b"transfer-encoding", loops.HEADER})
 _NORMAL, _NO_STATUS, _ABNORMAL = 1000, 1005, 1006
 _NOT_TO_BE_SENT = frozenset({_NO_STATUS, _ABNORMAL})
 
@@ -46,8 +48,10 @@ class Realtime:
         connect_timeout_s: float,
         gate: Gate | None = None,
         baggage: bool = False,
+        gateway_id: bytes = b"",
     ) -> None:
         self._gate = gate
+        self._id = gateway_id
         self._dropped = _HANDSHAKE if baggage else _HANDSHAKE | {b"baggage"}
         self._target = target
         self._record = record
@@ -105,6 +109,8 @@ class Realtime:
         recording.status = 101
         async with upstream:
             ours = [(b"x-gaugeway-exchange-id", recording.id.encode())]
+            if upstream.response is not None and (ids := upstream_exchange_ids(_raw(upstream.response))):
+                ours.append((b"x-gaugeway-upstream-exchange-id", ids))
             await send({"type": "websocket.accept", "subprotocol": upstream.subprotocol, "headers": ours})
             downward = spawn(_downward(upstream, send), name="realtime, to the client")
             upward = spawn(_upward(receive, upstream), name="realtime, to the upstream")
@@ -116,7 +122,9 @@ class Realtime:
             await asyncio.wait({downward, upward})
 
     async def _open(self, scope: WebSocketScope, client_headers: Headers) -> ClientConnection:
+        """Connect to the upstream. Raises what the library raises, and Rejection in a loop of gateways."""
         target = self._target
+        via = loops.chain(inspect(client_headers).via, self._id)
         path = target.join(scope.get("raw_path") or scope["path"].encode(), scope["query_string"]).decode("latin-1")
         scheme = "wss" if target.scheme == "https" else "ws"
         dropped = self._dropped | connection_tokens(client_headers)
@@ -125,6 +133,7 @@ class Realtime:
             for name, value in client_headers
             if name not in dropped and not name.startswith((OURS, b"sec-websocket-"))
         ]
+        headers.append((loops.HEADER.decode(), via.decode()))
         if target.authorization is not None:
             headers = [(name, value) for name, value in headers if name != "authorization"]
             headers.append(("authorization", target.authorization.decode()))
@@ -139,6 +148,10 @@ class Realtime:
             max_size=MAX_MESSAGE_BYTES,
             proxy=None,
         )
+
+
+def _raw(response: Response) -> Headers:
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.raw_items()]
 
 
 class _Straight(connect):

@@ -35,9 +35,9 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     """What the client asked, ready but for the upstream.
 
     `headers` are the client's, unfiltered. `content_length` is set when the body was changed, `traceparent` when it
-    replaces the client's. `model` is the body's, when it was readable; `session` keeps requests together; `canary` is
-    the upstream that the client named in `x-gaugeway-upstream`. A struct because it is made for every request (a
-    frozen dataclass costs 1 µs more).
+    replaces the client's; `via` are the gateways passed so far, this one included. `model` is the body's, when it was
+    readable; `session` keeps requests together; `canary` is the upstream that the client named in
+    `x-gaugeway-upstream`. A struct because it is made for every request (a frozen dataclass costs 1 µs more).
     """
 
     method: str
@@ -50,6 +50,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     session: str | None = None
     canary: str | None = None
+    via: bytes | None = None
 
 
 class Way(NamedTuple):
@@ -332,6 +333,7 @@ class Link:
             authorization=self._authorization,
             traceparent=outgoing.traceparent,
             baggage=self._baggage,
+            via=outgoing.via,
         )
         path = self._join(outgoing.raw_path, outgoing.query)
         return UpstreamRequest(outgoing.method, self._origin, path, headers, outgoing.body if body is None else body)
