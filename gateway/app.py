@@ -27,6 +27,7 @@ from gateway.keeper import Keeper
 from gateway.keystores.opening import open_keys
 from gateway.limits import Gate, any_limit
 from gateway.offload import Offload
+from gateway.origins import OriginPolicy
 from gateway.prices import Prices
 from gateway.proxy import Limits, Proxy
 from gateway.reading import capture_of, redactor_of
@@ -40,7 +41,7 @@ from gateway.upstream import Upstream
 from gateway.upstream.native import NativeUpstream
 from gateway.upstreams import Router, Way
 from monitors import audit, telemetry
-from monitors.config import queue_url
+from monitors.config import LOOPBACK, queue_url
 from monitors.importer import load
 from monitors.queues import Queue
 from monitors.queues.opening import from_url
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _log = logging.getLogger("gaugeway")
-_PROXIED = ("/v1/", "/openai/")
+_PROXIED, _OWN = ("/v1/", "/openai/"), "/gaugeway/"
 
 
 class Gateway:
@@ -106,6 +107,7 @@ class Gateway:
             redact=redactor_of(config.capture, self._key(config)).redact_supplement,
             on_result=self._instruments.supplement,
         )
+        self._origins, self._own_origins = _origins(config)
         self._proxy = self._build_proxy(config)
         self._realtime = self._build_realtime(config)
         self.protocol = ServerProtocol
@@ -118,7 +120,14 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send `/v1/*` and `/openai/*` straight to the proxy, everything else through Litestar."""
-        if not scope["path"].startswith(_PROXIED):
+        proxied = scope["path"].startswith(_PROXIED)
+        origins = self._origins if proxied else self._own_origins if scope["path"].startswith(_OWN) else None
+        if origins is not None:
+            screened = await origins.screen(scope, send, refuse=not proxied)
+            if screened is None:
+                return
+            send = screened
+        if not proxied:
             await self._other(scope, receive, send)
         elif is_http(scope):
             await self._proxy(scope, receive, send)
@@ -148,6 +157,7 @@ class Gateway:
             self._cache = _cache(config)
         self._accounting.prices = Prices(config.prices)
         self._config = config
+        self._origins, self._own_origins = _origins(config)
         self._proxy = self._build_proxy(config)
         self._realtime = self._build_realtime(config)
         self.handoff.reader = capture_of(config.capture, self._key(config))
@@ -214,6 +224,7 @@ class Gateway:
             gate=self._gate,
             baggage=config.telemetry.baggage,
             gateway_id=_id(config),
+            origins=self._origins,
         )
 
     def _build_proxy(self, config: Config) -> Proxy:
@@ -241,6 +252,7 @@ class Gateway:
             gate=self._gate,
             cache=self._cache,
             gateway_id=_id(config),
+            origins=self._origins,
         )
 
 
@@ -307,6 +319,20 @@ def _gate(config: Config) -> Gate | None:
     return Gate(
         config.limits, needs_key=config.keys.enabled, workers=config.gateway.workers, every_s=config.limits.sync_s
     )
+
+
+def _origins(config: Config) -> tuple[OriginPolicy | None, OriginPolicy | None]:
+    """Return the policies for what is proxied and for the gateway's own routes; None where every page may ask."""
+    settings = config.gateway
+    pays = not config.keys.enabled and any(one.api_key for one in config.upstreams)
+    hosts = settings.allowed_hosts or ((settings.host,) if settings.host in LOOPBACK else None)
+    proxied = OriginPolicy(enforced=pays, origins=settings.allowed_origins, hosts=hosts)
+    if config.keys.enabled:
+        own = OriginPolicy(enforced=False, origins=settings.allowed_origins, hosts=None)
+    else:
+        own = OriginPolicy(enforced=True, origins=settings.allowed_origins, hosts=hosts if pays else None)
+    needed = pays or settings.allowed_origins
+    return proxied if needed else None, own
 
 
 def _id(config: Config) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -30,6 +31,8 @@ from monitors.importer import load as load_object
 from monitors.redaction import Redactor
 
 MEBIBYTE = 1024 * 1024
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+/?", re.IGNORECASE)
+_HOST_NAME = re.compile(r"(?:\*\.)?[^:/?#@*\s\[\]]+|\[[0-9a-f:.]+\]", re.IGNORECASE)
 
 
 class Gateway(Table, frozen=True):
@@ -41,6 +44,8 @@ class Gateway(Table, frozen=True):
     admin_host: str = "127.0.0.1"
     admin_port: Port = 9464
     admin_token: str | None = None
+    allowed_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
     max_body_bytes: Count = 100 * MEBIBYTE
     upstream_client: Literal["native", "httpx"] = "native"
     http_path: Literal["asgi", "protocol"] = "asgi"
@@ -218,7 +223,21 @@ def _problems(config: Config) -> list[str]:
     if config.gateway.admin_host not in LOOPBACK and not config.gateway.admin_token:
         host = config.gateway.admin_host
         problems.append(f"gateway.admin_host: binding to {host} needs a token (gateway.admin_token)")
+    problems += _name_problems(config.gateway)
     problems += admin_problems(config) + join_problems(config)
+    return problems
+
+
+def _name_problems(gateway: Gateway) -> list[str]:
+    problems = []
+    for index, origin in enumerate(gateway.allowed_origins):
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            problems.append(
+                f"gateway.allowed_origins[{index}]: expected '*' or an origin such as https://app.example.com"
+            )
+    for index, host in enumerate(gateway.allowed_hosts):
+        if host != "*" and not _HOST_NAME.fullmatch(host):
+            problems.append(f"gateway.allowed_hosts[{index}]: expected a host without port, or *.example.com, or '*'")
     return problems
 
 

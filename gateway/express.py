@@ -90,6 +90,7 @@ class _ExpressProtocol(ServerProtocol):
             or seen.ambiguous
             or seen.upgrade
             or proxy.direct is None
+            or (proxy.origins is not None and not proxy.origins.is_plain(seen))
             or not isinstance(proxy.direct.client, NativeUpstream)
         ):
             return None

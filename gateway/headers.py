@@ -30,14 +30,16 @@ _HARMLESS = frozenset({b"keep-alive", b"close", b"", b"content-length", b"transf
 """What `Connection` may name without effect: nothing, and what frames or addresses the request itself."""
 _LOOKALIKES = frozenset({b"transfer_encoding", b"content_length"})
 _VIA = b"gaugeway-via"
-_TELLING = _LOOKALIKES | {b"content-length", b"content-type", b"transfer-encoding", b"upgrade", b"traceparent", _VIA}
+_BROWSERS = frozenset({b"origin", b"sec-fetch-site"})
+_TELLING = _LOOKALIKES | _BROWSERS
+_TELLING |= {b"content-length", b"content-type", b"transfer-encoding", b"upgrade", b"traceparent", b"host", _VIA}
 _LENGTH = len(b"connection")
 
 
 class Seen(msgspec.Struct):
     """What the proxy needs to know of a request's headers, found in one pass.
 
-    `ambiguous`: the framing could be read in another way by somebody behind us.
+    `ambiguous`: the framing could be read in another way by somebody behind us. `browser`: it may come from a page.
     """
 
     content_length: int | None = None
@@ -48,6 +50,8 @@ class Seen(msgspec.Struct):
     traceparent: bytes | None = None
     upstream: str | None = None
     via: bytes | None = None
+    host: bytes | None = None
+    browser: bool = False
     ours: Headers = msgspec.field(default_factory=list)
 
 
@@ -76,6 +80,11 @@ def _note(seen: Seen, name: bytes, value: bytes) -> None:
         seen.upgrade = True
     elif name == b"traceparent":
         seen.traceparent = value
+    elif name == b"host":
+        seen.browser = seen.browser or seen.host is not None  # two of them: both are looked at
+        seen.host = value
+    elif name in _BROWSERS:
+        seen.browser = True
     elif name == _VIA:
         seen.via = value if seen.via is None else seen.via + b", " + value
     else:

@@ -21,6 +21,7 @@ from gateway.exchange import GENERATION_ROUTES, Explicit, Headers, Recording, Tr
 from gateway.headers import Seen, inspect
 from gateway.keys import model_asked, without_credentials
 from gateway.limits import Gate, Permit
+from gateway.origins import OriginPolicy
 from gateway.relay import Relay
 from gateway.routing import model_of
 from gateway.upstream import UpstreamResponse
@@ -74,6 +75,7 @@ class Proxy:
     `record` is called once for every request, when it is over, on the event loop: it must neither block nor raise.
     With `include_usage`, streams are asked for their usage, which is then kept from clients that did not ask. `gate`
     lets requests in, `cache` answers them; None for neither. `gateway_id` is what the upstream gets in `gaugeway-via`.
+    `origins` says which web pages may ask; None for all.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Proxy:
         gate: Gate | None = None,
         cache: Cache | None = None,
         gateway_id: bytes = b"",
+        origins: OriginPolicy | None = None,
     ) -> None:
         self._router = router
         self.record = record
@@ -97,6 +100,7 @@ class Proxy:
         self._cache = cache
         self._scans = asyncio.Semaphore(MOST_SCANS)
         self._id = gateway_id
+        self.origins = origins
         self.direct = None if include_usage or gate or cache else router.only
         """The upstream, when a request goes to it as it is and its response comes back as it is."""
 
@@ -141,6 +145,8 @@ class Proxy:
         # A body behind an upgrade does not arrive: the server takes it for the new protocol's.
         if seen.ambiguous or recording.method == "CONNECT" or (seen.upgrade and (seen.content_length or seen.chunked)):
             raise unclear_request(recording.method)
+        if self.origins is not None and not self.origins.is_plain(seen):
+            self.origins.check(recording.request_headers)
         if seen.via is not None:
             loops.chain(seen.via, self._id)  # a loop ends before its body is read
         buffered = recording.route in GENERATION_ROUTES or seen.json

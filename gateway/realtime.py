@@ -20,6 +20,7 @@ from gateway.exchange import Explicit, Headers, Recording
 from gateway.headers import OURS, connection_tokens, inspect, upstream_exchange_ids
 from gateway.keys import model_asked, without_credentials
 from gateway.limits import Gate
+from gateway.origins import OriginPolicy
 from gateway.proxy import begin
 from gateway.target import Target
 from monitors.tasks import spawn
@@ -49,9 +50,11 @@ class Realtime:
         gate: Gate | None = None,
         baggage: bool = False,
         gateway_id: bytes = b"",
+        origins: OriginPolicy | None = None,
     ) -> None:
         self._gate = gate
         self._id = gateway_id
+        self._origins = origins
         self._dropped = _HANDSHAKE if baggage else _HANDSHAKE | {b"baggage"}
         self._target = target
         self._record = record
@@ -75,6 +78,8 @@ class Realtime:
 
     async def _admitted(self, scope: WebSocketScope, receive: Receive, send: Send, recording: Recording) -> None:
         """Ask the gate first, if there is one; a WebSocket counts as one request at once for as long as it lasts."""
+        if self._origins is not None:
+            self._origins.check(recording.request_headers)
         if self._gate is None:
             await self._pass(scope, recording.request_headers, receive, send, recording)
             return

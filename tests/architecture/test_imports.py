@@ -25,7 +25,7 @@ ALLOWED = {
     "gateway.accounting": "gateway.exchange gateway.instruments gateway.limits gateway.prices",
     "gateway.accounts": "gateway.buckets gateway.errors gateway.keys gateway.turnstile",
     "gateway.answers": "gateway.contexts gateway.exchange",
-    "gateway.app": "gateway.accounting gateway.cache gateway.config gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.keeper gateway.keystores gateway.limits gateway.loops gateway.offload gateway.prices gateway.proxy gateway.reading gateway.realtime gateway.routes gateway.sharing gateway.spill gateway.supplements gateway.syncing gateway.target gateway.tracing gateway.upstream gateway.upstreams monitors.audit monitors.config monitors.importer monitors.queues monitors.redaction_key monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
+    "gateway.app": "gateway.accounting gateway.cache gateway.config gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.keeper gateway.keystores gateway.limits gateway.loops gateway.offload gateway.origins gateway.prices gateway.proxy gateway.reading gateway.realtime gateway.routes gateway.sharing gateway.spill gateway.supplements gateway.syncing gateway.target gateway.tracing gateway.upstream gateway.upstreams monitors.audit monitors.config monitors.importer monitors.queues monitors.redaction_key monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
     "gateway.auxiliary": "gateway.contexts gateway.exchange",
     "gateway.cache": "gateway.exchange",
     "gateway.capture": "gateway.answers gateway.auxiliary gateway.contexts gateway.encoding gateway.exchange gateway.prompts gateway.resubmissions gateway.sse monitors.choosing",  # noqa: E501
@@ -49,11 +49,12 @@ ALLOWED = {
     "gateway.offload": "gateway.config gateway.exchange gateway.sampling_process monitors.settings",
     "gateway.openapi": "gateway.supplements",
     "gateway.pressure": "monitors.queues monitors.tasks",
+    "gateway.origins": "gateway.errors gateway.exchange gateway.headers",
     "gateway.prices": "gateway.config",
     "gateway.prompts": "gateway.contexts gateway.exchange",
-    "gateway.proxy": "gateway.cache gateway.client gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.loops gateway.relay gateway.routing gateway.splice gateway.upstream gateway.upstreams gateway.usage",  # noqa: E501
+    "gateway.proxy": "gateway.cache gateway.client gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.loops gateway.origins gateway.relay gateway.routing gateway.splice gateway.upstream gateway.upstreams gateway.usage",  # noqa: E501
     "gateway.reading": "gateway.capture gateway.config gateway.contexts gateway.resubmissions monitors.importer monitors.redaction",  # noqa: E501
-    "gateway.realtime": "gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.loops gateway.proxy gateway.target monitors.tasks",  # noqa: E501
+    "gateway.realtime": "gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.loops gateway.origins gateway.proxy gateway.target monitors.tasks",  # noqa: E501
     "gateway.relay": "gateway.cache gateway.client gateway.exchange gateway.headers gateway.upstream gateway.usage",
     "gateway.routes": "gateway.errors gateway.openapi gateway.supplements monitors.admin monitors.attempts",
     "gateway.routing": "gateway.exchange",
