@@ -11,7 +11,7 @@ from gateway.errors import Rejection, body_of
 from gateway.openapi import document
 from gateway.supplements import Supplements
 from monitors.admin import allowed_hosts, guess_guard, metrics_handler, token_guard
-from monitors.attempts import Attempts
+from monitors.token_check import warn_if_short
 
 
 class Readiness:
@@ -53,9 +53,10 @@ def admin_app(registry: Any, host: str, token: str | None) -> Litestar:
     def openapi() -> dict[str, Any]:
         return document()
 
+    warn_if_short("gateway.admin_token", token)
     return Litestar(
         [metrics_handler(registry), openapi],
-        guards=[allowed_hosts(host, token), guess_guard(token, Attempts()), token_guard(token)],
+        guards=[allowed_hosts(host, token), guess_guard(token), token_guard(token)],
         openapi_config=None,
         logging_config=None,
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hmac
 import math
 import re
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +19,8 @@ from prometheus_client.exposition import choose_encoder
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from monitors import audit
-from monitors.attempts import Attempts
+from monitors.attempts import TooManyGuessesError
+from monitors.token_check import TokenCheck
 
 _NO_GUESSING = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d*)?")
@@ -43,27 +43,21 @@ def allowed_hosts(host: str, token: str | None) -> Any:
     return guard
 
 
-def guess_guard(token: str | None, attempts: Attempts, clock: Callable[[], float] = time.monotonic) -> Any:
-    """Return a guard that ends guessing at `Authorization: Bearer`; it stands before whatever asks for the token.
+def guess_guard(token: str | None, check: TokenCheck | None = None) -> Any:
+    """Return a guard that limits guessing at `Authorization: Bearer`; it runs before the guard that needs the token."""
+    check = check or TokenCheck(token)
 
-    After too many wrong tokens from one address none is looked at any more, the right one neither, or guessing would
-    go on. The right one is let through where it is known to come from: then it was there before the guesses.
-    """
-
-    def guard(connection: ASGIConnection[Any, Any, Any, Any], _: Any) -> None:
+    async def guard(connection: ASGIConnection[Any, Any, Any, Any], _: Any) -> None:
         given = _bearer(connection)
         if token is None or given is None:
             return
         address = connection.client.host if connection.client else ""
-        now = clock()
-        wait_s = attempts.wait_s(address, now)
-        if (not wait_s or attempts.is_known(address, now)) and _is(given, token):
-            attempts.passed(address, now)
-        elif wait_s:
-            raise TooManyRequestsException("too many wrong tokens", headers={"retry-after": f"{math.ceil(wait_s)}"})
-        else:
-            attempts.failed(address, now)
-            audit.tell("token", outcome="failed", address=address)
+        try:
+            if not await check.passes(given, address):
+                audit.tell("token", outcome="failed", address=address)
+        except TooManyGuessesError as error:
+            headers = {"retry-after": f"{math.ceil(error.retry_after_s)}"}
+            raise TooManyRequestsException("too many wrong tokens", headers=headers) from None
 
     return guard
 

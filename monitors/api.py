@@ -16,12 +16,12 @@ from litestar.types import Message, Scope
 from prometheus_client import CollectorRegistry
 
 from monitors.admin import allowed_hosts, guess_guard, metrics_handler, token_guard
-from monitors.attempts import Attempts
 from monitors.desk import DeskClosedError
 from monitors.openapi import openapi_handler
 from monitors.quality import Quality
 from monitors.records import Alert, Evaluation, Failed, Sample, Score, Skipped
 from monitors.stores import Query, Store
+from monitors.token_check import warn_if_short
 
 DAY_S = 86_400.0
 
@@ -79,7 +79,8 @@ def admin_app(
 
     guarded = [metrics_handler(registry), *_overview_handlers(insight), *_exchange_handlers(insight.store), *handlers]
     guarded.append(openapi_handler([healthz, *guarded]))
-    here, entered = [allowed_hosts(host, token), guess_guard(token, Attempts())], pages.entered if pages else None
+    warn_if_short("monitors.token", token)
+    here, entered = [allowed_hosts(host, token), guess_guard(token)], pages.entered if pages else None
     return Litestar(
         [
             healthz,

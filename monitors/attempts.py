@@ -1,49 +1,70 @@
-"""How often a token may be guessed from one address. Pure: the time is told."""
+"""Wrong admin tokens by network, and how they slow down the next ones. Pure: the caller passes the time."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from ipaddress import IPv6Address, ip_address
+from typing import TypeVar
 
 ATTEMPTS, ATTEMPTS_S = 5, 300.0
-KNOWN_S = 86_400.0
+"""Wrong tokens from one network that are answered with 401 before the answer is 429, and the window they count in."""
+LONG_TOKEN, LEAST_DISTINCT = 16, 8
+"""Characters, and different characters, from which on a token cannot be found by trying."""
+CHECK_S, MAX_CHECK_WAIT_S = 2.0, 4.0
+"""Time between two checks of a short token for one network after too many wrong ones, and how long one may wait."""
 MAX_ADDRESSES = 10_000
+_Value = TypeVar("_Value")
+
+
+class TooManyGuessesError(Exception):
+    """The network has sent too many wrong tokens; the next check is in `retry_after_s` seconds."""
+
+    def __init__(self, retry_after_s: float) -> None:
+        super().__init__("too many wrong tokens")
+        self.retry_after_s = retry_after_s
 
 
 class Attempts:
-    """Counts wrong tokens by address: after five, the next may come when the first is five minutes old.
+    """Counts wrong tokens by network: an IPv4 address, or an IPv6 /64, whose owner has all its addresses.
 
-    Addresses of one IPv6 network count as one, because its owner has as many as they like. An address from which the
-    right token came within a day is known: nobody who shares it, behind a proxy, can shut out who has the token.
+    `paced` is for a short token: after five wrong tokens a network gets one check every 2 s.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, paced: bool) -> None:
+        self._paced = paced
         self._failed: OrderedDict[str, list[float]] = OrderedDict()
-        self._known: OrderedDict[str, float] = OrderedDict()
+        self._next: OrderedDict[str, float] = OrderedDict()
 
-    def wait_s(self, address: str, now: float) -> float:
-        """How long this address has to wait; 0 when it may try."""
-        recent = self._recent(address, now)
-        return recent[0] + ATTEMPTS_S - now if len(recent) >= ATTEMPTS else 0.0
+    def reserve(self, address: str, now: float) -> float:
+        """Reserve the network's next check; return how long to wait for it. Raises TooManyGuessesError."""
+        key = network(address)
+        if not self._paced or len(self._recent(key, now)) < ATTEMPTS:
+            return 0.0
+        at = max(now, self._next.get(key, now))
+        if at - now > MAX_CHECK_WAIT_S:
+            raise TooManyGuessesError(at - now)
+        _keep_latest(self._next, key, at + CHECK_S)
+        return at - now
 
     def failed(self, address: str, now: float) -> None:
-        """Count a wrong token."""
+        """Count a wrong token. Raises TooManyGuessesError when there were too many before it."""
         key = network(address)
-        self._failed[key] = [*self._recent(address, now), now][-ATTEMPTS:]
-        _keep_latest(self._failed, key)
+        recent = self._recent(key, now)
+        if len(recent) >= ATTEMPTS:
+            raise TooManyGuessesError(CHECK_S if self._paced else recent[0] + ATTEMPTS_S - now)
+        _keep_latest(self._failed, key, [*recent, now])
 
-    def passed(self, address: str, now: float) -> None:
-        """Note that the right token came from there."""
-        key = network(address)
-        self._known[key] = now
-        _keep_latest(self._known, key)
+    def _recent(self, key: str, now: float) -> list[float]:
+        return [at for at in self._failed.get(key, ()) if now - at < ATTEMPTS_S]
 
-    def is_known(self, address: str, now: float) -> bool:
-        """Whether the right token came from there within a day."""
-        return now - self._known.get(network(address), -KNOWN_S) < KNOWN_S
 
-    def _recent(self, address: str, now: float) -> list[float]:
-        return [at for at in self._failed.get(network(address), ()) if now - at < ATTEMPTS_S]
+def is_long(token: str) -> bool:
+    """Whether a token is long enough to withstand guessing, if it is random.
+
+    >>> is_long("hunter2"), is_long("a" * 40), is_long("0f3c9a7be1d24586")
+    (False, False, True)
+    """
+    return len(token) >= LONG_TOKEN and len(set(token)) >= LEAST_DISTINCT
 
 
 def network(address: str) -> str:
@@ -61,7 +82,8 @@ def network(address: str) -> str:
     return str(known)
 
 
-def _keep_latest(kept: OrderedDict[str, list[float]] | OrderedDict[str, float], key: str) -> None:
+def _keep_latest(kept: OrderedDict[str, _Value], key: str, value: _Value) -> None:
+    kept[key] = value
     kept.move_to_end(key)
     while len(kept) > MAX_ADDRESSES:
         kept.popitem(last=False)

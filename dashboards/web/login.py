@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 from urllib.parse import quote
@@ -17,6 +18,7 @@ from dashboards.web.sessions import SESSION_S
 from dashboards.web.site import COOKIE, Page, Site, session_of
 from monitors import audit
 from monitors.alert_api import address_of
+from monitors.attempts import TooManyGuessesError
 
 _TOO_OFTEN = 429
 _HERE = re.compile(r"/(?![/\\])[^\x00-\x20\\]*")
@@ -34,18 +36,20 @@ def login_handlers(site: Site) -> list[Any]:
 
     @post("/login", status_code=303)
     async def enter(request: Page) -> Template | Redirect:
-        given, now = await site.form(request), site.clock()
+        given = await site.form(request)
         address = request.client.host if request.client else ""
-        if (wait_s := site.attempts.wait_s(address, now)) > 0:
-            answer = _form(site, request, given.get("next", "/"), f"Too often: try again in {wait_s:.0f} s.", 429)
-            answer.headers["retry-after"] = f"{wait_s:.0f}"
+        try:
+            right = await site.token_check.passes(given.get("token", ""), address)
+        except TooManyGuessesError as error:
+            wait_s = math.ceil(error.retry_after_s)
+            answer = _form(site, request, given.get("next", "/"), "That is not the token, or too many were wrong.", 429)
+            answer.headers["retry-after"] = f"{wait_s}"
             return answer
-        if not site.sessions.is_token(given.get("token", "")):
-            site.attempts.failed(address, now)
+        if not right:
             audit.tell("login", outcome="failed", address=address)
             return _form(site, request, given.get("next", "/"), "That is not the token.", 401)
         audit.tell("login", address=address)
-        cookie = _cookie(site, request, site.sessions.issue(now), round(SESSION_S))
+        cookie = _cookie(site, request, site.sessions.issue(site.clock()), round(SESSION_S))
         return Redirect(_inside(given.get("next", "/")), status_code=303, cookies=[cookie])
 
     @post("/logout", status_code=303)

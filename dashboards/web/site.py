@@ -18,11 +18,11 @@ from dashboards.web.sessions import Sessions
 from monitors.alert_api import AlertDesk
 from monitors.alerts import Watched
 from monitors.api import Insight
-from monitors.attempts import Attempts
 from monitors.config import Config
 from monitors.desk import Ack
 from monitors.records import Alert, Supplement
 from monitors.telling import Progress
+from monitors.token_check import TokenCheck
 from monitors.versions import Version
 
 COOKIE = "gaugeway_session"
@@ -119,7 +119,7 @@ class Site:
         self.clock = clock
         self.stopping = asyncio.Event()
         self.sessions = Sessions(config.monitors.token)
-        self.attempts = Attempts()
+        self.token_check = TokenCheck(config.monitors.token)
 
     def render(self, request: Page, template: str, *, title: str, status: int = 200, **context: Any) -> Template:
         """Answer with a page made of `template`; `title` is its heading."""

@@ -20,7 +20,7 @@ ALLOWED = {
     "dashboards.pressure": "dashboards.panels",
     "dashboards.quality": "dashboards.frame dashboards.panels",
     "dashboards.traffic": "dashboards.frame dashboards.panels",
-    "dashboards.web": "monitors.alert_api monitors.alerts monitors.api monitors.attempts monitors.audit monitors.comparing monitors.comparing_counts monitors.comparing_store monitors.config monitors.desk monitors.metrics monitors.notifiers monitors.offline monitors.quality monitors.silences monitors.slicing monitors.statistics monitors.stores monitors.tasks monitors.telling monitors.versions monitors.watching",  # noqa: E501
+    "dashboards.web": "monitors.alert_api monitors.alerts monitors.api monitors.attempts monitors.audit monitors.comparing monitors.comparing_counts monitors.comparing_store monitors.config monitors.desk monitors.metrics monitors.notifiers monitors.offline monitors.quality monitors.silences monitors.slicing monitors.statistics monitors.stores monitors.tasks monitors.telling monitors.token_check monitors.versions monitors.watching",  # noqa: E501
     "gateway.__main__": "gateway.cli",
     "gateway.accounting": "gateway.exchange gateway.instruments gateway.limits gateway.prices",
     "gateway.accounts": "gateway.buckets gateway.errors gateway.keys gateway.turnstile",
@@ -48,15 +48,15 @@ ALLOWED = {
     "gateway.loops": "gateway.errors",
     "gateway.offload": "gateway.config gateway.exchange gateway.sampling_process monitors.settings",
     "gateway.openapi": "gateway.supplements",
-    "gateway.pressure": "monitors.queues monitors.tasks",
     "gateway.origins": "gateway.errors gateway.exchange gateway.headers",
+    "gateway.pressure": "monitors.queues monitors.tasks",
     "gateway.prices": "gateway.config",
     "gateway.prompts": "gateway.contexts gateway.exchange",
     "gateway.proxy": "gateway.cache gateway.client gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.loops gateway.origins gateway.relay gateway.routing gateway.splice gateway.upstream gateway.upstreams gateway.usage",  # noqa: E501
     "gateway.reading": "gateway.capture gateway.config gateway.contexts gateway.resubmissions monitors.importer monitors.redaction",  # noqa: E501
     "gateway.realtime": "gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.loops gateway.origins gateway.proxy gateway.target monitors.tasks",  # noqa: E501
     "gateway.relay": "gateway.cache gateway.client gateway.exchange gateway.headers gateway.upstream gateway.usage",
-    "gateway.routes": "gateway.errors gateway.openapi gateway.supplements monitors.admin monitors.attempts",
+    "gateway.routes": "gateway.errors gateway.openapi gateway.supplements monitors.admin monitors.token_check",
     "gateway.routing": "gateway.exchange",
     "gateway.sampling_process": "gateway.capture gateway.config gateway.exchange gateway.reading",
     "gateway.sharing": "gateway.buckets gateway.subjects monitors.importer monitors.postgres monitors.redis",
@@ -71,10 +71,10 @@ ALLOWED = {
     "gateway.usage": "gateway.exchange",
     "monitors": "monitors.offline",
     "monitors.__main__": "monitors.cli",
-    "monitors.admin": "monitors.attempts monitors.audit",
+    "monitors.admin": "monitors.attempts monitors.audit monitors.token_check",
     "monitors.alert_api": "monitors.audit monitors.desk monitors.notifiers monitors.silences",
     "monitors.alerts": "monitors.causes monitors.config monitors.delivery monitors.describing monitors.desk monitors.notifiers monitors.rules monitors.stores monitors.streams monitors.telling monitors.versions monitors.watching",  # noqa: E501
-    "monitors.api": "monitors.admin monitors.attempts monitors.desk monitors.openapi monitors.quality monitors.stores",
+    "monitors.api": "monitors.admin monitors.desk monitors.openapi monitors.quality monitors.stores monitors.token_check",  # noqa: E501
     "monitors.app": "dashboards.web monitors.admin monitors.alert_api monitors.alerts monitors.api monitors.audit monitors.compare_api monitors.config monitors.embedding monitors.evaluation monitors.exporters monitors.gauges monitors.instruments monitors.judging monitors.labelling_store monitors.labels_api monitors.leading monitors.metrics monitors.notifying monitors.otlp monitors.plane monitors.queues monitors.redaction monitors.redaction_key monitors.rules monitors.rules_api monitors.serving monitors.settings monitors.sinks monitors.stores monitors.telemetry",  # noqa: E501
     "monitors.causes": "monitors.statistics",
     "monitors.choosing": "monitors.sampling",
@@ -137,6 +137,7 @@ ALLOWED = {
     "monitors.telemetry": "monitors.replies monitors.settings",
     "monitors.telling": "monitors.config",
     "monitors.testing": "monitors.config monitors.embeddings monitors.judges monitors.metrics monitors.offline",
+    "monitors.token_check": "monitors.attempts",
     "monitors.versions": "monitors.stores",
     "monitors.watching": "monitors.config monitors.detectors monitors.slicing monitors.statistics monitors.stores monitors.streams",  # noqa: E501
     "monitors.worker": "monitors.bounds monitors.choosing monitors.engines monitors.evaluation monitors.exporters monitors.joining monitors.judges monitors.metrics monitors.persisting monitors.pressure monitors.queues monitors.stores monitors.tasks",  # noqa: E501

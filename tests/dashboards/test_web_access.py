@@ -11,7 +11,7 @@ import pytest
 from dashboards.web.login import _inside
 from dashboards.web.sessions import Sessions
 from dashboards.web.site import COOKIE
-from monitors.attempts import ATTEMPTS, Attempts
+from monitors.attempts import ATTEMPTS
 from tests.support.pages import world
 
 TOKEN = "correct horse battery staple"
@@ -109,20 +109,15 @@ def test_a_session_ends(tmp_path):
     assert run(tmp_path, scenario, token=TOKEN, clock=lambda: times[0]) == (200, 401)
 
 
-def test_a_wrong_token_may_be_tried_five_times_and_then_not_even_the_right_one(tmp_path):
-    times = [1_800_000_000.0]
-
+def test_wrong_tokens_at_the_form_do_not_lock_out_the_right_one(tmp_path):
     async def scenario(w):
         for _ in range(ATTEMPTS):
             await log_in(w, "wrong", status=401)
-        late = await log_in(w, status=429)
-        times[0] += 301.0
-        return late, await log_in(w)
+        return await log_in(w, "wrong", status=429), await log_in(w)
 
-    late, again = run(tmp_path, scenario, token=TOKEN, clock=lambda: times[0])
-    assert late.headers["retry-after"] == "300"
-    assert "Too often" in late.text
-    assert again.headers["location"] == "/"
+    late, right = run(tmp_path, scenario, token=TOKEN)
+    assert 290 <= int(late.headers["retry-after"]) <= 300
+    assert right.headers["location"] == "/"
 
 
 def test_the_login_leads_nowhere_else():
@@ -244,20 +239,3 @@ def test_a_session_of_another_token_or_with_another_end_is_none():
     assert not ours.valid(f"{name}.{int(ends) + 1}.{signature}", 1.0)
     for bad in ("", ".", "..", "a.b.c", "é", session + "0"):
         assert not ours.valid(bad, 1.0)
-
-
-def test_an_owner_of_a_network_is_one_visitor():
-    attempts = Attempts()
-    for n in range(ATTEMPTS):
-        attempts.failed(f"2001:db8::{n}", float(n))
-    assert attempts.wait_s("2001:db8::ffff", 10.0) == 290.0
-    assert attempts.wait_s("2001:db8:0:1::1", 10.0) == 0.0
-    assert attempts.wait_s("192.0.2.1", 10.0) == 0.0
-
-
-def test_the_memory_of_wrong_tokens_is_bounded(monkeypatch):
-    monkeypatch.setattr("monitors.attempts.MAX_ADDRESSES", 10)
-    attempts = Attempts()
-    for n in range(50):
-        attempts.failed(f"192.0.2.{n}", 0.0)
-    assert len(attempts._failed) == 10

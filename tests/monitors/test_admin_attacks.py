@@ -208,17 +208,20 @@ def test_the_login_leads_to_no_other_host(tmp_path, to):
     run(tmp_path, scenario, token=TOKEN)
 
 
-def test_a_token_cannot_be_guessed_at_the_form_whatever_address_a_header_claims(tmp_path):
+def test_guesses_at_the_form_are_slowed_down_whatever_address_a_header_claims(tmp_path):
     async def scenario(w):
         for number in range(ATTEMPTS):
             assert (await log_in(w, f"guess {number}")).status_code == 401
         form = (await w.page("/login")).form("/login")
         for claimed in ("192.0.2.7", "203.0.113.9"):
             headers = {"x-forwarded-for": claimed, "x-real-ip": claimed, "forwarded": f"for={claimed}"}
-            answer = await w.client.post("/login", data=form | {"token": TOKEN, "next": "/"}, headers=headers)
+            answer = await w.client.post("/login", data=form | {"token": "guess", "next": "/"}, headers=headers)
             assert answer.status_code == 429
             assert int(answer.headers["retry-after"]) > 60
             assert "set-cookie" not in answer.headers
+        answer = await log_in(w)
+        assert answer.status_code == 303, "the right token passes"
+        assert "set-cookie" in answer.headers
 
     run(tmp_path, scenario, token=TOKEN)
 
@@ -273,7 +276,7 @@ def test_many_connections_that_say_nothing_keep_nobody_out(tmp_path):
     run(tmp_path, scenario)
 
 
-def test_a_token_cannot_be_guessed_at_any_address_of_the_port(tmp_path):
+def test_guesses_are_slowed_down_at_every_path_of_the_port(tmp_path):
     async def scenario(w):
         wrong, right = {"authorization": "Bearer guess"}, {"authorization": f"Bearer {TOKEN}"}
         for path in ("/api/status", "/", "/metrics", "/alerts", "/login")[:ATTEMPTS]:
@@ -282,12 +285,12 @@ def test_a_token_cannot_be_guessed_at_any_address_of_the_port(tmp_path):
             for accept in ("application/json", "text/html"):
                 for claimed in ("192.0.2.7", "203.0.113.9"):
                     headers = {"accept": accept, "x-forwarded-for": claimed}
-                    told = [await w.client.get(path, headers=headers | token) for token in (wrong, right)]
-                    assert [one.status_code for one in told] == [429, 429], path
-                    assert told[0].text == told[1].text, "nothing says which one was right"
-                    assert int(told[0].headers["retry-after"]) > 60
+                    refused = await w.client.get(path, headers=headers | wrong)
+                    assert refused.status_code == 429, path
+                    assert int(refused.headers["retry-after"]) > 60
+                    assert (await w.client.get(path, headers=headers | right)).status_code in (200, 303), path
         assert (await w.client.get("/healthz", headers=wrong)).status_code == 200
-        assert (await log_in(w)).status_code == 303, "the form has tries of its own"
+        assert (await log_in(w)).status_code == 303, "the form counts apart"
 
     run(tmp_path, scenario, token=TOKEN)
 
