@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -19,6 +20,7 @@ from monitors.judges.breaker import Breaker, Sight
 from monitors.judges.cache import Cached
 from monitors.judges.cache_file import AnswerFile
 from monitors.judges.cascade import Cascade, Tier
+from monitors.judges.failure_log import FailureLog
 from monitors.judges.guarding import Guard, Guarded, guarded
 from monitors.judges.openai import OpenAIJudge
 from monitors.judges.pacing import BudgetPacer
@@ -168,6 +170,21 @@ def _endpoint(settings: config.Judge, instruments: Instruments, observer: Billin
     )
 
 
+def origin_of(url: str) -> str:
+    """Scheme, host and port of a URL; the rest may be secret.
+
+    >>> origin_of("https://user:secret@llm.example:8443/v1?key=k")
+    'https://llm.example:8443'
+    """
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "its base_url"
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
+    return f"{parts.scheme}://{host}{port}"
+
+
 def _guarded(settings: config.Judge, instruments: Instruments, observer: Billing) -> Guarded:
     model = settings.model or ""
     instruments.judge_blind.labels(model).set(0)
@@ -181,7 +198,8 @@ def _guarded(settings: config.Judge, instruments: Instruments, observer: Billing
         blind_after=settings.blind_after,
         blind_s=settings.blind_s,
     )
-    return guarded(_endpoint(settings, instruments, observer), guard, observer=observer, on_sight=on_sight)
+    endpoint = FailureLog(_endpoint(settings, instruments, observer), origin=origin_of(settings.base_url or ""))
+    return guarded(endpoint, guard, observer=observer, on_sight=on_sight)
 
 
 def _cached(judge: Judge, settings: config.Judge, instruments: Instruments, answers: Path | None) -> Judge:

@@ -1,0 +1,94 @@
+"""Log lines about a failing judge: the first failure at once, then counts, and a line when it answers again."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from monitors.judges import Judge, JudgeError
+from monitors.judges.breaker import ANSWERED, NEUTRAL
+from monitors.judges.wrapping import Wrapper
+
+T = TypeVar("T")
+REPEAT_S = 300.0
+"""From one line about failures to the next."""
+_STATUS = re.compile(r"Error code: (\d{3})\b")
+_CODE = re.compile(r"""['"]code['"]: ?['"]([\w.-]{1,40})['"]""")
+_ADVICE = {
+    "timeout": "raise judge.timeout_s, or lower judge.concurrency",
+    "connection": "check judge.base_url, DNS, and whether a firewall or proxy is in the way",
+    "rate_limited": "lower judge.concurrency or the metrics' rates, or ask the provider for more quota",
+    "server_error": "the endpoint has a problem of its own; see its log or status page",
+    "unreadable": "the model does not answer in the JSON it is asked for; use another judge.model",
+    "bad_request": "check judge.model, judge.base_url and judge.api_key",
+}
+_STATUS_ADVICE = {
+    "401": "check judge.api_key",
+    "403": "check judge.api_key and what it may use",
+    "404": "check judge.model, and that judge.base_url ends before /chat/completions",
+}
+_log = logging.getLogger("gaugeway")
+
+
+class FailureLog(Wrapper):
+    """Passes every question on, and logs how its endpoint (`origin`) fails, at most every `REPEAT_S`.
+
+    It belongs next to the endpoint, inside retries: the first failed try is logged. A line has the kind of the failure,
+    the HTTP status and the provider's error code, and none of its text, which may quote a key or a captured answer.
+    A sample that the judge cannot take (refused, too long) is no failure of the judge.
+    """
+
+    def __init__(self, judge: Judge, *, origin: str, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(judge)
+        self._origin = origin
+        self._clock = clock
+        self._logged_at: float | None = None
+        self._failing = False
+        self._uncounted = 0
+        self._failures = 0
+
+    async def _through(self, call: Callable[[], Awaitable[T]]) -> T:
+        try:
+            answer = await call()
+        except JudgeError as error:
+            if error.kind in ANSWERED:
+                self._answered()
+            elif error.kind not in NEUTRAL:
+                self._failed(error)
+            raise
+        self._answered()
+        return answer
+
+    def _failed(self, error: JudgeError) -> None:
+        self._uncounted += 1
+        self._failures += 1
+        now = self._clock()
+        if self._logged_at is not None and now - self._logged_at < REPEAT_S:
+            return
+        count = f"{self._uncounted} failures since the last line; " if self._uncounted > 1 else ""
+        _log.warning(
+            "judge %s at %s fails: %s; %swhat to do: %s",
+            *(self.model, self._origin, _reason(error), count, _advice(error)),
+        )
+        self._failing, self._logged_at, self._uncounted = True, now, 0
+
+    def _answered(self) -> None:
+        if self._failing:
+            _log.info("judge %s at %s answers again after %d failures", self.model, self._origin, self._failures)
+        self._failing = False
+        self._failures = 0
+
+
+def _reason(error: JudgeError) -> str:
+    status, code = _STATUS.search(error.detail), _CODE.search(error.detail)
+    known = [f"HTTP {status[1]}"] if status else []
+    known += [code[1]] if code else []
+    return f"{error.kind} ({', '.join(known)})" if known else error.kind
+
+
+def _advice(error: JudgeError) -> str:
+    status = _STATUS.search(error.detail)
+    return (_STATUS_ADVICE.get(status[1]) if status else None) or _ADVICE.get(error.kind, "see the judge's log")

@@ -1,0 +1,108 @@
+"""What the log says about a judge that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from monitors.config import Judge
+from monitors.instruments import Instruments
+from monitors.judges import JudgeError, Prompt
+from monitors.judges.failure_log import REPEAT_S, FailureLog
+from monitors.judges.scripted import Scripted
+from monitors.judges.wrapping import close
+from monitors.judging import open_judging
+from tests.support.llm_server import LLMServer, error
+
+PROMPT = Prompt(task="t", version="1", system="s", user="u")
+KEY = "sk-canary-4711"
+
+
+def lines(caplog):
+    return [one for one in caplog.records if one.name == "gaugeway" and "judge" in one.getMessage()]
+
+
+def ask(judge, times=1):
+    async def main():
+        for _ in range(times):
+            with suppress(JudgeError):
+                await judge.ask(PROMPT, dict)
+        await close(judge)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("reply", "told", "advice"),
+    [
+        (error(401, f"Incorrect API key provided: {KEY}"), "bad_request (HTTP 401)", "judge.api_key"),
+        (error(404, "the captured question about Jane"), "bad_request (HTTP 404)", "judge.model"),
+        (error(500, "broken"), "server_error (HTTP 500)", "its log"),
+        (error(429, "slow down"), "rate_limited (HTTP 429)", "judge.concurrency"),
+    ],
+)
+def test_the_first_failure_is_one_line_with_the_endpoint_and_what_to_do(caplog, reply, told, advice):
+    caplog.set_level(logging.INFO, "gaugeway")
+    with LLMServer(reply) as server:
+        settings = Judge(base_url=server.url, api_key=KEY, model="judge-1", max_retries=0, cache="off")
+        judging = open_judging(settings, Instruments(CollectorRegistry(), version="0"))
+        ask(judging.judge, times=5)
+        (line,) = lines(caplog)
+        message = line.getMessage()
+        assert line.levelno == logging.WARNING
+        assert told in message
+        assert f"judge-1 at {server.url.removesuffix('/v1')} fails" in message
+        assert advice in message.partition("what to do")[2]
+        assert KEY not in message
+        assert "Jane" not in message
+
+
+def test_an_endpoint_that_cannot_be_reached_is_named_at_the_first_try_and_not_after_the_retries(caplog):
+    settings = Judge(base_url="http://user:canary@127.0.0.1:9/v1?k=canary", model="judge-1", max_retries=3)
+    judging = open_judging(settings, Instruments(CollectorRegistry(), version="0"))
+
+    async def main():
+        asking = asyncio.ensure_future(judging.judge.ask(PROMPT, dict))
+        async with asyncio.timeout(30):
+            while not lines(caplog):  # noqa: ASYNC110 - a log has no event
+                await asyncio.sleep(0.01)
+        assert not asking.done()
+        asking.cancel()
+        await asyncio.wait([asking])
+        await close(judging.judge)
+
+    asyncio.run(main())
+    message = lines(caplog)[0].getMessage()
+    assert "at http://127.0.0.1:9 fails: connection" in message
+    assert "canary" not in message
+
+
+def test_failures_are_counted_in_a_line_every_few_minutes_and_the_end_is_told_once(caplog):
+    caplog.set_level(logging.INFO, "gaugeway")
+    now = [0.0]
+    answers = [JudgeError("server_error")]
+    judge = FailureLog(Scripted(lambda _: answers[0]), origin="http://llm.example", clock=lambda: now[0])
+    ask(judge, times=1000)
+    assert len(lines(caplog)) == 1
+    now[0] += REPEAT_S
+    ask(judge, times=1000)
+    assert len(lines(caplog)) == 2
+    assert "1000 failures since the last line" in lines(caplog)[1].getMessage()
+    answers[0] = {}
+    ask(judge, times=3)
+    assert [one.levelno for one in lines(caplog)[2:]] == [logging.INFO]
+    assert "answers again after 2000 failures" in lines(caplog)[2].getMessage()
+    for _ in range(100):  # a judge that fails every second time is no reason for two hundred lines
+        answers[0] = {} if answers[0] else JudgeError("timeout")
+        ask(judge)
+    assert len(lines(caplog)) == 3
+
+
+@pytest.mark.parametrize("kind", ["refused", "context_overflow", "deadline", "unsure"])
+def test_a_sample_that_cannot_be_judged_is_no_failure_of_the_judge(caplog, kind):
+    ask(FailureLog(Scripted(lambda _: JudgeError(kind)), origin="http://llm.example"), times=3)
+    assert lines(caplog) == []
