@@ -210,6 +210,7 @@ class Alerts(Table, frozen=True):
     group_interval_s: Annotated[float, msgspec.Meta(ge=0.0)] | None = None
     repeat_interval_s: Positive = 14_400.0
     give_up_s: Positive = 86_400.0
+    runbook_url: Annotated[str, msgspec.Meta(pattern="^https?://[^\\s]+$", max_length=500)] | None = None
     heartbeat_s: Positive = 60.0
     rules: tuple[Rule, ...] | None = None
 

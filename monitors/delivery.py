@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -22,11 +22,19 @@ from monitors.telling import LAST_RETRY_S, Key, Pace, Progress, Task, group_key
 DELIVERY_TIMEOUT_S = 30.0
 AT_ONCE = 4
 """Messages to one notifier under way at the same time."""
+MAX_MESSAGES = 200
+"""Messages to one notifier in a round; the others wait for the next one."""
+MAX_GROUPS = 20
+"""Groups that get a message of their own in a round; more are put together."""
+MAX_IN_MESSAGE = 200
+"""Alerts in one message."""
 _TOLD = "alerts/told"
 _SAVE = ""
 """The round that has nothing to tell, only to save; no notifier is called so."""
+_MAX_REASON = 500
 _log = logging.getLogger("gaugeway")
 
+T = TypeVar("T")
 Result: TypeAlias = Literal["delivered", "failed", "silenced", "dead"]
 
 
@@ -43,6 +51,11 @@ class _Message:
 
     alerts: Sequence[Alert]
     tasks: Sequence[Task]
+
+    @classmethod
+    def of(cls, members: Sequence[tuple[Alert, Task]]) -> _Message:
+        """The message about these alerts."""
+        return cls([alert for alert, _ in members], [task for _, task in members])
 
 
 class Delivery:
@@ -73,6 +86,7 @@ class Delivery:
         self._beaten: dict[str, float] = {}
         self._unsaved = False
         self._rounds: dict[str, asyncio.Task[None]] = {}
+        self._missed: dict[tuple[str, bool], list[tuple[str, str, float]]] = {}
         self._began = clock()
         self.desk = Desk(ledger, clock, firing=self._firing, resend=self._resend)
 
@@ -102,12 +116,13 @@ class Delivery:
         for name, routed in self._notifiers.items():
             if self._busy(name):
                 continue
-            telling = [self._tell(name, message) for message in self._messages(name)]
+            telling: list[Awaitable[None]] = []
             if routed.route.heartbeat and self._clock() >= self._beaten.get(name, 0.0) + self._config.heartbeat_s:
                 self._beaten[name] = self._clock()
-                telling.append(self._beat(name))
+                telling.append(self._beat(name))  # first: a storm of alerts must not look like silence
+            telling += [self._tell(name, message) for message in self._messages(name)[:MAX_MESSAGES]]
             if telling:
-                self._rounds[name] = spawn(self._round(telling), name=f"alert delivery to {name}")
+                self._rounds[name] = spawn(self._round(telling, name), name=f"alert delivery to {name}")
         if self._unsaved and not any(map(self._busy, [*self._notifiers, _SAVE])):
             self._rounds[_SAVE] = spawn(self._round([]), name="alert delivery")
 
@@ -139,9 +154,11 @@ class Delivery:
                 messages.append(_Message([alert], [task]))
             else:
                 groups.setdefault(self._group(name, alert), []).append((alert, task))
-        for key, members in groups.items():
-            if self._ready(name, key):
-                messages.append(_Message([alert for alert, _ in members], [task for _, task in members]))
+        progress = self._progress_by_group(name) if groups else {}
+        ready = [members for key, members in groups.items() if self._ready(name, key, progress.get(key, []))]
+        if len(ready) > MAX_GROUPS:
+            ready = [[member for members in ready for member in members]]
+        messages += [_Message.of(part) for members in ready for part in batched(members, MAX_IN_MESSAGE)]
         self._first_due = {key: at for key, at in self._first_due.items() if key[0] != name or key[1] in groups}
         return messages
 
@@ -173,16 +190,21 @@ class Delivery:
     def _group(self, name: str, alert: Alert) -> Key:
         return () if self._paces[name].must_repeat else group_key(labels_of(alert), self._config.group_by)
 
-    def _ready(self, name: str, key: Key) -> bool:
+    def _progress_by_group(self, name: str) -> dict[Key, list[Progress]]:
+        """The progress with all alerts that are known, due or not, by their groups."""
+        found: dict[Key, list[Progress]] = {}
+        for fingerprint, progress in self._progress[name].items():
+            found.setdefault(self._group(name, self._alerts[fingerprint]), []).append(progress)
+        return found
+
+    def _ready(self, name: str, key: Key, group: Sequence[Progress]) -> bool:
         pace = self._paces[name]
         if pace.must_repeat:
             return True
         first_due = self._first_due.setdefault((name, key), self._clock())
-        known = self._progress[name]
-        group = [known[one] for one in known if self._group(name, self._alerts[one]) == key]
         return pace.ready(group, first_due, self._clock())
 
-    async def _round(self, telling: Sequence[Awaitable[None]]) -> None:
+    async def _round(self, telling: Sequence[Awaitable[None]], name: str = _SAVE) -> None:
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def one(message: Awaitable[None]) -> None:
@@ -190,6 +212,7 @@ class Delivery:
                 await message
 
         await asyncio.gather(*map(one, telling))
+        self._log_missed(name)
         if self._unsaved:
             self._unsaved = False
             try:
@@ -227,26 +250,38 @@ class Delivery:
         pause = progress.failed(task, now, least_s=asked, most_s=most_s)
         self._counts.notified(name, "failed")
         what = f"{type(error).__name__}: {error}"
-        if now - progress.since < self._config.give_up_s:
-            _log.warning(
-                "notifier %s was not told about alert %s (%s); next try in %.0f s",
-                *(name, alert.fingerprint, what, pause),
-            )
+        given_up = now - progress.since >= self._config.give_up_s
+        self._missed.setdefault((name, given_up), []).append((alert.fingerprint, what[:_MAX_REASON], pause))
+        if not given_up:
             return
-        _log.error("notifier %s is not told about alert %s any more (%s)", name, alert.fingerprint, what)
         self._counts.notified(name, "dead")
         if task != "acknowledged":
             letter = DeadLetter(
                 id=letter_id(name, alert, now),
                 notifier=name,
                 alert=alert,
-                error=what[:500],
+                error=what[:_MAX_REASON],
                 attempts=progress.attempts,
                 since=progress.since,
                 at=now,
             )
             self.desk.bury(letter)
         progress.done(task, now)
+
+    def _log_missed(self, name: str) -> None:
+        """Write one line about all alerts that were not delivered in a round, and one about those given up."""
+        if missed := self._missed.pop((name, False), None):
+            fingerprint, what, pause = missed[0]
+            _log.warning(
+                "notifier %s did not take %d alerts, the first is %s (%s); next try in %.0f s",
+                *(name, len(missed), fingerprint, what, pause),
+            )
+        if missed := self._missed.pop((name, True), None):
+            fingerprint, what, _ = missed[0]
+            _log.error(
+                "notifier %s did not take %d alerts until they were given up, the first is %s (%s)",
+                *(name, len(missed), fingerprint, what),
+            )
 
     def _of(self, name: str, alert: Alert) -> Progress:
         """The progress with an alert; one that was forgotten meanwhile is not remembered again."""
@@ -277,6 +312,15 @@ class Delivery:
         self._counts.notified(name, "delivered")
         self._of(name, alert).done(task, self._clock())
         self._unsaved = True
+
+
+def batched(members: Sequence[T], most: int) -> list[Sequence[T]]:
+    """Parts of `members` with at most `most` each.
+
+    >>> batched("abcde", 2)
+    ['ab', 'cd', 'e']
+    """
+    return [members[start : start + most] for start in range(0, len(members), most)]
 
 
 def _pace(config: Alerts, notifier: Notifier) -> Pace:

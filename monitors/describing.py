@@ -121,8 +121,8 @@ class Describer:
             found = await self._store.sample(point.sample_id) if self._content else None
             example = Example(id=point.sample_id, value=point.value or 0.0)
             if found is not None:
-                question = _shortened(found[0].question or "")
-                example = replace(example, question=question, faults=faults_of(found[1], point.metric))
+                question, answer = _quoted(found[0].question or ""), _quoted(found[0].response)
+                example = replace(example, question=question, answer=answer, faults=faults_of(found[1], point.metric))
             examples.append(example)
         return tuple(examples)
 
@@ -150,6 +150,11 @@ def _fault(piece: Mapping[str, Any]) -> str | None:
     if piece.get("unsupported_numbers") or piece.get("unsupported_names"):
         return str(piece.get("sentence") or "") or None
     return None
+
+
+def _quoted(text: str) -> str:
+    """A stored text as alerts quote it; of one that is stored as a hash nothing."""
+    return "" if text.startswith(_HASHED) else _shortened(text)
 
 
 def _shortened(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,9 @@ from monitors.notifiers import Notifier, Route, Routed
 from monitors.settings import ConfigError
 
 _OF_EVERY_KIND = {"kind", "name", "severities", "apps", "send_resolved", "heartbeat", "options", "timeout_s"}
+LOG_NAMES = ("log-0", "log-built-in", "log-built-in-2")
+"""Names of the log where no notifier is one: the first that is free."""
+WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - a host to be replaced, not to bind to
 _NO_HEARTBEAT = {
     "slack": "every beat would be a message",
     "pagerduty": "it would be an incident without end",
@@ -27,12 +31,13 @@ _VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 def open_notifiers(config: Shared) -> dict[str, Notifier]:
     """Build the notifiers, each with its route; names tell them apart across restarts. Raises ConfigError.
 
-    One without a `name` is called by its kind and place. Without any at all, alerts go to the log.
+    One without a `name` is called by its kind and place. Alerts always go to the log, too.
     """
     built: dict[str, Notifier] = {}
     problems: list[str] = []
     ours = {
         "public_url": config.monitors.public_url,
+        "runbook_url": runbook_url(config),
         "group_by": config.alerts.group_by,
         "heartbeat_s": config.alerts.heartbeat_s,
     }
@@ -48,7 +53,19 @@ def open_notifiers(config: Shared) -> dict[str, Notifier]:
         built[name] = Routed(notifier, _route(settings))
     if problems:
         raise ConfigError(problems)
-    return built or {"log-0": load("log", notifiers.BUILT_IN)()}
+    if not any(settings.kind == "log" for settings in config.notifiers):
+        built[next(name for name in LOG_NAMES if name not in built)] = load("log", notifiers.BUILT_IN)()
+    return built
+
+
+def runbook_url(config: Shared) -> str:
+    """Where alerts say that the runbook is: as configured, or the page, at its public URL or its own address."""
+    if config.alerts.runbook_url:
+        return config.alerts.runbook_url
+    monitors = config.monitors
+    host = socket.gethostname() if monitors.host in WILDCARDS else monitors.host
+    host = f"[{host}]" if ":" in host else host
+    return f"{(monitors.public_url or f'http://{host}:{monitors.port}').rstrip('/')}/runbook"
 
 
 def _route(settings: Settings) -> Route:

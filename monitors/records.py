@@ -163,11 +163,12 @@ Cause: TypeAlias = Literal["retrieval", "generation", "judge", "traffic_mix", "u
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """One of the worst exchanges of an alert: its score, and what was wrong with it where that may be told."""
+    """One of the worst exchanges of an alert: its score, and its texts and faults where alerts may quote them."""
 
     id: str
     value: float
     question: str = ""
+    answer: str = ""
     faults: tuple[str, ...] = ()
 
 

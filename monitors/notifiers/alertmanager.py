@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from monitors.notifiers import NotDeliveredError
-from monitors.notifiers.body import alert_link, annotations_of, labels_of, rfc3339
+from monitors.notifiers.body import RUNBOOK, alert_link, annotations_of, rfc3339, sent_labels
 from monitors.notifiers.posting import Address
 from monitors.records import Alert
 
@@ -37,6 +37,7 @@ class AlertmanagerNotifier:
         resend_s: float = 45.0,
         heartbeat_s: float = 0.0,
         public_url: str | None = None,
+        runbook_url: str = RUNBOOK,
         clock: Callable[[], float] = time.time,
     ) -> None:
         every = [*([url] if url else []), *urls]
@@ -56,6 +57,7 @@ class AlertmanagerNotifier:
             for address in self._addresses:
                 address.sign_in(username, password or "")
         self._public_url = public_url
+        self._runbook_url = runbook_url
         self._clock = clock
 
     async def notify(self, alert: Alert) -> None:
@@ -82,9 +84,10 @@ class AlertmanagerNotifier:
         """One alert as the API takes it: without empty labels, which it refuses."""
         ends = alert.ended_at if alert.ended_at is not None else self._clock() + self._lasts_s
         link = alert_link(alert, self._public_url)
+        annotations = annotations_of(alert, self._public_url, self._runbook_url)
         return {
-            "labels": {name: value for name, value in labels_of(alert).items() if value},
-            "annotations": {name: value for name, value in annotations_of(alert).items() if value},
+            "labels": {name: value for name, value in sent_labels(alert).items() if value},
+            "annotations": {name: value for name, value in annotations.items() if value},
             "startsAt": rfc3339(alert.since),
             "endsAt": rfc3339(ends),
         } | ({"generatorURL": link} if link else {})

@@ -15,10 +15,42 @@ WATCHDOG = "watchdog"
 ALERT_NAME, BLIND_NAME, WATCHDOG_NAME = "GaugewayQualityDrop", "GaugewayJudgeBlind", "GaugewayWatchdog"
 NAMES = {JUDGE_BLIND: BLIND_NAME, WATCHDOG: WATCHDOG_NAME}
 RECEIVER = "gaugeway"
-RUNBOOK = "docs/how-to/respond-to-an-alert.md"
+RUNBOOK = "http://127.0.0.1:9465/runbook"
+"""The runbook where no other address is configured: the page on this machine."""
+MAX_LABEL = 200
+"""Characters of a label's value in a message; a longer one ends in its hash."""
+MAX_QUESTION, MAX_ANSWER, MAX_FAULTS, MAX_WORST = 200, 300, 200, 3000
+"""Characters of a worst exchange's texts in a message, and of all of them together."""
 NOT_ENDED = "0001-01-01T00:00:00Z"
 """How Alertmanager writes the end of an alert that still fires."""
 UNKNOWN = "insufficient data"
+
+
+def sent_labels(alert: Alert) -> dict[str, str]:
+    """The labels as they are sent: values from clients are bounded."""
+    return {name: bounded(value) for name, value in labels_of(alert).items()}
+
+
+def bounded(value: str) -> str:
+    """`value`, or its beginning and a hash of it where it is longer than `MAX_LABEL`.
+
+    >>> bounded("shop"), len(bounded("x" * 100_000))
+    ('shop', 200)
+    """
+    if len(value) <= MAX_LABEL:
+        return value
+    digest = blake2b(value.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return f"{value[: MAX_LABEL - len(digest) - 1]}~{digest}"
+
+
+def plain(text: str, most: int) -> str:
+    r"""At most `most` characters of `text` on one line, without control and formatting characters.
+
+    >>> plain("  a\n\u202eb ", 10), plain("abcdef", 4)
+    ('a b', 'abc…')
+    """
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * most]).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def labels_of(alert: Alert) -> dict[str, str]:
@@ -32,22 +64,27 @@ def labels_of(alert: Alert) -> dict[str, str]:
     return labels | ({"slice": alert.slice} if alert.slice else {}) | {"severity": alert.severity}
 
 
-def webhook_body(alert: Alert, public_url: str | None = None) -> dict[str, Any]:
+def webhook_body(alert: Alert, public_url: str | None = None, runbook_url: str = RUNBOOK) -> dict[str, Any]:
     """The JSON object for one alert.
 
     Shape: https://prometheus.io/docs/alerting/latest/configuration/#webhook_config. Annotation values are strings.
     """
-    return group_body([alert], public_url=public_url)
+    return group_body([alert], public_url=public_url, runbook_url=runbook_url)
 
 
 def group_body(
-    alerts: Sequence[Alert], *, public_url: str | None = None, group_by: Sequence[str] = ()
+    alerts: Sequence[Alert],
+    *,
+    public_url: str | None = None,
+    runbook_url: str = RUNBOOK,
+    group_by: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The JSON object for the alerts of one group; links are empty without the page's `public_url`.
 
     `group_by` names the labels the group was made by; without it, all but the severity that the alerts have in common.
     """
-    labels = [labels_of(alert) for alert in alerts]
+    labels = [sent_labels(alert) for alert in alerts]
+    annotations = [annotations_of(alert, public_url, runbook_url) for alert in alerts]
     common = _common(labels)
     if group_by:
         group = {name: common.get(name, "") for name in group_by}
@@ -63,19 +100,19 @@ def group_body(
         "receiver": RECEIVER,
         "groupLabels": group,
         "commonLabels": common,
-        "commonAnnotations": _common([annotations_of(alert) for alert in alerts]),
+        "commonAnnotations": _common(annotations),
         "externalURL": page,
         "alerts": [
             {
                 "status": "resolved" if alert.state == "resolved" else "firing",
                 "labels": of_alert,
-                "annotations": annotations_of(alert),
+                "annotations": of_annotations,
                 "startsAt": rfc3339(alert.since),
                 "endsAt": rfc3339(alert.ended_at) if alert.ended_at is not None else NOT_ENDED,
                 "generatorURL": alert_link(alert, public_url),
                 "fingerprint": alert.fingerprint,
             }
-            for alert, of_alert in zip(alerts, labels, strict=True)
+            for alert, of_alert, of_annotations in zip(alerts, labels, annotations, strict=True)
         ],
     }
 
@@ -110,27 +147,41 @@ def facts(alert: Alert) -> list[tuple[str, str]]:
     measured = alert.rule not in NAMES
     rows = [
         ("Severity", alert.severity),
-        ("App", alert.app),
-        ("Slice", alert.slice),
+        ("App", bounded(alert.app)),
+        ("Slice", bounded(alert.slice)),
         ("Before", number(alert.mean_before) if measured else ""),
         ("Since", number(alert.mean_since) if measured else ""),
         ("95 % interval", ci if measured else ""),
         ("Onset", rfc3339(alert.finding.onset) if measured else ""),
         ("Likely cause", alert.likely_cause.replace("_", " ")),
         ("Why", alert.cause_detail),
-        ("Also fell", ", ".join(alert.affected)),
+        ("Also fell", ", ".join(map(bounded, alert.affected))),
     ]
     return [(name, value) for name, value in rows if value]
 
 
 def worst(alert: Alert) -> list[tuple[str, str]]:
-    """The worst exchanges: each one's id, and in a line its score, question and faults where these may be told."""
+    """The worst exchanges: each one's id, and in a line its score, texts and faults where alerts may quote them."""
     if not alert.examples:
         return [(one, "") for one in alert.worst_exchanges]
-    return [
-        (one.id, " · ".join([number(one.value), *([one.question] if one.question else []), *one.faults]))
-        for one in alert.examples
-    ]
+    found = []
+    for one in alert.examples:
+        answer = plain(one.answer, MAX_ANSWER)
+        parts = [
+            number(one.value),
+            plain(one.question, MAX_QUESTION),
+            f"→ {answer}" if answer else "",
+            plain("; ".join(one.faults), MAX_FAULTS),
+        ]
+        found.append((one.id, " · ".join(part for part in parts if part)))
+    return found
+
+
+def worst_answers(alert: Alert) -> str:
+    """The texts of the worst exchanges, a line each with its id; empty where alerts may not quote them."""
+    quoted = {one.id for one in alert.examples if one.question or one.answer or one.faults}
+    lines = [f"{one}: {note}" for one, note in worst(alert) if one in quoted]
+    return "\n".join(lines)[:MAX_WORST]
 
 
 def watchdog(since: float) -> Alert:
@@ -147,8 +198,9 @@ def watchdog(since: float) -> Alert:
     )
 
 
-def annotations_of(alert: Alert) -> dict[str, str]:
+def annotations_of(alert: Alert, public_url: str | None = None, runbook_url: str = RUNBOOK) -> dict[str, str]:
     """The annotations, on the metric's own scale; `evidence` is log10 of the e-value over its threshold (0 = alarm)."""
+    links = [exchange_link(one, public_url) for one in alert.worst_exchanges]
     return {
         "summary": summary(alert),
         "mean_before": number(alert.mean_before),
@@ -158,9 +210,11 @@ def annotations_of(alert: Alert) -> dict[str, str]:
         "evidence": f"{alert.finding.evidence_log10:.2f}",
         "likely_cause": alert.likely_cause,
         "cause_detail": alert.cause_detail,
-        "affected_slices": ",".join(alert.affected),
+        "affected_slices": ",".join(map(bounded, alert.affected)),
         "worst_exchanges": ",".join(alert.worst_exchanges),
-        "runbook": RUNBOOK,
+        "worst_exchange_links": ",".join(link for link in links if link),
+        "worst_answers": worst_answers(alert),
+        "runbook": runbook_url,
     }
 
 
@@ -170,7 +224,8 @@ def summary(alert: Alert) -> str:
         return _blindness(alert)
     if alert.rule == WATCHDOG:
         return "the monitors are at work; this alert always fires, and only its silence is news"
-    what = f"{alert.metric} of app {alert.app!r}" + (f", slice {alert.slice!r}," if alert.slice else "")
+    what = f"{alert.metric} of app {bounded(alert.app)!r}"
+    what += f", slice {bounded(alert.slice)!r}," if alert.slice else ""
     if alert.state == "resolved":
         ended = rfc3339(alert.ended_at) if alert.ended_at is not None else "now"
         return f"{what} recovered at {ended} after a drop that began about {rfc3339(alert.finding.onset)}"

@@ -14,12 +14,14 @@ from typing import Literal
 import aiosmtplib
 
 from monitors.notifiers import NotDeliveredError
-from monitors.notifiers.body import RUNBOOK, alert_link, exchange_link, facts, summary, title, worst
+from monitors.notifiers.body import RUNBOOK, alert_link, bounded, exchange_link, facts, plain, summary, title, worst
 from monitors.records import Alert
 
 PORTS = {"starttls": 587, "ssl": 465, "off": 25}
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 MAX_SUBJECT = 150
+MAX_ALERTS, MAX_FACT = 50, 1000
+"""Alerts of a group that a mail shows, and characters of one of their values."""
 _log = logging.getLogger("gaugeway")
 
 
@@ -38,6 +40,7 @@ class EmailNotifier:
         password: str | None = None,
         timeout_s: float = 10.0,
         public_url: str | None = None,
+        runbook_url: str = RUNBOOK,
     ) -> None:
         if not recipients:
             raise ValueError("recipients: a mail needs at least one")
@@ -50,6 +53,7 @@ class EmailNotifier:
         self._sender, self._recipients = sender, tuple(recipients)
         self._timeout_s = timeout_s
         self._public_url = public_url
+        self._runbook_url = runbook_url
         try:
             self._message("a try", "text", "html", "0")
         except (ValueError, MessageError, IndexError):
@@ -61,9 +65,13 @@ class EmailNotifier:
     async def notify_all(self, alerts: Sequence[Alert]) -> None:
         heading = title(alerts)
         if len(alerts) == 1:
-            heading += f" ({alerts[0].metric} of {alerts[0].app})"
+            heading += f" ({alerts[0].metric} of {bounded(alerts[0].app)})"
+        shown, more = alerts[:MAX_ALERTS], len(alerts[MAX_ALERTS:])
         message = self._message(
-            heading, text_of(alerts, self._public_url), html_of(alerts, self._public_url), alerts[0].fingerprint
+            heading,
+            text_of(shown, self._public_url, self._runbook_url, more=more),
+            html_of(shown, self._public_url, self._runbook_url, more=more),
+            alerts[0].fingerprint,
         )
         where = f"{self._host}:{self._port}"
         try:
@@ -101,25 +109,26 @@ class EmailNotifier:
         return message
 
 
-def text_of(alerts: Sequence[Alert], public_url: str | None) -> str:
-    """The mail as plain text."""
+def text_of(alerts: Sequence[Alert], public_url: str | None, runbook_url: str = RUNBOOK, *, more: int = 0) -> str:
+    """The mail as plain text; `more` alerts are only counted."""
     parts = []
     for alert in alerts:
         lines = [f"{alert.state.upper()}: {summary(alert)}", ""]
-        lines += [f"{name}: {value}" for name, value in facts(alert)]
+        lines += [f"{name}: {plain(value, MAX_FACT)}" for name, value in facts(alert)]
         for one, note in worst(alert):
             lines.append(f"Exchange {one} {exchange_link(one, public_url)} {note}".rstrip())
         lines += [alert_link(alert, public_url)] * bool(public_url)
         parts.append("\n".join(lines))
-    return "\n\n----\n\n".join(parts) + f"\n\nRunbook: {RUNBOOK}\n"
+    parts += [f"… and {more} more"] * bool(more)
+    return "\n\n----\n\n".join(parts) + f"\n\nRunbook: {runbook_url}\n"
 
 
-def html_of(alerts: Sequence[Alert], public_url: str | None) -> str:
-    """The mail as HTML; everything in it is escaped."""
+def html_of(alerts: Sequence[Alert], public_url: str | None, runbook_url: str = RUNBOOK, *, more: int = 0) -> str:
+    """The mail as HTML; everything in it is escaped. `more` alerts are only counted."""
     parts = []
     for alert in alerts:
         rows = "".join(
-            f"<tr><th align=left>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
+            f"<tr><th align=left>{html.escape(name)}</th><td>{html.escape(plain(value, MAX_FACT))}</td></tr>"
             for name, value in facts(alert)
         )
         found = "".join(
@@ -131,7 +140,8 @@ def html_of(alerts: Sequence[Alert], public_url: str | None) -> str:
             + (f"<p>Worst exchanges:</p><ul>{found}</ul>" if found else "")
             + (f"<p>{_linked('The alert', page)}</p>" if page else "")
         )
-    return f"<html><body>{'<hr>'.join(parts)}<p>Runbook: {html.escape(RUNBOOK)}</p></body></html>"
+    parts += [f"<p>… and {more} more</p>"] * bool(more)
+    return f"<html><body>{'<hr>'.join(parts)}<p>{_linked('Runbook', runbook_url)}</p></body></html>"
 
 
 def _linked(text: str, link: str) -> str:

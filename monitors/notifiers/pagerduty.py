@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from monitors.notifiers.body import alert_link, annotations_of, exchange_link, labels_of, rfc3339, summary
+from monitors.notifiers.body import (
+    RUNBOOK,
+    alert_link,
+    annotations_of,
+    bounded,
+    exchange_link,
+    labels_of,
+    rfc3339,
+    sent_labels,
+    summary,
+)
 from monitors.notifiers.posting import Address
 from monitors.records import Alert
 
@@ -18,11 +28,18 @@ class PagerDutyNotifier:
     """Sends events for the integration with `routing_key`; the fingerprint ties all events of an alert together."""
 
     def __init__(
-        self, *, routing_key: str, url: str = EVENTS_URL, timeout_s: float = 10.0, public_url: str | None = None
+        self,
+        *,
+        routing_key: str,
+        url: str = EVENTS_URL,
+        timeout_s: float = 10.0,
+        public_url: str | None = None,
+        runbook_url: str = RUNBOOK,
     ) -> None:
         self._address = Address(url, what="pagerduty", timeout_s=timeout_s)
         self._routing_key = routing_key
         self._public_url = public_url
+        self._runbook_url = runbook_url
 
     async def notify(self, alert: Alert) -> None:
         if alert.state == "resolved":
@@ -45,17 +62,21 @@ class PagerDutyNotifier:
             "severity": SEVERITIES.get(alert.severity, "info"),
             "timestamp": rfc3339(alert.since),
             "component": alert.metric,
-            "group": alert.app,
+            "group": bounded(alert.app),
             "class": labels_of(alert)["alertname"],
-            "custom_details": {**labels_of(alert), **annotations_of(alert)},
+            "custom_details": {
+                **sent_labels(alert),
+                **annotations_of(alert, self._public_url, self._runbook_url),
+            },
         }
         return {"payload": payload, "client": "Gaugeway", **self._links(alert)}
 
     def _links(self, alert: Alert) -> dict[str, Any]:
+        runbook = {"href": self._runbook_url, "text": "the runbook"}
         if not self._public_url:
-            return {}
+            return {"links": [runbook]}
         page = alert_link(alert, self._public_url)
         exchanges = [
             {"href": exchange_link(one, self._public_url), "text": f"exchange {one}"} for one in alert.worst_exchanges
         ]
-        return {"client_url": page, "links": [{"href": page, "text": "the alert"}, *exchanges]}
+        return {"client_url": page, "links": [{"href": page, "text": "the alert"}, runbook, *exchanges]}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from monitors.notifiers.body import group_body
+from monitors.notifiers.body import RUNBOOK, group_body
 from monitors.notifiers.posting import Address
 from monitors.records import Alert
 
@@ -30,12 +30,14 @@ class WebhookNotifier:
         *,
         secret: str | None = None,
         public_url: str | None = None,
+        runbook_url: str = RUNBOOK,
         group_by: Sequence[str] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._address = Address(url, what="webhook", timeout_s=timeout_s)
         self._secret = secret.encode() if secret else None
         self._public_url = public_url
+        self._runbook_url = runbook_url
         self._group_by = tuple(group_by)
         self._clock = clock
 
@@ -43,7 +45,9 @@ class WebhookNotifier:
         await self.notify_all([alert])
 
     async def notify_all(self, alerts: Sequence[Alert]) -> None:
-        body = msgspec.json.encode(group_body(alerts, public_url=self._public_url, group_by=self._group_by))
+        body = msgspec.json.encode(
+            group_body(alerts, public_url=self._public_url, runbook_url=self._runbook_url, group_by=self._group_by)
+        )
         await self._address.post(body, self._signature(body))
 
     def _signature(self, body: bytes) -> dict[str, str]:

@@ -109,7 +109,9 @@ def test_a_firing_alert_is_told_in_alertmanagers_words():
         "cause_detail": "",
         "affected_slices": "",
         "worst_exchanges": "x1,x2",
-        "runbook": "docs/how-to/respond-to-an-alert.md",
+        "worst_exchange_links": "",
+        "worst_answers": "",
+        "runbook": "http://127.0.0.1:9465/runbook",
     }
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from monitors import settings
 from monitors.config import Config
 from monitors.notifiers import BUILT_IN, Route, Routed
 from monitors.notifiers.log import LogNotifier
-from monitors.notifying import open_notifiers
+from monitors.notifying import open_notifiers, runbook_url
 from monitors.settings import ConfigError
 
 GOOD = {
@@ -49,8 +51,9 @@ def problems(*notifiers, **tables):
 
 @pytest.mark.parametrize("kind", BUILT_IN)
 def test_every_kind_is_built_with_the_keys_it_takes(kind):
-    ((name, built),) = open_notifiers(config({"kind": kind, **GOOD[kind]})).items()
-    assert name == f"{kind}-0"
+    opened = open_notifiers(config({"kind": kind, **GOOD[kind]}))
+    assert list(opened) == list(dict.fromkeys([f"{kind}-0", "log-0"]))
+    built = opened[f"{kind}-0"]
     assert isinstance(built, Routed)
     assert built.route == Route()
     assert "s3cret" not in repr(built)
@@ -59,6 +62,27 @@ def test_every_kind_is_built_with_the_keys_it_takes(kind):
 def test_without_any_alerts_go_to_the_log():
     ((name, built),) = open_notifiers(config()).items()
     assert (name, type(built)) == ("log-0", LogNotifier)
+
+
+def test_alerts_go_to_the_log_beside_any_other_notifier_unless_one_of_them_is_the_log():
+    hook = {"kind": "webhook", **GOOD["webhook"]}
+    assert isinstance(open_notifiers(config(hook))["log-0"], LogNotifier)
+    assert list(open_notifiers(config(hook, {"kind": "log", "name": "night"}))) == ["webhook-0", "night"]
+    assert list(open_notifiers(config({**hook, "name": "log-0"}))) == ["log-0", "log-built-in"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "url"),
+    [
+        ({}, "http://127.0.0.1:9465/runbook"),
+        ({"monitors": {"host": "::1", "port": 8000}}, "http://[::1]:8000/runbook"),
+        ({"monitors": {"host": "0.0.0.0", "token": "t"}}, f"http://{socket.gethostname()}:9465/runbook"),
+        ({"monitors": {"public_url": "https://quality.example/g/"}}, "https://quality.example/g/runbook"),
+        ({"alerts": {"runbook_url": "https://wiki.example/rag"}}, "https://wiki.example/rag"),
+    ],
+)
+def test_the_runbook_has_an_absolute_address(tables, url):
+    assert runbook_url(config(**tables)) == url
 
 
 def test_route_and_name_are_for_every_kind():
@@ -77,7 +101,8 @@ def test_what_the_whole_configuration_says_reaches_those_who_need_it():
             alerts={"group_by": ["rule"], "heartbeat_s": 300},
         )
     )
-    webhook, alertmanager = (one.notifier for one in built.values())
+    webhook, alertmanager = (built[name].notifier for name in ("webhook-0", "alertmanager-1"))
+    assert webhook._runbook_url == alertmanager._runbook_url == "https://quality.example/runbook"
     assert (webhook._public_url, webhook._group_by) == ("https://quality.example", ("rule",))
     assert alertmanager._lasts_s == 1200.0
 
@@ -127,7 +152,7 @@ def test_all_that_is_wrong_is_said_at_once():
 
 def test_a_notifier_of_ones_own_gets_its_options_and_the_keys_it_takes():
     own = {"kind": f"{__name__}:Own", "url": "http://x", "options": {"room": "r", "colour": "blue"}}
-    (built,) = open_notifiers(config(own, monitors={"public_url": "http://q.example"})).values()
+    built, _ = open_notifiers(config(own, monitors={"public_url": "http://q.example"})).values()
     assert built.notifier.arguments == ("r", "blue", "http://x", 10.0, "http://q.example")
 
 

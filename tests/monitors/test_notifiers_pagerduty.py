@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from monitors.notifiers import NotDeliveredError
+from monitors.notifiers.body import RUNBOOK
 from monitors.notifiers.pagerduty import PagerDutyNotifier
 from tests.support.receivers import alert, receiver, strict
 
@@ -87,7 +88,7 @@ def test_an_incident_is_triggered_acknowledged_and_resolved_under_one_key():
     assert (payload["component"], payload["group"], payload["class"]) == ("faithfulness", "shop", "GaugewayQualityDrop")
     assert payload["custom_details"]["likely_cause"] == "retrieval"
     assert payload["custom_details"]["mean_since"] == "0.620"
-    assert "links" not in events[0]
+    assert events[0]["links"] == [{"href": RUNBOOK, "text": "the runbook"}]
 
 
 @pytest.mark.parametrize(
@@ -99,17 +100,22 @@ def test_severities_are_theirs(ours, theirs):
 
 
 def test_links_lead_to_the_alert_and_its_worst_exchanges():
-    (event,) = send(("notify", alert(worst_exchanges=("x/1",))), public_url="https://quality.example")
+    options = {"public_url": "https://quality.example", "runbook_url": "https://wiki.example/rag"}
+    (event,) = send(("notify", alert(worst_exchanges=("x/1",))), **options)
     assert event["client_url"] == "https://quality.example/alerts/0123456789abcdef"
     assert [one["href"] for one in event["links"]] == [
         "https://quality.example/alerts/0123456789abcdef",
+        "https://wiki.example/rag",
         "https://quality.example/exchanges/x%2F1",
     ]
 
 
 def test_a_long_name_does_not_make_the_event_too_long():
-    (event,) = send(("notify", alert(app="a" * 3000)))
-    assert len(event["payload"]["summary"]) == 1024
+    names = {"app": "a" * 100_000, "slice": "tag:tenant=" + "b" * 100_000, "affected": ("c" * 100_000,)}
+    (event,) = send(("notify", alert(**names)))
+    assert len(event["payload"]["summary"]) <= 1024
+    assert len(event["payload"]["group"]) == 200
+    assert len(str(event)) < 5000
 
 
 def test_what_is_refused_is_not_delivered_and_the_key_is_not_told(caplog):

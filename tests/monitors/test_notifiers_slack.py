@@ -31,11 +31,13 @@ class Plain(Strict):
 class Markdown(Strict):
     type: Literal["mrkdwn"]
     text: text(3000)
+    verbatim: Literal[True]
 
 
 class Field(Strict):
     type: Literal["mrkdwn"]
     text: text(2000)
+    verbatim: Literal[True]
 
 
 class Header(Strict, tag="header"):
@@ -54,6 +56,8 @@ class Context(Strict, tag="context"):
 class Message(Strict):
     text: text(40_000)
     blocks: Annotated[list[Header | Section | Context], msgspec.Meta(min_length=1, max_length=50)]
+    unfurl_links: Literal[False]
+    unfurl_media: Literal[False]
 
 
 class Posted(Message):
@@ -84,7 +88,8 @@ def everything(sent: Any) -> str:
 def test_a_message_has_the_numbers_the_cause_and_links_to_the_worst_exchanges():
     (request,) = send(alert(cause_detail="fewer passages fit"), public_url="https://quality.example")
     assert request.line == "POST /services/T0/B0/s3cret HTTP/1.1"
-    header, section, context = request.json["blocks"]
+    header, section, context, runbook = request.json["blocks"]
+    assert "|Runbook>" in runbook["elements"][0]["text"]
     assert header["text"]["text"] == "Firing: GaugewayQualityDrop"
     assert "fell from 0.910 to 0.620" in section["text"]["text"]
     assert "<https://quality.example/alerts/0123456789abcdef|Open>" in section["text"]["text"]
