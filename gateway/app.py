@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
 import prometheus_client
 from prometheus_client import CollectorRegistry
-from prometheus_client.multiprocess import MultiProcessCollector
 
 from gateway import loops, routes, tracing, upstream
 from gateway.accounting import Accounting
@@ -40,6 +40,7 @@ from gateway.target import Target
 from gateway.upstream import Upstream
 from gateway.upstream.native import NativeUpstream
 from gateway.upstreams import Router, Way
+from gateway.worker_metrics import WorkerMetrics, inherited
 from monitors import audit, telemetry
 from monitors.config import LOOPBACK, queue_url
 from monitors.importer import load
@@ -71,6 +72,7 @@ class Gateway:
         offload: bool = False,
         spill_file: Path | None = None,
         upstream_client: Upstream | None = None,
+        metrics_socket: socket.socket | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
         self.readiness = routes.Readiness()
@@ -116,7 +118,11 @@ class Gateway:
         self.protocol = patient(self.protocol, config.gateway.body_timeout_s)
         self._other = routes.traffic_app(self.readiness, self._supplements)
         settings = config.gateway
-        self.admin = routes.admin_app(_exposed(self.registry, config), settings.admin_host, settings.admin_token)
+        self._workers = None
+        if metrics_socket is not None:
+            self._workers = WorkerMetrics(metrics_socket, self.registry, self._instruments.modes)
+        exposed = self.registry if self._workers is None else self._workers.total
+        self.admin = routes.admin_app(exposed, settings.admin_host, settings.admin_token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send `/v1/*` and `/openai/*` straight to the proxy, everything else through Litestar."""
@@ -144,6 +150,8 @@ class Gateway:
             await self._keeper.start()
         if self._sync is not None:
             self._sync.start()
+        if self._workers is not None:
+            await self._workers.start()
 
     def apply(self, config: Config) -> None:
         """Take over a new configuration for the requests to come; those under way keep theirs.
@@ -192,6 +200,8 @@ class Gateway:
         await self._queue.aclose()
         if self._span_processor is not None:
             await telemetry.shut_down(self._span_processor.shutdown)
+        if self._workers is not None:
+            await self._workers.aclose()
 
     def _key(self, config: Config) -> str:
         return self._redaction_key or config.capture.salt
@@ -275,6 +285,7 @@ async def run(
         redaction_key=key,
         offload=True,
         spill_file=data_dir / "spill.db",
+        metrics_socket=inherited(),
     )
     told = audit.open_if_possible(data_dir)
     await gateway.start()
@@ -352,15 +363,6 @@ def _spill(config: Config, queue: Queue, path: Path | None, instruments: Instrum
     file = SQLiteQueue(path, LEASE_S, ATTEMPTS, max_bytes=config.queue.spill_bytes)
     drain_per_s = config.queue.drain_per_s / config.gateway.workers
     return Spill(queue, file, drain_per_s=drain_per_s, count=instruments.spilled)
-
-
-def _exposed(registry: CollectorRegistry, config: Config) -> CollectorRegistry:
-    """Return what `/metrics` shows: this process's registry, or the sum over all workers' files."""
-    if config.gateway.workers == 1:
-        return registry
-    exposed = CollectorRegistry()
-    MultiProcessCollector(exposed)  # type: ignore[no-untyped-call]  # so in the library
-    return exposed
 
 
 def _spans(config: Config) -> tuple[Any, tracing.OTelSpans | None]:

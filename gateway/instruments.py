@@ -8,6 +8,7 @@ from typing import Literal
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from gateway.exchange import GENERATION_ROUTES, Exchange, Recording
+from gateway.worker_metrics import Mode
 from monitors.labels import LabelCap
 from monitors.records import Sample
 
@@ -28,6 +29,7 @@ class Instruments:
             return Histogram(f"gaugeway_{name}", text, labels, buckets=buckets, registry=registry)
 
         self.registry = registry
+        self.modes: dict[str, Mode] = {}
         labels = ("app", "route", "model", "status_class", "stream", "ending")
         self._requests = counter("requests", "Requests, by how they ended.", *labels)
         self._duration = histogram(
@@ -79,7 +81,8 @@ class Instruments:
         """Make the gauges; the mode says how the values of several workers become one."""
 
         def gauge(name: str, text: str, mode: Literal["livesum", "livemin", "max"], *labels: str) -> Gauge:
-            return Gauge(f"gaugeway_{name}", text, labels, multiprocess_mode=mode, registry=registry)
+            self.modes[f"gaugeway_{name}"] = mode
+            return Gauge(f"gaugeway_{name}", text, labels, registry=registry)
 
         self.waiting = gauge("handoff_waiting", "Exchanges in memory on their way to the queue.", "livesum")
         self.capture_factor = gauge("capture_factor", "By which a full queue lowers the capture rate.", "livemin")

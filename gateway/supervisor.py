@@ -8,12 +8,14 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from gateway.worker_metrics import FD_VARIABLE, WorkersTotal
 from monitors import audit
 from monitors.settings import child_environment
 from monitors.tasks import happens_within, spawn
@@ -24,19 +26,20 @@ _FIRST_START_S, _STEADY_S = 10.0, 60.0
 _MAX_BACK_OFF_S = 30.0
 _STOP_S = 15.0
 _LOOK_AT_FILE_S = 1.0
+_LAST_REPORT_S = 5.0
 
 
 class _Plane:
     """A process that is started again, with back-off, until it is stopped.
 
     It holds the other end of the process's standard input: should the supervisor die, the process sees it close and
-    stops, so nothing is orphaned.
+    stops, so nothing is orphaned. With `total` it gets a socket on which it reports its metrics.
     """
 
-    def __init__(self, module: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, module: str, arguments: Sequence[str], total: WorkersTotal | None = None) -> None:
         self._module = module
         self._arguments = arguments
-        self._environment = environment
+        self._total = total
         self._process: Process | None = None
         self._stopping = asyncio.Event()
         self._restarting = False
@@ -64,15 +67,32 @@ class _Plane:
     async def _run_once(self) -> int:
         """Start it and wait for its end; a start that the system refuses counts as an end with code 1."""
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", self._module, *self._arguments, "--supervised"),
-                stdin=PIPE,
-                start_new_session=True,
-                env=child_environment(self._environment or {}),
-            )
+            return await (self._run_process() if self._total is None else self._run_worker(self._total))
         except OSError as error:
             _log.error("%s could not be started: %s", self._module, error.strerror)
             return 1
+
+    async def _run_worker(self, total: WorkersTotal) -> int:
+        ours, theirs = socket.socketpair()
+        following = spawn(total.follow(ours), name="metrics of a worker")
+        try:
+            return await self._run_process(theirs)
+        finally:
+            theirs.close()
+            await asyncio.wait([following], timeout=_LAST_REPORT_S)
+            following.cancel()
+
+    async def _run_process(self, metrics: socket.socket | None = None) -> int:
+        number = None if metrics is None else metrics.fileno()
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", self._module, *self._arguments, "--supervised"),
+            stdin=PIPE,
+            start_new_session=True,
+            env=child_environment({} if number is None else {FD_VARIABLE: str(number)}),
+            pass_fds=() if number is None else (number,),
+        )
+        if metrics is not None:
+            metrics.close()  # the worker's copy alone keeps the socket open
         if self._stopping.is_set():
             self.signal(signal.SIGTERM)
         return await self._process.wait()
@@ -103,16 +123,11 @@ class Supervisor:
     def __init__(
         self, arguments: Sequence[str], *, config: Path | None, data_dir: Path, workers: int, monitors: bool
     ) -> None:
-        environment = {}
-        if workers > 1:
-            # Each worker writes its counters to files here; whichever is scraped adds them up.
-            metrics = data_dir.absolute() / "metrics"
-            shutil.rmtree(metrics, ignore_errors=True)
-            metrics.mkdir(parents=True)
-            environment["PROMETHEUS_MULTIPROC_DIR"] = str(metrics)
+        shutil.rmtree(data_dir.absolute() / "metrics", ignore_errors=True)  # releases up to 0.1 kept counters there
+        total = WorkersTotal() if workers > 1 else None
         self._arguments = arguments
         self._config = config
-        self._gateways = [_Plane("gateway", arguments, environment) for _ in range(workers)]
+        self._gateways = [_Plane("gateway", arguments, total) for _ in range(workers)]
         self._monitors = [_Plane("monitors", arguments)] if monitors else []
 
     async def run(self) -> int:

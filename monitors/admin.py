@@ -5,15 +5,22 @@ Guesses at the token are limited by address; `behind` says whose word about addr
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import math
 import re
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from litestar import Request, Response, get
 from litestar.connection import ASGIConnection
-from litestar.exceptions import NotAuthorizedException, PermissionDeniedException, TooManyRequestsException
+from litestar.exceptions import (
+    NotAuthorizedException,
+    PermissionDeniedException,
+    ServiceUnavailableException,
+    TooManyRequestsException,
+)
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -80,13 +87,22 @@ def token_guard(token: str | None, entered: Callable[[ASGIConnection[Any, Any, A
     return guard
 
 
-def metrics_handler(registry: CollectorRegistry) -> Any:
-    """Return the handler of `/metrics`; it renders in a thread, in the format the scraper asks for."""
+def metrics_handler(source: CollectorRegistry | Callable[[], Awaitable[Any]]) -> Any:
+    """Return the handler of `/metrics`; it renders in a thread, in the format the scraper asks for.
 
-    @get("/metrics", sync_to_thread=True)
-    def metrics(request: Request[Any, Any, Any]) -> Response[bytes]:
+    `source` is the registry, or returns one. Where it raises OSError or TimeoutError the answer is 503: to Prometheus
+    a gap is harmless, while part of a sum would look like a counter's restart.
+    """
+
+    @get("/metrics")
+    async def metrics(request: Request[Any, Any, Any]) -> Response[bytes]:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(registry), headers={"content-type": content_type, **_NO_GUESSING})
+        try:
+            shown = source if isinstance(source, CollectorRegistry) else await source()
+        except (OSError, TimeoutError) as error:
+            raise ServiceUnavailableException("the metrics of all workers are not available") from error
+        body = await asyncio.to_thread(encode, shown)
+        return Response(body, headers={"content-type": content_type, **_NO_GUESSING})
 
     return metrics
 

@@ -26,6 +26,7 @@ _ONE_LINE = re.compile(
 )
 """The names of what becomes a header or an address."""
 _IN_HEADER = re.compile(r"api_key|(?:.*_)?headers")
+_METRICS_IN_FILES = "PROMETHEUS_MULTIPROC_DIR"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -71,8 +72,12 @@ def overlay(raw: Mapping[str, Any], table: str, values: Mapping[str, Any]) -> di
 
 
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """Return this process's environment for a child, with `extra` laid over it."""
-    return {**os.environ, **extra}  # noqa: TID251 - passed on, not read
+    """Return this process's environment for a child, with `extra` laid over it.
+
+    Without what makes prometheus_client count in memory-mapped files: on a full disk those end the process (SIGBUS).
+    """
+    kept = {name: value for name, value in os.environ.items() if name.upper() != _METRICS_IN_FILES}  # noqa: TID251 - passed on
+    return {**kept, **extra}
 
 
 def _expand(value: Any, key: str, environment: Mapping[str, str], problems: list[str]) -> Any:

@@ -25,7 +25,7 @@ ALLOWED = {
     "gateway.accounting": "gateway.exchange gateway.instruments gateway.limits gateway.prices",
     "gateway.accounts": "gateway.buckets gateway.errors gateway.keys gateway.turnstile",
     "gateway.answers": "gateway.contexts gateway.exchange",
-    "gateway.app": "gateway.accounting gateway.cache gateway.config gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.keeper gateway.keystores gateway.limits gateway.loops gateway.offload gateway.origins gateway.prices gateway.proxy gateway.reading gateway.realtime gateway.routes gateway.sharing gateway.spill gateway.supplements gateway.syncing gateway.target gateway.tracing gateway.upstream gateway.upstreams monitors.audit monitors.config monitors.importer monitors.queues monitors.redaction_key monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
+    "gateway.app": "gateway.accounting gateway.cache gateway.config gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.keeper gateway.keystores gateway.limits gateway.loops gateway.offload gateway.origins gateway.prices gateway.proxy gateway.reading gateway.realtime gateway.routes gateway.sharing gateway.spill gateway.supplements gateway.syncing gateway.target gateway.tracing gateway.upstream gateway.upstreams gateway.worker_metrics monitors.audit monitors.config monitors.importer monitors.queues monitors.redaction_key monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
     "gateway.auxiliary": "gateway.contexts gateway.exchange",
     "gateway.cache": "gateway.exchange",
     "gateway.capture": "gateway.answers gateway.auxiliary gateway.contexts gateway.encoding gateway.exchange gateway.prompts gateway.resubmissions gateway.sse monitors.choosing",  # noqa: E501
@@ -39,7 +39,7 @@ ALLOWED = {
     "gateway.headers": "gateway.exchange",
     "gateway.inspect_cli": "gateway.config gateway.inspection gateway.reading monitors.config monitors.settings monitors.stores",  # noqa: E501
     "gateway.inspection": "gateway.answers gateway.auxiliary gateway.contexts gateway.exchange",
-    "gateway.instruments": "gateway.exchange monitors.labels",
+    "gateway.instruments": "gateway.exchange gateway.worker_metrics monitors.labels",
     "gateway.keeper": "gateway.keys gateway.keystores gateway.limits monitors.tasks",
     "gateway.keys": "gateway.errors gateway.exchange",
     "gateway.keys_cli": "gateway.keys gateway.keystores gateway.limits gateway.prices monitors.audit monitors.config monitors.settings",  # noqa: E501
@@ -62,13 +62,14 @@ ALLOWED = {
     "gateway.sharing": "gateway.buckets gateway.subjects monitors.importer monitors.postgres monitors.redis",
     "gateway.spill": "gateway.pressure monitors.engines monitors.queues monitors.tasks",
     "gateway.splice": "gateway.errors",
-    "gateway.supervisor": "monitors.audit monitors.settings monitors.tasks",
+    "gateway.supervisor": "gateway.worker_metrics monitors.audit monitors.settings monitors.tasks",
     "gateway.supplements": "gateway.contexts gateway.errors gateway.exchange gateway.tracing monitors.bounds monitors.engines monitors.queues monitors.tasks",  # noqa: E501
     "gateway.syncing": "gateway.limits gateway.sharing monitors.tasks",
     "gateway.tracing": "gateway.exchange",
     "gateway.upstream": "gateway.exchange",
     "gateway.upstreams": "gateway.config gateway.ejection gateway.errors gateway.exchange gateway.headers gateway.routing gateway.target gateway.upstream",  # noqa: E501
     "gateway.usage": "gateway.exchange",
+    "gateway.worker_metrics": "monitors.tasks",
     "monitors": "monitors.offline",
     "monitors.__main__": "monitors.cli",
     "monitors.admin": "monitors.attempts monitors.audit monitors.token_check",

@@ -1,8 +1,12 @@
 """Workers, reloads, logs: `gaugeway serve` as it is operated."""
 
+import contextlib
 import json
+import os
 import signal
+import subprocess
 import time
+from pathlib import Path
 
 import httpx
 import pytest
@@ -29,7 +33,8 @@ def test_several_workers_share_the_port_and_their_counters_add_up(tmp_path):
         total = lambda: running.value(running.admin, "gaugeway_exchanges_total", outcome="captured")  # noqa: E731
         running.until(lambda: total() == count, 20, what="the workers' counters add up to what was sent")
         assert all(total() == count for _ in range(10)), "whichever worker is scraped"
-        assert len(list((running.data / "metrics").glob("counter_*.db"))) == 3
+        assert len(running.pids_of("gateway")) == 3
+        assert not (running.data / "metrics").exists()
         assert running.value(running.admin, "gaugeway_request_duration_seconds_count") == count
         running.until(
             lambda: (
@@ -87,3 +92,70 @@ def test_readiness_turns_before_the_port_closes(tmp_path):
         running.until(lambda: httpx.get(ready).status_code == 503, 5, what="readiness says no")
         assert chat(running).status_code == 200
         assert running.wait() == 0
+
+
+def test_the_counters_of_workers_survive_a_restart_and_a_kill(tmp_path):
+    with serve() as url, product(tmp_path, config(url, "[gateway]\nworkers = 2\n"), command="gateway") as running:
+        total = lambda: running.value(running.admin, "gaugeway_requests_total")  # noqa: E731
+        for ending, sent in ((signal.SIGTERM, 40), (signal.SIGKILL, 80)):
+            for _ in range(40):
+                assert chat(running).status_code == 200
+            running.until(lambda sent=sent: total() == sent, 20, what="all requests are counted")
+            victim = running.pid_of("gateway")
+            os.kill(victim, ending)
+            running.until(
+                lambda victim=victim: len({*running.pids_of("gateway")} - {victim}) == 2, 20, what="it is started again"
+            )
+            running.until(lambda sent=sent: _or_none(total) == sent, 20, what="its counts are still there")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_requests_are_answered_and_counted_while_the_disk_is_full(tmp_path, workers):
+    with small_disk(tmp_path / "data"), serve() as url:
+        text = config(url, f"[gateway]\nworkers = {workers}\n")
+        with product(tmp_path, text, command="gateway") as running:
+            fill(running.data / "filler")
+            for number in range(120):  # names take room where counters are kept in files
+                answer = chat(running, model=f"{number}-" + "m" * 500)
+                assert answer.status_code == 200
+            running.until(
+                lambda: running.value(running.admin, "gaugeway_requests_total") == 120, 20, what="all are counted"
+            )
+            assert len(running.pids_of("gateway") if workers > 1 else [1]) == workers
+            assert "ended with code" not in running.log.read_text()
+
+
+def test_no_worker_maps_a_file_of_the_data_directory_but_the_queues_index(tmp_path):
+    with serve() as url, product(tmp_path, config(url, "[gateway]\nworkers = 2\n"), command="gateway") as running:
+        assert chat(running).status_code == 200
+        for pid in running.pids_of("gateway"):
+            maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+            assert all(line.endswith("-shm") for line in maps if str(running.data) in line)
+
+
+def _or_none(read):
+    """What `read` returns; None while there is nobody to ask."""
+    try:
+        return read()
+    except httpx.HTTPError:
+        return None
+
+
+@contextlib.contextmanager
+def small_disk(path):
+    """A file system of 8 MB, which only root may mount."""
+    path.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", path], check=False, capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting a small file system takes root")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
+
+
+def fill(path):
+    """Write until the disk is full."""
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))

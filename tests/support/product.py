@@ -54,14 +54,20 @@ class Product:
             self.until(lambda url=url: _answers(url), 30, what=f"{url} answers")
 
     def pid_of(self, module: str) -> int:
-        """The process id of a plane, found among the supervisor's children."""
+        """The process id of a plane (of its first process)."""
+        return self.pids_of(module)[0]
+
+    def pids_of(self, module: str) -> list[int]:
+        """The process ids of a plane, found among the supervisor's children."""
         assert self._process is not None
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        for child in children:
-            command = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-            if module.encode() in command:
-                return int(child)
-        raise AssertionError(f"no {module} process among {children}")
+        found = [
+            int(child)
+            for child in children
+            if module.encode() in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+        ]
+        assert found, f"no {module} process among {children}"
+        return found
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the command's own process."""
