@@ -6,6 +6,8 @@ from typing import Any
 
 from gateway.contexts import text_of
 from gateway.exchange import Response
+from monitors.bounds import bounded_name
+from monitors.bounds import token_count as _count
 from monitors.records import Usage
 
 _STOP_REASONS = {"max_tokens": "length", "tool_use": "tool_calls", "end_turn": "stop", "stop_sequence": "stop"}
@@ -32,11 +34,11 @@ def _choices_answer(body: dict[str, Any], status: int) -> Response:
         status=status,
         body=body,
         text=content if isinstance(content, str) and content else refusal if isinstance(refusal, str) else "",
-        finish_reason=_string(choice.get("finish_reason")),
+        finish_reason=_name(choice.get("finish_reason")),
         tool_calls=len(calls) if isinstance(calls, list) else int(bool(message.get("function_call"))),
         refusal=bool(refusal),
-        id=_string(body.get("id")),
-        model=_string(body.get("model")),
+        id=_name(body.get("id")),
+        model=_name(body.get("model")),
         usage=_usage(body.get("usage")),
     )
 
@@ -58,11 +60,11 @@ def _responses_answer(body: dict[str, Any], status: int) -> Response:
         status=status,
         body=body,
         text="".join(part["text"] for part in parts if isinstance(part.get("text"), str)),
-        finish_reason="length" if cut == "max_output_tokens" else _string(cut),
+        finish_reason="length" if cut == "max_output_tokens" else _name(cut),
         tool_calls=sum(item.get("type") in ("function_call", "custom_tool_call") for item in output),
         refusal=any(part.get("type") == "refusal" for part in parts),
-        id=_string(body.get("id")),
-        model=_string(body.get("model")),
+        id=_name(body.get("id")),
+        model=_name(body.get("model")),
         usage=_usage(body.get("usage")),
     )
 
@@ -71,7 +73,7 @@ def _messages_answer(body: dict[str, Any], status: int) -> Response:
     """Read a message of Anthropic's API."""
     content = body.get("content")
     blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
-    stop = _string(body.get("stop_reason"))
+    stop = _name(body.get("stop_reason"))
     usage = _dict(body.get("usage"))
     return Response(
         status=status,
@@ -80,8 +82,8 @@ def _messages_answer(body: dict[str, Any], status: int) -> Response:
         finish_reason=_STOP_REASONS.get(stop or "", stop),
         tool_calls=sum(block.get("type") == "tool_use" for block in blocks),
         refusal=stop == "refusal",
-        id=_string(body.get("id")),
-        model=_string(body.get("model")),
+        id=_name(body.get("id")),
+        model=_name(body.get("model")),
         usage=Usage(
             input_tokens=_count(usage.get("input_tokens")),
             output_tokens=_count(usage.get("output_tokens")),
@@ -107,9 +109,5 @@ def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _string(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+def _name(value: Any) -> str | None:
+    return bounded_name(value) if isinstance(value, str) else None

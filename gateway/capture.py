@@ -14,6 +14,7 @@ from gateway.contexts import Extraction, Extractor, last_user_text
 from gateway.exchange import Exchange, Explicit, Headers, Recording, Request, Response
 from gateway.prompts import prompt_version
 from gateway.resubmissions import Resubmissions, digest
+from monitors.bounds import bounded_name
 from monitors.choosing import keeps
 from monitors.records import Sample
 
@@ -210,9 +211,9 @@ def _read_response(recording: Recording, headers: dict[str, str], limit: int) ->
 
 def _model(request_body: dict[str, Any], path: str, response: Response) -> str:
     if isinstance(model := request_body.get("model"), str) and model:
-        return model
+        return bounded_name(model)
     _, deployments, rest = path.partition("/deployments/")
-    return rest.split("/", 1)[0] if deployments else response.model or "unknown"
+    return bounded_name(rest.split("/", 1)[0]) if deployments else response.model or "unknown"
 
 
 def _plain(body: bytes, headers: dict[str, str], limit: int) -> bytes:

@@ -66,6 +66,7 @@ class Explicit:
     tags: dict[str, str] = field(default_factory=dict)
     capture: bool = True
     context_key: str | None = None
+    dropped_tags: int = 0
 
 
 @dataclass(frozen=True, slots=True)

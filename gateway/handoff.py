@@ -16,12 +16,15 @@ from gateway.instruments import Instruments
 from gateway.offload import Offload, OffloadError
 from gateway.pressure import EVERY_S, QueueWatch, easing
 from monitors.engines import reason_of, refused
+from monitors.labels import OVERFLOW
 from monitors.queues import Queue
 from monitors.records import Sample
 from monitors.tasks import happens_within, spawn
 
 _log = logging.getLogger("gaugeway.handoff")
 _FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0
+MAX_OVERFLOWN = 1000
+"""Kinds of requests that found no room, until they are counted; the apps of all others count as `_other`."""
 _READ_AT_ONCE, _READ_AT_MOST, _READ_BYTES = 16, 200, 16 * 1024
 
 
@@ -97,7 +100,8 @@ class HandOff:
             # It will not be captured: what was said out of band must not be held beside the limit.
             recording.explicit = Explicit(app=recording.explicit.app, capture=recording.explicit.capture)
         if self._held() >= self._max_items or self._bytes + recording.size > self._max_bytes:
-            self._overflown[_app_of(recording), recording.route, recording.status, recording.ending] += 1
+            app = _app_of(recording) if len(self._overflown) < MAX_OVERFLOWN else OVERFLOW
+            self._overflown[app, recording.route, recording.status, recording.ending] += 1
         else:
             self._bytes += recording.size
             self._unread_bytes += recording.size
@@ -238,6 +242,8 @@ class HandOff:
         "captured" is counted later, when the queue has it.
         """
         start = time.perf_counter()
+        if recording.explicit is not None and recording.explicit.dropped_tags:
+            self._instruments.tags_dropped(recording.explicit.dropped_tags)
         app, model, stream, outcome, chosen = _app_of(recording), "unknown", False, None, False
         if recording.route in GENERATION_ROUTES:
             outcome = "error"

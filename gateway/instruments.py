@@ -9,12 +9,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from gateway.exchange import GENERATION_ROUTES, Exchange, Recording
 from gateway.worker_metrics import Mode
-from monitors.labels import LabelCap
+from monitors.labels import OVERFLOW, LabelCap
 from monitors.records import Sample
 
 DURATION_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 163.84, 600)
 FIRST_CHUNK_BUCKETS = DURATION_BUCKETS[:-2]
-_MAX_KEPT = 10_000
+MAX_REQUEST_SERIES = 10_000
+"""Series of `gaugeway_requests_total`; beyond that app and model become `_other`."""
 OVERHEAD_BUCKETS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05)
 
 
@@ -74,6 +75,7 @@ class Instruments:
         for step in ("spilled", "returned"):
             self._spilled.labels(step)
         self._reloads = counter("config_reloads", "Configuration reloads, by result.", "result")
+        self._tags_dropped = counter("tags_dropped", "Tags of requests beyond the number that is kept.")
         self._cap = LabelCap(counter("label_overflow", "Label values shown as _other, by label.", "label"))
         self._gauges(registry, version)
 
@@ -97,11 +99,8 @@ class Instruments:
 
     def request(self, recording: Recording, *, app: str, model: str, stream: bool) -> None:
         """Count one finished request."""
-        key = (app, model, stream, recording.route, _status_class(recording.status), recording.ending)
-        children = self._requests_children.get(key)
-        if children is None:
-            children = self._request_children(key)
-        requests, duration, first_chunk = children
+        key = (*self._cap.pair(app, model), stream, recording.route, _status_class(recording.status), recording.ending)
+        requests, duration, first_chunk = self._requests_children.get(key) or self._request_children(key)
         requests.inc()
         duration.observe(recording.duration_s)
         if recording.first_chunk_s is not None and stream:
@@ -117,7 +116,7 @@ class Instruments:
         usage = exchange.response.usage
         if usage is None:
             return
-        app, model = self._cap("app", exchange.app), self._cap("model", exchange.model)
+        app, model = self._cap.pair(exchange.app, exchange.model)
         for kind, count in (
             ("input", usage.input_tokens),
             ("output", usage.output_tokens),
@@ -128,21 +127,23 @@ class Instruments:
 
     def _request_children(self, key: tuple[str, str, bool, str, str, str]) -> tuple[Counter, Histogram, Histogram]:
         """Look up the series of one kind of request; kept, since a look-up costs more than counting."""
-        app, model, stream, route, status_class, ending = key
-        shown_app, shown_model = self._cap("app", app), self._cap("model", model)
+        app, model, stream, *rest = key
+        if len(self._requests_children) >= MAX_REQUEST_SERIES and (app, model) != (OVERFLOW, OVERFLOW):
+            self._cap.count("requests", "\n".join((app, model, *rest)))
+            key = (OVERFLOW, OVERFLOW, stream, *rest)
+            return self._requests_children.get(key) or self._request_children(key)
+        route, status_class, ending = rest
         streamed = "true" if stream else "false"
-        children = (
-            self._requests.labels(shown_app, route, shown_model, status_class, streamed, ending),
-            self._duration.labels(shown_app, shown_model, streamed),
-            self._first_chunk.labels(shown_app, shown_model),
+        children = self._requests_children[key] = (
+            self._requests.labels(app, route, model, status_class, streamed, ending),
+            self._duration.labels(app, model, streamed),
+            self._first_chunk.labels(app, model),
         )
-        if len(self._requests_children) < _MAX_KEPT:
-            self._requests_children[key] = children
         return children
 
     def cost(self, app: str, model: str, costs: Mapping[str, float]) -> None:
         """Count what an exchange cost, in USD by type of token."""
-        app, model = self._cap("app", app), self._cap("model", model)
+        app, model = self._cap.pair(app, model)
         for kind, usd in costs.items():
             self._cost.labels(app, model, kind).inc(usd)
 
@@ -171,6 +172,10 @@ class Instruments:
     def supplement(self, source: str, result: str) -> None:
         """Count what was said about an exchange beside it: accepted, full, too_large, or error."""
         self._supplements.labels(source, result).inc()
+
+    def tags_dropped(self, count: int) -> None:
+        """Count tags of a request beyond the number that is kept."""
+        self._tags_dropped.inc(count)
 
     def capture_seconds(self, seconds: float) -> None:
         """Record what reading one exchange cost."""
@@ -218,4 +223,6 @@ def _kind(skip_reason: str | None) -> str:
 
 
 def _status_class(status: int) -> str:
-    return f"{status // 100}xx" if status else "none"
+    if not status:
+        return "none"
+    return f"{status // 100}xx" if status < 1000 else "other"  # noqa: PLR2004 - three digits

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 
 from gateway.errors import Rejection
 from gateway.exchange import Headers
+from monitors.bounds import bounded_name, optional_name
 
 PREFIX = "gw-"
 SECRET_BYTES = 32
@@ -128,7 +129,8 @@ def model_asked(path: str, in_body: str | None) -> str | None:
     >>> model_asked("/openai/deployments/o3/chat/completions", "gpt-4o")
     """
     _, marker, rest = path.partition("/deployments/")
-    deployment = rest.split("/", 1)[0] if marker else None
+    deployment = bounded_name(rest.split("/", 1)[0]) if marker else None
+    in_body = optional_name(in_body)
     if deployment is None or in_body is None:
         return deployment or in_body
     return in_body if in_body == deployment else None

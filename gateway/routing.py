@@ -15,6 +15,7 @@ from typing import TypeAlias
 import msgspec
 
 from gateway.exchange import Headers
+from monitors.bounds import optional_name
 
 Chance: TypeAlias = Callable[[], float]
 """Draws a number from [0, 1)."""
@@ -143,13 +144,13 @@ _asked = msgspec.json.Decoder(_Asked)
 
 
 def model_of(body: bytes) -> str | None:
-    """Return the top-level "model" of a JSON object; None when there is no such text.
+    """Return the top-level "model" of a JSON object, bounded; None when there is no such text.
 
     >>> model_of(b'{"messages": [{"model": "no"}], "model": "m"}')
     'm'
     """
     try:
-        return _asked.decode(body).model
+        return optional_name(_asked.decode(body).model)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
 

@@ -20,6 +20,7 @@ from gateway.errors import Rejection, body_of, too_large
 from gateway.exchange import Headers
 from gateway.tracing import parse_traceparent
 from monitors import bounds
+from monitors.bounds import bounded_supplement
 from monitors.engines import reason_of, refused
 from monitors.queues import Queue
 from monitors.records import Context, Supplement
@@ -158,7 +159,7 @@ class Supplements:
             if self.authorise is not None:
                 self.authorise(headers)
             body = await self._body(request)
-            supplement = read(body, headers)
+            supplement = bounded_supplement(read(body, headers))
             self.offer(supplement, len(body))
         except Rejection as rejection:
             told = {name.decode(): value.decode() for name, value in rejection.headers}

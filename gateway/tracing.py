@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from typing import TYPE_CHECKING, Any
 
 from gateway.exchange import Exchange, Trace
+from monitors.bounds import bounded_name
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
@@ -19,6 +21,8 @@ _PARAMETERS = (
     *("temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "max_output_tokens", "seed", "n"),
     *("frequency_penalty", "presence_penalty", "stream"),
 )
+_MAX_ATTRIBUTE = 1000
+_INT64 = 2**63
 _API_TYPES = {"chat_completions": "chat_completions", "responses": "responses"}
 
 
@@ -127,7 +131,8 @@ class OTelSpans:
             "error.type": _error_type(exchange),
             **(_openinference(exchange) if self._openinference else {}),
         }
-        return {key: value for key, value in found.items() if isinstance(value, str | bool | int | float | list)}
+        fit = {key: _fit(value) for key, value in found.items()}
+        return {key: value for key, value in fit.items() if value is not None}
 
 
 def batch_processor(exporter: SpanExporter) -> SpanProcessor:
@@ -141,7 +146,8 @@ def _openinference(exchange: Exchange) -> dict[str, Any]:
     """What OpenInference calls the same things (https://github.com/Arize-ai/openinference, spec)."""
     body, usage = exchange.request.body, exchange.response.usage
     sent, received = (usage.input_tokens, usage.output_tokens) if usage else (None, None)
-    parameters = {name: body[name] for name in _PARAMETERS if isinstance(body.get(name), bool | int | float)}
+    fit = {name: _fit(body.get(name)) for name in _PARAMETERS}
+    parameters = {name: value for name, value in fit.items() if isinstance(value, bool | int | float)}
     return {
         "openinference.span.kind": "LLM",
         "llm.model_name": exchange.response.model or exchange.model,
@@ -152,6 +158,17 @@ def _openinference(exchange: Exchange) -> dict[str, Any]:
         "llm.token_count.total": sent + received if sent is not None and received is not None else None,
         "llm.token_count.prompt_details.cache_read": usage.cached_tokens if usage else None,
     }
+
+
+def _fit(value: Any) -> Any:
+    """Return the value of an attribute; None for what is none: one integer beyond 64 bits would lose a whole batch."""
+    if isinstance(value, str):
+        return bounded_name(value, _MAX_ATTRIBUTE)
+    if isinstance(value, int):
+        return value if -_INT64 <= value < _INT64 else None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else None
 
 
 def _provider(route: str) -> str:

@@ -1,12 +1,14 @@
-"""How much a client may say about one exchange, and what is kept of more."""
+"""Bounds on what clients and upstreams choose: names, counts, and how much is said about one exchange."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from hashlib import blake2b
 from typing import NamedTuple
 
-from monitors.records import Context, Supplement
+from monitors.records import Context, Sample, Supplement, Usage
 
 MAX_PASSAGES = 200
 MAX_BYTES = 1_000_000
@@ -18,6 +20,18 @@ MAX_TEXT = 100_000
 MAX_LABEL = 200
 MAX_HEARD_BYTES = 16_000_000
 """Of what supplements say about one sample, read together: the earliest count."""
+MAX_NAME = 200
+"""Characters of a name: app, model, session, tag, context key, id of a response."""
+MAX_TAGS = 32
+MAX_PASSAGE_NAME = 1000
+"""Characters of a passage's id and source, which may be URLs."""
+MAX_TOKENS = 10**9
+"""Tokens of one exchange: what reports more is wrong, and counts as not reported."""
+_MARK = 17
+_UNFIT = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff0-\uffff]"
+)
+"""Control characters, lone surrogates, and format characters that change how the text around them is shown."""
 
 
 class Bounded(NamedTuple):
@@ -91,3 +105,100 @@ def _size(text: str | None) -> int:
     if text is None:
         return 0
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def bounded_name(name: str, most: int = MAX_NAME) -> str:
+    r"""Return a name that is fit to be stored and shown; one that is not gets a hash of the whole, and stays distinct.
+
+    >>> bounded_name("support")
+    'support'
+    >>> bounded_name("a\nb")
+    'a\ufffdb~a76de9f2d561975f'
+    >>> len(bounded_name("x" * 1_000_000))
+    200
+    """
+    if len(name) <= most and (name.isprintable() or not _UNFIT.search(name)):
+        return name
+    mark = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return _UNFIT.sub("\ufffd", name[: most - _MARK]) + "~" + mark
+
+
+def optional_name(name: str | None, most: int = MAX_NAME) -> str | None:
+    """Return a name as `bounded_name` does, if there is one."""
+    return name if name is None else bounded_name(name, most)
+
+
+def bounded_tags(tags: Mapping[str, str], most: int = MAX_TAGS) -> dict[str, str]:
+    """Return the first `most` tags, their names and values bounded."""
+    kept: dict[str, str] = {}
+    for name, value in tags.items():
+        if len(kept) == most:
+            break
+        kept[bounded_name(name)] = bounded_name(value)
+    return kept
+
+
+def token_count(value: object) -> int | None:
+    """Return a number of tokens; None for what is no such number.
+
+    >>> token_count(12), token_count(-1), token_count(10**30), token_count(True), token_count("12")
+    (12, None, None, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_TOKENS:
+        return None
+    return value
+
+
+def bounded_usage(usage: Usage | None) -> Usage | None:
+    """Return a usage without counts that cannot be."""
+    if usage is None:
+        return None
+    counts = usage.input_tokens, usage.output_tokens, usage.cached_tokens
+    if all(one is None or 0 <= one <= MAX_TOKENS for one in counts):
+        return usage
+    return Usage(**dict(zip(("input_tokens", "output_tokens", "cached_tokens"), map(token_count, counts), strict=True)))
+
+
+def bounded_passages(contexts: tuple[Context, ...]) -> tuple[Context, ...]:
+    """Return passages whose ids and sources are bounded."""
+    return tuple(map(bounded_passage, contexts))
+
+
+def bounded_passage(context: Context) -> Context:
+    """Return a passage whose id and source are bounded."""
+    name, source = optional_name(context.id, MAX_PASSAGE_NAME), optional_name(context.source, MAX_PASSAGE_NAME)
+    if name == context.id and source == context.source:
+        return context
+    return replace(context, id=name, source=source)
+
+
+def bounded_sample(sample: Sample) -> Sample:
+    """Return a sample whose names and counts are bounded, from whatever release of the gateway it comes."""
+    return replace(
+        sample,
+        app=bounded_name(sample.app),
+        model=bounded_name(sample.model),
+        context_source=bounded_name(sample.context_source),
+        tags=bounded_tags(sample.tags, 2 * MAX_TAGS),  # the gateway adds some of its own
+        session=optional_name(sample.session),
+        trace_id=optional_name(sample.trace_id),
+        span_id=optional_name(sample.span_id),
+        response_id=optional_name(sample.response_id),
+        context_key=optional_name(sample.context_key),
+        prompt=optional_name(sample.prompt),
+        skip_reason=optional_name(sample.skip_reason),
+        usage=bounded_usage(sample.usage),
+        contexts=bounded_passages(sample.contexts),
+    )
+
+
+def bounded_supplement(supplement: Supplement) -> Supplement:
+    """Return a supplement whose names are bounded as those of the sample that it is about."""
+    return replace(
+        supplement,
+        exchange_id=optional_name(supplement.exchange_id),
+        key=optional_name(supplement.key),
+        trace_id=optional_name(supplement.trace_id),
+        label=optional_name(supplement.label),
+        contexts=None if supplement.contexts is None else bounded_passages(supplement.contexts),
+    )

@@ -29,7 +29,7 @@ from monitors.leading import Alone, Leader, while_leading
 from monitors.metrics import lower_is_better
 from monitors.metrics.catalogue import Catalogue
 from monitors.pressure import JudgePace
-from monitors.quality import CHEAP, Quality, comparable, estimate
+from monitors.quality import CHEAP, Quality, comparable, estimate, largest
 from monitors.queues import Pruned, Queue
 from monitors.records import Alert, Evaluation, Sample, Score
 from monitors.sampling import Bias
@@ -225,7 +225,7 @@ class Plane:
                 self._fits = {(one.app, one.metric): fitted(one.sums) for one in earlier if comparable(one)}
                 self._refit_at = now + window_s / 4
             paired = await self.store.paired(window, CHEAP)
-        self._quality = estimate(await self.store.summary(window), paired, self._fits)
+        self._quality = estimate(largest(await self.store.summary(window)), paired, self._fits)
         promises = {one.metric.name: (one.objective, one.threshold) for one in self._catalogue.enabled}
         self._instruments.show_quality(self._quality, promises)
 

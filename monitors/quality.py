@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +14,8 @@ from monitors.stores import Paired, Summary
 
 CHEAP = "lexical_groundedness"
 """The metric that costs nothing: its scores of all traffic make those of a judged sample worth more."""
+MAX_STREAMS = 5000
+"""Apps and metrics, with or without slices, that are estimated and shown: those with the most scores."""
 _MAY_MISS = 0.05
 Fits = Mapping[tuple[str, str], Fit]
 
@@ -49,6 +52,13 @@ def estimate(summaries: Iterable[Summary], paired: Iterable[Paired] = (), fits: 
     better = {(one.app, one.metric): found for one in paired if (found := _powered(one, fits or {})) is not None}
     ordered = sorted(summaries, key=lambda one: (one.app, one.metric, one.slice))
     return [_quality(one, None if one.slice else better.get((one.app, one.metric))) for one in ordered]
+
+
+def largest(summaries: Sequence[Summary], most: int = MAX_STREAMS) -> Sequence[Summary]:
+    """Return the summaries of the most scores; clients may name as many apps as they like."""
+    if len(summaries) <= most:
+        return summaries
+    return heapq.nlargest(most, summaries, key=lambda one: one.n + one.failed)
 
 
 def comparable(one: Paired) -> bool:

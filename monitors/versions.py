@@ -14,6 +14,8 @@ TAGS = ("version", "prompt", "release")
 ENOUGH = 20
 """Exchanges that make a version: with fewer it may be somebody's experiment."""
 _KEPT = 50
+MAX_APPS = 200
+"""Apps whose versions are noticed; one with few exchanges makes room for a new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +49,12 @@ class Versions:
 
     def notice(self, points: Iterable[Point]) -> None:
         """Take in points, in the order of time."""
+        full = False
         for point in points:
+            if point.app not in self._seen and len(self._seen) >= MAX_APPS:
+                full = full or not self._made_room()
+                if full:
+                    continue
             if self._metric.setdefault(point.app, point.metric) != point.metric:
                 continue
             kinds = self._seen.setdefault(point.app, {})
@@ -58,6 +65,14 @@ class Versions:
                 if len(values) > _KEPT:
                     rare = [one for one in values if values[one][1] < ENOUGH] or list(values)
                     del values[min(rare, key=lambda one: values[one][0])]
+
+    def _made_room(self) -> bool:
+        """Forget the older half of the apps with too few exchanges to make a version; False when there are none."""
+        exchanges = {app: sum(n for _, n in kinds.get("model", {}).values()) for app, kinds in self._seen.items()}
+        few = [app for app, n in exchanges.items() if n < ENOUGH]
+        for app in few[: (len(few) + 1) // 2]:
+            del self._seen[app], self._metric[app]
+        return bool(few)
 
     def all(self) -> Sequence[Version]:
         """Every version that has exchanges enough, in the order of time."""

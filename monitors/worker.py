@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from monitors.bounds import bounded
+from monitors.bounds import bounded, bounded_sample, bounded_supplement
 from monitors.choosing import Choice
 from monitors.engines import engine_failed, refused
 from monitors.evaluation import TIMEOUT_S, evaluate, judge_of
@@ -144,7 +144,7 @@ class Worker:
                 # A lease that ran out here comes back to us, while the store was down or all places were taken: the
                 # sample is still being worked on.
                 if not any(lease.sample.id in those for those in (self._running, self._room, self._ready)):
-                    self._start(lease.sample.id, self._process(lease.sample, patient=True))
+                    self._start(lease.sample.id, self._process(bounded_sample(lease.sample), patient=True))
                     started += 1
                     self._judge_pace.leased(1)
             if self._running and len(self._running) >= self._concurrency:
@@ -299,11 +299,11 @@ class Worker:
     async def _drain(self) -> None:
         """Bring supplements from the queue to the store, and to the samples that they concern."""
         while not self._stopping.is_set():
-            batch = await self._persist.attempt("take", partial(self._queue.take, _SUPPLEMENTS_AT_ONCE))
-            if not batch:
+            taken = await self._persist.attempt("take", partial(self._queue.take, _SUPPLEMENTS_AT_ONCE))
+            if not taken:
                 await happens_within(self._stopping, self._poll_s)
                 continue
-            batch = [self._bounded(one) for one in batch]
+            batch = [self._bounded(bounded_supplement(one)) for one in taken]
             stored = await self._keep_supplements(batch)
             if stored is None:
                 return

@@ -27,6 +27,8 @@ MOST, READING_S = 10_000, 2.0
 MOST_QUESTIONS, WITHIN_S = 1000, 0.12
 """Up to how many scores of both are read one by one, with their questions; and for how long scores are counted."""
 FRESH_S, PARTIAL_S, _KEPT = 60.0, 2.0, 20
+MAX_APPS = 200
+"""Apps to choose from; others may be typed."""
 LONGEST_S = 366 * 86_400.0
 """How far back one view looks: the store is asked day by day."""
 
@@ -176,7 +178,7 @@ def compare_view_handlers(site: Site) -> list[Any]:
             missing=missing,
             signs=SIGNS,
             spans=SPANS,
-            apps=sorted({one.app for one in versions} | {one.app for one in site.insight.quality()}),
+            apps=sorted({one.app for one in versions} | {one.app for one in site.insight.quality()})[:MAX_APPS],
             alpha=comparing.ALPHA,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +18,14 @@ from dashboards.web.site import Page, Site
 from dashboards.web.trends import HOUR_S, HOURS, Key, Trends, dot, movement
 from dashboards.web.words import interval, number
 from monitors.alerts import Watched
-from monitors.quality import Quality, estimate
+from monitors.quality import Quality, estimate, largest
 from monitors.stores import Query, Summary
 from monitors.watching import ALL
 
 ORDER = ("firing", "pending", "learning", "quiet", "unwatched")
 MAX_SLICES = 200
+MAX_ROWS = 500
+"""Rows of the table: those that fire come first."""
 _DAY_S = 86_400.0
 
 
@@ -70,13 +73,17 @@ def rows_of(
     lower_is_better: Collection[str],
     now: float,
 ) -> list[Row]:
-    """The table: what fires comes first, then by app and metric."""
+    """The table: what fires comes first, then by app and metric. Of too many, those with the most scores are shown."""
     known = {(one.app, one.metric): one for one in quality if not one.slice}
     for app, metric in hours:  # nothing in the window, but something today
         known.setdefault((app, metric), Quality(app=app, metric=metric, n=0, n_eff=0.0, coverage_ratio=0.0))
+    watched = [(watch_of(app, metric, streams), one) for (app, metric), one in known.items()]
+    if len(watched) > MAX_ROWS:
+        watched = heapq.nsmallest(MAX_ROWS, watched, key=lambda pair: (ORDER.index(pair[0].state), -pair[1].n))
     rows = []
-    for (app, metric), one in known.items():
-        watch, some = watch_of(app, metric, streams), hours.get((app, metric), ())
+    for watch, one in watched:
+        app, metric = one.app, one.metric
+        some = hours.get((app, metric), ())
         dots = [made for start, sums in some if (made := dot(start, sums)) is not None]
         lower = metric in lower_is_better
         row = Row(
@@ -124,16 +131,21 @@ def overview_handlers(site: Site) -> list[Any]:
         about = await site.insight.status()
         lower = {one["name"] for one in about["metrics"] if one["lower_is_better"]}
         chosen = by if by in ("model", "prompt") or by.startswith("tag:") else ""
+        rows = rows_of(site.insight.quality(), site.engine.streams(), hours, lower_is_better=lower, now=now)
+        more = len({(one.app, one.metric) for one in site.insight.quality() if not one.slice} | hours.keys()) - len(
+            rows
+        )
         parts: list[Quality] = []
         if chosen:
             window = Query(since=now - window_s, until=now + _DAY_S)
-            parts = [one for one in estimate(await site.insight.store.summary(window, chosen)) if one.slice]
+            parts = [one for one in estimate(largest(await site.insight.store.summary(window, chosen))) if one.slice]
         kinds = {one.kind for one in site.engine.versions.all() if one.kind.startswith("tag:")}
         return site.render(
             request,
             "overview.html",
             title="Is quality fine?",
-            rows=rows_of(site.insight.quality(), site.engine.streams(), hours, lower_is_better=lower, now=now),
+            rows=rows,
+            more_rows=more,
             complete=complete,
             alerts=[(one, headline(one)) for one in site.engine.alerts() if one.state == "firing"],
             doubts=sum(one.state == "pending" for one in site.engine.alerts()),

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from dashboards.web.charts import Dot
 from dashboards.web.words import MIN_N
+from monitors.quality import largest
 from monitors.statistics.estimators import Estimate, hajek_from_sums
 from monitors.statistics.intervals import closed_window, confidence_sequence
 from monitors.stores import Query, Store, Summary
@@ -18,6 +19,8 @@ HOUR_S = 3600.0
 HOURS = 24
 FRESH_S, SETTLED_S, OLD_S = 10.0, 2 * HOUR_S, 900.0
 """An hour that may still grow is read again after 10 s; one that was over two hours ago, after 15 minutes."""
+MAX_PER_HOUR = 1000
+"""Apps and metrics whose sums are held for each hour: those with the most scores."""
 FEW = 20
 """An hour with fewer scores has no dot: it would be noise."""
 RECENT_HOURS = 6
@@ -56,7 +59,7 @@ class Trends:
             start = index * HOUR_S
             now = self._clock()
             summaries = await self._store.summary(Query(since=start, until=start + HOUR_S))
-            self._hours[index] = now, summaries
+            self._hours[index] = now, largest(summaries, MAX_PER_HOUR)
             self.version += 1
         oldest = self._indexes()[-1]
         self._hours = {index: one for index, one in self._hours.items() if index >= oldest}

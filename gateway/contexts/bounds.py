@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from gateway.contexts import Extraction
 from monitors import bounds
+from monitors.bounds import bounded_passage
 from monitors.records import Context
 
 MAX_PASSAGES = bounds.MAX_PASSAGES
@@ -19,5 +20,5 @@ def extraction(
 
     `contexts` is read no further than that.
     """
-    kept, cut = bounds.passages(contexts)
+    kept, cut = bounds.passages(map(bounded_passage, contexts))
     return Extraction(question=(question or "").strip() or None, contexts=kept, source=source, marker=marker, cut=cut)

@@ -11,6 +11,7 @@ import msgspec
 from gateway.contexts import Extraction
 from gateway.contexts.bounds import MAX_PASSAGES, extraction
 from gateway.exchange import Explicit, Headers, Request, Response
+from monitors.bounds import MAX_TAGS, bounded_tags, optional_name
 from monitors.records import Context
 
 PREFIX = b"x-gaugeway-"
@@ -63,10 +64,11 @@ def from_body_key(value: bytes) -> Explicit:
         question=key.question,
         contexts=None if key.contexts is None else _contexts(key.contexts),
         reference=key.reference,
-        app=key.app,
-        session=key.session,
-        tags=key.tags,
+        app=optional_name(key.app),
+        session=optional_name(key.session),
+        tags=bounded_tags(key.tags) if key.tags else key.tags,
         capture=key.capture,
+        dropped_tags=max(0, len(key.tags) - MAX_TAGS),
     )
 
 
@@ -81,15 +83,17 @@ def from_headers(headers: Headers) -> Explicit | None:
     for name in said.keys() - _NAMES:
         raise ExplicitError(f"x-gaugeway-{name}", f"Unknown header; known: {', '.join(sorted(_NAMES))}")
     text = {name: _text(name, value) for name, value in said.items()}
+    tags = _header_tags(text.get("tags", ""))
     return Explicit(
         question=text.get("question"),
         contexts=_header_contexts(said["contexts"]) if "contexts" in said else None,
         reference=text.get("reference"),
-        app=text.get("app"),
-        session=text.get("session"),
-        tags=_header_tags(text.get("tags", "")),
+        app=optional_name(text.get("app")),
+        session=optional_name(text.get("session")),
+        tags=bounded_tags(tags) if tags else tags,
         capture=_header_capture(text.get("capture", "on")),
-        context_key=text.get("context-key"),
+        context_key=optional_name(text.get("context-key")),
+        dropped_tags=max(0, len(tags) - MAX_TAGS),
     )
 
 
@@ -97,15 +101,17 @@ def merge(body: Explicit | None, headers: Explicit | None) -> Explicit | None:
     """Combine both channels; where both speak, the body key counts. Either may switch capture off."""
     if body is None or headers is None:
         return body or headers
+    tags = {**body.tags, **{name: value for name, value in headers.tags.items() if name not in body.tags}}
     return Explicit(
         question=body.question or headers.question,
         contexts=headers.contexts if body.contexts is None else body.contexts,
         reference=body.reference or headers.reference,
         app=body.app or headers.app,
         session=body.session or headers.session,
-        tags={**headers.tags, **body.tags},
+        tags=bounded_tags(tags),
         capture=body.capture and headers.capture,
         context_key=headers.context_key,
+        dropped_tags=body.dropped_tags + headers.dropped_tags + max(0, len(tags) - MAX_TAGS),
     )
 
 

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from monitors.bounds import token_count
 from monitors.embeddings import Observer
 from monitors.judges import SPEND, JudgeError, sdk
 from monitors.replies import MAX_REPLY_BYTES, ReplyError
@@ -111,7 +112,7 @@ class OpenAIEmbeddings:
         return _vectors(reply, len(texts))
 
     def _count(self, texts: int, seconds: float, usage: _Usage | None) -> None:
-        tokens = (usage and usage.prompt_tokens) or 0
+        tokens = token_count(usage and usage.prompt_tokens) or 0
         usd = tokens * self._price
         if (spend := SPEND.get()) is not None:
             spend.input_tokens += tokens

@@ -18,7 +18,7 @@ class PrometheusExporter:
     def export(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
         """Count each evaluation once."""
         instruments = self._instruments
-        app, model = instruments.cap("app", sample.app), instruments.cap("model", sample.model)
+        app, model = instruments.cap.pair(sample.app, sample.model)
         for evaluation in evaluations:
             metric = evaluation.metric
             match evaluation.outcome:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from monitors.bounds import token_count
 from monitors.judges import SPEND, JudgeError, Observer, Prompt, likelihood, reading, sdk, wire
 from monitors.judges.prices import FREE, Price
 from monitors.judges.wire import Completion, Token, Usage
@@ -224,10 +225,11 @@ class OpenAIJudge:
         return body
 
     def _count(self, seconds: float, usage: Usage | None) -> None:
-        tokens_in = (usage and usage.prompt_tokens) or 0
-        tokens_out = (usage and usage.completion_tokens) or 0
+        tokens_in = token_count(usage and usage.prompt_tokens) or 0
+        tokens_out = token_count(usage and usage.completion_tokens) or 0
         details = usage.prompt_tokens_details if usage else None
-        usd = self._price.usd(tokens_in, tokens_out, cached_tokens=(details and details.cached_tokens) or 0)
+        cached = token_count(details and details.cached_tokens) or 0
+        usd = self._price.usd(tokens_in, tokens_out, cached_tokens=cached)
         if (spend := SPEND.get()) is not None:
             spend.calls += 1
             spend.input_tokens += tokens_in

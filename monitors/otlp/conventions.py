@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from monitors.bounds import shed
+from monitors.bounds import MAX_PASSAGE_NAME, bounded_name, shed
 from monitors.otlp import Span
 from monitors.records import Context, Supplement
 
@@ -204,7 +204,7 @@ def _word(fields: Mapping[str, Any], names: Iterable[str]) -> str | None:
     for name in names:
         value = fields.get(name)
         if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
-            return str(value)
+            return bounded_name(str(value), MAX_PASSAGE_NAME)
     return None
 
 

@@ -24,24 +24,24 @@ ALLOWED = {
     "gateway.__main__": "gateway.cli",
     "gateway.accounting": "gateway.exchange gateway.instruments gateway.limits gateway.prices",
     "gateway.accounts": "gateway.buckets gateway.errors gateway.keys gateway.turnstile",
-    "gateway.answers": "gateway.contexts gateway.exchange",
+    "gateway.answers": "gateway.contexts gateway.exchange monitors.bounds",
     "gateway.app": "gateway.accounting gateway.cache gateway.config gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.keeper gateway.keystores gateway.limits gateway.loops gateway.offload gateway.origins gateway.prices gateway.proxy gateway.reading gateway.realtime gateway.routes gateway.sharing gateway.spill gateway.supplements gateway.syncing gateway.target gateway.tracing gateway.upstream gateway.upstreams gateway.worker_metrics monitors.audit monitors.config monitors.importer monitors.queues monitors.redaction_key monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
     "gateway.auxiliary": "gateway.contexts gateway.exchange",
     "gateway.cache": "gateway.exchange",
-    "gateway.capture": "gateway.answers gateway.auxiliary gateway.contexts gateway.encoding gateway.exchange gateway.prompts gateway.resubmissions gateway.sse monitors.choosing",  # noqa: E501
+    "gateway.capture": "gateway.answers gateway.auxiliary gateway.contexts gateway.encoding gateway.exchange gateway.prompts gateway.resubmissions gateway.sse monitors.bounds monitors.choosing",  # noqa: E501
     "gateway.cli": "dashboards.cli gateway.app gateway.config gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor monitors.app monitors.audit monitors.cli monitors.comparing_cli monitors.forgetting_cli monitors.labels_cli monitors.moving_cli monitors.offline_cli monitors.serving monitors.settings monitors.simulating_cli",  # noqa: E501
     "gateway.client": "gateway.errors monitors.tasks",
     "gateway.config": "gateway.contexts gateway.loops gateway.target monitors.config monitors.importer monitors.redaction monitors.settings",  # noqa: E501
     "gateway.contexts": "gateway.exchange monitors.bounds",
     "gateway.demo": "gateway.contexts monitors.tasks",
     "gateway.express": "gateway.errors gateway.exchange gateway.headers gateway.proxy gateway.upstream gateway.upstreams monitors.serving",  # noqa: E501
-    "gateway.handoff": "gateway.exchange gateway.instruments gateway.offload gateway.pressure monitors.engines monitors.queues monitors.tasks",  # noqa: E501
+    "gateway.handoff": "gateway.exchange gateway.instruments gateway.offload gateway.pressure monitors.engines monitors.labels monitors.queues monitors.tasks",  # noqa: E501
     "gateway.headers": "gateway.exchange",
     "gateway.inspect_cli": "gateway.config gateway.inspection gateway.reading monitors.config monitors.settings monitors.stores",  # noqa: E501
     "gateway.inspection": "gateway.answers gateway.auxiliary gateway.contexts gateway.exchange",
     "gateway.instruments": "gateway.exchange gateway.worker_metrics monitors.labels",
     "gateway.keeper": "gateway.keys gateway.keystores gateway.limits monitors.tasks",
-    "gateway.keys": "gateway.errors gateway.exchange",
+    "gateway.keys": "gateway.errors gateway.exchange monitors.bounds",
     "gateway.keys_cli": "gateway.keys gateway.keystores gateway.limits gateway.prices monitors.audit monitors.config monitors.settings",  # noqa: E501
     "gateway.keystores": "gateway.keys gateway.prices gateway.subjects monitors.importer monitors.postgres monitors.sqlite",  # noqa: E501
     "gateway.limits": "gateway.accounts gateway.buckets gateway.config gateway.errors gateway.exchange gateway.keys gateway.prices gateway.turnstile",  # noqa: E501
@@ -57,7 +57,7 @@ ALLOWED = {
     "gateway.realtime": "gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.loops gateway.origins gateway.proxy gateway.target monitors.tasks",  # noqa: E501
     "gateway.relay": "gateway.cache gateway.client gateway.exchange gateway.headers gateway.upstream gateway.usage",
     "gateway.routes": "gateway.errors gateway.openapi gateway.supplements monitors.admin monitors.token_check",
-    "gateway.routing": "gateway.exchange",
+    "gateway.routing": "gateway.exchange monitors.bounds",
     "gateway.sampling_process": "gateway.capture gateway.config gateway.exchange gateway.reading",
     "gateway.sharing": "gateway.buckets gateway.subjects monitors.importer monitors.postgres monitors.redis",
     "gateway.spill": "gateway.pressure monitors.engines monitors.queues monitors.tasks",
@@ -65,7 +65,7 @@ ALLOWED = {
     "gateway.supervisor": "gateway.worker_metrics monitors.audit monitors.settings monitors.tasks",
     "gateway.supplements": "gateway.contexts gateway.errors gateway.exchange gateway.tracing monitors.bounds monitors.engines monitors.queues monitors.tasks",  # noqa: E501
     "gateway.syncing": "gateway.limits gateway.sharing monitors.tasks",
-    "gateway.tracing": "gateway.exchange",
+    "gateway.tracing": "gateway.exchange monitors.bounds",
     "gateway.upstream": "gateway.exchange",
     "gateway.upstreams": "gateway.config gateway.ejection gateway.errors gateway.exchange gateway.headers gateway.routing gateway.target gateway.upstream",  # noqa: E501
     "gateway.usage": "gateway.exchange",
@@ -92,17 +92,18 @@ ALLOWED = {
     "monitors.desk": "monitors.notifiers monitors.silences monitors.stores",
     "monitors.detectors": "monitors.importer monitors.statistics",
     "monitors.embedding": "monitors.config monitors.embeddings monitors.instruments monitors.settings",
-    "monitors.embeddings": "monitors.judges monitors.replies monitors.tasks",
+    "monitors.embeddings": "monitors.bounds monitors.judges monitors.replies monitors.tasks",
     "monitors.evaluation": "monitors.judges monitors.metrics",
     "monitors.exporters": "monitors.instruments monitors.replies monitors.tasks",
     "monitors.forgetting_cli": "monitors.config monitors.forgetting monitors.queues monitors.store_cli monitors.stores",
     "monitors.gauges": "monitors.alerts monitors.delivery monitors.instruments monitors.labels monitors.versions",
     "monitors.instruments": "monitors.labelling monitors.labels monitors.quality",
     "monitors.joining": "monitors.bounds",
-    "monitors.judges": "monitors.fading monitors.replies monitors.sampling monitors.sqlite",
+    "monitors.judges": "monitors.bounds monitors.fading monitors.replies monitors.sampling monitors.sqlite",
     "monitors.judging": "monitors.causes monitors.config monitors.instruments monitors.judges monitors.settings",
     "monitors.labelling": "monitors.statistics monitors.stores monitors.streams",
     "monitors.labelling_store": "monitors.labelling monitors.metrics monitors.stores",
+    "monitors.labels": "monitors.bounds",
     "monitors.labels_api": "monitors.labelling monitors.labelling_store monitors.stores",
     "monitors.labels_cli": "monitors.config monitors.labelling monitors.labelling_store monitors.offline monitors.statistics monitors.store_cli monitors.stores",  # noqa: E501
     "monitors.leading": "monitors.importer monitors.stores monitors.tasks",
