@@ -32,10 +32,8 @@ def too_large(limit: int) -> Rejection:
     return Rejection(413, "request_too_large", f"The request body is larger than {limit} bytes.")
 
 
-def unclear_request(method: str) -> Rejection:
+def unclear_request() -> Rejection:
     """The answer to a request that somebody behind us could take for another one."""
-    if method == "CONNECT":
-        return Rejection(405, "method_not_allowed", "CONNECT is not served here.")
     return Rejection(400, "invalid_request", "The request's framing (Transfer-Encoding, Upgrade) is not unambiguous.")
 
 

@@ -24,6 +24,7 @@ from gateway.limits import Gate, Permit
 from gateway.origins import OriginPolicy
 from gateway.relay import Relay
 from gateway.routing import model_of
+from gateway.target import check_target
 from gateway.upstream import UpstreamResponse
 from gateway.upstreams import Outgoing, RoutedError, Router
 
@@ -141,10 +142,12 @@ class Proxy:
     async def _exchange(
         self, scope: HTTPScope, receive: Receive, send: Send, recording: Recording, start: float
     ) -> None:
+        raw_path = scope.get("raw_path") or recording.path.encode()
+        check_target(recording.method, raw_path)
         seen = inspect(recording.request_headers)
         # A body behind an upgrade does not arrive: the server takes it for the new protocol's.
-        if seen.ambiguous or recording.method == "CONNECT" or (seen.upgrade and (seen.content_length or seen.chunked)):
-            raise unclear_request(recording.method)
+        if seen.ambiguous or (seen.upgrade and (seen.content_length or seen.chunked)):
+            raise unclear_request()
         if self.origins is not None and not self.origins.is_plain(seen):
             self.origins.check(recording.request_headers)
         if seen.via is not None:
@@ -158,7 +161,6 @@ class Proxy:
             # From here on the key is in nobody's hands but the gate's; strangers are refused before their body is read.
             recording.request_headers = without_credentials(headers)
             self._gate.identify(headers)
-        raw_path = scope.get("raw_path") or recording.path.encode()
         client = Client(receive, limit)
         body: bytes | AsyncIterator[bytes]
         if buffered or (not seen.chunked and not seen.content_length):

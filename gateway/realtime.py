@@ -22,7 +22,7 @@ from gateway.keys import model_asked, without_credentials
 from gateway.limits import Gate
 from gateway.origins import OriginPolicy
 from gateway.proxy import begin
-from gateway.target import Target
+from gateway.target import Target, check_target
 from monitors.tasks import spawn
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class Realtime:
         recording.upstream = self._target.name
         try:
             await receive()  # websocket.connect
+            check_target("GET", _raw_path(scope))
             await self._admitted(scope, receive, send, recording)
         except Rejection as rejection:
             recording.status, recording.ending = rejection.status, "rejected"
@@ -130,7 +131,7 @@ class Realtime:
         """Connect to the upstream. Raises what the library raises, and Rejection in a loop of gateways."""
         target = self._target
         via = loops.chain(inspect(client_headers).via, self._id)
-        path = target.join(scope.get("raw_path") or scope["path"].encode(), scope["query_string"]).decode("latin-1")
+        path = target.join(_raw_path(scope), scope["query_string"]).decode("latin-1")
         scheme = "wss" if target.scheme == "https" else "ws"
         dropped = self._dropped | connection_tokens(client_headers)
         headers = [
@@ -164,6 +165,11 @@ class _Straight(connect):
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
+
+
+def _raw_path(scope: WebSocketScope) -> bytes:
+    """Return the path as the client wrote it."""
+    return scope.get("raw_path") or scope["path"].encode()
 
 
 async def _downward(upstream: ClientConnection, send: Send) -> None:

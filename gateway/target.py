@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from gateway.errors import Rejection
+
+MAX_ESCAPED_PATH_BYTES = 8192
+"""The longest path with escapes, backslashes or semicolons: such a path is decoded, a plain one only searched."""
+MOST_DECODINGS = 6
+"""How many layers of percent-encoding a path may have. Proxies in front of an upstream may remove several."""
+_REFUSED_METHODS = frozenset({"TRACE", "TRACK", "CONNECT"})
+_ALLOWED = ((b"allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),)
+_UNUSUAL = re.compile(rb"[%\\;\x00-\x20\x7f]|/\.\.?(?:/|\Z)")
+_SEPARATORS = re.compile(rb"[/\\]")
+_UNICODE_ESCAPE = re.compile(rb"%u00([0-9a-f]{2})", re.IGNORECASE)
+_OVERLONG = re.compile(rb"[\xc0\xc1][\x80-\xbf]|\xe0[\x80-\x9f][\x80-\xbf]")
+_IGNORED = bytes(range(0x21)) + b"\x7f"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,3 +83,39 @@ class Target:
         else:
             path = base + raw_path
         return path + b"?" + query if query else path
+
+
+def check_target(method: str, raw_path: bytes) -> None:
+    """Refuse a request that could reach something else than it names below the base URL. Raises Rejection.
+
+    TRACE would send the provider's key back to the client. Dot segments are looked for in every reading that a server
+    behind us may choose: percent-encoded (repeatedly, overlong, as %u00XX), with backslashes, with path parameters
+    (`..;x`), with ignored control characters.
+
+    >>> check_target("GET", b"/v1/models/org%2Fname..v2")
+    >>> check_target("GET", b"/v1/..%2ftenant-b")
+    Traceback (most recent call last):
+    gateway.errors.Rejection: The path has a dot segment or an ambiguous encoding.
+    """
+    if method in _REFUSED_METHODS:
+        raise Rejection(405, "method_not_allowed", f"{method} is not served here.", headers=_ALLOWED)
+    if _UNUSUAL.search(raw_path) is not None:
+        _check_unusual(raw_path)
+
+
+def _check_unusual(path: bytes) -> None:
+    if len(path) > MAX_ESCAPED_PATH_BYTES:
+        message = f"A path with escapes may have {MAX_ESCAPED_PATH_BYTES} bytes."
+        raise Rejection(414, "uri_too_long", message)
+    for _ in range(MOST_DECODINGS):
+        if _OVERLONG.search(path) or any(map(_is_dots, _SEPARATORS.split(path))):
+            break
+        decoded = unquote_to_bytes(_UNICODE_ESCAPE.sub(rb"%\1", path))
+        if decoded == path:
+            return
+        path = decoded
+    raise Rejection(400, "invalid_path", "The path has a dot segment or an ambiguous encoding.")
+
+
+def _is_dots(segment: bytes) -> bool:
+    return segment.split(b";", 1)[0].translate(None, _IGNORED) in (b".", b"..")
