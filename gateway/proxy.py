@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from asyncio import CancelledError
 from collections.abc import AsyncIterator, Callable
@@ -19,6 +18,7 @@ from gateway.contexts.explicit import ExplicitError
 from gateway.errors import Rejection, body_of, too_large, unclear_request
 from gateway.exchange import GENERATION_ROUTES, Explicit, Headers, Recording, Trace, route_of
 from gateway.headers import Seen, inspect
+from gateway.ids import exchange_id
 from gateway.keys import model_asked, without_credentials
 from gateway.limits import Gate, Permit
 from gateway.origins import OriginPolicy
@@ -324,8 +324,7 @@ def begin(method: str, path: str, headers: Headers, route: str | None = None) ->
     """Start the record of a request that arrives now. The headers are kept, not copied."""
     now = time.time()
     return Recording(
-        # The id starts with the time (milliseconds) so that rows keyed by it are written in order.
-        id=f"{int(now * 1000):012x}{random.getrandbits(80):020x}",
+        id=exchange_id(now),
         started_at=now,
         method=method,
         path=path,
