@@ -112,10 +112,7 @@ class Gateway:
         self._origins, self._own_origins = _origins(config)
         self._proxy = self._build_proxy(config)
         self._realtime = self._build_realtime(config)
-        self.protocol = ServerProtocol
-        if config.gateway.http_path == "protocol":
-            self.protocol = express_protocol(lambda: self._proxy)
-        self.protocol = patient(self.protocol, config.gateway.body_timeout_s)
+        self.protocol = self._protocol(config)
         self._other = routes.traffic_app(self.readiness, self._supplements)
         settings = config.gateway
         self._workers = None
@@ -224,6 +221,17 @@ class Gateway:
                 made.on_resend = self._instruments.resent
             self._clients[way] = made
         return self._clients[way]
+
+    def _protocol(self, config: Config) -> type[ServerProtocol]:
+        settings = config.gateway
+        fast = settings.http_path == "protocol"
+        return patient(
+            express_protocol(lambda: self._proxy) if fast else ServerProtocol,
+            body_s=settings.body_timeout_s,
+            body_total_s=settings.body_total_timeout_s,
+            max_pending_bytes=max(settings.max_pending_body_bytes, settings.max_body_bytes),
+            on_body_given_up=self._instruments.body_given_up,
+        )
 
     def _build_realtime(self, config: Config) -> Realtime:
         first = config.upstreams[0]

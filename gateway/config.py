@@ -55,6 +55,8 @@ class Gateway(Table, frozen=True):
     read_timeout_s: Positive = 600.0
     total_timeout_s: Positive | None = None
     body_timeout_s: Positive = 60.0
+    body_total_timeout_s: Positive = 1200.0
+    max_pending_body_bytes: Count = 1024 * MEBIBYTE
     drain_delay_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
     drain_s: Positive = 30.0
 

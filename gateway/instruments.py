@@ -62,6 +62,7 @@ class Instruments:
             "Requests sent again because a reused connection had ended, by why they may be.",
             "reason",
         )
+        self._slow_bodies = counter("slow_bodies", "Request bodies given up because they came too slowly.", "reason")
         self._exchanges = counter("exchanges", "Exchanges, each with exactly one outcome.", "app", "outcome")
         self._extractions = counter(
             "context_extractions", "Captured exchanges by what found their contexts.", "app", "extractor"
@@ -200,6 +201,10 @@ class Instruments:
     def resent(self, reason: str) -> None:
         """Count a request that was sent again: unread, idempotent, or with an idempotency_key."""
         self._resends.labels(reason).inc()
+
+    def body_given_up(self, reason: str) -> None:
+        """Count a request whose body came too slowly: stalled, too_long, or no_room."""
+        self._slow_bodies.labels(reason).inc()
 
     def limits_shared(self, processes: int) -> None:
         """Show among how many processes limits are shared; 0 while this one counts for itself."""

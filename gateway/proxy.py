@@ -8,7 +8,7 @@ import time
 from asyncio import CancelledError
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from gateway import loops, splice, usage
 from gateway.cache import MISS, Cache, CacheKey, Tape, cache_key
@@ -27,6 +27,7 @@ from gateway.routing import model_of
 from gateway.target import check_target
 from gateway.upstream import UpstreamResponse
 from gateway.upstreams import Outgoing, RoutedError, Router
+from monitors.serving import STREAMED
 
 if TYPE_CHECKING:
     from litestar.types import HTTPScope, Receive, Send
@@ -166,6 +167,7 @@ class Proxy:
         if buffered or (not seen.chunked and not seen.content_length):
             body = await client.read()  # without a body this is b"", which can be sent again
         else:
+            cast("dict[str, object]", scope)[STREAMED] = True
             body = client.chunks()
         large = isinstance(body, bytes) and len(body) > LARGE_BYTES
         ready = self._read(body, seen, recording, await self._cut(body) if large else None)  # type: ignore[arg-type]

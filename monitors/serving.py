@@ -11,7 +11,7 @@ import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -25,9 +25,39 @@ MAX_HEAD_BYTES = 512 * 1024
 HEAD_S = 20.0
 """How long a request's head may take, and a new connection to begin one."""
 BODY_S, BODY_RATE = 60.0, 1000.0
-"""How long a request's body may take: so many seconds, and one more for each so many bytes that have arrived."""
+"""How far a request's body may fall behind this rate (bytes/s), in seconds. What came faster before earns nothing."""
+BODY_TOTAL_S = 1200.0
+"""How long a body that is held in memory may take in all."""
+MAX_PENDING_BYTES = 1024 * 1024 * 1024
+"""Of bodies that are still arriving and are held in memory, in all connections of a process."""
+STREAMED = "gaugeway.streamed"
+"""Set in the ASGI scope by an app that passes a body on as it comes, so that it counts as not held in memory."""
 _BODY_LOOKS = 12
 _TOO_LATE, _TOO_LONG = b"408 Request Timeout", b"431 Request Header Fields Too Large"
+_NO_ROOM = b"503 Service Unavailable\r\nretry-after: 1"
+BodyEnd: TypeAlias = Literal["stalled", "too_long", "no_room"]
+
+
+class PendingBodies:
+    """The bodies that are still arriving and are held in memory. Beyond `max_bytes` the slowest are given up."""
+
+    def __init__(self, max_bytes: int = MAX_PENDING_BYTES) -> None:
+        self.max_bytes = max_bytes
+        self.size = 0
+        self._sizes: dict[ServerProtocol, int] = {}
+
+    def add(self, connection: ServerProtocol, count: int) -> None:
+        """Note bytes that arrived."""
+        self._sizes[connection] = self._sizes.get(connection, 0) + count
+        self.size += count
+        while self.size > self.max_bytes:
+            slowest = min(self._sizes, key=lambda one: one.pace)
+            self.remove(slowest)
+            slowest.give_up_body("no_room", _NO_ROOM)
+
+    def remove(self, connection: ServerProtocol) -> None:
+        """Forget a body: it is whole, gone, or not held."""
+        self.size -= self._sizes.pop(connection, 0)
 
 
 class ServerProtocol(HttpToolsProtocol):
@@ -38,13 +68,20 @@ class ServerProtocol(HttpToolsProtocol):
 
     head_s = HEAD_S
     body_s = BODY_S
+    body_total_s = BODY_TOTAL_S
+    pending = PendingBodies()
     _heading = False
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
     _under_way = False
     _body_bytes = 0
-    _body_waited_s = 0.0
+    _body_bytes_before = 0
+    _body_late_s = 0.0
+    _body_s = 0.0
+    _body_held = False
     _body_timer: asyncio.TimerHandle | None = None
+    pace = 0
+    """Bytes of the body in the last full interval between two looks at it, or in this one if more."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # so in the base class
         """Wait for a head, but not for ever."""
@@ -65,12 +102,19 @@ class ServerProtocol(HttpToolsProtocol):
             self._forget_timer()
         if self._under_way:
             self._body_bytes += len(data)
+            self.pace = max(self.pace, self._body_bytes - self._body_bytes_before)
             if self._body_timer is None:
                 self._body_timer = self.loop.call_later(self.body_s / _BODY_LOOKS, self._look_at_body)
+            if self.cycle is None or self.cycle.response_complete or STREAMED in self.scope:  # type: ignore[redundant-expr]  # None first
+                self._release_body()
+            else:
+                self._body_held = True
+                self.pending.add(self, len(data))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of the timers."""
         self._forget_timer()
+        self._release_body()
         if self._body_timer is not None:
             self._body_timer.cancel()
             self._body_timer = None
@@ -80,7 +124,8 @@ class ServerProtocol(HttpToolsProtocol):
         """Count from here."""
         super().on_message_begin()
         self._heading, self._head_bytes = True, 0
-        self._under_way, self._body_bytes, self._body_waited_s = True, 0, 0.0
+        self._under_way, self._body_bytes, self._body_bytes_before, self.pace = True, 0, 0, 0
+        self._body_late_s = self._body_s = 0.0
 
     def on_headers_complete(self) -> None:
         """Let what comes behind the head go nowhere."""
@@ -92,6 +137,8 @@ class ServerProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The body is whole."""
         self._under_way = False
+        if self._body_held:
+            self._release_body()
         super().on_message_complete()
 
     def _in_head(self) -> bool:
@@ -115,28 +162,62 @@ class ServerProtocol(HttpToolsProtocol):
             self._tell(status)
         self.transport.close()
 
+    def _release_body(self) -> None:
+        if self._body_held:
+            self._body_held = False
+            self.pending.remove(self)
+
     def _look_at_body(self) -> None:
         """Give up a body that comes too slowly. While nobody reads, the client cannot be blamed."""
         self._body_timer = None
         if not self._under_way or self.transport.is_closing() or self.transport.get_protocol() is not self:
             return
+        interval_s = self.body_s / _BODY_LOOKS
+        arrived = self.pace = self._body_bytes - self._body_bytes_before
+        self._body_bytes_before = self._body_bytes
         if not (self.flow.read_paused or getattr(self.cycle, "waiting_for_100_continue", False)):
-            self._body_waited_s += self.body_s / _BODY_LOOKS
-        if self._body_waited_s < self.body_s + self._body_bytes / BODY_RATE:
-            self._body_timer = self.loop.call_later(self.body_s / _BODY_LOOKS, self._look_at_body)
-            return
-        answered = self.cycle.response_complete or getattr(self.cycle, "response_started", False)
-        if not answered:
-            self._tell(_TOO_LATE)
+            self._body_s += interval_s
+            self._body_late_s = max(0.0, self._body_late_s + interval_s - arrived / BODY_RATE)
+        if self._body_late_s >= self.body_s:
+            self.give_up_body("stalled", _TOO_LATE)
+        elif self._body_held and self._body_s >= max(self.body_total_s, self.body_s):
+            self.give_up_body("too_long", _TOO_LATE)
+        else:
+            self._body_timer = self.loop.call_later(interval_s, self._look_at_body)
+
+    def give_up_body(self, reason: BodyEnd, status: bytes) -> None:
+        """Answer with `status`, unless the answer has begun, and close the connection."""
+        self._release_body()
+        self.on_body_given_up(reason)
+        cycle = self.cycle
+        if not (cycle.response_complete or getattr(cycle, "response_started", False)):
+            self._tell(status)
         self.transport.close()
+
+    @staticmethod
+    def on_body_given_up(reason: BodyEnd) -> None:
+        """For subclasses that count."""
 
     def _tell(self, status: bytes) -> None:
         self.transport.write(b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
 
 
-def patient(protocol: type[ServerProtocol], body_s: float) -> type[ServerProtocol]:
-    """Return the protocol with another limit on the time of a body."""
-    return type(protocol.__name__, (protocol,), {"body_s": body_s})
+def patient(
+    protocol: type[ServerProtocol],
+    *,
+    body_s: float = BODY_S,
+    body_total_s: float = BODY_TOTAL_S,
+    max_pending_bytes: int = MAX_PENDING_BYTES,
+    on_body_given_up: Callable[[BodyEnd], None] = lambda _: None,
+) -> type[ServerProtocol]:
+    """Return the protocol with other limits on bodies; those given up are reported with the reason."""
+    members = {
+        "body_s": body_s,
+        "body_total_s": body_total_s,
+        "pending": PendingBodies(max_pending_bytes),
+        "on_body_given_up": staticmethod(on_body_given_up),
+    }
+    return type(protocol.__name__, (protocol,), members)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ ALLOWED = {
     "gateway.pressure": "monitors.queues monitors.tasks",
     "gateway.prices": "gateway.config",
     "gateway.prompts": "gateway.contexts gateway.exchange",
-    "gateway.proxy": "gateway.cache gateway.client gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.ids gateway.keys gateway.limits gateway.loops gateway.origins gateway.relay gateway.routing gateway.splice gateway.target gateway.upstream gateway.upstreams gateway.usage",  # noqa: E501
+    "gateway.proxy": "gateway.cache gateway.client gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.ids gateway.keys gateway.limits gateway.loops gateway.origins gateway.relay gateway.routing gateway.splice gateway.target gateway.upstream gateway.upstreams gateway.usage monitors.serving",  # noqa: E501
     "gateway.reading": "gateway.capture gateway.config gateway.contexts gateway.resubmissions monitors.importer monitors.redaction",  # noqa: E501
     "gateway.realtime": "gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.loops gateway.origins gateway.proxy gateway.target monitors.tasks",  # noqa: E501
     "gateway.relay": "gateway.cache gateway.client gateway.exchange gateway.headers gateway.upstream gateway.usage",

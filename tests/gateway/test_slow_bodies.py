@@ -8,6 +8,7 @@ import pytest
 
 from gateway.config import Config, Upstream
 from gateway.config import Gateway as GatewayTable
+from monitors.serving import BODY_RATE
 from tests.support.llm_server import LLMServer
 from tests.support.running import running_gateway
 
@@ -35,6 +36,101 @@ async def slow(port, head, start=b""):
     dribbling.cancel()
     writer.close()
     return said, asyncio.get_running_loop().time() - began
+
+
+async def hold(port, size, *, route="/v1/chat/completions", kept_back=1):
+    """Send all of a body but `kept_back` bytes as fast as it is taken, then nothing: what comes back, and when."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = HEAD.replace(b"/v1/chat/completions", route.encode())
+    said, began = b"", asyncio.get_running_loop().time()
+    try:
+        writer.write(head + b"Content-Length: %d\r\n\r\n" % size)
+        for start in range(0, size - kept_back, 65536):
+            writer.write(b" " * min(65536, size - kept_back - start))
+            await writer.drain()
+        began = asyncio.get_running_loop().time()
+        said = await reader.read()
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
+    return said, asyncio.get_running_loop().time() - began
+
+
+@contextlib.asynccontextmanager
+async def gateway_with(http_path, **settings):
+    with LLMServer() as model:
+        config = Config(
+            gateway=GatewayTable(http_path=http_path, **settings), upstreams=(Upstream(base_url=model.url),)
+        )
+        async with running_gateway(model.url, config=config) as running, asyncio.timeout(30):
+            yield running
+
+
+@pytest.mark.parametrize("http_path", ["asgi", "protocol"])
+@pytest.mark.parametrize("route", ["/v1/chat/completions", "/v1/files", "/gaugeway/v1/feedback"])
+@pytest.mark.parametrize("size", [200_000, 2_000_000])
+def test_a_fast_beginning_earns_no_time(http_path, route, size):
+    async def main():
+        async with gateway_with(http_path, body_timeout_s=LIMIT_S) as running:
+            for said, seconds in await asyncio.gather(*(hold(running.port, size, route=route) for _ in range(3))):
+                assert not said or said.startswith(b"HTTP/1.1 408")
+                assert seconds < size / BODY_RATE / 10  # it used to earn a second with each 1000 bytes
+            assert running.total("gaugeway_slow_bodies_total", reason="stalled") == 3
+            assert running.gateway.protocol.pending.size == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("http_path", ["asgi", "protocol"])
+def test_a_held_body_has_an_end_whatever_its_pace_and_a_streamed_one_goes_on(http_path):
+    async def steadily(port, route, until_s):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = HEAD.replace(b"/v1/chat/completions", route)
+        if route == b"/v1/files":
+            head = head.replace(b"application/json", b"multipart/form-data")
+        writer.write(head + b"Content-Length: 10000000\r\n\r\n")
+        reading = asyncio.ensure_future(reader.read())
+        began = asyncio.get_running_loop().time()
+        while not reading.done() and asyncio.get_running_loop().time() - began < until_s:
+            writer.write(b" " * 2000)
+            await asyncio.sleep(0.02)
+        ended = reading.done()
+        reading.cancel()
+        writer.close()
+        return ended
+
+    async def main():
+        limits = {"body_timeout_s": 1.0, "body_total_timeout_s": 1.2}
+        async with gateway_with(http_path, **limits) as running:
+            assert await steadily(running.port, b"/v1/chat/completions", 20)
+            assert running.total("gaugeway_slow_bodies_total", reason="too_long") == 1
+            assert not await steadily(running.port, b"/v1/files", 2.5)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("http_path", ["asgi", "protocol"])
+def test_unfinished_bodies_share_a_limit_in_memory_and_others_are_served(http_path):
+    async def main():
+        limits = {"max_body_bytes": 300_000, "max_pending_body_bytes": 1_000_000, "body_timeout_s": 10.0}
+        async with gateway_with(http_path, **limits) as running, httpx.AsyncClient(trust_env=False) as client:
+            pending = running.gateway.protocol.pending
+            assert pending.max_bytes == 1_000_000
+            holding = [asyncio.ensure_future(hold(running.port, 250_000)) for _ in range(10)]
+            done, _ = await asyncio.wait(holding, timeout=5)
+            assert pending.size <= 1_000_000
+            assert 6 <= len(done) < 10
+            assert all(not one.result()[0] or one.result()[0].startswith(b"HTTP/1.1 503") for one in done)
+            url = f"http://127.0.0.1:{running.port}/v1/chat/completions"
+            assert (await client.post(url, content=BODY)).status_code == 200
+            assert running.total("gaugeway_slow_bodies_total", reason="no_room") == len(done)
+            for one in holding:
+                one.cancel()
+            await asyncio.wait(holding)
+            await running.until(lambda: pending.size == 0)
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("http_path", ["asgi", "protocol"])
