@@ -12,6 +12,9 @@ from gateway.exchange import Headers
 ROUTES = frozenset({"chat_completions", "completions"})
 _OPTION = b'"stream_options":{"include_usage":true}'
 _END_OF_EVENT = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_END_BYTES = 4
+MAX_EVENT_BYTES = 65_536
+"""The largest event that is held: one with usage alone has some hundred bytes."""
 
 
 class _Body(msgspec.Struct):
@@ -49,29 +52,42 @@ def ask_for_usage(body: bytes) -> bytes | None:
 class HideUsage:
     """Takes the chunk that carries nothing but usage out of a stream; every other byte passes as it came.
 
-    An event is held until it is whole, since only then it is known what it is.
+    An event is held until it is whole, since only then it is known what it is, or has more than MAX_EVENT_BYTES: such
+    an event passes. What is held is searched once for the end of the event.
     """
 
     def __init__(self) -> None:
-        self._held = b""
+        self._held = bytearray()
+        self._passed = 0  # how much of what is held went on already, of an event that is too large
 
     def feed(self, data: bytes) -> bytes:
         """Take in bytes of the stream, return those that may go on."""
-        data = self._held + data
+        held = self._held
+        searched = max(len(held) - _END_BYTES + 1, 0)
+        held += data
         passed: list[bytes] = []
         start = 0
-        for end in _END_OF_EVENT.finditer(data):
-            event = data[start : end.end()]
-            if not _is_usage(event):
-                passed.append(event)
+        for end in _END_OF_EVENT.finditer(held, searched):
+            event = bytes(held[start : end.end()])
             start = end.end()
-        self._held = data[start:]
+            if self._passed:
+                passed.append(event[self._passed :])
+                self._passed = 0
+            elif len(event) > MAX_EVENT_BYTES or not _is_usage(event):
+                passed.append(event)
+        del held[:start]
+        if self._passed or len(held) > MAX_EVENT_BYTES:
+            passed.append(bytes(held[self._passed :]))
+            del held[: 1 - _END_BYTES]
+            self._passed = len(held)
         return b"".join(passed)
 
     def flush(self) -> bytes:
         """Return what is left at the stream's end: an event that was cut off."""
-        held, self._held = self._held, b""
-        return held
+        left = bytes(self._held[self._passed :])
+        self._held.clear()
+        self._passed = 0
+        return left
 
 
 def can_be_hidden(response_headers: Headers) -> bool:

@@ -5,12 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway import usage
 from gateway.usage import HideUsage, ask_for_usage
 
 CHUNK = b'data: {"choices":[{"index":0,"delta":{"content":"a\\n\\nb"}}],"usage":null}\n\n'
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n'
 COMMENT = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"
+END = usage._END_OF_EVENT
 
 
 def test_the_option_becomes_the_first_member_and_all_else_stays():
@@ -35,6 +37,51 @@ def test_wherever_the_stream_is_cut_into_pieces_only_the_usage_chunk_is_taken_ou
     places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     passed = b"".join(hide.feed(stream[a:b]) for a, b in pairwise(places)) + hide.flush()
     assert passed == (CHUNK + COMMENT + CHUNK + DONE).replace(b"\n", line_end)
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("size", [1, 7, 1000, 10**9])
+def test_an_event_too_large_to_be_held_passes_and_the_next_usage_is_hidden(monkeypatch, line_end, size):
+    monkeypatch.setattr(usage, "MAX_EVENT_BYTES", 300)
+    large = b'data: {"choices":[],"usage":{"x":"' + b"y" * 2000 + b'"}}\n\n'
+    stream = (CHUNK + large + USAGE + large + USAGE + CHUNK).replace(b"\n", line_end)
+    hide = HideUsage()
+    passed = bytearray()
+    for start in range(0, len(stream), size):
+        passed += hide.feed(stream[start : start + size])
+        assert len(hide._held) <= 300 + min(size, len(stream))
+    assert passed + hide.flush() == (CHUNK + large + large + CHUNK).replace(b"\n", line_end)
+
+
+def test_a_line_without_end_is_searched_once_and_not_held(monkeypatch):
+    """Counted, not timed: how many bytes the search for an event's end goes over."""
+    searched = []
+
+    class Counting:
+        def finditer(self, held, start):
+            searched.append(len(held) - start)
+            return END.finditer(held, start)
+
+    monkeypatch.setattr(usage, "_END_OF_EVENT", Counting())
+    hide = HideUsage()
+    line = b"data: " + b"x" * 1018
+    for number in range(500):
+        assert len(hide.feed(line)) + len(hide._held) >= 1024
+        assert len(hide._held) <= usage.MAX_EVENT_BYTES, number
+    assert sum(searched) < 500 * (1024 + 3)
+
+
+@given(
+    st.lists(st.binary() | st.sampled_from([b"\n", b"\r", b"\r\n", b'data: {"choices":[],"usage":{}}'])),
+    st.integers(1, 9),
+)
+def test_wherever_it_is_cut_and_whatever_is_too_large_the_same_bytes_pass(pieces, size):
+    stream = b"".join(pieces)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(usage, "MAX_EVENT_BYTES", 40)
+        whole, cut = HideUsage(), HideUsage()
+        at_once = whole.feed(stream) + whole.flush()
+        assert b"".join(cut.feed(stream[at : at + size]) for at in range(0, len(stream), size)) + cut.flush() == at_once
 
 
 @given(st.binary())
