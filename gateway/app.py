@@ -182,6 +182,10 @@ class Gateway:
             self._instruments.reloaded("applied")
             audit.tell("reload", outcome="applied", process=os.getpid())
 
+    def connection_closed(self, reason: str) -> None:
+        """Count a connection of the traffic port that was closed for want of descriptors."""
+        self._instruments.connection_closed(reason)
+
     async def aclose(self) -> None:
         """Deliver what was captured, then let go of every connection."""
         if self._spill is not None:
@@ -303,7 +307,7 @@ async def run(
     _log.info("gateway: http://%s:%d/v1 -> %s", settings.host, settings.port, targets)
     shared = settings.workers > 1
     listeners = [
-        Listener(gateway, settings.host, settings.port, shared, gateway.protocol),
+        Listener(gateway, settings.host, settings.port, shared, gateway.protocol, gateway.connection_closed),
         Listener(gateway.admin, settings.admin_host, settings.admin_port, shared),
     ]
     try:

@@ -14,7 +14,7 @@ from dashboards.cli import dashboards
 from gateway import config as configuration
 from gateway.inspect_cli import inspect
 from gateway.keys_cli import keys
-from monitors import audit
+from monitors import audit, descriptors
 from monitors.cli import fail, monitors, plane_options
 from monitors.comparing_cli import compare
 from monitors.forgetting_cli import forget
@@ -91,6 +91,7 @@ def _supervise(options: dict[str, Any], *, monitors: bool) -> NoReturn:
     except ConfigError as error:
         fail(error)
     configure_logs(options["log_format"])
+    descriptors.raise_limit()
     audit.open_if_possible(options["data_dir"])
     supervisor = Supervisor(
         _arguments(options),

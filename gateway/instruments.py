@@ -76,6 +76,11 @@ class Instruments:
         for step in ("spilled", "returned"):
             self._spilled.labels(step)
         self._reloads = counter("config_reloads", "Configuration reloads, by result.", "result")
+        self._closed = counter(
+            "connections_closed", "Connections of the traffic port closed for want of descriptors.", "reason"
+        )
+        for reason in ("idle", "refused"):
+            self._closed.labels(reason)
         self._tags_dropped = counter("tags_dropped", "Tags of requests beyond the number that is kept.")
         self._cap = LabelCap(counter("label_overflow", "Label values shown as _other, by label.", "label"))
         self._gauges(registry, version)
@@ -177,6 +182,10 @@ class Instruments:
     def tags_dropped(self, count: int) -> None:
         """Count tags of a request beyond the number that is kept."""
         self._tags_dropped.inc(count)
+
+    def connection_closed(self, reason: str) -> None:
+        """Count a connection that was closed for want of room: idle, or refused when it was new."""
+        self._closed.labels(reason).inc()
 
     def capture_seconds(self, seconds: float) -> None:
         """Record what reading one exchange cost."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import heapq
 import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from monitors import descriptors
 
 _log = logging.getLogger("gaugeway")
 KEEP_ALIVE_S = 120
@@ -33,6 +37,7 @@ MAX_PENDING_BYTES = 1024 * 1024 * 1024
 STREAMED = "gaugeway.streamed"
 """Set in the ASGI scope by an app that passes a body on as it comes, so that it counts as not held in memory."""
 _BODY_LOOKS = 12
+_ROOM_SHARE = 16
 _TOO_LATE, _TOO_LONG = b"408 Request Timeout", b"431 Request Header Fields Too Large"
 _NO_ROOM = b"503 Service Unavailable\r\nretry-after: 1"
 BodyEnd: TypeAlias = Literal["stalled", "too_long", "no_room"]
@@ -63,13 +68,16 @@ class PendingBodies:
 class ServerProtocol(HttpToolsProtocol):
     """uvicorn's protocol with bounds on a request's head and on the time of its body, and without trailers.
 
-    Those must not become headers of the request they follow.
+    Those must not become headers of the request they follow. Beyond `most_connections` the connections that have been
+    idle for longest are closed for new ones; where none is idle, the new one is refused.
     """
 
     head_s = HEAD_S
     body_s = BODY_S
     body_total_s = BODY_TOTAL_S
     pending = PendingBodies()
+    most_connections = sys.maxsize
+    used_at = 0.0
     _heading = False
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
@@ -86,6 +94,9 @@ class ServerProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # so in the base class
         """Wait for a head, but not for ever."""
         super().connection_made(transport)
+        self.used_at = self.loop.time()
+        if len(self.connections) > self.most_connections and not self._found_room():
+            return
         self._head_timer = self.loop.call_later(self.head_s, self._refuse_head, _TOO_LATE)
 
     def data_received(self, data: bytes) -> None:
@@ -123,6 +134,7 @@ class ServerProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Count from here."""
         super().on_message_begin()
+        self.used_at = self.loop.time()
         self._heading, self._head_bytes = True, 0
         self._under_way, self._body_bytes, self._body_bytes_before, self.pace = True, 0, 0, 0
         self._body_late_s = self._body_s = 0.0
@@ -140,6 +152,31 @@ class ServerProtocol(HttpToolsProtocol):
         if self._body_held:
             self._release_body()
         super().on_message_complete()
+
+    @staticmethod
+    def connection_closed(reason: str) -> None:
+        """Called for each connection that is closed for want of room; `reason` is idle or refused."""
+
+    def _found_room(self) -> bool:
+        """Close the connections that have been idle for longest, several at a time as looking for them takes a while.
+
+        Where there are none, refuse this one.
+        """
+        idle = [
+            one for one in self.connections if isinstance(one, ServerProtocol) and one.is_idle() and one is not self
+        ]
+        closing = heapq.nsmallest(max(1, len(idle) // _ROOM_SHARE), idle, key=lambda one: one.used_at)
+        for one in closing or [self]:
+            if one is self:
+                self._tell(_NO_ROOM)
+            one.transport.close()
+            # At once, and not when the loop says so: others may be accepted before.
+            self.connections.discard(one)
+            self.connection_closed("refused" if one is self else "idle")
+        return bool(closing)
+
+    def is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr]  # None first
 
     def _in_head(self) -> bool:
         """Whether a head has begun and is not complete.
@@ -220,15 +257,25 @@ def patient(
     return type(protocol.__name__, (protocol,), members)
 
 
+def roomy(protocol: type[ServerProtocol], most: int, closed: Callable[[str], None]) -> type[ServerProtocol]:
+    """Return the protocol for at most `most` connections; `closed` is told why one is closed for want of room."""
+    name, told = protocol.__name__, staticmethod(closed)
+    return type(name, (protocol,), {"most_connections": most, "connection_closed": told})
+
+
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """An ASGI app and where it listens; `shared` lets several processes listen on the same port (SO_REUSEPORT)."""
+    """An ASGI app and where it listens; `shared` lets several processes listen on the same port (SO_REUSEPORT).
+
+    `closed` is told why a connection is closed for want of descriptors: idle or refused.
+    """
 
     app: Any
     host: str
     port: int
     shared: bool = False
     protocol: type[ServerProtocol] = ServerProtocol
+    closed: Callable[[str], None] = lambda _: None
 
 
 class _Server(uvicorn.Server):
@@ -259,7 +306,15 @@ async def serve(
     means that the supervising process is gone. Raises OSError when an address cannot be bound.
     """
     sockets = [_bind(listener) for listener in listeners]
-    servers = [_Server(_config(listener, drain_s)) for listener in listeners]
+    first, other = descriptors.shares(descriptors.limit())
+    servers = [
+        _Server(
+            _config(
+                replace(one, protocol=roomy(one.protocol, first if one is listeners[0] else other, one.closed)), drain_s
+            )
+        )
+        for one in listeners
+    ]
 
     def stop() -> None:
         if on_stop is not None:
@@ -357,5 +412,6 @@ def run(main: Coroutine[Any, Any, None], log_format: str = "text") -> None:
     import uvloop  # noqa: PLC0415 - only where a process is started
 
     configure_logs(log_format)
+    descriptors.raise_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main)

@@ -29,7 +29,7 @@ ALLOWED = {
     "gateway.auxiliary": "gateway.contexts gateway.exchange",
     "gateway.cache": "gateway.exchange",
     "gateway.capture": "gateway.answers gateway.auxiliary gateway.contexts gateway.encoding gateway.exchange gateway.prompts gateway.resubmissions gateway.sse monitors.bounds monitors.choosing",  # noqa: E501
-    "gateway.cli": "dashboards.cli gateway.app gateway.config gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor monitors.app monitors.audit monitors.cli monitors.comparing_cli monitors.forgetting_cli monitors.labels_cli monitors.moving_cli monitors.offline_cli monitors.serving monitors.settings monitors.simulating_cli",  # noqa: E501
+    "gateway.cli": "dashboards.cli gateway.app gateway.config gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor monitors.app monitors.audit monitors.cli monitors.comparing_cli monitors.descriptors monitors.forgetting_cli monitors.labels_cli monitors.moving_cli monitors.offline_cli monitors.serving monitors.settings monitors.simulating_cli",  # noqa: E501
     "gateway.client": "gateway.errors monitors.tasks",
     "gateway.config": "gateway.contexts gateway.loops gateway.target monitors.config monitors.importer monitors.redaction monitors.settings",  # noqa: E501
     "gateway.contexts": "gateway.exchange monitors.bounds",
@@ -127,6 +127,7 @@ ALLOWED = {
     "monitors.redis": "monitors.engines",
     "monitors.rules": "monitors.config monitors.detectors monitors.slicing monitors.streams monitors.watching",
     "monitors.rules_api": "monitors.alert_api monitors.audit monitors.versions",
+    "monitors.serving": "monitors.descriptors",
     "monitors.simulating": "monitors.detectors monitors.statistics monitors.stores monitors.streams",
     "monitors.simulating_cli": "monitors.config monitors.detectors monitors.labelling_store monitors.rules monitors.simulating monitors.simulating_report monitors.store_cli monitors.stores monitors.streams",  # noqa: E501
     "monitors.simulating_report": "monitors.simulating",

@@ -21,9 +21,20 @@ from gateway.demo.servers import free_ports
 
 
 class Product:
-    """A running `gaugeway serve` (or one plane of it), of the code in `root` where that is not this checkout."""
+    """A running `gaugeway serve` (or one plane of it), of the code in `root` where that is not this checkout.
 
-    def __init__(self, directory: Path, config: str, *, command: str = "serve", root: Path | None = None) -> None:
+    `descriptors` are the soft and the hard limit of file descriptors it is started with.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        config: str,
+        *,
+        command: str = "serve",
+        root: Path | None = None,
+        descriptors: tuple[int, int] | None = None,
+    ) -> None:
         self.port, self.admin_port, self.monitors_port = free_ports(3)
         self.base_url = f"http://127.0.0.1:{self.port}/v1"
         self.admin = f"http://127.0.0.1:{self.admin_port}"
@@ -34,15 +45,20 @@ class Product:
         self._config.write_text(config, "utf-8")
         self._command = command
         self._root = root
+        self._descriptors = descriptors
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start and wait until everything that belongs to the command answers."""
         arguments = ["--config", self._config, "--data-dir", self.data, "--port", self.port]
         arguments += ["--admin-port", self.admin_port, "--monitors-port", self.monitors_port]
+        limited = []
+        if self._descriptors is not None:
+            soft, hard = self._descriptors
+            limited = ["sh", "-c", f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$@"', "sh"]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "gateway.cli", self._command, *map(str, arguments)],
+                [*limited, sys.executable, "-m", "gateway.cli", self._command, *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -52,6 +68,12 @@ class Product:
         urls = {"gateway": [f"http://127.0.0.1:{self.port}/readyz"], "monitors": [f"{self.monitors}/healthz"]}
         for url in urls.get(self._command, urls["gateway"] + urls["monitors"]):
             self.until(lambda url=url: _answers(url), 30, what=f"{url} answers")
+
+    @property
+    def pid(self) -> int:
+        """The process id of the command itself."""
+        assert self._process is not None
+        return self._process.pid
 
     def pid_of(self, module: str) -> int:
         """The process id of a plane (of its first process)."""
@@ -119,9 +141,11 @@ class Product:
 
 
 @contextlib.contextmanager
-def product(directory: Path, config: str, *, command: str = "serve") -> Iterator[Product]:
+def product(
+    directory: Path, config: str, *, command: str = "serve", descriptors: tuple[int, int] | None = None
+) -> Iterator[Product]:
     """Run the product; afterwards it is stopped whatever happened."""
-    running = Product(directory, config, command=command)
+    running = Product(directory, config, command=command, descriptors=descriptors)
     try:
         running.start()
         yield running
