@@ -133,12 +133,11 @@ class Instruments:
 
     def _request_children(self, key: tuple[str, str, bool, str, str, str]) -> tuple[Counter, Histogram, Histogram]:
         """Look up the series of one kind of request; kept, since a look-up costs more than counting."""
-        app, model, stream, *rest = key
+        app, model, stream, route, status_class, ending = key
         if len(self._requests_children) >= MAX_REQUEST_SERIES and (app, model) != (OVERFLOW, OVERFLOW):
-            self._cap.count("requests", "\n".join((app, model, *rest)))
-            key = (OVERFLOW, OVERFLOW, stream, *rest)
+            self._cap.count("requests", f"{app}\n{model}\n{route}\n{status_class}\n{ending}")
+            key = (OVERFLOW, OVERFLOW, stream, route, status_class, ending)
             return self._requests_children.get(key) or self._request_children(key)
-        route, status_class, ending = rest
         streamed = "true" if stream else "false"
         children = self._requests_children[key] = (
             self._requests.labels(app, route, model, status_class, streamed, ending),

@@ -21,7 +21,8 @@ from monitors.tasks import happens_within, spawn
 
 FD_VARIABLE = "GAUGEWAY_METRICS_FD"
 """Names the worker's end of the socket to the supervisor."""
-MAX_REPORT_BYTES = 64 * 1024 * 1024
+MAX_REPORT_BYTES = 256 * 1024 * 1024
+"""The most series that an `Instruments` can have, with the longest names, take half of it."""
 REPORT_S = 1.0
 """How often a worker reports unasked: a worker that is killed loses the counts of at most this time."""
 REPORT_SHARE = 0.01

@@ -316,6 +316,14 @@ def test_every_answered_call_is_paid_for_and_every_failed_question_told_once():
     assert tab.usd == pytest.approx(3 * usd)
 
 
+@pytest.mark.parametrize("odd", [10**30, -5])
+def test_tokens_that_cannot_be_are_not_counted(odd):
+    told = Told()
+    with LLMServer(Reply(content=GOOD.content, tokens=(odd, 50))) as server:
+        ask(server, price_in=2.0, price_out=8.0, observer=told)
+    assert told.calls == [("judge-1", 0, 50, pytest.approx(50 * 8.0 / 1e6))]
+
+
 def test_the_key_is_in_no_error_no_traceback_and_no_log(caplog):
     caplog.set_level(logging.DEBUG)
     echo = error(401, f"Incorrect API key provided: {KEY}")
