@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.buckets import Draw, SharedBucket
 from gateway.errors import Rejection
 from gateway.keys import Quota
 from gateway.turnstile import Turnstile
+
+RESERVED_WAIT_S = 1.0
+"""After how long to come again where all that is left is reserved: requests under way may use less."""
 
 
 class OverLimit(Rejection):
@@ -25,6 +29,13 @@ class OverLimit(Rejection):
         super().__init__(429, "rate_limit_exceeded", message, headers=headers)
         self.type = kind
         self.wait_s = wait_s
+
+
+class Quote(NamedTuple):
+    """What a request is expected to use: reserved while it is under way."""
+
+    tokens: int = 0
+    usd: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,6 +56,7 @@ class Account:
         self.queue_s = 0.0
         self._fleet = fleet
         self._usd_per_day: float | None = None
+        self._reserved_tokens, self._reserved_usd, self._reservations = 0, 0.0, 0
         self._requests: SharedBucket | None = None
         self._tokens: SharedBucket | None = None
         self.grant(quota, now)
@@ -61,9 +73,36 @@ class Account:
         for bucket, kind in ((self._requests, "requests"), (self._tokens, "tokens")):
             if bucket is not None and (wait_s := bucket.wait_s(now, self._fleet.every_s)) > 0:
                 raise OverLimit(kind, f"Rate limit reached for {whose}: {kind} per minute.", wait_s)
+        self.check_budget(spent_usd, day_left_s)
+        reserved = f"is reserved for requests of {whose} that are under way."
+        tokens = self._tokens
+        if tokens is not None and self._reserved_tokens and tokens.level(now) - self._reserved_tokens < 1:
+            raise OverLimit("tokens", f"What is left of tokens per minute {reserved}", RESERVED_WAIT_S)
+        if self._usd_per_day is not None and spent_usd + self._reserved_usd >= self._usd_per_day:
+            raise OverLimit("insufficient_quota", f"What is left of the budget {reserved}", RESERVED_WAIT_S)
+
+    def check_budget(self, spent_usd: float, day_left_s: float) -> None:
+        """Raise OverLimit when the budget of the day is spent."""
         if self._usd_per_day is not None and spent_usd >= self._usd_per_day:
-            message = f"The budget of {whose} for today (UTC) is spent."
+            message = f"The budget of {self.subject.replace(':', ' ', 1)} for today (UTC) is spent."
             raise OverLimit("insufficient_quota", message, day_left_s, retry=False)
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether USD a day are limited."""
+        return self._usd_per_day is not None and not math.isinf(self._usd_per_day)
+
+    def reserve(self, quote: Quote) -> None:
+        """Set aside what a request is expected to use, so that those that come meanwhile do not use it too."""
+        self._reserved_tokens += quote.tokens
+        self._reserved_usd += quote.usd
+        self._reservations += 1
+
+    def free(self, quote: Quote) -> None:
+        """Give back what was set aside: the request is charged now, or used nothing."""
+        self._reservations -= 1
+        self._reserved_tokens -= quote.tokens
+        self._reserved_usd = self._reserved_usd - quote.usd if self._reservations else 0.0  # no rounding is left over
 
     def count_request(self, now: float) -> None:
         """Count a request that came in."""
@@ -98,7 +137,7 @@ class Account:
     def is_idle(self, now: float) -> bool:
         """Whether nothing would be lost by forgetting it."""
         full = all(bucket.is_full(now) for _, bucket in self._buckets())
-        return full and not self.turnstile.inside and not self.turnstile.waiting
+        return full and not self._reservations and not self.turnstile.inside and not self.turnstile.waiting
 
     def _buckets(self) -> Iterator[tuple[str, SharedBucket]]:
         if self._requests is not None:

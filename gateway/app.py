@@ -235,6 +235,8 @@ class Gateway:
             body_total_s=settings.body_total_timeout_s,
             max_pending_bytes=max(settings.max_pending_body_bytes, settings.max_body_bytes),
             on_body_given_up=self._instruments.body_given_up,
+            write_s=settings.write_timeout_s,
+            on_stall=self._instruments.write_stalled,
         )
 
     def _build_realtime(self, config: Config) -> Realtime:
@@ -244,6 +246,10 @@ class Gateway:
             record=self.handoff.offer,
             connect_timeout_s=config.gateway.connect_timeout_s,
             gate=self._gate,
+            accounting=self._accounting,
+            recheck_s=config.keys.refresh_s,
+            write_timeout_s=config.gateway.write_timeout_s,
+            on_stall=self._instruments.write_stalled,
             baggage=config.telemetry.baggage,
             gateway_id=_id(config),
             origins=self._origins,
@@ -272,6 +278,7 @@ class Gateway:
             ),
             include_usage=config.capture.include_usage,
             gate=self._gate,
+            accounting=self._accounting,
             cache=self._cache,
             gateway_id=_id(config),
             origins=self._origins,

@@ -112,6 +112,10 @@ class SharedBucket:
         whole = self._whole.wait_s(now)
         return max(whole, min(own, hearing_s))
 
+    def level(self, now: float) -> float:
+        """Return what is there, as far as this process knows; negative for a debt."""
+        return self._whole.level(now) if self._together else self._own.level(now)
+
     def take(self, amount: float, now: float) -> None:
         """Take `amount`, whether it is there or not."""
         self._own.take(amount, now)

@@ -39,6 +39,7 @@ class Client:
         self._max_body_bytes = max_body_bytes
         self._body_read = Event()
         self._read_at: float | None = None
+        self.received = 0
 
     async def chunks(self, first: Any = None) -> AsyncIterator[bytes]:
         """Yield the body as it comes, beginning with the message `first` if one was received already.
@@ -55,6 +56,7 @@ class Client:
             more = message.get("more_body", False)
             if chunk := message.get("body", b""):
                 size += len(chunk)
+                self.received = size
                 if size > self._max_body_bytes:
                     raise too_large(self._max_body_bytes)
                 yield chunk

@@ -57,6 +57,7 @@ class Gateway(Table, frozen=True):
     body_timeout_s: Positive = 60.0
     body_total_timeout_s: Positive = 1200.0
     max_pending_body_bytes: Count = 1024 * MEBIBYTE
+    write_timeout_s: Positive = 60.0
     drain_delay_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
     drain_s: Positive = 30.0
 
@@ -151,6 +152,7 @@ class Limits(Table, frozen=True):
     requests_per_min: Positive | None = None
     tokens_per_min: Positive | None = None
     usd_per_day: Positive | None = None
+    unmetered_usd: Annotated[float, msgspec.Meta(ge=0.0)] | None = None
     max_concurrency: Count | None = None
     queue_s: Annotated[float, msgspec.Meta(ge=0.0)] = 10.0
     apps: dict[str, AppLimits] = msgspec.field(default_factory=dict)

@@ -56,6 +56,10 @@ class Instruments:
         self._requests_children: dict[tuple[str, str, bool, str, str, str], tuple[Counter, Histogram, Histogram]] = {}
         self._tokens = counter("tokens", "Tokens the upstream reported.", "app", "model", "type")
         self._cost = counter("cost_usd", "What exchanges cost at the configured prices.", "app", "model", "type")
+        self._charges_estimated = counter(
+            "charges_estimated", "Charges to limits and budgets that the answer does not state.", "route", "reason"
+        )
+        self._write_stalls = counter("write_stalls", "Clients given up because they did not read their answer.")
         self._upstream_errors = counter("upstream_errors", "Upstream failures by kind.", "upstream", "kind")
         self._resends = counter(
             "upstream_resends",
@@ -155,6 +159,14 @@ class Instruments:
     def unreadable(self, reason: str) -> None:
         """Count an exchange that cannot be captured since a body of it cannot be read."""
         self._unreadable.labels(reason).inc()
+
+    def write_stalled(self) -> None:
+        """Count a client that was given up because it did not read."""
+        self._write_stalls.inc()
+
+    def charge_estimated(self, route: str, reason: str) -> None:
+        """Count a charge that was estimated. From any thread."""
+        self._charges_estimated.labels(route, reason).inc()
 
     def outcome(self, app: str, outcome: str) -> None:
         """Count an exchange that came to its one outcome."""

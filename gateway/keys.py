@@ -84,10 +84,15 @@ class Keyring:
         key = self._by_digest.get(digest(presented))
         if key is None:
             raise _refusal("Incorrect API key given.")
-        state = key.state(now)
-        if state != "active":
-            raise _refusal(f"This API key was revoked ({key.id})." if state == "revoked" else f"{key.id} has expired.")
+        _check_state(key, now)
         return key
+
+    def check_id(self, key_id: str, now: float) -> None:
+        """Raise Rejection with 401 unless the key that was presented before may still be used."""
+        key = self._by_id.get(key_id)
+        if key is None:
+            raise _refusal("This API key was deleted.")
+        _check_state(key, now)
 
 
 def digest(key: bytes) -> bytes:
@@ -169,6 +174,12 @@ def parse_expiry(text: str, now: float) -> float:
     if expires_at <= now:
         raise ValueError(f"{text!r} is not in the future")
     return expires_at
+
+
+def _check_state(key: VirtualKey, now: float) -> None:
+    state = key.state(now)
+    if state != "active":
+        raise _refusal(f"This API key was revoked ({key.id})." if state == "revoked" else f"{key.id} has expired.")
 
 
 def _refusal(message: str) -> Rejection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections import deque
@@ -9,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from gateway.accounts import Account, Fleet, OverLimit
+from gateway.accounts import Account, Fleet, OverLimit, Quote
 from gateway.buckets import Draw, Heard
 from gateway.config import AppLimits, Limits
 from gateway.errors import Rejection
@@ -21,8 +22,14 @@ from gateway.turnstile import Turnstile
 DAY_S = 86400
 MAX_APPS = 1000
 OTHER_APPS = "app-other"
+NOTHING = Quote()
+MOST_CHARGED_TOKENS = 10**9
 _DEFAULT_APP = "default"
 _PURGE_EVERY_S = 10.0
+_UNMETERED = (
+    "What a request to this path costs is not known, and a budget in USD holds: limits.unmetered_usd sets a fixed price"
+    " for such requests."
+)
 _TOLD_AT_ONCE = 250
 
 
@@ -39,19 +46,52 @@ class Permit:
     `app` is what the request counts for: the key's, where keys are asked for. `key_id` is None without keys.
     """
 
-    __slots__ = ("_turnstile", "app", "headers", "holder", "key_id")
+    __slots__ = ("_accounts", "_quote", "_turnstile", "app", "headers", "holder", "key_id")
 
-    def __init__(self, holder: Holder, headers: Headers, turnstile: Turnstile) -> None:
+    def __init__(
+        self,
+        holder: Holder,
+        headers: Headers,
+        turnstile: Turnstile,
+        accounts: tuple[Account, ...] = (),
+        quote: Quote = NOTHING,
+    ) -> None:
+        self._accounts = accounts
+        self._quote: Quote | None = quote
+        for account in accounts:
+            account.reserve(quote)
         self.holder = holder
         self.key_id, self.app = holder
         self.headers = headers
         self._turnstile: Turnstile | None = turnstile
 
     def release(self) -> None:
-        """Make room for the next one; doing so twice changes nothing."""
+        """Make room for the next one, and give back what was reserved; doing so twice changes nothing."""
+        self.leave()
+        self.free()
+
+    def leave(self) -> None:
+        """Make room for the next one, but keep what is reserved."""
         turnstile, self._turnstile = self._turnstile, None
         if turnstile is not None:
             turnstile.leave()
+
+    @property
+    def accounts(self) -> tuple[Account, ...]:
+        """Who is charged: the key's account, if there is one, and the app's."""
+        return self._accounts
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether USD a day are limited for one of them."""
+        return any(account.has_budget for account in self._accounts)
+
+    def free(self) -> None:
+        """Give back what was reserved; doing so twice changes nothing."""
+        quote, self._quote = self._quote, None
+        if quote is not None:
+            for account in self._accounts:
+                account.free(quote)
 
 
 class Gate:
@@ -81,6 +121,7 @@ class Gate:
         self._max_apps = max_apps
         self._clock, self._wall = clock, wall
         self._keyring: Keyring | None = None
+        self.keys_changed = asyncio.Event()
         self._accounts: dict[str, Account] = {}
         self._stirred: dict[str, Account] = {}
         self._ledger = Ledger()
@@ -99,11 +140,22 @@ class Gate:
             raise Rejection(503, "keys_unavailable", "Gaugeway cannot read its keys yet.", headers=headers)
         return self._keyring.check(headers, self._wall())
 
-    async def admit(self, headers: Headers, model: str | None, app: str | None, *, reading: bool = False) -> Permit:
+    async def admit(
+        self,
+        headers: Headers,
+        model: str | None,
+        app: str | None,
+        *,
+        reading: bool = False,
+        quote: Quote = NOTHING,
+        metered: bool = True,
+    ) -> Permit:
         """Return a permit once the request may go on. Raises Rejection as `identify` does, and with 403 and 429.
 
         `headers` have lower-case names; `app` is what the client said. `reading` says that the request uses no model
-        (GET and HEAD, but no WebSocket), so that a key for certain models may make it.
+        (GET and HEAD, but no WebSocket), so that a key for certain models may make it. `quote` is reserved until
+        `Permit.free`. Requests that are not `metered` are refused where USD a day are limited, unless they have a
+        price (`unmetered_usd`).
         """
         key = self.identify(headers)
         if key and not reading:
@@ -112,6 +164,8 @@ class Gate:
         self._settle()
         account = self._app_account(holder)
         accounts = (self._key_account(key), account) if key else (account,)
+        if not metered and self._limits.unmetered_usd is None and any(one.has_budget for one in accounts):
+            raise Rejection(403, "route_not_allowed", _UNMETERED)
         self._check(accounts)
         if not await account.turnstile.enter(account.queue_s):
             raise OverLimit("requests", f"Too many requests of app {holder.app} at once.", 1.0)
@@ -123,14 +177,30 @@ class Gate:
         for one in accounts:
             one.count_request(self._clock())
             self._stirred[one.subject] = one
-        return Permit(holder, without_credentials(headers) if key else headers, account.turnstile)
+        sent = without_credentials(headers) if key else headers
+        return Permit(holder, sent, account.turnstile, accounts, quote)
+
+    def recheck(self, permit: Permit) -> None:
+        """Raise Rejection when a connection may not go on: its key was revoked or has expired, or a budget is spent."""
+        wall = self._wall()
+        if permit.key_id is not None and self._keyring is not None:
+            self._keyring.check_id(permit.key_id, wall)
+        self._settle()
+        for account in permit.accounts:
+            account.check_budget(self._ledger.spent(int(wall // DAY_S), account.subject), DAY_S - wall % DAY_S)
+
+    @property
+    def unmetered_usd(self) -> float | None:
+        """What a request costs whose cost no answer reports."""
+        return self._limits.unmetered_usd
 
     def charge(
         self, to: Permit | Holder, input_tokens: int | None, output_tokens: int | None, usd: float | None
     ) -> None:
         """Count what a request has used, once that is known. From any thread: it is settled on the event loop."""
         holder = to.holder if isinstance(to, Permit) else to
-        self._charges.append((holder, (input_tokens or 0) + (output_tokens or 0), usd or 0.0))
+        tokens = min((input_tokens or 0) + (output_tokens or 0), MOST_CHARGED_TOKENS)
+        self._charges.append((holder, tokens, usd or 0.0))
 
     def use(self, limits: Limits) -> None:
         """Apply other limits from now on; what was used stays used."""
@@ -143,6 +213,8 @@ class Gate:
     def use_keys(self, keyring: Keyring) -> None:
         """Know these keys from now on."""
         self._keyring = keyring
+        changed, self.keys_changed = self.keys_changed, asyncio.Event()
+        changed.set()
         gone = [name for name in self._accounts if name.startswith("key:") and name[4:] not in keyring]
         for name in gone:
             del self._accounts[name]

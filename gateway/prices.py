@@ -35,6 +35,21 @@ class Prices:
             return price
         return next((price for pattern, price in self._patterns if fnmatchcase(model, pattern)), None)
 
+    def charged(self, model: str | None) -> tuple[Price | None, bool]:
+        """Return the price at which a budget is charged, and whether it is the model's own.
+
+        Another spelling of a name, or a name without a price, must not make a model free: without its own price it is
+        charged like the most expensive one there is.
+        """
+        if not self:
+            return None, False
+        if model is not None:
+            spellings = {model, model.strip().casefold()}
+            if own := [price for name in spellings if (price := self.of(name)) is not None]:
+                return max(own, key=lambda price: (price.input + price.output, price.input)), True
+        prices = [*self._exact.values(), *(price for _, price in self._patterns)]
+        return Price(input=max(price.input for price in prices), output=max(price.output for price in prices)), False
+
     def cost(self, model: str, usage: Usage | None, *, cached_apart: bool = False) -> float | None:
         """Return what an exchange cost in USD; None when that is not known. See `costs`."""
         costs = self.costs(model, usage, cached_apart=cached_apart)
@@ -49,16 +64,21 @@ class Prices:
         price = self.of(model)
         if price is None or usage is None or (usage.input_tokens is None and usage.output_tokens is None):
             return None
-        cached = usage.cached_tokens or 0
-        fresh = usage.input_tokens or 0
-        if not cached_apart:
-            cached = min(cached, fresh)
-            fresh -= cached
-        return {
-            "input": fresh * price.input * _PER_TOKEN,
-            "output": (usage.output_tokens or 0) * price.output * _PER_TOKEN,
-            "cached": cached * (price.input if price.cached is None else price.cached) * _PER_TOKEN,
-        }
+        return costs_at(price, usage, cached_apart=cached_apart)
+
+
+def costs_at(price: Price, usage: Usage, *, cached_apart: bool = False) -> dict[str, float]:
+    """Return the cost in USD by type of token at a price; see `Prices.costs`."""
+    cached = usage.cached_tokens or 0
+    fresh = usage.input_tokens or 0
+    if not cached_apart:
+        cached = min(cached, fresh)
+        fresh -= cached
+    return {
+        "input": fresh * price.input * _PER_TOKEN,
+        "output": (usage.output_tokens or 0) * price.output * _PER_TOKEN,
+        "cached": cached * (price.input if price.cached is None else price.cached) * _PER_TOKEN,
+    }
 
 
 class Ledger:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from gateway import loops, splice, usage
+from gateway.accounting import Accounting, Bill
 from gateway.cache import MISS, Cache, CacheKey, Tape, cache_key
 from gateway.client import Client, ClientDisconnected, Guard, TookTooLong
 from gateway.contexts import explicit
@@ -19,10 +20,12 @@ from gateway.errors import Rejection, body_of, too_large, unclear_request
 from gateway.exchange import GENERATION_ROUTES, Explicit, Headers, Recording, Trace, route_of
 from gateway.headers import Seen, inspect
 from gateway.ids import exchange_id
-from gateway.keys import model_asked, without_credentials
+from gateway.keys import VirtualKey, model_asked, without_credentials
 from gateway.limits import Gate, Permit
+from gateway.operations import operation_of
 from gateway.origins import OriginPolicy
 from gateway.relay import Relay
+from gateway.restrictions import Asked, check_request, is_restricted
 from gateway.routing import model_of
 from gateway.target import check_target
 from gateway.upstream import UpstreamResponse
@@ -76,8 +79,8 @@ class Proxy:
 
     `record` is called once for every request, when it is over, on the event loop: it must neither block nor raise.
     With `include_usage`, streams are asked for their usage, which is then kept from clients that did not ask. `gate`
-    lets requests in, `cache` answers them; None for neither. `gateway_id` is what the upstream gets in `gaugeway-via`.
-    `origins` says which web pages may ask; None for all.
+    lets requests in, `accounting` charges them (there is one where there is a gate), `cache` answers them. `gateway_id`
+    is what the upstream gets in `gaugeway-via`. `origins` says which web pages may ask; None for all.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class Proxy:
         limits: Limits,
         include_usage: bool = False,
         gate: Gate | None = None,
+        accounting: Accounting | None = None,
         cache: Cache | None = None,
         gateway_id: bytes = b"",
         origins: OriginPolicy | None = None,
@@ -99,6 +103,7 @@ class Proxy:
         self.limits = limits
         self._include_usage = include_usage
         self._gate = gate
+        self._accounting = accounting
         self._cache = cache
         self._scans = asyncio.Semaphore(MOST_SCANS)
         self._id = gateway_id
@@ -173,14 +178,18 @@ class Proxy:
         ready = self._read(body, seen, recording, await self._cut(body) if large else None)  # type: ignore[arg-type]
         relay = Relay(send, recording, start=start, content_bytes=self.limits.content_bytes)
         async with Guard(client, first_byte_s=self.limits.first_byte_s, total_s=self.limits.total_s) as guard:
-            permit = await self._admit(headers, ready, recording) if self._gate is not None else None
+            bill = None
+            if self._gate is not None:
+                asked = Asked(recording.method, raw_path, scope["query_string"], headers, ready.asked)
+                bill = await self._admit(self._gate, asked, recording)
+                relay.meter = bill.meter
             try:
                 outgoing = self._outgoing(raw_path, scope["query_string"], seen, ready, recording)
                 recording.request_overhead_s = time.perf_counter() - client.body_complete_at(start)
                 await self._answer(outgoing, ready.asked, recording, relay, guard)
             finally:
-                if permit is not None:
-                    permit.release()
+                if bill is not None:
+                    self._settle(bill, client, relay, recording)
 
     async def _cut(self, body: bytes) -> tuple[bytes, bytes | None]:
         """Cut our key out of a large body as `splice.cut_key` does. Raises Rejection."""
@@ -249,15 +258,42 @@ class Proxy:
             recording.request_body = body
             recording.size = len(body)
 
-    async def _admit(self, headers: Headers, body: _Body, recording: Recording) -> Permit:
+    async def _admit(self, gate: Gate, asked: Asked, recording: Recording) -> Bill:
         """Ask the gate; a key's app takes the place of the one the client names. Raises Rejection."""
-        assert self._gate is not None  # noqa: S101 - for the type checker
         said = recording.explicit or Explicit()
-        model = model_asked(recording.path, model_of(body.asked) if body.asked else None)
-        permit = await self._gate.admit(headers, model, said.app, reading=recording.method in ("GET", "HEAD"))
+        key = gate.identify(asked.headers)
+        if len(asked.body) > LARGE_BYTES:
+            bill = await asyncio.to_thread(self._bill, key, asked, recording.path)
+        else:
+            bill = self._bill(key, asked, recording.path)
+        bill.permit = permit = await gate.admit(
+            asked.headers,
+            bill.model,
+            said.app,
+            reading=recording.method in ("GET", "HEAD"),
+            quote=bill.quote,
+            metered=bill.operation.kind in ("metered", "free"),
+        )
         recording.key_id = permit.key_id
         recording.explicit = replace(said, app=permit.app)
-        return permit
+        return bill
+
+    def _bill(self, key: VirtualKey | None, asked: Asked, path: str) -> Bill:
+        if key is not None and is_restricted(key):
+            check_request(key, asked)
+        assert self._accounting is not None  # noqa: S101 - for the type checker: there is one where there is a gate
+        operation = operation_of(asked.method, asked.raw_path)
+        return self._accounting.bill(
+            operation, model_asked(path, model_of(asked.body) if asked.body else None), asked.body
+        )
+
+    def _settle(self, bill: Bill, client: Client, relay: Relay, recording: Recording) -> None:
+        """Make room for the next request, and charge this one."""
+        bill.received, bill.sent, bill.cut = client.received, relay.asked, not relay.whole
+        if bill.permit is not None:
+            bill.permit.leave()
+        if self._accounting is not None:
+            self._accounting.settle(bill, recording)
 
     async def _answer(self, outgoing: Outgoing, asked: bytes, recording: Recording, relay: Relay, guard: Guard) -> None:
         """Answer from the cache or from the upstream."""
@@ -299,7 +335,12 @@ class Proxy:
         tape: Tape | None = None,
     ) -> bool:
         guard.upstream_asked()
-        response = await self._send(outgoing, recording)
+        relay.asked = True
+        try:
+            response = await self._send(outgoing, recording)
+        except Rejection:
+            relay.asked = recording.error_kind == "timeout"  # the others did not get the request, or gave it up
+            raise
         guard.head_arrived()
         try:
             return await relay.run(response, guard, extra=extra, tape=tape)

@@ -14,23 +14,30 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.http11 import Response
 
 from gateway import loops
+from gateway.accounting import Accounting
 from gateway.contexts.explicit import from_headers
 from gateway.errors import Rejection, body_of
 from gateway.exchange import Explicit, Headers, Recording
 from gateway.headers import OURS, connection_tokens, inspect, upstream_exchange_ids
-from gateway.keys import model_asked, without_credentials
-from gateway.limits import Gate
+from gateway.keys import VirtualKey, model_asked, without_credentials
+from gateway.limits import Gate, Permit
+from gateway.metering import ConversationMeter
+from gateway.operations import METERED, UNKNOWN, is_realtime
 from gateway.origins import OriginPolicy
 from gateway.proxy import begin
+from gateway.restrictions import check_handshake, check_message, is_restricted
 from gateway.target import Target, check_target
-from monitors.tasks import spawn
+from monitors.tasks import happens_within, spawn
 
 if TYPE_CHECKING:
     from litestar.types import Receive, Send, WebSocketScope
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+MAX_REASON_BYTES = 123
+"""As RFC 6455 has it."""
+CLOSE_S = 5.0
 _HANDSHAKE = frozenset({b"host", b"connection", b"upgrade", b"content-length", b"transfer-encoding", loops.HEADER})
-_NORMAL, _NO_STATUS, _ABNORMAL = 1000, 1005, 1006
+_NORMAL, _NO_STATUS, _ABNORMAL, _POLICY = 1000, 1005, 1006, 1008
 _NOT_TO_BE_SENT = frozenset({_NO_STATUS, _ABNORMAL})
 
 
@@ -38,7 +45,9 @@ class Realtime:
     """An ASGI callable for WebSockets under `/v1/*` and `/openai/*`.
 
     The upstream is asked first: what it refuses, the client sees refused, with its status. Messages are counted as one
-    request of route `realtime`; their content is not captured.
+    request of route `realtime`; their content is not captured. Every `recheck_s`, and when keys change, the connection
+    is closed with 1008 if its key or budget has ended. A client that does not take a message within `write_timeout_s`
+    is given up.
     """
 
     def __init__(
@@ -48,11 +57,19 @@ class Realtime:
         record: Callable[[Recording], None],
         connect_timeout_s: float,
         gate: Gate | None = None,
+        accounting: Accounting | None = None,
         baggage: bool = False,
+        recheck_s: float = 3.0,
+        write_timeout_s: float = 60.0,
+        on_stall: Callable[[], None] = lambda: None,
         gateway_id: bytes = b"",
         origins: OriginPolicy | None = None,
     ) -> None:
         self._gate = gate
+        self._accounting = accounting
+        self._recheck_s = recheck_s
+        self._write_timeout_s = write_timeout_s
+        self._on_stall = on_stall
         self._id = gateway_id
         self._origins = origins
         self._dropped = _HANDSHAKE if baggage else _HANDSHAKE | {b"baggage"}
@@ -81,25 +98,43 @@ class Realtime:
         """Ask the gate first, if there is one; a WebSocket counts as one request at once for as long as it lasts."""
         if self._origins is not None:
             self._origins.check(recording.request_headers)
-        if self._gate is None:
+        gate, accounting = self._gate, self._accounting
+        if gate is None or accounting is None:
             await self._pass(scope, recording.request_headers, receive, send, recording)
             return
-        said = from_headers([header for header in recording.request_headers if header[0].startswith(OURS)])
-        models = set(parse_qs(scope["query_string"].decode("latin-1")).get("model", []))
-        # Of several models, which one counts is up to the upstream: none of them may open the door to another.
-        model = model_asked(recording.path, models.pop() if len(models) == 1 else None)
-        headers = recording.request_headers
-        if self._gate.needs_key:
+        headers, raw_path = recording.request_headers, _raw_path(scope)
+        said = from_headers([header for header in headers if header[0].startswith(OURS)])
+        if gate.needs_key:
             recording.request_headers = without_credentials(headers)
-        permit = await self._gate.admit(headers, model, said.app if said else None)
+        key = gate.identify(headers)
+        if restricted := is_restricted(key):
+            assert key is not None  # noqa: S101 - for the type checker
+            check_handshake(key, raw_path, scope["query_string"], headers)
+        # Of several models, which one counts is up to the upstream: none of them may open the door to another.
+        models = set(parse_qs(scope["query_string"].decode("latin-1")).get("model", []))
+        model = model_asked(recording.path, models.pop() if len(models) == 1 else None)
+        known = is_realtime(raw_path)
+        bill = accounting.bill(METERED if known else UNKNOWN, model, b"")
+        permit = await gate.admit(headers, model, said.app if said else None, quote=bill.quote, metered=known)
+        tab = Tab(gate, accounting, permit, model, key if restricted else None)
+        if not known:
+            accounting.charge_unmetered(permit, "realtime")
         try:
-            recording.explicit = Explicit(app=permit.app)
-            await self._pass(scope, permit.headers, receive, send, recording)
+            recording.key_id, recording.explicit = permit.key_id, Explicit(app=permit.app)
+            await self._pass(scope, permit.headers, receive, send, recording, tab=tab)
         finally:
+            tab.close()
             permit.release()
 
     async def _pass(
-        self, scope: WebSocketScope, headers: Headers, receive: Receive, send: Send, recording: Recording
+        self,
+        scope: WebSocketScope,
+        headers: Headers,
+        receive: Receive,
+        send: Send,
+        recording: Recording,
+        *,
+        tab: Tab | None = None,
     ) -> None:
         try:
             upstream = await self._open(scope, headers)
@@ -118,14 +153,57 @@ class Realtime:
             if upstream.response is not None and (ids := upstream_exchange_ids(_raw(upstream.response))):
                 ours.append((b"x-gaugeway-upstream-exchange-id", ids))
             await send({"type": "websocket.accept", "subprotocol": upstream.subprotocol, "headers": ours})
-            downward = spawn(_downward(upstream, send), name="realtime, to the client")
-            upward = spawn(_upward(receive, upstream), name="realtime, to the upstream")
-            await asyncio.wait({downward, upward}, return_when=asyncio.FIRST_COMPLETED)
-            if not upward.done():
-                await _close(upstream, send)
-            for task in (downward, upward):
+            try:
+                await self._converse(upstream, receive, send, tab)
+            except Rejection as rejection:
+                recording.ending = "rejected"
+                await self._close(send, _POLICY, rejection.message)
+            except _StalledError:
+                recording.ending = "client_cancelled"
+                self._on_stall()
+                upstream.transport.abort()  # what it still sends nobody takes
+
+    async def _converse(self, upstream: ClientConnection, receive: Receive, send: Send, tab: Tab | None) -> None:
+        """Pass messages until either side has gone. Raises Rejection, and _StalledError."""
+        downward = spawn(self._downward(upstream, send, tab), name="realtime, to the client")
+        upward = spawn(_upward(receive, upstream, tab), name="realtime, to the upstream")
+        tasks = {downward, upward}
+        if tab is not None:
+            tasks.add(spawn(tab.watch(self._recheck_s), name="realtime, key and budget"))
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
                 task.cancel()
-            await asyncio.wait({downward, upward})
+        await asyncio.wait(tasks)
+        for task in done:
+            task.result()
+        if upward not in done:
+            await self._close(send, upstream.close_code or _NO_STATUS, upstream.close_reason or "")
+
+    async def _downward(self, upstream: ClientConnection, send: Send, tab: Tab | None) -> None:
+        """Pass the upstream's messages on until either side has gone."""
+        with contextlib.suppress(ConnectionClosed, OSError):
+            async for message in upstream:
+                if tab is not None:
+                    tab.down(message)
+                passed: Any = {"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message}
+                try:
+                    async with asyncio.timeout(self._write_timeout_s):
+                        await send(passed)
+                except TimeoutError as error:
+                    raise _StalledError from error
+
+    async def _close(self, send: Send, code: int, reason: str) -> None:
+        """Tell the client how it ended."""
+        message: Any = {
+            "type": "websocket.close",
+            "code": code if code not in _NOT_TO_BE_SENT else _NORMAL,
+            "reason": reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore"),
+        }
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await send(message)
 
     async def _open(self, scope: WebSocketScope, client_headers: Headers) -> ClientConnection:
         """Connect to the upstream. Raises what the library raises, and Rejection in a loop of gateways."""
@@ -151,6 +229,7 @@ class Realtime:
             user_agent_header=None,
             open_timeout=self._connect_timeout_s,
             ping_interval=None,
+            close_timeout=CLOSE_S,
             max_size=MAX_MESSAGE_BYTES,
             proxy=None,
         )
@@ -167,20 +246,51 @@ class _Straight(connect):
         return exc
 
 
+class _StalledError(Exception):
+    """The client does not read."""
+
+
+class Tab:
+    """What a connection has used and may go on to use. `key` is set if it is for certain models only."""
+
+    def __init__(
+        self, gate: Gate, accounting: Accounting, permit: Permit, model: str | None, key: VirtualKey | None
+    ) -> None:
+        self._gate = gate
+        self._accounting = accounting
+        self._permit = permit
+        self._model = model
+        self._key = key
+        self._meter = ConversationMeter()
+
+    def up(self, message: str | bytes) -> None:
+        """Take a message of the client. Raises Rejection."""
+        if self._key is not None:
+            check_message(self._key, message)
+        self._meter.up(message)
+
+    def down(self, message: str | bytes) -> None:
+        """Take a message of the upstream, and charge what it reports."""
+        if (usage := self._meter.down(message)) is not None:
+            self._accounting.charge_usage(self._permit, self._model, usage, "realtime")
+
+    async def watch(self, every_s: float) -> None:
+        """Raise Rejection as soon as the key or the budget has ended."""
+        while True:
+            await happens_within(self._gate.keys_changed, every_s)
+            self._gate.recheck(self._permit)
+
+    def close(self) -> None:
+        """Charge what was answered and never reported."""
+        if (usage := self._meter.rest()) is not None:
+            self._accounting.charge_estimate(self._permit, self._model, usage, "realtime")
+
+
 def _raw_path(scope: WebSocketScope) -> bytes:
-    """Return the path as the client wrote it."""
     return scope.get("raw_path") or scope["path"].encode()
 
 
-async def _downward(upstream: ClientConnection, send: Send) -> None:
-    """Pass the upstream's messages on until either side has gone."""
-    with contextlib.suppress(ConnectionClosed, OSError):
-        async for message in upstream:
-            passed: Any = {"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message}
-            await send(passed)
-
-
-async def _upward(receive: Receive, upstream: ClientConnection) -> None:
+async def _upward(receive: Receive, upstream: ClientConnection, tab: Tab | None) -> None:
     """Pass the client's messages on until it leaves."""
     while True:
         message: Any = await receive()
@@ -189,20 +299,11 @@ async def _upward(receive: Receive, upstream: ClientConnection) -> None:
             await upstream.close(code if code not in _NOT_TO_BE_SENT else _NORMAL, message.get("reason") or "")
             return
         content = message.get("text")
+        content = content if content is not None else message["bytes"]
+        if tab is not None:
+            tab.up(content)
         with contextlib.suppress(ConnectionClosed):
-            await upstream.send(content if content is not None else message["bytes"])
-
-
-async def _close(upstream: ClientConnection, send: Send) -> None:
-    """Tell the client how the upstream left."""
-    code = upstream.close_code or _NO_STATUS
-    message: Any = {
-        "type": "websocket.close",
-        "code": code if code not in _NOT_TO_BE_SENT else _NORMAL,
-        "reason": upstream.close_reason or "",
-    }
-    with contextlib.suppress(OSError):
-        await send(message)
+            await upstream.send(content)
 
 
 async def _refuse(

@@ -11,6 +11,7 @@ from gateway.cache import Cached, Tape
 from gateway.client import Guard
 from gateway.exchange import GENERATION_ROUTES, Headers, Recording
 from gateway.headers import for_client
+from gateway.metering import Meter
 from gateway.upstream import UpstreamError, UpstreamResponse
 
 if TYPE_CHECKING:
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 
 
 class Relay:
-    """Passes one response on. `content_bytes` bounds what is kept for capture, request included."""
+    """Passes one response on. `content_bytes` bounds what is kept for capture, request included.
+
+    `meter`, if it is set, takes what the upstream sends. `asked`: it has the request; `whole`: all of
+    its answer has come.
+    """
 
     def __init__(self, send: Send, recording: Recording, *, start: float, content_bytes: int) -> None:
         self._send = send
@@ -26,12 +31,16 @@ class Relay:
         self._start = start
         self._content_bytes = content_bytes
         self._keeping = recording.route in GENERATION_ROUTES
+        self.meter: Meter | None = None
+        self.asked = self.whole = False
 
     async def run(
         self, response: UpstreamResponse, guard: Guard, *, extra: Headers | None = None, tape: Tape | None = None
     ) -> bool:
         """Pass the response on, with `extra` headers; return whether it came whole. `tape` takes its chunks as sent."""
-        recording = self._recording
+        recording, meter = self._recording, self.meter
+        if meter is not None:
+            meter.begin(response.status, response.headers)
         await self._head(response.status, response.headers, extra or [])
         hide = usage.HideUsage() if recording.asked_for_usage and usage.can_be_hidden(response.headers) else None
         more = True
@@ -46,8 +55,11 @@ class Relay:
                 return False
             if chunk and recording.first_chunk_s is None:
                 recording.first_chunk_s = time.perf_counter() - self._start
+            if meter is not None:
+                meter.feed(chunk)
             if not more:
                 guard.delivered()
+                self.whole = True
             passed = chunk if hide is None else hide.feed(chunk) + (b"" if more else hide.flush())
             await self._send({"type": "http.response.body", "body": passed, "more_body": more})
             if tape is not None:

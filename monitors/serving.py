@@ -36,6 +36,8 @@ MAX_PENDING_BYTES = 1024 * 1024 * 1024
 """Of bodies that are still arriving and are held in memory, in all connections of a process."""
 STREAMED = "gaugeway.streamed"
 """Set in the ASGI scope by an app that passes a body on as it comes, so that it counts as not held in memory."""
+WRITE_S, WRITE_RATE = 60.0, 1000.0
+"""A client that reads too slowly has so many seconds to take so many bytes for each of them."""
 _BODY_LOOKS = 12
 _ROOM_SHARE = 16
 _TOO_LATE, _TOO_LONG = b"408 Request Timeout", b"431 Request Header Fields Too Large"
@@ -66,7 +68,7 @@ class PendingBodies:
 
 
 class ServerProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with bounds on a request's head and on the time of its body, and without trailers.
+    """uvicorn's protocol with bounds on a request's head and on the times of both bodies, and without trailers.
 
     Those must not become headers of the request they follow. Beyond `most_connections` the connections that have been
     idle for longest are closed for new ones; where none is idle, the new one is refused.
@@ -78,6 +80,10 @@ class ServerProtocol(HttpToolsProtocol):
     pending = PendingBodies()
     most_connections = sys.maxsize
     used_at = 0.0
+    write_s = WRITE_S
+    on_stall: Callable[[], None] | None = None
+    _write_timer: asyncio.TimerHandle | None = None
+    _unwritten = 0
     _heading = False
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
@@ -129,7 +135,20 @@ class ServerProtocol(HttpToolsProtocol):
         if self._body_timer is not None:
             self._body_timer.cancel()
             self._body_timer = None
+        self._stop_write_timer()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client does not keep up: it may take its time, but not all of it."""
+        super().pause_writing()
+        self._stop_write_timer()
+        self._unwritten = self.transport.get_write_buffer_size()
+        self._write_timer = self.loop.call_later(self.write_s, self._look_at_writing)
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self._stop_write_timer()
+        super().resume_writing()
 
     def on_message_begin(self) -> None:
         """Count from here."""
@@ -191,6 +210,23 @@ class ServerProtocol(HttpToolsProtocol):
             self._head_timer.cancel()
             self._head_timer = None
 
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def _look_at_writing(self) -> None:
+        """Give up a client that reads too slowly: its answer holds memory, an upstream connection and a place."""
+        left = self.transport.get_write_buffer_size()
+        if self._unwritten - left >= self.write_s * WRITE_RATE:
+            self._unwritten = left
+            self._write_timer = self.loop.call_later(self.write_s, self._look_at_writing)
+            return
+        self._write_timer = None
+        if self.on_stall is not None:
+            self.on_stall()
+        self.transport.abort()
+
     def _refuse_head(self, status: bytes) -> None:
         self._forget_timer()
         if self.transport.is_closing() or self.transport.get_protocol() is not self:
@@ -246,13 +282,20 @@ def patient(
     body_total_s: float = BODY_TOTAL_S,
     max_pending_bytes: int = MAX_PENDING_BYTES,
     on_body_given_up: Callable[[BodyEnd], None] = lambda _: None,
+    write_s: float = WRITE_S,
+    on_stall: Callable[[], None] = lambda: None,
 ) -> type[ServerProtocol]:
-    """Return the protocol with other limits on bodies; those given up are reported with the reason."""
+    """Return the protocol with other limits on bodies; those given up are reported with the reason.
+
+    `on_stall` is called for each client given up because it did not read its answer.
+    """
     members = {
         "body_s": body_s,
         "body_total_s": body_total_s,
         "pending": PendingBodies(max_pending_bytes),
         "on_body_given_up": staticmethod(on_body_given_up),
+        "write_s": write_s,
+        "on_stall": staticmethod(on_stall),
     }
     return type(protocol.__name__, (protocol,), members)
 

@@ -22,7 +22,7 @@ ALLOWED = {
     "dashboards.traffic": "dashboards.frame dashboards.panels",
     "dashboards.web": "monitors.alert_api monitors.alerts monitors.api monitors.attempts monitors.audit monitors.comparing monitors.comparing_counts monitors.comparing_store monitors.config monitors.desk monitors.metrics monitors.notifiers monitors.offline monitors.quality monitors.silences monitors.slicing monitors.statistics monitors.stores monitors.tasks monitors.telling monitors.token_check monitors.versions monitors.watching",  # noqa: E501
     "gateway.__main__": "gateway.cli",
-    "gateway.accounting": "gateway.exchange gateway.instruments gateway.limits gateway.prices",
+    "gateway.accounting": "gateway.accounts gateway.exchange gateway.instruments gateway.limits gateway.metering gateway.operations gateway.prices gateway.restrictions",  # noqa: E501
     "gateway.accounts": "gateway.buckets gateway.errors gateway.keys gateway.turnstile",
     "gateway.answers": "gateway.contexts gateway.exchange monitors.bounds",
     "gateway.app": "gateway.accounting gateway.cache gateway.config gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.keeper gateway.keystores gateway.limits gateway.loops gateway.offload gateway.origins gateway.prices gateway.proxy gateway.reading gateway.realtime gateway.routes gateway.sharing gateway.spill gateway.supplements gateway.syncing gateway.target gateway.tracing gateway.upstream gateway.upstreams gateway.worker_metrics monitors.audit monitors.config monitors.importer monitors.queues monitors.redaction_key monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
@@ -46,16 +46,18 @@ ALLOWED = {
     "gateway.keystores": "gateway.keys gateway.prices gateway.subjects monitors.importer monitors.postgres monitors.sqlite",  # noqa: E501
     "gateway.limits": "gateway.accounts gateway.buckets gateway.config gateway.errors gateway.exchange gateway.keys gateway.prices gateway.turnstile",  # noqa: E501
     "gateway.loops": "gateway.errors",
+    "gateway.metering": "gateway.encoding gateway.exchange",
     "gateway.offload": "gateway.config gateway.exchange gateway.sampling_process monitors.settings",
     "gateway.openapi": "gateway.supplements",
     "gateway.origins": "gateway.errors gateway.exchange gateway.headers",
     "gateway.pressure": "monitors.queues monitors.tasks",
     "gateway.prices": "gateway.config",
     "gateway.prompts": "gateway.contexts gateway.exchange",
-    "gateway.proxy": "gateway.cache gateway.client gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.ids gateway.keys gateway.limits gateway.loops gateway.origins gateway.relay gateway.routing gateway.splice gateway.target gateway.upstream gateway.upstreams gateway.usage monitors.serving",  # noqa: E501
+    "gateway.proxy": "gateway.accounting gateway.cache gateway.client gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.ids gateway.keys gateway.limits gateway.loops gateway.operations gateway.origins gateway.relay gateway.restrictions gateway.routing gateway.splice gateway.target gateway.upstream gateway.upstreams gateway.usage monitors.serving",  # noqa: E501
     "gateway.reading": "gateway.capture gateway.config gateway.contexts gateway.resubmissions monitors.importer monitors.redaction",  # noqa: E501
-    "gateway.realtime": "gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.loops gateway.origins gateway.proxy gateway.target monitors.tasks",  # noqa: E501
-    "gateway.relay": "gateway.cache gateway.client gateway.exchange gateway.headers gateway.upstream gateway.usage",
+    "gateway.realtime": "gateway.accounting gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.loops gateway.metering gateway.operations gateway.origins gateway.proxy gateway.restrictions gateway.target monitors.tasks",  # noqa: E501
+    "gateway.relay": "gateway.cache gateway.client gateway.exchange gateway.headers gateway.metering gateway.upstream gateway.usage",  # noqa: E501
+    "gateway.restrictions": "gateway.errors gateway.exchange gateway.keys gateway.operations",
     "gateway.routes": "gateway.errors gateway.openapi gateway.supplements monitors.admin monitors.token_check",
     "gateway.routing": "gateway.exchange monitors.bounds",
     "gateway.sampling_process": "gateway.capture gateway.config gateway.exchange gateway.reading",

@@ -1,0 +1,71 @@
+"""The API operations the gateway knows, by method and path as written: what is metered, what is free, what neither."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple, TypeAlias
+
+Kind: TypeAlias = Literal["metered", "free", "unmetered", "unknown"]
+"""How an operation is paid: by its tokens, not at all, in a way that no answer reports, or nobody knows."""
+
+READING = frozenset({"GET", "HEAD", "OPTIONS"})
+
+_SHAPE = re.compile(
+    rb"/(?:v1|openai/v1|openai(?:/deployments/(?P<deployment>[A-Za-z0-9._~-]+))?)"
+    rb"/(?P<tail>[a-z_]+(?:/[A-Za-z0-9._~:@,+=!$'()*%-]+)*)/?"
+)
+_METERED = frozenset({b"chat/completions", b"completions", b"responses", b"messages", b"embeddings", b"rerank"})
+_FREE = frozenset({b"moderations", b"messages/count_tokens", b"responses/input_tokens"})
+_UNMETERED = frozenset({b"audio/speech", b"images/generations", b"images/edits", b"videos"})
+_REALTIME = b"realtime"
+_FREE_WITHOUT_MODEL = re.compile(
+    rb"files|uploads(?:/[^/]+/(?:parts|complete|cancel))?|(?:responses|batches)/[^/]+/cancel|chat/completions/[^/]+"
+)
+_RESOURCE = re.compile(
+    rb"(?:models|files|uploads|batches|responses|chat/completions|completions|messages/batches|conversations|embeddings"
+    rb"|fine_tuning|vector_stores|assistants|threads|evals|containers|audio|images|videos|realtime)(?:/[^/]+)*"
+)
+
+
+class Operation(NamedTuple):
+    """`names_model`: the request says which model it uses. `deployment` is the one of an Azure-style path."""
+
+    kind: Kind
+    names_model: bool = False
+    deployment: str | None = None
+
+
+METERED = Operation("metered", names_model=True)
+UNKNOWN = Operation("unknown")
+
+
+def operation_of(method: str, raw_path: bytes) -> Operation:
+    """Return the operation. Upper case, empty segments, escapes in a known word and the like make it unknown.
+
+    >>> operation_of("POST", b"/v1/chat/completions").kind
+    'metered'
+    >>> operation_of("POST", b"/openai/deployments/gpt-4o/embeddings")
+    Operation(kind='metered', names_model=True, deployment='gpt-4o')
+    >>> operation_of("POST", b"/v1//chat/completions").kind, operation_of("POST", b"/v1/Chat/completions").kind
+    ('unknown', 'unknown')
+    """
+    match = _SHAPE.fullmatch(raw_path)
+    if match is None:
+        return UNKNOWN
+    tail, deployment = match["tail"], match["deployment"]
+    named = deployment.decode() if deployment is not None else None
+    if method == "POST":
+        for tails, kind in ((_METERED, "metered"), (_FREE, "free"), (_UNMETERED, "unmetered")):
+            if tail in tails:
+                return Operation(kind, names_model=True, deployment=named)  # type: ignore[arg-type]  # a Kind each
+        if _FREE_WITHOUT_MODEL.fullmatch(tail) is not None:
+            return Operation("free")
+    if _RESOURCE.fullmatch(tail) is None:
+        return UNKNOWN
+    return Operation("free" if method in READING or method == "DELETE" else "unmetered", deployment=named)
+
+
+def is_realtime(raw_path: bytes) -> bool:
+    """Whether a WebSocket's path is the one of the Realtime API."""
+    match = _SHAPE.fullmatch(raw_path)
+    return match is not None and match["tail"] == _REALTIME

@@ -1,0 +1,152 @@
+import gzip
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.metering import (
+    ENCODED_BYTES,
+    HEAD_BYTES,
+    MOST_COUNTED,
+    TAIL_BYTES,
+    ConversationMeter,
+    Meter,
+    text_tokens,
+    usage_of,
+)
+from monitors.records import Usage
+
+USAGE = {"prompt_tokens": 12, "completion_tokens": 34}
+REPORTED = Usage(input_tokens=12, output_tokens=34)
+JSON = [(b"content-type", b"application/json")]
+
+
+def metered(body, *headers, pieces=1000):
+    meter = Meter()
+    meter.begin(200, [*JSON, *headers])
+    for start in range(0, len(body), pieces):
+        meter.feed(body[start : start + pieces])
+    return meter.read()
+
+
+def answer(text="A.", **more):
+    return json.dumps({"model": "m-1", "choices": [{"message": {"content": text}}], **more}).encode()
+
+
+def event(content):
+    return b"data: " + json.dumps(content).encode() + b"\n\n"
+
+
+@given(st.binary(max_size=300), st.integers(1, 50))
+def test_reading_any_bytes_never_fails(body, pieces):
+    for coding in ((), ((b"Content-Encoding", b"gzip"),), ((b"content-encoding", b"x, y, z, gzip"),)):
+        assert metered(body, *coding, pieces=pieces).output_tokens >= 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        answer(usage=USAGE),
+        answer(usage=USAGE)[:-1] + b', "x": NaN}',
+        b"\xef\xbb\xbf" + answer(usage=USAGE),
+        answer("x" * 300_000, usage=USAGE),
+        event({"choices": [{"delta": {"content": "A."}}]})
+        + event({"choices": [], "usage": USAGE})
+        + b"data: [DONE]\n\n",
+        event({"choices": [], "usage": USAGE}) * 3000,
+        event(
+            {"response": {"output": ["x" * 200_000], "usage": {"input_tokens": 12, "output_tokens": 34}, "user": None}}
+        ),
+    ],
+    ids=["plain", "NaN", "BOM", "large", "stream", "with every event", "responses"],
+)
+def test_usage_is_found_whatever_is_around_it(body):
+    found = metered(body)
+    assert (found.usage.input_tokens, found.usage.output_tokens) == (12, 34)
+
+
+def test_anthropics_stream_reports_its_input_first_and_its_output_last():
+    first = event(
+        {"type": "message_start", "message": {"model": "c", "usage": {"input_tokens": 12, "output_tokens": 1}}}
+    )
+    text = event({"type": "content_block_delta", "delta": {"text": "x" * 100}}) * 2000
+    last = event({"type": "message_delta", "usage": {"output_tokens": 34}})
+    found = metered(first + text + last)
+    assert (found.usage, found.model) == (REPORTED, "c")
+
+
+def test_what_stands_in_a_text_or_in_arguments_is_no_usage():
+    fake = json.dumps({"usage": {"prompt_tokens": 0, "completion_tokens": 0}})
+    assert metered(answer(fake)).usage is None
+    assert metered(event({"choices": [{"delta": {"content": fake}}]})).usage is None
+    nested = answer(usage=USAGE, output=[{"input": {"usage": {"prompt_tokens": 10**6, "completion_tokens": 0}}}])
+    assert metered(nested).usage == REPORTED
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_an_encoded_answer_is_read_and_a_broken_one_estimated(size):
+    packed = gzip.compress(answer("x" * size, usage=USAGE))
+    assert metered(packed, (b"Content-Encoding", b"gzip")).usage == REPORTED
+    assert metered(b"\x00" * size, (b"Content-Encoding", b"gzip")) == (None, None, -(-size // 4))
+    assert metered(packed, (b"Content-Encoding", b"x-odd")).usage is None
+
+
+@given(st.lists(st.integers(1, 50_000), max_size=40), st.booleans())
+def test_no_more_is_held_than_the_ends_and_one_piece_more_of_each(sizes, encoded):
+    meter = Meter()
+    meter.begin(200, [(b"content-encoding", b"gzip")] if encoded else [])
+    for size in sizes * 5:
+        meter.feed(b"x" * size)
+    held = sum(map(len, meter._head)) + sum(map(len, meter._tail))
+    head = ENCODED_BYTES if encoded else HEAD_BYTES
+    assert held <= head + TAIL_BYTES + 2 * 50_000
+
+
+def test_without_usage_an_estimate_follows_the_text_that_was_sent():
+    text = "word " * 4000
+    stream = b"".join(event({"choices": [{"delta": {"content": text[i : i + 5]}}]}) for i in range(0, len(text), 5))
+    assert metered(stream).output_tokens == pytest.approx(5000, rel=0.05)
+    assert metered(stream[: len(stream) // 2]).output_tokens == pytest.approx(2500, rel=0.05)
+    assert metered(answer(text)).output_tokens == pytest.approx(5000, rel=0.05)
+    assert metered(b"").output_tokens == 0
+
+
+def test_counts_beyond_belief_are_cut_and_odd_ones_passed_over():
+    assert usage_of({"prompt_tokens": 10**30, "completion_tokens": 1e300}) == Usage(
+        input_tokens=MOST_COUNTED, output_tokens=MOST_COUNTED
+    )
+    for odd in (None, [], {}, {"prompt_tokens": "1"}, {"prompt_tokens": -1}, {"prompt_tokens": True}):
+        assert usage_of(odd) is None
+    assert usage_of({"prompt_tokens": float("nan"), "total_tokens": 7}) == Usage(input_tokens=7)
+    assert metered(b'{"usage": {"prompt_tokens": ' + b"9" * 5000 + b"}}").usage is None
+
+
+def test_what_is_written_to_a_cache_is_input():
+    usage = usage_of({"input_tokens": 1, "cache_creation_input_tokens": 10, "cache_read_input_tokens": 5})
+    assert usage == Usage(input_tokens=11, cached_tokens=5)
+
+
+def test_images_count_for_less_than_text_of_the_same_size():
+    image = b'{"url":"data:image/png;base64,' + b"A" * 100_000 + b'"}'
+    assert text_tokens(image) < 2100
+    assert text_tokens(b'{"text":"base64,' + b"some words " * 10_000 + b'"}') > 25_000
+    assert text_tokens(b"base64,") == 2
+    assert text_tokens(b"") == 0
+
+
+def test_a_conversation_is_charged_as_reported_and_the_rest_by_estimate():
+    meter = ConversationMeter()
+    meter.up(json.dumps({"type": "conversation.item.create", "item": {"content": [{"text": "x" * 400}]}}))
+    assert meter.rest() is None
+    assert meter.down(json.dumps({"type": "response.text.delta", "delta": "y" * 40})) is None
+    assert meter.rest() == Usage(input_tokens=100, output_tokens=10)
+    details = {"cached_tokens": 3, "cached_tokens_details": {"text_tokens": 3}}
+    usage = {"input_tokens": 12, "output_tokens": 34, "input_token_details": details}
+    done = json.dumps({"type": "response.done", "response": {"usage": usage}})
+    assert meter.down(done) == Usage(input_tokens=12, output_tokens=34, cached_tokens=3)
+    assert meter.rest() is None
+    meter.down('{"usage": nonsense')
+    meter.down(json.dumps({"type": "response.output_audio.delta", "delta": "A" * 64_000}))
+    meter.down(b"\x00" * 1000)
+    assert meter.rest().output_tokens == 65
