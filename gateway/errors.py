@@ -32,6 +32,11 @@ def too_large(limit: int) -> Rejection:
     return Rejection(413, "request_too_large", f"The request body is larger than {limit} bytes.")
 
 
+def empty_body() -> Rejection:
+    """The answer to a request for an answer that asks nothing."""
+    return Rejection(400, "empty_body", "The request has no body: expected a JSON object.")
+
+
 def unclear_request() -> Rejection:
     """The answer to a request that somebody behind us could take for another one."""
     return Rejection(400, "invalid_request", "The request's framing (Transfer-Encoding, Upgrade) is not unambiguous.")

@@ -22,6 +22,10 @@ _BEARER = re.compile(rb"bearer +", re.IGNORECASE)
 _PREFIX = PREFIX.encode()
 _DURATION = re.compile(r"(\d{1,9})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_WELL_FORMED = re.compile(rb"gw-[A-Za-z0-9_-]{43}")
+_EXPECTED = "expected 'Authorization: Bearer gw-...'"
+_MALFORMED = "Incorrect API key given: a key is 'gw-' and 43 letters, digits, '-' or '_', and this one is not."
+_UNKNOWN = "Incorrect API key given: it has the right form, but this gateway does not know it."
 _CHALLENGE = ((b"www-authenticate", b'Bearer realm="Gaugeway"'),)
 
 
@@ -80,10 +84,10 @@ class Keyring:
         """Return the key that a request carries (header names in lower case). Raises Rejection with 401."""
         presented = presented_key(headers)
         if presented is None:
-            raise _refusal("No API key given: expected 'Authorization: Bearer gw-...'.")
+            raise _refusal(_without_ours(headers))
         key = self._by_digest.get(digest(presented))
         if key is None:
-            raise _refusal("Incorrect API key given.")
+            raise _refusal(_UNKNOWN if _WELL_FORMED.fullmatch(presented) else _MALFORMED)
         _check_state(key, now)
         return key
 
@@ -174,6 +178,13 @@ def parse_expiry(text: str, now: float) -> float:
     if expires_at <= now:
         raise ValueError(f"{text!r} is not in the future")
     return expires_at
+
+
+def _without_ours(headers: Headers) -> str:
+    given = [name.decode() for name, value in headers if name in CREDENTIALS and value.strip()]
+    if not given:
+        return f"No API key given: {_EXPECTED}."
+    return f"The header {given[0]} has no API key of Gaugeway: {_EXPECTED}; keys of providers are not accepted here."
 
 
 def _check_state(key: VirtualKey, now: float) -> None:

@@ -16,7 +16,7 @@ from gateway.cache import MISS, Cache, CacheKey, Tape, cache_key
 from gateway.client import Client, ClientDisconnected, Guard, TookTooLong
 from gateway.contexts import explicit
 from gateway.contexts.explicit import ExplicitError
-from gateway.errors import Rejection, body_of, too_large, unclear_request
+from gateway.errors import Rejection, body_of, empty_body, too_large, unclear_request
 from gateway.exchange import GENERATION_ROUTES, Explicit, Headers, Recording, Trace, route_of
 from gateway.headers import Seen, inspect
 from gateway.ids import exchange_id
@@ -220,6 +220,8 @@ class Proxy:
             if seen.ours:
                 _read_explicit(b"", seen, recording)
             return _Body(body, None, b"")
+        if not body and recording.route in GENERATION_ROUTES:
+            raise empty_body()
         asked, length = _read_explicit(body, seen, recording, cut)
         if recording.route in GENERATION_ROUTES:  # not before: a request we refuse leaves nothing behind
             self._keep_request(body, recording)

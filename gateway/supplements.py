@@ -286,7 +286,8 @@ def _decoded(body: bytes, into: type[T]) -> T:
         named = _FIELD.search(message)
         raise _bad(where.rstrip("`").lstrip(".") or (named[1] if named else None), message) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _bad(None, f"The body is not JSON: {error}") from error
+        said = f"The body is not JSON: {error}" if body else "The request has no body: expected a JSON object"
+        raise _bad(None, said) from error
     except RecursionError:
         raise _bad(None, "The body is nested too deeply") from None
 

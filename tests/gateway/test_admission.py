@@ -9,6 +9,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from gateway.config import AppLimits, Cache, Capture, Config, Keys, Limits, Price, Upstream
+from gateway.config import Gateway as GatewayTable
 from gateway.keystores.sqlite import KeyStore
 from tests.gateway.test_proxy import CHAT, ScriptedUpstream, exchange, post, reply, request, whole_response
 from tests.support.running import running_gateway, tcp_server
@@ -72,6 +73,35 @@ def test_a_virtual_key_is_asked_for_checked_and_never_forwarded(tmp_path):
         assert caught.value.response.status_code == 401
 
     run(scenario, reply(), keys_file=tmp_path / "keys.db", keys=Keys(enabled=True))
+
+
+@pytest.mark.parametrize("junk", [b"\t\t", b"\x80\xff", b"\xe2\x80\xae", b"%0d%0aX: y", b"\\n{}%s"])
+def test_odd_characters_in_a_key_reach_no_log_and_no_answer(tmp_path, caplog, junk):
+    async def scenario(gateway, upstream):
+        raw = post(CHAT, "/v1/chat/completions").replace(
+            b"Host: gw", b"Host: gw\r\nAuthorization: Bearer gw-canary" + junk
+        )
+        head, _, body = await exchange(gateway.port, raw)
+        assert head.split()[1] == b"401"
+        assert b"canary" not in head + body
+        assert upstream.requests == []
+
+    run(scenario, keys_file=tmp_path / "keys.db", keys=Keys(enabled=True))
+    assert "canary" not in caplog.text
+
+
+@pytest.mark.parametrize("http_path", ["asgi", "protocol"])
+@pytest.mark.parametrize("framing", ["Content-Length: 0", "x: y"])
+def test_a_request_without_a_body_is_told_so(http_path, framing):
+    async def scenario(gateway, upstream):
+        for path in ("/v1/chat/completions", "/v1/messages", "/gaugeway/v1/contexts"):
+            raw = f"POST {path} HTTP/1.1\r\nHost: g\r\n{framing}\r\n\r\n".encode()
+            head, _, body = await exchange(gateway.port, raw)
+            assert head.split()[1] == b"400"
+            assert "has no body" in json.loads(body)["error"]["message"]
+        assert upstream.requests == []
+
+    run(scenario, gateway=GatewayTable(http_path=http_path))
 
 
 def test_over_the_limit_the_answer_is_a_429_with_the_time_to_come_again():

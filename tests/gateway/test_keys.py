@@ -71,6 +71,26 @@ def test_a_missing_an_unknown_a_revoked_and_an_expired_key_are_401_in_openais_sh
     assert ring.check([(b"api-key", b"gw-old")], NOW - 0.1).id == "key_2"
 
 
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        ([], "No API key given"),
+        ([(b"authorization", b" ")], "No API key given"),
+        ([(b"authorization", b"Bearer sk-provider")], "The header authorization has no API key of Gaugeway"),
+        ([(b"x-api-key", b'"' + SECRET + b'"')], "The header x-api-key has no API key of Gaugeway"),
+        ([(b"authorization", b"Bearer gw-short")], "43 letters"),
+        ([(b"authorization", b"Bearer " + SECRET + b"\x00\x85\xff")], "43 letters"),
+        ([(b"authorization", b"Bearer " + SECRET)], "does not know it"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong_and_never_repeats_it(headers, said):
+    with pytest.raises(Rejection) as caught:
+        Keyring().check(headers, NOW)
+    assert said in caught.value.message
+    assert caught.value.message.isprintable()
+    assert not any(value.split()[-1:] and value.split()[-1] in body_of(caught.value) for _, value in headers)
+
+
 def test_no_refusal_repeats_what_was_presented():
     for ring in (Keyring(), Keyring([key(revoked_at=NOW)]), Keyring([key(expires_at=NOW)])):
         with pytest.raises(Rejection) as caught:
