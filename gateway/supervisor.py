@@ -22,7 +22,7 @@ from monitors.tasks import happens_within, spawn
 
 _log = logging.getLogger("gaugeway")
 BAD_INPUT = 2
-_FIRST_START_S, _STEADY_S = 10.0, 60.0
+_FIRST_START_S, _STEADY_S = 30.0, 60.0
 _MAX_BACK_OFF_S = 30.0
 _STOP_S = 15.0
 _LOOK_AT_FILE_S = 1.0

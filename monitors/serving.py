@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import heapq
 import logging
@@ -11,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -23,6 +25,8 @@ from monitors import descriptors
 _log = logging.getLogger("gaugeway")
 KEEP_ALIVE_S = 120
 BACKLOG = 2048
+BIND_WAIT_S, _BIND_EVERY_S = 3.0, 0.1
+"""How long an address may still be taken: by gateways whose supervisor was killed, until they notice."""
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 MAX_HEAD_BYTES = 512 * 1024
 """Of a request line with its headers: room for contexts in a header. Neither parser nor server have a limit."""
@@ -346,9 +350,10 @@ async def serve(
     The first listener carries the traffic and stops first, `delay_s` after the signal; the others follow it, so that
     what they show can be read to the end.
     `on_stop` is called as soon as the signal arrives. With `supervised`, the end of standard input is a signal too: it
-    means that the supervising process is gone. Raises OSError when an address cannot be bound.
+    means that the supervising process was killed. Then all listeners stop accepting at once, as its successor needs
+    their addresses. Raises OSError when an address cannot be bound within `BIND_WAIT_S`.
     """
-    sockets = [_bind(listener) for listener in listeners]
+    sockets = [await _bind(listener) for listener in listeners]
     first, other = descriptors.shares(descriptors.limit())
     servers = [
         _Server(
@@ -364,12 +369,19 @@ async def serve(
             on_stop()
         asyncio.get_running_loop().call_later(delay_s, servers[0].stop)
 
+    def orphaned() -> None:
+        _log.warning("the supervisor is gone: finishing the requests under way, and releasing the ports")
+        if on_stop is not None:
+            on_stop()
+        for server in servers:
+            server.stop()
+
     # Long-lived objects leave the collector's sight and collections become rare: otherwise full collections show as
     # pauses of tens of milliseconds in the traffic's p99.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
-    with _stopped_by_signals(stop, supervised=supervised):
+    with _stopped_by_signals(stop, orphaned if supervised else None):
         async with asyncio.TaskGroup() as group:
             for server, bound in zip(servers[1:], sockets[1:], strict=True):
                 group.create_task(server.serve([bound]))
@@ -379,19 +391,19 @@ async def serve(
 
 
 @contextlib.contextmanager
-def _stopped_by_signals(stop: Callable[[], None], *, supervised: bool) -> Iterator[None]:
-    """Call `stop` on SIGTERM and SIGINT, and, if supervised, at the end of standard input."""
+def _stopped_by_signals(stop: Callable[[], None], orphaned: Callable[[], None] | None) -> Iterator[None]:
+    """Call `stop` on SIGTERM and SIGINT, and `orphaned`, if there is one, at the end of standard input."""
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGTERM, signal.SIGINT)
 
     def watch_input() -> None:
-        if not os.read(0, 1024):
+        if not os.read(0, 1024) and orphaned is not None:
             loop.remove_reader(0)
-            stop()
+            orphaned()
 
     for number in numbers:
         loop.add_signal_handler(number, stop)
-    if supervised:
+    if orphaned is not None:
         loop.add_reader(0, watch_input)
     try:
         yield
@@ -401,14 +413,19 @@ def _stopped_by_signals(stop: Callable[[], None], *, supervised: bool) -> Iterat
         loop.remove_reader(0)
 
 
-def _bind(listener: Listener) -> socket.socket:
+async def _bind(listener: Listener) -> socket.socket:
+    """Bind; wait a little for a process that is just about to release the address. Raises OSError."""
     family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
-    try:
-        return socket.create_server(
-            (listener.host, listener.port), family=family, backlog=BACKLOG, reuse_port=listener.shared
-        )
-    except OSError as error:
-        raise OSError(f"cannot listen on {listener.host}:{listener.port}: {error.strerror}") from error
+    deadline = time.monotonic() + BIND_WAIT_S
+    while True:
+        try:
+            return socket.create_server(
+                (listener.host, listener.port), family=family, backlog=BACKLOG, reuse_port=listener.shared
+            )
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                raise OSError(f"cannot listen on {listener.host}:{listener.port}: {error.strerror}") from error
+        await asyncio.sleep(_BIND_EVERY_S)
 
 
 def _config(listener: Listener, drain_s: float) -> uvicorn.Config:

@@ -5,14 +5,16 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
 import pytest
 
 from gateway.demo.model import Model, serve
-from tests.support.product import product
+from tests.support.product import Product, product
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "How many moons has Mars?"}]}
 
@@ -159,3 +161,65 @@ def fill(path):
     with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(bytes(4096))
+
+
+@contextlib.contextmanager
+def stream_until(finish):
+    """A model that streams until `finish` is set."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
+            while not finish.wait(0.05):
+                self.wfile.write(b"9\r\ndata: 1\n\n\r\n")
+            self.wfile.write(b"c\r\ndata: last\n\n\r\n0\r\n\r\n")
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        finally:
+            finish.set()
+            server.shutdown()
+
+
+def test_after_the_supervisor_is_killed_a_new_one_starts_while_the_old_gateway_finishes_a_stream(tmp_path):
+    """Takes two starts of the product, some seconds each."""
+    finish, begun, received = threading.Event(), threading.Event(), []
+    table = "[gateway]\ndrain_s = 300\n"
+
+    def read(url):
+        with httpx.stream("POST", f"{url}/chat/completions", json=BODY, timeout=60) as response:
+            for piece in response.iter_raw():
+                received.append(piece)
+                begun.set()
+
+    with stream_until(finish) as url:
+        first, second = (Product(tmp_path, config(url, table)) for _ in range(2))
+        for name in ("port", "admin_port", "monitors_port", "base_url", "admin", "monitors"):
+            setattr(second, name, getattr(first, name))
+        first.start()
+        reading = threading.Thread(target=read, args=(first.base_url,))
+        reading.start()
+        assert begun.wait(20)
+        first.signal(signal.SIGKILL)
+        first.wait()
+        try:
+            second.start()
+            assert httpx.get(f"{second.admin}/metrics", timeout=10).status_code == 200
+            before = len(received)
+            second.until(lambda: len(received) > before, 10, what="the stream goes on")
+        finally:
+            finish.set()
+            reading.join(20)
+            second.stop()
+        assert b"".join(received).endswith(b"data: last\n\n")
