@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
+
+from monitors.normalising import nfkc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,7 @@ def _within(wanted: str, texts: Iterator[str] | list[str]) -> bool:
 
 def _plain(text: str) -> str:
     """Two ways to write the same letter are the same."""
-    return unicodedata.normalize("NFKC", text).casefold()
+    return nfkc(text).casefold()
 
 
 def _texts(value: Any) -> Iterator[str]:

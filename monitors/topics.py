@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -13,6 +12,8 @@ from zlib import crc32
 import numpy as np
 import regex
 from numpy.typing import NDArray
+
+from monitors.normalising import nfkc
 
 Array: TypeAlias = NDArray[np.float64]
 Terms: TypeAlias = Mapping[str, int]
@@ -135,7 +136,7 @@ class _Space:
 
 def _terms(question: str) -> Terms:
     """The terms of a question with how often they occur."""
-    text = unicodedata.normalize("NFKC", question[:_LONGEST]).casefold()
+    text = nfkc(question[:_LONGEST]).casefold()
     found: list[str] = []
     for match in _TOKEN.finditer(text):
         token = match[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 
 from monitors.judges import Judge
@@ -12,6 +11,7 @@ from monitors.metrics.answers import Entity, ReferenceEntities
 from monitors.metrics.asking import contexts_of
 from monitors.metrics.prompting import Datum
 from monitors.metrics.texts import sent_contexts, unanswered
+from monitors.normalising import nfkc
 from monitors.records import Sample, Score, Skipped
 
 
@@ -78,4 +78,4 @@ def _spaced(char: str) -> bool:
 
 
 def _folded(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return " ".join(nfkc(text).casefold().split())

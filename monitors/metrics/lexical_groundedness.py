@@ -6,13 +6,18 @@ import asyncio
 
 from monitors.metrics.idf import Fixed, Idf, shipped
 from monitors.metrics.lexical.comparing import Compared, Source
-from monitors.metrics.lexical.sentences import sentences
+from monitors.metrics.lexical.sentences import Allowance, TooLongError, sentences
 from monitors.metrics.texts import sent_contexts
 from monitors.records import Sample, Score, Skipped
 
 _OVERLAP, _BIGRAMS, _RUN = 0.6, 0.2, 0.2
 _NUMBER_PENALTY, _NAME_PENALTY, _NEGATION_PENALTY = 0.3, 0.2, 0.15
-_MANY_CHARACTERS = 50_000
+_MANY_CHARACTERS = 10_000
+MAX_CONTEXT_TOKENS, MAX_RESPONSE_TOKENS = 400_000, 100_000
+"""A number counts as 8: the bounds hold time (some seconds) and memory (about 100 MB) of a score."""
+
+MAX_EVIDENCE = 200
+"""Sentences shown with a score, the least grounded."""
 
 
 class LexicalGroundedness:
@@ -26,6 +31,9 @@ class LexicalGroundedness:
     A word weighs the mean of its inverse document frequency among the sample's own sentences and that of `idf`: an
     object that may learn from the contexts read here, without one the weights that come with the package.
 
+    A sample with more tokens than MAX_CONTEXT_TOKENS and MAX_RESPONSE_TOKENS is skipped as "too_long". Long ones are
+    scored in a thread, one at a time.
+
     It finds invented answers, not subtle ones, and punishes honest paraphrase: a cheap signal for all traffic whose
     shifts mean something, not a measure of faithfulness.
     """
@@ -36,6 +44,7 @@ class LexicalGroundedness:
 
     def __init__(self, idf: Idf | None = None) -> None:
         self._idf = idf if idf is not None else Fixed(shipped())
+        self._place = asyncio.Semaphore()
 
     async def score(self, sample: Sample) -> Score | Skipped:
         if not sample.response.strip():
@@ -43,29 +52,38 @@ class LexicalGroundedness:
         size = len(sample.response) + sum(len(context.text) for context in sample.contexts)
         if size < _MANY_CHARACTERS:
             return self._score(sample)
-        return await asyncio.to_thread(self._score, sample)  # it may take a second, and everybody else would wait
+        async with self._place:  # side by side they would only take more memory
+            return await asyncio.to_thread(self._score, sample)
 
     def _score(self, sample: Sample) -> Score | Skipped:
         contexts = [(index, sample.contexts[index].text) for index in sent_contexts(sample)]
-        source = Source(contexts, self._idf.weights())
+        try:
+            source = Source(contexts, self._idf.weights(), Allowance(MAX_CONTEXT_TOKENS))
+            outcome = grade(sample.response, source) if source.sentences else Skipped("no_contexts")
+        except TooLongError:
+            return Skipped("too_long")
         if not source.sentences:
-            return Skipped("no_contexts")
-        outcome = grade(sample.response, source)
+            return outcome
         self._idf.observe(source.stems())
         return outcome
 
 
 def grade(response: str, source: Source) -> Score | Skipped:
-    """Score a response against its contexts; nothing but these two matters."""
+    """Score a response against its contexts; nothing but these two matters.
+
+    Raises TooLongError for a response of more than MAX_RESPONSE_TOKENS.
+    """
     # Questions state nothing ("Shall I go on?"); in a response of nothing else there is nothing to judge.
-    stated = [one for one in sentences(response) if not one.text.endswith(("?", "\uff1f", "\u061f"))]
+    said = sentences(response, Allowance(MAX_RESPONSE_TOKENS))
+    stated = [one for one in said if not one.text.endswith(("?", "\uff1f", "\u061f"))]
     if not stated:
         return Skipped("no_claims")
     compared = [source.compare(sentence) for sentence in stated]
     scores = [_grade(one) for one in compared]
     value = (sum(scores) / len(scores) + min(scores)) / 2
     reason = f"{len(scores)} sentences, the least grounded {min(scores):.2f}"
-    evidence = tuple(_evidence(one, score) for one, score in zip(compared, scores, strict=True))
+    shown = sorted(sorted(range(len(scores)), key=scores.__getitem__)[:MAX_EVIDENCE])
+    evidence = tuple(_evidence(compared[index], scores[index]) for index in shown)
     return Score(min(1.0, max(0.0, value)), reason, evidence)
 
 

@@ -98,6 +98,7 @@ ALLOWED = {
     "monitors.embeddings": "monitors.bounds monitors.judges monitors.replies monitors.tasks",
     "monitors.evaluation": "monitors.judges monitors.metrics",
     "monitors.exporters": "monitors.instruments monitors.replies monitors.tasks",
+    "monitors.forgetting": "monitors.normalising",
     "monitors.forgetting_cli": "monitors.config monitors.forgetting monitors.queues monitors.store_cli monitors.stores",
     "monitors.gauges": "monitors.alerts monitors.delivery monitors.instruments monitors.labels monitors.versions",
     "monitors.instruments": "monitors.labelling monitors.labels monitors.quality",
@@ -111,7 +112,7 @@ ALLOWED = {
     "monitors.labels_cli": "monitors.config monitors.labelling monitors.labelling_store monitors.offline monitors.statistics monitors.store_cli monitors.stores",  # noqa: E501
     "monitors.leading": "monitors.importer monitors.stores monitors.tasks",
     "monitors.leading_postgres": "monitors.leading monitors.postgres monitors.stores monitors.tasks",
-    "monitors.metrics": "monitors.config monitors.embeddings monitors.importer monitors.judges monitors.settings monitors.tasks",  # noqa: E501
+    "monitors.metrics": "monitors.config monitors.embeddings monitors.importer monitors.judges monitors.normalising monitors.settings monitors.tasks",  # noqa: E501
     "monitors.moving": "monitors.queues monitors.stores",
     "monitors.moving_cli": "monitors.config monitors.migrating monitors.moving monitors.postgres monitors.queues monitors.settings monitors.sqlite monitors.store_cli monitors.stores",  # noqa: E501
     "monitors.notifiers": "monitors.replies",
@@ -144,6 +145,7 @@ ALLOWED = {
     "monitors.telling": "monitors.config",
     "monitors.testing": "monitors.config monitors.embeddings monitors.judges monitors.metrics monitors.offline",
     "monitors.token_check": "monitors.attempts",
+    "monitors.topics": "monitors.normalising",
     "monitors.versions": "monitors.stores",
     "monitors.watching": "monitors.config monitors.detectors monitors.slicing monitors.statistics monitors.stores monitors.streams",  # noqa: E501
     "monitors.worker": "monitors.bounds monitors.choosing monitors.engines monitors.evaluation monitors.exporters monitors.joining monitors.judges monitors.metrics monitors.persisting monitors.pressure monitors.queues monitors.stores monitors.tasks",  # noqa: E501

@@ -6,13 +6,20 @@ import asyncio
 import random
 import threading
 import time
+import tracemalloc
+import unicodedata
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from monitors.metrics.idf import Fixed, shipped
 from monitors.metrics.idf.traffic import TrafficIdf
 from monitors.metrics.lexical import sentences as tokens
-from monitors.metrics.lexical_groundedness import LexicalGroundedness
+from monitors.metrics.lexical.runs import Runs
+from monitors.metrics.lexical_groundedness import MAX_EVIDENCE, LexicalGroundedness
+from monitors.normalising import nfkc
 from monitors.records import Context, Sample, Score, Skipped
 
 METRIC = LexicalGroundedness()
@@ -227,7 +234,63 @@ def test_hostile_texts_end_soon_and_in_range(text):
     started = time.process_time()
     outcome = score(text + " end of it.", text + " end of it.")
     assert time.process_time() - started < 10.0
-    assert isinstance(outcome, Score)
+    assert isinstance(outcome, Score) or outcome == Skipped("too_long")
+
+
+@pytest.mark.parametrize(
+    ("response", "context"),
+    [
+        ("It costs 79 euros.", "1 " * 480_000),
+        ("It costs 79 euros.", "1-" * 480_000),
+        ("1 " * 60_000, LAMP),
+        ("a " * 110_000, LAMP),
+    ],
+    ids=["numbers", "ranges", "numbers in the response", "words in the response"],
+)
+def test_what_takes_too_much_time_and_memory_is_skipped(response, context):
+    assert score(response, context) == Skipped("too_long")
+
+
+def test_long_prose_takes_little_memory():
+    context = words(20_000, 5)
+    tracemalloc.start()
+    try:
+        assert isinstance(score(context[:2000], context), Score)
+        assert tracemalloc.get_traced_memory()[1] < 100 * len(context)
+    finally:
+        tracemalloc.stop()
+
+
+def test_of_many_sentences_the_least_grounded_are_shown_in_their_order():
+    said = [f"The lamp of {n} kg is grey." if n % 2 else "It costs 79 euros." for n in range(3 * MAX_EVIDENCE)]
+    shown = [one["sentence"] for one in score(" ".join(said), "It costs 79 euros.").evidence]
+    assert shown == said[1 : 2 * MAX_EVIDENCE : 2]
+
+
+@given(
+    st.lists(st.lists(st.sampled_from("abc"), max_size=12), max_size=4),
+    st.lists(st.sampled_from("abcd"), max_size=12),
+    st.integers(2, 6),
+)
+def test_runs_are_found_exactly(texts, said, longest):
+    def runs(words, length):
+        return set(zip(*(words[at:] for at in range(length)), strict=False))
+
+    there = {length: set().union(*(runs(text, length) for text in texts)) for length in range(1, longest + 1)}
+    pairs = sum(pair in there[2] for pair in pairwise(said))
+    most = max((length for length in there if runs(said, length) & there[length]), default=0)
+    assert Runs(texts, longest).found(said) == (pairs, most)
+
+
+@pytest.mark.parametrize("row", ["\u0301\u0316", "\uff9e\u0316", "\u0f73\u0301\u0316", "\u0344\u0327"])
+def test_rows_of_combining_marks_are_normalised_in_linear_time(row):
+    assert len(nfkc("a" + row * 300_000 + "b" + row)) < 100
+    assert nfkc("a" + row * 10) == unicodedata.normalize("NFKC", "a" + row * 10)
+
+
+@given(st.text())
+def test_ordinary_text_is_normalised_as_unicode_says(text):
+    assert nfkc(text) == unicodedata.normalize("NFKC", text)
 
 
 @pytest.mark.parametrize("written", ["1,000", "1.000", "1'000", "1000", "1\u202f000"])

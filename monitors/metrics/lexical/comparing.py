@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from monitors.metrics.idf import Weights
 from monitors.metrics.lexical.names import Name
-from monitors.metrics.lexical.sentences import Sentence, sentences, stem, weight_of_length
+from monitors.metrics.lexical.runs import Runs
+from monitors.metrics.lexical.sentences import Allowance, Sentence, sentences, stem, weight_of_length
 
 WINDOW = 3
 LONGEST_RUN = 6
@@ -34,20 +34,26 @@ class Compared:
 
 
 class Source:
-    """The contexts of one sample, indexed. A row is a sentence; window r are the rows r, r+1 and r+2 of one context."""
+    """The contexts of one sample, indexed. A row is a sentence; window r are the rows r, r+1 and r+2 of one context.
 
-    def __init__(self, contexts: Iterable[tuple[int, str]], weights: Weights) -> None:
+    Raises TooLongError when they have more tokens than the allowance.
+    """
+
+    def __init__(
+        self, contexts: Iterable[tuple[int, str]], weights: Weights, allowance: Allowance | None = None
+    ) -> None:
         self.sentences: list[Sentence] = []
         self._weights = weights
         self._context: list[int] = []
         self._first_row: list[int] = []
-        self._runs: list[set[tuple[str, ...]]] = [set() for _ in range(LONGEST_RUN + 1)]
+        texts: list[list[str]] = []
         for index, text in contexts:
-            parsed = sentences(text)
+            parsed = sentences(text, allowance)
             self._first_row += [len(self.sentences)] * len(parsed)
             self._context += [index] * len(parsed)
             self.sentences += parsed
-            self._add_runs([token for sentence in parsed for token in sentence.tokens])
+            texts.append([token for sentence in parsed for token in sentence.tokens])
+        self._runs = Runs(texts, LONGEST_RUN)
         self._rows: dict[str, list[int]] = {}
         for row, stems in enumerate(self.stems()):
             for one in stems:
@@ -64,21 +70,18 @@ class Source:
     def compare(self, sentence: Sentence) -> Compared:
         """Hold one sentence of the response against everything."""
         weight, (best, overlap), (closest, likeness) = self._overlaps(sentence.tokens)
-        pairs = list(pairwise(sentence.tokens))
+        pairs, run = self._runs.found(sentence.tokens)
+        neighbours = len(sentence.tokens) - 1
         return Compared(
             sentence=sentence,
             context=self._context[best],
             overlap=overlap / weight,
-            bigrams=sum(pair in self._runs[2] for pair in pairs) / len(pairs) if pairs else overlap / weight,
-            run=self._longest_run(sentence.tokens) / min(LONGEST_RUN, len(sentence.tokens)),
+            bigrams=pairs / neighbours if neighbours else overlap / weight,
+            run=run / min(LONGEST_RUN, len(sentence.tokens)),
             numbers=tuple(number.text for number in sentence.numbers if not number.supported_by(self._numbers)),
             names=tuple(name.text for name in sentence.names if not self._names(name)),
             negation=likeness / weight >= _ABOUT_THE_SAME and sentence.negated != self.sentences[closest].negated,
         )
-
-    def _add_runs(self, words: Sequence[str]) -> None:
-        for length in range(1, LONGEST_RUN + 1):
-            self._runs[length].update(zip(*(words[offset:] for offset in range(length)), strict=False))
 
     def _windows_of(self, one: str) -> set[int]:
         """The windows a stem of the contexts stands in; a window ends with its context."""
@@ -116,12 +119,6 @@ class Source:
             here = math.log(whole / (len(self._rows.get(one, ())) + 0.5)) / math.log(whole / 0.5)
             self._weights_of[one] = (here + self._weights.of(one)) / 2
         return self._weights_of[one]
-
-    def _longest_run(self, words: Sequence[str]) -> int:
-        for length in range(min(LONGEST_RUN, len(words)), 0, -1):
-            if any(run in self._runs[length] for run in zip(*(words[at:] for at in range(length)), strict=False)):
-                return length
-        return 0
 
     def _names(self, name: Name) -> bool:
         """Whether the contexts name it: all its words close together, or, for an abbreviation, words it stands for."""

@@ -11,7 +11,7 @@ from monitors.metrics.lexical.units import SCALES, UNITS
 _SIGNS = "$\u20ac\u00a3\u00a5\u20b9\u20a9"
 NUMBER = (
     rf"(?:(?<![\w)\]])[-\u2212](?=[\d{_SIGNS}]))?(?:[{_SIGNS}]\s?(?=\d))?"
-    r"(?:[1-9]\d{0,2}(?: \d{3})+(?!\d)(?:[.,]\d+)?|(?:(?<![\w.,])\.(?=\d))?\d+(?:[.,'\u2019]\d+)*)"
+    r"(?:[1-9]\d{0,2}(?: \d{3})+(?!\d)(?:[.,]\d+)?|(?:(?<![\w.,])\.(?=\d))?\d++(?:[.,'\u2019]\d++)*+)"
 )
 _SPLIT = re.compile(rf"(-?)([{_SIGNS}]?)\s?(.*)", re.DOTALL)
 _GROUPED = re.compile(r"[1-9]\d{0,2}([.,'])\d{3}(?:\1\d{3})*")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import re
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ from monitors.metrics.lexical.dates import MONTH, MONTHS, date_at, date_from_mon
 from monitors.metrics.lexical.languages import UNSPACED_DENIALS, Language, language_of
 from monitors.metrics.lexical.names import Name, Word
 from monitors.metrics.lexical.numbers import NUMBER, Number, Quantity, quantity, spelled
+from monitors.normalising import nfkc
 
 # Combining marks belong to the word they stand in; `\w` alone would cut Hindi, Hebrew or Arabic words at them.
 _MARKS = "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0970-\u0dff"
@@ -35,7 +36,9 @@ _CHARACTERS = re.compile(f"[{_UNSPACED}]")
 _DENIES = re.compile(UNSPACED_DENIALS)
 _THIN_SPACES = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")
 _NOT_STATED = re.compile(
-    rf"\[\d+(?:\s*,\s*\d+)*\]|^[ \t]*(?:\d{{1,2}}[.)](?![ \t]+{MONTH})|[-*\u2022])[ \t]+", re.MULTILINE | re.IGNORECASE
+    r"\[\d++(?:\s*+,\s*+\d++)*+\]"
+    rf"|^[ \t]*(?:\d{{1,2}}[.)](?![ \t]+{MONTH})|[-*\u2022])[ \t]+",
+    re.MULTILINE | re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(
     r"(?<=[.!?\u2026])[\"'\u201d\u2019)\]]*\s+(?![a-z])|(?<=[\u3002\uff01\uff1f\u061f\u0964])|\n+"
@@ -56,6 +59,8 @@ _CURRENCIES = frozenset(("usd", "eur", "gbp", "jpy", "inr", "krw", "chf"))
 _NUMBERED = re.compile(r"\.\s?\d")
 _GAP = re.compile(r"[\s-]?")
 _TEN = 10
+_NUMBER_TOKENS = 8
+"""What reading a number takes, in tokens: all its readings, scales and units are held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +74,39 @@ class Sentence:
     negated: bool
 
 
-def sentences(text: str) -> list[Sentence]:
-    """Take `text` apart. Fragments shorter than three tokens join the next; list marks and [1] are dropped."""
+class TooLongError(ValueError):
+    """The text has more tokens than may be read."""
+
+
+class Allowance:
+    """How many tokens may still be read; a number counts as 8, and fragments that are joined count twice."""
+
+    def __init__(self, tokens: float = math.inf) -> None:
+        self._left = tokens
+
+    def use(self, tokens: int) -> None:
+        """Raise TooLongError when so many tokens are not left."""
+        self._left -= tokens
+        if self._left < 0:
+            raise TooLongError("too many tokens")
+
+
+def sentences(text: str, allowance: Allowance | None = None) -> list[Sentence]:
+    """Take `text` apart. Fragments shorter than three tokens join the next; list marks and [1] are dropped.
+
+    Raises TooLongError when there are more tokens than the allowance has left.
+    """
     language = guess(text)
     result: list[Sentence] = []
     fragments: list[str] = []
     found = 0
     for piece in _pieces(text):
         fragments.append(piece)
-        found += len((sentence := parse(piece, language)).tokens)
+        found += len((sentence := parse(piece, language, allowance)).tokens)
         if found >= _FEW:
-            result.append(sentence if len(fragments) == 1 else parse(" ".join(fragments), language))
+            result.append(sentence if len(fragments) == 1 else parse(" ".join(fragments), language, allowance))
             fragments, found = [], 0
-    return [*result, parse(" ".join(fragments), language)] if found else result
+    return [*result, parse(" ".join(fragments), language, allowance)] if found else result
 
 
 def guess(text: str) -> Language:
@@ -108,15 +133,15 @@ def _goes_on(before: str, piece: str) -> bool:
     return _DAY.search(before[-4:]) is not None and _BEGINS_WITH_MONTH.match(piece) is not None
 
 
-def parse(text: str, language: Language | None = None) -> Sentence:
-    """Take one sentence apart.
+def parse(text: str, language: Language | None = None, allowance: Allowance | None = None) -> Sentence:
+    """Take one sentence apart. Raises TooLongError when there are more tokens than the allowance has left.
 
     >>> parse("In Ghent, Ms Ode sold 1,234.50 kg.").tokens
     ('in', 'ghent', 'ms', 'ode', 'sold', '1234.5', 'kg')
     >>> parse("東京は").tokens
     ('東京', '京は')
     """
-    read = _Reading(unicodedata.normalize("NFKC", _THIN_SPACES.sub("", text)), language or guess(text))
+    read = _Reading(nfkc(_THIN_SPACES.sub("", text)), language or guess(text), allowance)
     return Sentence(
         text=text.strip(),
         tokens=tuple(read.tokens()),
@@ -147,8 +172,9 @@ def weight_of_length(token: str) -> float:
 class _Reading:
     """One pass over a sentence: what was found, in order."""
 
-    def __init__(self, text: str, language: Language) -> None:
+    def __init__(self, text: str, language: Language, allowance: Allowance | None) -> None:
         self.text = text
+        self._allowance = allowance or Allowance()
         self.language = language
         self.words: list[Word] = []
         self.negated = False
@@ -176,10 +202,13 @@ class _Reading:
     def _read(self, match: re.Match[str]) -> int:
         """Take one token, and what belongs to it, and return where it ends."""
         if match.lastgroup == "number":
+            self._allowance.use(_NUMBER_TOKENS)
             return self._number(match)
         if match.lastgroup == "word":
+            self._allowance.use(1)
             return self._word(match)
         if match.lastgroup == "unspaced":
+            self._allowance.use(match.end() - match.start())
             self._unspaced(match[0])
         else:
             self._found.append(match[0].casefold())
