@@ -8,14 +8,15 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NamedTuple, TypeVar
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
 import msgspec
 from litestar import Request, Response, post
 from litestar.exceptions import HTTPException
 
-from gateway.contexts.explicit import ExplicitError, from_body_key
+from gateway.contexts.explicit import PREFIX, ExplicitError, from_body_key, from_headers
 from gateway.errors import Rejection, body_of, too_large
 from gateway.exchange import Headers
 from gateway.tracing import parse_traceparent
@@ -37,8 +38,18 @@ TraceId = Annotated[str, msgspec.Meta(pattern=r"^(?!0{32})[0-9a-fA-F]{32}\Z")]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=bounds.MAX_TEXT)]
 Label = Annotated[str, msgspec.Meta(min_length=1, max_length=bounds.MAX_LABEL)]
 Rating = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-Authorise = Callable[[Headers], object]
 T = TypeVar("T", "Contexts", "Feedback")
+
+
+class Authorised(Protocol):
+    """What a key allows."""
+
+    @property
+    def app(self) -> str:
+        """The app it is for."""
+
+
+Authorise = Callable[[Headers], Authorised | None]
 
 
 class Contexts(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -74,9 +85,10 @@ class Supplements:
 
     At most `max_items` of `max_bytes` together are held; beyond that the newest is refused. While the queue fails they
     stay here and are tried again with back-off (0.1 s up to 5 s). `authorise` raises Rejection for a request without a
-    key, where one is asked for; what it returns does not count. `redact` sees each one before the queue does, in a
-    thread. `on_result` is told the channel and what became of it: accepted, full, too_large (more passages or bytes
-    than `monitors.bounds` allows), or error (it could not be kept).
+    key, where one is asked for; what is said with a key joins exchanges of the key's app only. Without keys it joins
+    those of the app that the request names (`x-gaugeway-app`), or of any. `redact` sees each one before the queue does,
+    in a thread. `on_result` gets the channel and the result: accepted, full, too_large (more
+    passages or bytes than `monitors.bounds` allows), or error (it could not be kept).
     """
 
     def __init__(
@@ -156,10 +168,10 @@ class Supplements:
     ) -> Response[bytes]:
         headers: Headers = list(request.scope["headers"])
         try:
-            if self.authorise is not None:
-                self.authorise(headers)
+            key = self.authorise(headers) if self.authorise is not None else None
             body = await self._body(request)
-            supplement = bounded_supplement(read(body, headers))
+            said = replace(read(body, headers), app=key.app if key is not None else _app_of(headers))
+            supplement = bounded_supplement(said)
             self.offer(supplement, len(body))
         except Rejection as rejection:
             told = {name.decode(): value.decode() for name, value in rejection.headers}
@@ -299,6 +311,15 @@ def _passages(raw: msgspec.Raw) -> tuple[Context, ...] | None:
     except ExplicitError as error:
         raise _bad(error.field.removeprefix("gaugeway."), str(error)) from error
     return explicit.contexts
+
+
+def _app_of(headers: Headers) -> str | None:
+    """Return the app that the request names, as one that is captured names it."""
+    try:
+        explicit = from_headers([one for one in headers if one[0] == PREFIX + b"app"])
+    except ExplicitError as error:
+        raise _bad(error.field, str(error)) from error
+    return explicit.app or None if explicit else None
 
 
 def _trace_of(said: str | None, headers: Headers) -> str | None:

@@ -196,6 +196,7 @@ def bounded_supplement(supplement: Supplement) -> Supplement:
     """Return a supplement whose names are bounded as those of the sample that it is about."""
     return replace(
         supplement,
+        app=optional_name(supplement.app),
         exchange_id=optional_name(supplement.exchange_id),
         key=optional_name(supplement.key),
         trace_id=optional_name(supplement.trace_id),

@@ -49,6 +49,21 @@ def addresses_of(sample: Sample) -> list[Address]:
     return [Address(kind, value) for kind, value in named if value is not None]
 
 
+def may_join(supplement: Supplement, sample: Sample) -> bool:
+    """Whether the sender of a supplement may speak for the sample's app.
+
+    >>> said = Supplement(id="1", received_at=0.0, source="feedback", key="k", app="shop")
+    >>> [may_join(said, Sample(id="s", started_at=0.0, app=app)) for app in ("shop", "rival")]
+    [True, False]
+    """
+    return supplement.app is None or supplement.app == sample.app
+
+
+def targets_of(sample: Sample) -> list[tuple[Address, str | None]]:
+    """Return every address together with each `Supplement.app` under which a supplement reaches this sample."""
+    return [(address, app) for address in addresses_of(sample) for app in (None, sample.app)]
+
+
 def join(sample: Sample, supplements: Iterable[Supplement]) -> Sample:
     """Return a sample that nobody has judged yet with what was said about it.
 
@@ -59,7 +74,8 @@ def join(sample: Sample, supplements: Iterable[Supplement]) -> Sample:
     other question and reference fills a gap only, and the first one to come stays, in whatever order they are read.
     The contexts of all supplements together stay within `monitors.bounds`; the rest is left out.
     """
-    ours = sorted(supplements, key=lambda one: (one.received_at, one.id))
+    permitted = (one for one in supplements if may_join(one, sample))
+    ours = sorted(permitted, key=lambda one: (one.received_at, one.id))
     joined = _with_contexts(sample, ours)
     return replace(
         joined,
@@ -144,6 +160,8 @@ class WaitingRoom:
                 continue
             for sample_id in sorted(self._ids.get(address, ())):
                 waiting = self._waiting[sample_id]
+                if not may_join(one, waiting.sample):
+                    continue
                 if one.source != "spans":
                     released.append(self._leave(sample_id))
                 elif waiting.channel == "spans":
@@ -156,9 +174,11 @@ class WaitingRoom:
         over = [sample_id for sample_id, waiting in self._waiting.items() if waiting.until <= now]
         return [self._leave(sample_id) for sample_id in over]
 
-    def holds(self, address: Address | None) -> bool:
-        """Whether somebody who waits here is reached under `address`."""
-        return address in self._ids
+    def holds(self, supplement: Supplement) -> bool:
+        """Whether it reaches a sample that waits here."""
+        address = address_of(supplement)
+        ids = self._ids.get(address, ()) if address is not None else ()
+        return any(may_join(supplement, self._waiting[sample_id].sample) for sample_id in ids)
 
     def _leave(self, sample_id: str) -> Sample:
         sample = self._waiting.pop(sample_id).sample

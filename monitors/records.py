@@ -69,7 +69,8 @@ class Supplement:
 
     `id` is its identity: storing it twice changes nothing. `received_at` is Unix time in seconds, `source` the channel:
     "contexts" and "feedback" are the two requests of that name, "spans" a retriever's OpenTelemetry span. `rating`
-    lies in [0, 1].
+    lies in [0, 1]. `app` is the app that its sender may speak for: it joins exchanges of that app only. With None it
+    joins those of any app.
     """
 
     id: str
@@ -84,6 +85,7 @@ class Supplement:
     rating: float | None = None
     label: str | None = None
     comment: str | None = None
+    app: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

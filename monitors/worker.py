@@ -18,7 +18,17 @@ from monitors.choosing import Choice
 from monitors.engines import engine_failed, refused
 from monitors.evaluation import TIMEOUT_S, evaluate, judge_of
 from monitors.exporters import Exporter
-from monitors.joining import SETTLE_S, Address, WaitingRoom, address_of, addresses_of, complete, expected, join
+from monitors.joining import (
+    SETTLE_S,
+    Address,
+    WaitingRoom,
+    address_of,
+    addresses_of,
+    complete,
+    expected,
+    join,
+    targets_of,
+)
 from monitors.judges.patience import PATIENCE, Patience
 from monitors.metrics import Metric
 from monitors.persisting import Persistence
@@ -347,13 +357,13 @@ class Worker:
 
     def _count(self, batch: Sequence[Supplement], stored: Sequence[Sample]) -> None:
         """Count what came; what now joins a sample that waited is counted there."""
-        reached = {address for sample in stored for address in addresses_of(sample)}
-        about_to = {address for sample in self._ready.values() for address in addresses_of(sample)}
+        reached = {target for sample in stored for target in targets_of(sample)}
+        about_to = {target for sample in self._ready.values() for target in targets_of(sample)}
         for one in batch:
-            address = address_of(one)
-            if address in reached:
+            target = address_of(one), one.app
+            if target in reached:
                 self._on_supplement(one.source, "joined")
-            elif address not in about_to and not self._room.holds(address):
+            elif target not in about_to and not self._room.holds(one):
                 self._on_supplement(one.source, "waiting")
 
     async def _settle(self, supplement_ids: Sequence[str], sample_ids: Sequence[str]) -> None:

@@ -7,7 +7,9 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from litestar import Request, Response, post
 from litestar.exceptions import HTTPException
@@ -76,6 +78,7 @@ def receiver(
     """Return the handler of `POST /v1/traces`; needs the extra `otlp`, else it raises ConfigError.
 
     `supply` takes the supplements of one request, all or none: while it fails, the exporter is asked to come again.
+    With a header `x-gaugeway-app` the spans of a request join exchanges of that app only.
     `counted` is told convention and number; `redact` sees everything before it is kept.
     """
     wire.require_protobuf()
@@ -92,6 +95,8 @@ def receiver(
             body = await _body(request)
             # In a thread: to unpack and read some megabytes must not hold up the worker.
             found = await _understood(asyncio.to_thread(understand, body, coding, content_type))
+            if app := unquote(request.headers.get("x-gaugeway-app", "")):
+                found = found._replace(supplements=[replace(one, app=app) for one in found.supplements])
             if found.supplements:
                 await _supplied(supply(found.supplements))
         except _Refused as error:

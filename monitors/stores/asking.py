@@ -76,13 +76,14 @@ _CHEAP = """
 _LAST = """
     SELECT last.id AS about, last.day AS about_day, said.payload, said.received_at, said.id, said.refers
     FROM said CROSS JOIN LATERAL (
-        SELECT samples.id, day FROM samples WHERE samples.{column} = said.value
+        SELECT samples.id, day FROM samples
+        WHERE samples.{column} = said.value AND (said.app IS NULL OR said.app = samples.app)
         ORDER BY started_at DESC FETCH FIRST 1 ROW WITH TIES
     ) AS last WHERE said.kind = '{kind}'
 """
 _RATINGS = f"""
     WITH said AS (
-        SELECT id, received_at, kind, value, payload, strpos(payload::text, '"reference":"') > 0 AS refers,
+        SELECT id, received_at, kind, value, app, payload, strpos(payload::text, '"reference":"') > 0 AS refers,
             greatest(0, least(1e9, floor(received_at / 86400)))::integer AS received_day
         FROM supplements
         WHERE says AND received_at >= {{since}}::float8 - {EARLY_S:g}
@@ -90,7 +91,7 @@ _RATINGS = f"""
         -- most is said of an exchange on its day or the next one: no other day needs to be looked at
         SELECT samples.id AS about, day AS about_day, said.payload, said.received_at, said.id, said.refers
         FROM said JOIN samples ON samples.id = said.value AND day IN (received_day, received_day - 1)
-        WHERE said.kind = 'exchange'
+        WHERE said.kind = 'exchange' AND (said.app IS NULL OR said.app = samples.app)
     ), labelled AS MATERIALIZED (
         SELECT * FROM near
         UNION ALL {_LAST.format(kind="exchange", column="id")} AND said.id NOT IN (SELECT id FROM near)

@@ -12,7 +12,7 @@ import msgspec
 from monitors.bounds import MAX_HEARD_BYTES
 from monitors.clickhouse import Database, read_url
 from monitors.forgetting import Subject
-from monitors.joining import Address, address_of, addresses_of
+from monitors.joining import Address, address_of, targets_of
 from monitors.records import Evaluation, Sample, Supplement
 from monitors.stores import (
     Paired,
@@ -51,19 +51,24 @@ _PAYLOADS = f"SELECT payload FROM samples FINAL WHERE id IN {{ids:Array(String)}
 _KNOWN = "SELECT DISTINCT id FROM supplements WHERE id IN {ids:Array(String)}"
 _CONCERNED = {
     kind: f"""
-        SELECT payload, id FROM samples FINAL WHERE {column} IN {{values:Array(String)}}
+        SELECT payload, id FROM samples FINAL
+        WHERE {column} IN {{values:Array(String)}}
+            AND ({{app:Nullable(String)}} IS NULL OR app = {{app:Nullable(String)}})
         ORDER BY started_at DESC LIMIT 100 BY {column} {APART}
     """  # noqa: S608 - put together from constants
     for kind, column in (("exchange", "id"), ("key", "context_key"), ("trace", "trace_id"))
 }
 _MOST_SAID = 1000
+# The app is read out of the payload: a column would shut out the release before, which is beside this one for a while.
 _SAID_OF = f"""
-    SELECT kind, value, received_at, id, payload FROM (
-        SELECT kind, value, received_at, id, payload,
-            sum(length(payload)) OVER (PARTITION BY kind, value ORDER BY received_at, id) AS bytes
-        FROM supplements FINAL WHERE (kind, value) IN {{addresses:Array(Tuple(String, String))}}
+    SELECT kind, value, app, received_at, id, payload FROM (
+        SELECT kind, value, JSONExtractString(payload, 'app') AS app, received_at, id, payload,
+            sum(length(payload)) OVER (PARTITION BY kind, value, app ORDER BY received_at, id) AS bytes
+        FROM supplements FINAL
+        WHERE (kind, value) IN arrayMap(one -> (one.1, one.2), {{targets:Array(Tuple(String, String, String))}})
+            AND (kind, value, app) IN {{targets:Array(Tuple(String, String, String))}}
     ) WHERE bytes <= {MAX_HEARD_BYTES}
-    ORDER BY received_at, id LIMIT {_MOST_SAID} BY kind, value
+    ORDER BY received_at, id LIMIT {_MOST_SAID} BY kind, value, app
 """  # noqa: S608 - put together from constants
 _IDS = "SELECT DISTINCT id FROM samples WHERE id > {after:String} ORDER BY id LIMIT {limit:UInt64}"
 _MOMENTS = f"SELECT id, day, started_at FROM samples FINAL WHERE id IN {{ids:Array(String)}} {APART}"  # noqa: S608 - put together from constants
@@ -125,7 +130,7 @@ class ClickHouseStore(rows.Lenient):
             if one.id not in known
         ]
         await self.database.insert("supplements", clickhouse_schema.SUPPLEMENTS, new)
-        return await self._concerned({address for _, address in addressed.values()})
+        return await self._concerned({(address, one.app) for one, address in addressed.values()})
 
     async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
         return await self._hearing.ask(sample)
@@ -216,29 +221,30 @@ class ClickHouseStore(rows.Lenient):
                 if (one := there.get((sample_id, day))) is not None:
                     one.outcomes[metric, version] = outcome
 
-    async def _paged(self, statement: str, name: str, values: Iterable[Any]) -> list[tuple[Any, ...]]:
+    async def _paged(
+        self, statement: str, name: str, values: Iterable[Any], **others: str | None
+    ) -> list[tuple[Any, ...]]:
         """The rows of a statement about a list, which may be too long for one parameter."""
         found: list[tuple[Any, ...]] = []
         for page in pages(values):
-            found += await self.database.query(statement, {name: page})
+            found += await self.database.query(statement, {name: page, **others})
         return found
 
-    async def _concerned(self, addresses: set[Address]) -> Sequence[Sample]:
+    async def _concerned(self, targets: set[tuple[Address, str | None]]) -> Sequence[Sample]:
         found: dict[str, Any] = {}
-        for kind, statement in _CONCERNED.items():
-            if values := [address.value for address in addresses if address.kind == kind]:
-                found |= {row[1]: row for row in await self._paged(statement, "values", values)}
+        for app, kind in sorted({(app, address.kind) for address, app in targets}, key=str):
+            values = [address.value for address, its_app in targets if (its_app, address.kind) == (app, kind)]
+            found |= {row[1]: row for row in await self._paged(_CONCERNED[kind], "values", values, app=app)}
         return sorted(self._read(_sample, found.values()), key=lambda sample: (sample.started_at, sample.id))
 
     async def _heard(self, samples: Sequence[Sample]) -> Sequence[Sequence[Supplement]]:
-        addresses = [addresses_of(sample) for sample in samples]
-        wanted = list({(kind, value) for some in addresses for kind, value in some})
-        said: dict[tuple[str, str], list[Any]] = {}
-        for kind, value, *row in await self._paged(_SAID_OF, "addresses", wanted):
-            said.setdefault((kind, value), []).append(row)
+        targets = [[(*address, app or "") for address, app in targets_of(sample)] for sample in samples]
+        said: dict[tuple[str, str, str], list[Any]] = {}
+        for kind, value, app, *row in await self._paged(_SAID_OF, "targets", {one for some in targets for one in some}):
+            said.setdefault((kind, value, app), []).append(row)
         heard = []
-        for some in addresses:
-            found = sorted(row for kind, value in some for row in said.get((kind, value), ()))
+        for some in targets:
+            found = sorted(row for target in dict.fromkeys(some) for row in said.get(target, ()))
             heard.append(self._read(_supplement, [row[2:] for row in found[:_MOST_SAID]]))
         return heard
 

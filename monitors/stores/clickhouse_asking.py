@@ -52,14 +52,16 @@ _CHEAP = """
 _LAST = """
     SELECT about, moment, payload, received_at, said.id AS said_id
     FROM (SELECT * FROM said WHERE kind = '{kind}') AS said JOIN (
-        SELECT id AS about, started_at AS moment, {column} AS named,
-            max(started_at) OVER (PARTITION BY {column}) AS latest
+        SELECT id AS about, started_at AS moment, {column} AS named, app AS its_app,
+            max(started_at) OVER (PARTITION BY {column}) AS latest,
+            max(started_at) OVER (PARTITION BY {column}, app) AS latest_of_app
         FROM samples FINAL WHERE {column} IN (SELECT value FROM said WHERE kind = '{kind}')
-    ) AS last ON last.named = said.value WHERE moment = latest
+    ) AS last ON last.named = said.value
+    WHERE if(said.by = '', moment = latest, its_app = said.by AND moment = latest_of_app)
 """
 _RATINGS = f"""
     WITH said AS (
-        SELECT id, received_at, kind, value, payload FROM supplements FINAL
+        SELECT id, received_at, kind, value, payload, JSONExtractString(payload, 'app') AS by FROM supplements FINAL
         WHERE says AND day >= {{day}} AND received_at >= {{early}}
     ), labelled AS (
         {_LAST.format(kind="exchange", column="id")}

@@ -84,18 +84,28 @@ _EVALUATIONS = """
     FROM evaluations WHERE sample_id = $1 AND day = $2 ORDER BY position
 """
 _ADD_SUPPLEMENT = """
-    INSERT INTO supplements (id, received_at, kind, value, says, payload) VALUES ($1, $2, $3, $4, $5, $6::text::json)
+    INSERT INTO supplements (id, received_at, kind, value, app, says, payload)
+    VALUES ($1, $2, $3, $4, $5, $6, $7::text::json)
     ON CONFLICT DO NOTHING
 """
 _CONCERNED = {
-    kind: f"SELECT payload::text, id FROM samples WHERE {column} = $1 ORDER BY started_at DESC LIMIT 100"  # noqa: S608 - constants
+    kind: f"""
+        SELECT payload::text, id FROM samples WHERE {column} = $1 AND ($2::text IS NULL OR app = $2)
+        ORDER BY started_at DESC LIMIT 100
+    """  # noqa: S608 - constants
     for kind, column in (("exchange", "id"), ("key", "context_key"), ("trace", "trace_id"))
 }
+# Each term by itself is a place in the index: what other apps say under the same address is not read.
+_ADDRESSED = " OR ".join(
+    f"kind = '{kind}' AND value = ${place} AND {permitted}"
+    for place, kind in enumerate(("exchange", "key", "trace"), 1)
+    for permitted in ("app IS NULL", "app = $4")
+)
 _SUPPLEMENTS = f"""
     SELECT payload::text FROM supplements WHERE id IN (
         SELECT id FROM (
             SELECT id, sum(octet_length(payload::text)) OVER (ORDER BY received_at, id) AS bytes FROM supplements
-            WHERE kind = 'exchange' AND value = $1 OR kind = 'key' AND value = $2 OR kind = 'trace' AND value = $3
+            WHERE {_ADDRESSED}
             ORDER BY received_at, id LIMIT 1000
         ) AS said WHERE bytes <= {MAX_HEARD_BYTES}
     ) ORDER BY received_at, id
@@ -165,6 +175,7 @@ class PostgresStore(rows.Lenient):
                 float(one.received_at),
                 at.kind,
                 plain(at.value),
+                _plain(one.app),
                 _says(one),
                 msgspec.json.encode(one).decode(),
             )
@@ -172,14 +183,14 @@ class PostgresStore(rows.Lenient):
         ]
         concerned: dict[str, Any] = {}
         async with self.database.transaction() as connection:
-            await connection.executemany(_ADD_SUPPLEMENT, sorted(new))
-            for kind, value in dict.fromkeys(address for _, address in addressed.values()):
-                for row in await connection.fetch(_CONCERNED[kind], plain(value)):
+            await connection.executemany(_ADD_SUPPLEMENT, sorted(new, key=lambda row: row[0]))
+            for (kind, value), app in dict.fromkeys((address, one.app) for one, address in addressed.values()):
+                for row in await connection.fetch(_CONCERNED[kind], plain(value), _plain(app)):
                     concerned[row["id"]] = row
         return sorted(self._read(_sample, concerned.values()), key=lambda sample: (sample.started_at, sample.id))
 
     async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
-        names = (None if name is None else plain(name) for name in (sample.id, sample.context_key, sample.trace_id))
+        names = map(_plain, (sample.id, sample.context_key, sample.trace_id, sample.app))
         async with self.database.connection() as connection:
             found = await connection.fetch(_SUPPLEMENTS, *names)
         return self._read(_supplement, found)
@@ -279,7 +290,7 @@ class PostgresStore(rows.Lenient):
         payload = msgspec.json.encode(sample).decode()
         day = day_of(sample.started_at)
         new = rows.new(evaluations, (), fills=False)
-        keys = [None if key is None else plain(key) for key in (sample.trace_id, sample.context_key)]
+        keys = map(_plain, (sample.trace_id, sample.context_key))
         for last_try in (False, True):
             await self._days.ensure(day)
             try:
@@ -330,6 +341,10 @@ def _columns(sample: Sample, day: int, evaluations: Sequence[Evaluation]) -> lis
         found.append([plain(item) if isinstance(item, str) else item for item in (metric, version, *outcome)])
     columns = [list(column) for column in zip(*found, strict=True)] or [[] for _ in range(11)]
     return [*shared, prompt, tags if sample.tags else None, *columns]
+
+
+def _plain(text: str | None) -> str | None:
+    return None if text is None else plain(text)
 
 
 def _says(one: Supplement) -> bool:

@@ -20,16 +20,17 @@ EARLY_S = 3600.0
 _LAST = """
     SELECT samples.id AS about, said.payload, said.received_at, said.id, said.refers
     FROM said JOIN samples ON samples.{column} = said.value
-    WHERE said.kind = '{kind}'
+    WHERE said.kind = '{kind}' AND (said.app IS NULL OR said.app = samples.app)
 """
 _LATER = """
     AND NOT EXISTS (
         SELECT 1 FROM samples AS later WHERE later.{column} = said.value AND later.started_at > samples.started_at
+            AND (said.app IS NULL OR said.app = later.app)
     )
 """
 STATEMENT = f"""
     WITH said AS (
-        SELECT id, received_at, kind, value, payload, json_extract(payload, '$.reference') IS NOT NULL AS refers
+        SELECT id, received_at, kind, value, app, payload, json_extract(payload, '$.reference') IS NOT NULL AS refers
         FROM supplements WHERE received_at >= :since - {EARLY_S:g} AND CASE WHEN json_valid(payload) THEN
             coalesce(json_extract(payload, '$.rating'), json_extract(payload, '$.label')) IS NOT NULL
             OR (json_extract(payload, '$.source') = 'feedback' AND json_extract(payload, '$.reference') IS NOT NULL)

@@ -56,16 +56,27 @@ _ADD_EVALUATION = """
         cost_usd = excluded.cost_usd, rate = excluded.rate
     WHERE evaluations.outcome = 'skipped' AND excluded.outcome <> 'skipped'
 """
-_ADD_SUPPLEMENT = "INSERT OR IGNORE INTO supplements (id, received_at, kind, value, payload) VALUES (?, ?, ?, ?, ?)"
+_ADD_SUPPLEMENT = """
+    INSERT OR IGNORE INTO supplements (id, received_at, kind, value, app, payload) VALUES (?, ?, ?, ?, ?, ?)
+"""
 _CONCERNED = {
-    kind: f"SELECT payload, id FROM samples WHERE {column} = ? ORDER BY started_at DESC LIMIT 100"  # noqa: S608 - constants
+    kind: f"""
+        SELECT payload, id FROM samples WHERE {column} = ?1 AND (?2 IS NULL OR app = ?2)
+        ORDER BY started_at DESC LIMIT 100
+    """  # noqa: S608 - constants
     for kind, column in (("exchange", "id"), ("key", "context_key"), ("trace", "trace_id"))
 }
+# Each term by itself is a place in the index: what other apps say under the same address is not read.
+_ADDRESSED = " OR ".join(
+    f"kind = '{kind}' AND value = ?{place} AND {permitted}"
+    for place, kind in enumerate(("exchange", "key", "trace"), 1)
+    for permitted in ("app IS NULL", "app = ?4")
+)
 _SUPPLEMENTS = f"""
     SELECT payload FROM supplements WHERE rowid IN (
         SELECT position FROM (
             SELECT rowid AS position, sum(length(payload)) OVER (ORDER BY received_at, id) AS bytes FROM supplements
-            WHERE kind = 'exchange' AND value = ? OR kind = 'key' AND value = ? OR kind = 'trace' AND value = ?
+            WHERE {_ADDRESSED}
             ORDER BY received_at, id LIMIT 1000
         ) WHERE bytes <= {MAX_HEARD_BYTES}
     ) ORDER BY received_at, id
@@ -160,19 +171,19 @@ class SQLiteStore(rows.Lenient):
         if not addressed:
             return []
         new = [
-            (one.id, one.received_at, *address, msgspec.json.encode(one).decode())
+            (one.id, one.received_at, *address, one.app, msgspec.json.encode(one).decode())
             for one, address in addressed.values()
         ]
         concerned: dict[str, Any] = {}
         async with self._writer.writing() as connection:
             await connection.executemany(_ADD_SUPPLEMENT, new)
-            for kind, value in dict.fromkeys(address for _, address in addressed.values()):
-                for row in await connection.execute_fetchall(_CONCERNED[kind], (value,)):
+            for (kind, value), app in dict.fromkeys((address, one.app) for one, address in addressed.values()):
+                for row in await connection.execute_fetchall(_CONCERNED[kind], (value, app)):
                     concerned[row[1]] = row
         return sorted(self._read(_sample, concerned.values()), key=lambda sample: (sample.started_at, sample.id))
 
     async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
-        named = (sample.id, sample.context_key, sample.trace_id)
+        named = (sample.id, sample.context_key, sample.trace_id, sample.app)
         async with self._reader.reading() as connection:
             found = await connection.execute_fetchall(_SUPPLEMENTS, named)
         return self._read(_supplement, found)

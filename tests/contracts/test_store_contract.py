@@ -735,4 +735,42 @@ def test_supplements_without_end_are_read_up_to_a_bound_the_earliest_first(run):
         assert names(found) == [f"{at:02}" for at in range(len(found))]
         assert count - 8 < len(found) < count - 3
 
+
+def said_by(app, number, **address):
+    return Supplement(id=f"{app}-{number}", received_at=1.0, source="feedback", rating=1.0, app=app, **address)
+
+
+@pytest.mark.parametrize("address", [{"exchange_id": "a"}, {"key": "k"}, {"trace_id": "t"}])
+def test_what_one_app_says_joins_its_own_exchanges_and_those_of_no_other(run, address):
+    async def scenario(store):
+        ours = sample("a", app="shop", context_key="k", trace_id="t")
+        await store.add(ours, [evaluation("a")])
+        assert await store.supplement([said_by("rival", 1, **address)]) == []
+        assert await store.supplement([said_by("shop", 1, **address)]) == [ours]
+        anybody = said_by(None, 1, **address)
+        assert await store.supplement([anybody]) == [ours]
+        assert {one.app for one in await store.supplements_of(ours)} == {"shop", None}
+        found = await store.ratings(Query(**EVER))
+        assert len(found) == 2
+
+    run(scenario)
+
+
+def test_another_app_cannot_crowd_out_what_an_app_says_about_its_own(run):
+    """A thousand supplements and a hundred exchanges are all that is read: others do not count towards them."""
+
+    async def scenario(store):
+        ours = sample("a", app="shop", context_key="k")
+        await store.add(ours, [evaluation("a")])
+        await store.supplement([said_by("rival", number, key="k") for number in range(1001)])
+        for number in range(101):
+            name = f"r{number}"
+            await store.add(sample(name, 2.0 + number, app="rival", context_key="k"), [evaluation(name)])
+        assert await store.supplement([said_by("shop", 1, key="k")]) == [ours]
+        assert [one.app for one in await store.supplements_of(ours)] == ["shop"]
+        found = await store.ratings(Query(**EVER, app="shop"))
+        assert [(one.sample_id, one.rating) for one in found] == [("a", 1.0)], (
+            "the last exchange of the app, not of all"
+        )
+
     run(scenario)

@@ -399,4 +399,30 @@ def test_a_text_beyond_its_bound_is_refused(field):
         assert (await bench.post(FEEDBACK, {"key": "k", field: "x" * MAX_TEXT})).status_code == 202
         refused(await bench.post(FEEDBACK, {"key": "k", field: "x" * (MAX_TEXT + 1)}), 400, field)
 
+
+def test_what_is_said_carries_the_app_of_its_key_whatever_it_names():
+    keys = [
+        VirtualKey(id=app, digest=digest(f"gw-{app}".encode()), app=app, created_at=0.0) for app in ("shop", "rival")
+    ]
+    ring = Keyring(keys)
+
+    async def scenario(bench):
+        for app in ("shop", "rival"):
+            headers = {"authorization": f"Bearer gw-{app}", "x-gaugeway-app": "shop"}
+            assert (await bench.post(CONTEXTS, {"key": app, "contexts": []}, **headers)).status_code == 202
+            assert (await bench.post(FEEDBACK, {"key": app, "rating": 1}, **headers)).status_code == 202
+        assert sorted((one.key, one.app) for one in await bench.taken(4)) == [("rival",) * 2] * 2 + [("shop",) * 2] * 2
+
+    run(scenario, authorise=lambda headers: ring.check(headers, 1.0))
+
+
+def test_without_keys_it_carries_the_app_that_is_named_or_none():
+    async def scenario(bench):
+        for name in ("shop", "caf%C3%A9", ""):
+            await bench.post(FEEDBACK, {"key": name or "none", "rating": 1}, **{"x-gaugeway-app": name})
+        await bench.post(FEEDBACK, {"key": "-", "rating": 1})
+        assert [one.app for one in await bench.taken(4)] == ["shop", "caf\u00e9", None, None]
+        odd = await bench.post(FEEDBACK, {"key": "k", "rating": 1}, **{"x-gaugeway-app": "%FF"})
+        assert odd.status_code == 400
+
     run(scenario)

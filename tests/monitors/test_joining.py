@@ -231,7 +231,7 @@ def test_a_waiting_room_lets_go_of_those_to_whom_something_is_brought():
     assert names(room.release([said("contexts", key="k"), said("contexts", key="k")], 3.0)) == ["keyed"]
     assert names(room.release([said("feedback", "s")], 3.0)) == ["second"]
     assert len(room) == 0
-    assert not room.holds(Address("trace", "t"))
+    assert not room.holds(said("spans", trace_id="t"))
 
 
 def test_where_a_span_came_the_rest_of_its_trace_is_waited_for_a_little_longer_and_never_beyond_the_window():
@@ -255,7 +255,7 @@ def test_a_waiting_room_lets_go_of_those_whose_time_is_up_in_the_order_they_came
         room.admit(sample(id=str(number)), "spans", float(number))
     assert room.due(9.9) == []
     assert names(room.due(11.0)) == ["0", "1"]
-    assert room.holds(Address("exchange", "2"))
+    assert room.holds(said("feedback", exchange_id="2"))
     assert names(room.due(100.0)) == ["2"]
 
 
@@ -314,3 +314,19 @@ def test_what_is_bounded_is_a_beginning_of_what_was_said(contexts):
     assert cut == (size(supplement) > MAX_BYTES)
     assert within.contexts[:-1] == supplement.contexts[: max(0, len(within.contexts) - 1)]
     assert bounded(shed(supplement)) == (within, cut)
+
+
+def test_what_another_app_says_neither_joins_nor_ends_a_wait():
+    ours = Sample(id="s", started_at=0.0, app="shop", context_key="k")
+    foreign = Supplement(
+        id="1", received_at=0.0, source="contexts", key="k", contexts=(Context(text="x"),), question="?", app="rival"
+    )
+    own, anybody = replace(foreign, app="shop"), replace(foreign, app=None)
+    assert join(ours, [foreign]) == complete(ours, [foreign]) == ours
+    assert join(ours, [own]).contexts == join(ours, [anybody]).contexts == own.contexts
+    room = WaitingRoom(10.0, 10)
+    room.admit(ours, "contexts", 0.0)
+    assert room.release([foreign], 1.0) == []
+    assert not room.holds(foreign)
+    assert room.holds(own)
+    assert room.release([own], 1.0) == [ours]

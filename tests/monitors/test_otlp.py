@@ -28,6 +28,7 @@ from prometheus_client import CollectorRegistry
 from monitors.api import admin_app
 from monitors.app import _receivers, check
 from monitors.config import Monitors, Shared
+from monitors.engines import RefusedError
 from monitors.instruments import Instruments
 from monitors.otlp import Decoded, Span, wire
 from monitors.otlp.receiver import MAX_BODY_BYTES, MAX_PLAIN_BYTES, read, receiver
@@ -339,6 +340,29 @@ def test_while_the_queue_takes_nothing_the_exporter_is_asked_to_come_again():
         assert (await post(export_json(span_json({})))).status_code == 200
 
     run(scenario, queue=Broken())
+
+
+def test_spans_that_the_queue_refuses_are_not_asked_for_again():
+    class Picky(MemoryQueue):
+        async def supply(self, supplements):
+            raise RefusedError("too long")
+
+    async def scenario(post, queue, counts):
+        response = await post(export_json(span_json(RETRIEVAL)))
+        assert (response.status_code, "retry-after" in response.headers) == (400, False)
+
+    run(scenario, queue=Picky())
+
+
+def test_spans_join_the_app_that_their_request_names_or_any():
+    async def scenario(post, queue, counts):
+        for headers, app in (({"x-gaugeway-app": "caf%C3%A9"}, "caf\u00e9"), ({}, None)):
+            await post(export_json(span_json(RETRIEVAL)), **headers)
+            (taken,) = await queue.take(10)
+            assert taken.app == app
+            await queue.ack_supplies([taken.id])
+
+    run(scenario)
 
 
 def test_the_receiver_stands_behind_the_same_token_as_the_rest():
