@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 import signal
 import socket
 from collections.abc import Callable
@@ -296,7 +297,7 @@ async def run(
         queue = from_url(queue_url(config, data_dir), waits.lease_s, waits.max_attempts, waits.max_bytes)
     except ValueError as error:
         raise ConfigError([f"queue.url: {error}"]) from error
-    key = redaction_key(config.capture.salt, data_dir)
+    key = _redaction_key(config, data_dir)
     gateway = Gateway(
         config,
         queue=queue,
@@ -328,6 +329,19 @@ async def run(
     finally:
         await gateway.aclose()
         audit.close_file(told)
+
+
+def _redaction_key(config: Config, data_dir: Path) -> str:
+    """The key that this data directory keeps; one for this process only where nothing can be kept."""
+    try:
+        return redaction_key(config.capture.salt, data_dir)
+    except OSError as error:
+        _log.error(
+            "cannot write to the data directory %s (%s): traffic goes on; with an embedded queue nothing is captured",
+            data_dir.absolute(),
+            error.strerror,
+        )
+        return secrets.token_hex(32)
 
 
 def is_http(scope: Scope) -> TypeGuard[HTTPScope]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,6 +20,7 @@ from monitors.cli import fail, monitors, plane_options
 from monitors.comparing_cli import compare
 from monitors.forgetting_cli import forget
 from monitors.labels_cli import labels
+from monitors.locking import DirectoryInUseError, hold
 from monitors.moving_cli import migrate, move
 from monitors.offline_cli import compare_runs, evaluate, export, replay
 from monitors.settings import ConfigError
@@ -51,8 +53,9 @@ def gateway(data_dir: Path, supervised: bool, **options: Any) -> None:  # noqa: 
         config = _load(options)
         if config.gateway.workers > 1 and not supervised:
             _supervise(options | {"data_dir": data_dir}, monitors=False)
-        running = app.run(config, data_dir, supervised=supervised, reload=lambda: _load(options))
-        serving.run(running, options["log_format"])
+        with nullcontext() if supervised else hold(data_dir, "gateway"):  # for a worker its supervisor holds it
+            running = app.run(config, data_dir, supervised=supervised, reload=lambda: _load(options))
+            serving.run(running, options["log_format"])
     except (ConfigError, OSError) as error:
         fail(error)
 
@@ -92,15 +95,19 @@ def _supervise(options: dict[str, Any], *, monitors: bool) -> NoReturn:
         fail(error)
     configure_logs(options["log_format"])
     descriptors.raise_limit()
-    audit.open_if_possible(options["data_dir"])
-    supervisor = Supervisor(
-        _arguments(options),
-        config=options["config"],
-        data_dir=options["data_dir"],
-        workers=config.gateway.workers,
-        monitors=monitors,
-    )
-    sys.exit(asyncio.run(supervisor.run()))
+    try:
+        with hold(options["data_dir"], "gateway"):
+            audit.open_if_possible(options["data_dir"])
+            supervisor = Supervisor(
+                _arguments(options),
+                config=options["config"],
+                data_dir=options["data_dir"],
+                workers=config.gateway.workers,
+                monitors=monitors,
+            )
+            sys.exit(asyncio.run(supervisor.run()))
+    except DirectoryInUseError as error:
+        fail(error)
 
 
 def _load(options: dict[str, Any]) -> configuration.Config:

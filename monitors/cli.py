@@ -9,10 +9,12 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
+from monitors.locking import TAKE_OVER_S, hold
 from monitors.settings import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 BAD_INPUT = 2
+BROKEN = 1
 
 
 def plane_options(function: F) -> F:
@@ -48,11 +50,11 @@ def plane_options(function: F) -> F:
     return function
 
 
-def fail(error: ConfigError | OSError) -> NoReturn:
-    """Say what is wrong, one line each, and exit with 2."""
+def fail(error: ConfigError | OSError, code: int = BAD_INPUT) -> NoReturn:
+    """Say what is wrong, one line each, and exit with `code`."""
     for line in error.problems if isinstance(error, ConfigError) else [str(error)]:
         click.echo(f"gaugeway: {line}", err=True)
-    sys.exit(BAD_INPUT)
+    sys.exit(code)
 
 
 @click.command()
@@ -69,6 +71,9 @@ def monitors(data_dir: Path, **options: Any) -> None:
             port=options["monitors_port"],
             gateway={name: options[name] for name in ("host", "port", "admin_port")},
         )
-        serving.run(run(config, data_dir, supervised=options["supervised"]), options["log_format"])
+        with hold(data_dir, "monitors", TAKE_OVER_S if options["supervised"] else 0.0):
+            serving.run(run(config, data_dir, supervised=options["supervised"]), options["log_format"])
     except (ConfigError, OSError) as error:
-        fail(error)
+        # Bad input ends a supervisor, with the traffic. A file that cannot be used may be usable later.
+        is_file = isinstance(error, OSError) and error.filename is not None
+        fail(error, BROKEN if is_file and options["supervised"] else BAD_INPUT)

@@ -119,7 +119,7 @@ class Database:
             return RefusedError(f"{self._path}: {name}")
         said = f"{self._path}: {error}"
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
-            said += f"; the {self._schema.kind} is damaged: move the file away (a new one is made) or restore a backup"
+            said += f"; the {self._schema.kind} is damaged: move it away with its -wal and -shm, or restore a backup"
         return FileError(said)
 
     async def _connected(self) -> aiosqlite.Connection:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -48,8 +48,8 @@ class Product:
         self._descriptors = descriptors
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Start and wait until everything that belongs to the command answers."""
+    def start(self, planes: Sequence[str] = ("gateway", "monitors")) -> None:
+        """Start and wait until everything that belongs to the command answers, of these planes."""
         arguments = ["--config", self._config, "--data-dir", self.data, "--port", self.port]
         arguments += ["--admin-port", self.admin_port, "--monitors-port", self.monitors_port]
         limited = []
@@ -66,7 +66,7 @@ class Product:
                 cwd=self._root,
             )
         urls = {"gateway": [f"http://127.0.0.1:{self.port}/readyz"], "monitors": [f"{self.monitors}/healthz"]}
-        for url in urls.get(self._command, urls["gateway"] + urls["monitors"]):
+        for url in (url for plane in planes if self._command in (plane, "serve") for url in urls[plane]):
             self.until(lambda url=url: _answers(url), 30, what=f"{url} answers")
 
     @property

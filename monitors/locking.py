@@ -1,0 +1,72 @@
+"""One gateway and one evaluation plane to a data directory: locks that the kernel releases when their holder ends."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+Plane: TypeAlias = Literal["gateway", "monitors"]
+TAKE_OVER_S = 15.0
+"""How long a supervised plane waits for one whose supervisor was killed: longer than that one takes to stop."""
+_LOOK_EVERY_S = 0.1
+_PID_BYTES = 20
+_log = logging.getLogger("gaugeway")
+
+
+class DirectoryInUseError(OSError):
+    """Another process runs this plane in the directory; the message names both."""
+
+
+@contextlib.contextmanager
+def hold(data_dir: Path, plane: Plane, wait_s: float = 0.0) -> Iterator[None]:
+    """Run a plane in a data directory alone. Raises DirectoryInUseError when another does so for `wait_s` longer.
+
+    A directory in which nothing can be written or locked is not guarded: the traffic must go on.
+    """
+    path = data_dir.absolute() / f"{plane}.lock"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        _log.warning("%s cannot be locked: %s. Run no second %s there", path.parent, error.strerror, plane)
+        yield
+        return
+    try:
+        if _locked(descriptor, path, plane, wait_s):
+            os.ftruncate(descriptor, 0)
+            with contextlib.suppress(OSError):  # a full disk: the lock holds, its holder has no name
+                os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int, path: Path, plane: Plane, wait_s: float) -> bool:
+    """Lock the file; False where the file system knows no locks."""
+    deadline, told = time.monotonic() + wait_s, False
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                _log.warning("%s cannot be locked: %s. Run no second %s there", path.parent, error.strerror, plane)
+                return False
+        else:
+            return True
+        holder = os.pread(descriptor, _PID_BYTES, 0).decode(errors="replace").strip() or "unknown"
+        if time.monotonic() >= deadline:
+            raise DirectoryInUseError(
+                f"{path.parent} is in use by another {plane} process (pid {holder}); stop it, or give this one a "
+                "directory of its own (--data-dir)"
+            )
+        if not told:
+            _log.warning("waiting for the %s process with pid %s to leave %s", plane, holder, path.parent)
+            told = True
+        time.sleep(_LOOK_EVERY_S)
