@@ -68,8 +68,7 @@ class Gathering(Generic[Request, Answer]):
             raise
         except Exception as error:  # noqa: BLE001 - it belongs to those who asked
             if len(batch) > 1 and refused(error):  # only to the one at fault
-                for one in batch:
-                    await self._settle([one])
+                await self._settle_each(batch)
                 return
             for _, answer in batch:
                 if not answer.done():
@@ -78,3 +77,11 @@ class Gathering(Generic[Request, Answer]):
         for (_, answer), one in zip(batch, answers, strict=True):
             if not answer.done():
                 answer.set_result(one)
+
+    async def _settle_each(self, batch: Sequence[tuple[Request, asyncio.Future[Answer]]]) -> None:
+        try:
+            for request in batch:
+                await self._settle([request])
+        finally:
+            for _, answer in batch:
+                answer.cancel()  # those that are done stay as they are

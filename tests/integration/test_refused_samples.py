@@ -10,10 +10,11 @@ import string
 import pytest
 
 from monitors.choosing import Choice
-from monitors.engines import EngineError, RefusedError
+from monitors.engines import EngineError, RefusedError, engine_failed, refused
 from monitors.metrics.catalogue import Enabled
 from monitors.queues.opening import from_url as queue_at
 from monitors.records import Context, Sample, Score, Supplement
+from monitors.sqlite import Database, Schema
 from monitors.stores.opening import from_url as store_at
 from monitors.stores.postgres import PostgresStore
 from monitors.worker import Worker
@@ -187,5 +188,33 @@ def test_a_supplement_that_a_store_refuses_does_not_stop_the_others():
 
             await until(is_stored)
             assert "supplement" in failed
+
+    asyncio.run(scenario())
+
+
+def test_sqlite_refuses_what_is_too_long_or_too_large_a_number_and_a_full_file_is_its_own_fault(tmp_path):
+    async def refusal(database, statement, *values):
+        try:
+            async with database.writing() as connection:
+                await connection.execute(statement, values)
+        except Exception as error:  # noqa: BLE001 - which one it is, is the question
+            return refused(error), engine_failed(error), str(error)
+        raise AssertionError(statement)
+
+    async def scenario():
+        schema = Schema(kind="queue", application_id=1, migrations=("CREATE TABLE t (x INTEGER NOT NULL);\n",))
+        database = Database(tmp_path / "q.db", schema=schema, busy_timeout_s=1.0)
+        insert = "INSERT INTO t VALUES (?)"
+        assert await refusal(database, "INSERT INTO t VALUES (zeroblob(2000000000))") == (
+            *(True, False),
+            f"{tmp_path}/q.db: SQLITE_TOOBIG",
+        )
+        for value in (10**30, "\ud83d", None):
+            assert (await refusal(database, insert, value))[:2] == (True, False)
+        async with database.writing() as connection:
+            await connection.execute("PRAGMA max_page_count = 3")
+        kept = await refusal(database, insert, "x" * 100_000)
+        assert kept == (False, True, f"{tmp_path}/q.db: database or disk is full")
+        await database.aclose()
 
     asyncio.run(scenario())

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from monitors.engines import RefusedError
 from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped
 from monitors.stores.clickhouse_adding import There, additions, wanted
 from monitors.stores.clickhouse_gathering import Gathering
@@ -88,6 +89,8 @@ def gathering(scenario, **options):
         await asyncio.sleep(0.01)
         if "bad" in requests:
             raise OSError("gone")
+        if "refused" in requests:
+            raise RefusedError("too long")
         return [request.upper() for request in requests]
 
     async def run():
@@ -171,3 +174,12 @@ def test_a_url_that_is_none_is_refused_without_being_quoted(url):
     with pytest.raises(ValueError, match=r"expected|option") as caught:
         clickhouse.read_url(url)
     assert "secret" not in str(caught.value)
+
+
+def test_a_request_that_the_engine_refuses_fails_alone_and_the_rest_of_its_batch_is_answered():
+    async def scenario(gathering):
+        asked = [gathering.ask(one) for one in ("a", "refused", "b")]
+        first, bad, last = await asyncio.gather(*asked, return_exceptions=True)
+        assert (first, type(bad), last) == ("A", RefusedError, "B")
+
+    assert gathering(scenario) == [["a", "refused", "b"], ["a"], ["refused"], ["b"]]
