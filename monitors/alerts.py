@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from monitors.cause_judging import CauseJudging
 from monitors.causes import JudgeEvidence
 from monitors.config import Alerts, Rule
 from monitors.delivery import Delivery, Result
@@ -122,6 +123,7 @@ class AlertEngine:
         judged: Collection[str] = (),
         judge_evidence: Callable[[str], JudgeEvidence | None] = lambda _: None,
         on_alarm: Callable[[], None] = lambda: None,
+        cause_judging: CauseJudging | None = None,
     ) -> None:
         self._config = config
         self._blind_since = blind_since
@@ -130,7 +132,7 @@ class AlertEngine:
         self._ledger = ledger
         self._queue_oldest = queue_oldest
         self._describer = Describer(
-            store, lower_is_better=lower_is_better, judge=judge_evidence, content=config.content
+            store, lower_is_better=lower_is_better, judge=judge_evidence, content=config.content, more=cause_judging
         )
         self._judge_evidence = judge_evidence
         self._described_by: dict[str, JudgeEvidence | None] = {}

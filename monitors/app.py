@@ -21,6 +21,7 @@ from monitors.admin import behind
 from monitors.alert_api import alert_handlers
 from monitors.alerts import AlertEngine
 from monitors.api import admin_app
+from monitors.cause_judging import CauseJudging
 from monitors.compare_api import compare_handlers
 from monitors.config import Config, Sampled, Shared
 from monitors.embedding import open_embeddings
@@ -205,6 +206,16 @@ def _engine(
         return (await queue.depth()).oldest_started_at
 
     gauges = AlertGauges(instruments)
+    judged = [one for one in known.values() if judge_of(one) is not None]
+    extra, kept = None, isinstance(config, Config) and config.capture.content
+    if judging is not None and kept and config.alerts.cause_samples:
+        extra = CauseJudging(
+            store,
+            judged,
+            samples=config.alerts.cause_samples,
+            allowed=judging.may_ask,
+            on_judged=lambda metric: instruments.cause_evaluations.labels(metric).inc(),
+        )
     return AlertEngine(
         rules,
         config.alerts,
@@ -216,7 +227,8 @@ def _engine(
         observer=gauges,
         counts=gauges,
         blind_since=judging.blind_since if judging else lambda: None,
-        judged=[name for name, metric in known.items() if judge_of(metric) is not None],
+        judged=[one.name for one in judged],
         judge_evidence=judging.evidence if judging else lambda _: None,
         on_alarm=judging.suspected if judging else lambda: None,
+        cause_judging=extra,
     )

@@ -205,6 +205,7 @@ class Alerts(Table, frozen=True):
     min_slice_scores: Positive = 500.0
     min_coverage: Rate = 0.5
     content: bool = True
+    cause_samples: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 40
     group_by: tuple[Literal["alertname", "app", "metric", "rule", "severity", "slice"], ...] = ("app",)
     group_wait_s: Annotated[float, msgspec.Meta(ge=0.0)] | None = None
     group_interval_s: Annotated[float, msgspec.Meta(ge=0.0)] | None = None

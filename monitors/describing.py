@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from monitors.cause_judging import CauseJudging
 from monitors.causes import Explanation, JudgeEvidence, Observation, explain
 from monitors.records import Alert, Evaluation, Example, Score
 from monitors.slicing import OTHER
@@ -29,7 +30,8 @@ class Describer:
     """Looks an alert up: up to a day before its onset against the time from there on.
 
     The onset was chosen because the scores since then were low, so their mean is on the pessimistic side. `judge` tells
-    what is known of the judge for a metric; without `content` nothing of an exchange's text is quoted.
+    what is known of the judge for a metric; without `content` nothing of an exchange's text is quoted. Where the cause
+    is unknown, `more` may add scores to find it.
     """
 
     def __init__(
@@ -39,7 +41,9 @@ class Describer:
         lower_is_better: Callable[[str], bool],
         judge: Callable[[str], JudgeEvidence | None] = lambda _: None,
         content: bool = True,
+        more: CauseJudging | None = None,
     ) -> None:
+        self._more = more
         self._store = store
         self._lower_is_better = lower_is_better
         self._judge = judge
@@ -57,6 +61,9 @@ class Describer:
         before, after = _mean(old, alert.metric, flipped=flipped), _mean(new, alert.metric, flipped=flipped)
         interval = confidence_sequence(after) if after is not None and after.n_eff >= MIN_N_EFF else None
         why = await self._explain(alert.metric, old, new)
+        if why.cause == "unknown" and self._more is not None:
+            sides = await self._more.complete(alert.metric, old, new)
+            why = await self._explain(alert.metric, *sides) if sides is not None else why
         return replace(
             alert,
             finding=replace(

@@ -48,6 +48,9 @@ class Instruments:
             "retrieval_spans", "Retriever spans received, by the convention they follow.", ("convention",)
         )
         self.worker_errors = counter("worker_errors", "Failed operations, by operation.", ("operation",))
+        self.cause_evaluations = counter(
+            "cause_evaluations", "Evaluations made only to find the cause of an alert.", ("metric",)
+        )
         self.notifications = counter("notifications", "Attempts to tell an alert.", ("notifier", "result"))
         self.sink_results = counter(
             "sink_results", "Scores for other systems, by what became of them.", ("sink", "result")

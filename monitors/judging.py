@@ -71,6 +71,10 @@ class Judging:
         """When the failures began that made the judge blind, Unix seconds; None while it sees."""
         return self.breaker.sight.since if self.breaker.blind else None
 
+    def may_ask(self) -> bool:
+        """Whether the judge answers, and something of its budget is left."""
+        return not self.breaker.blind and (self.pacer is None or self.pacer.has_left(time.time()))
+
     def pace(self, sample: Sample, free: Sequence[Evaluation]) -> float:
         """The factor for the rates of judged metrics on this sample, from past load only; asked once for each.
 

@@ -21,5 +21,6 @@ from __future__ import annotations
 
 from monitors.causes.explaining import explain
 from monitors.causes.observations import Explanation, JudgeEvidence, Observation
+from monitors.causes.parts import is_retrieval
 
-__all__ = ["Explanation", "JudgeEvidence", "Observation", "explain"]
+__all__ = ["Explanation", "JudgeEvidence", "Observation", "explain", "is_retrieval"]

@@ -102,6 +102,11 @@ class BudgetPacer:
         """What was spent on the day of `now`, with what earlier days overspent; to be kept for a restart."""
         return self._roll(now)
 
+    def has_left(self, now: float) -> bool:
+        """Whether something of the day's budget is left."""
+        spent = self._roll(now)
+        return self._budget - spent.usd - spent.unseen - self._others_usd > 0.0
+
     def wanted(self, now: float) -> float:
         """USD a second that this pacer's traffic would cost at factor 1; for the others to hear."""
         return self._full(self._load, now)

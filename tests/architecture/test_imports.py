@@ -77,9 +77,10 @@ ALLOWED = {
     "monitors.__main__": "monitors.cli",
     "monitors.admin": "monitors.attempts monitors.audit monitors.token_check",
     "monitors.alert_api": "monitors.audit monitors.desk monitors.notifiers monitors.silences",
-    "monitors.alerts": "monitors.causes monitors.config monitors.delivery monitors.describing monitors.desk monitors.notifiers monitors.rules monitors.stores monitors.streams monitors.telling monitors.versions monitors.watching",  # noqa: E501
+    "monitors.alerts": "monitors.cause_judging monitors.causes monitors.config monitors.delivery monitors.describing monitors.desk monitors.notifiers monitors.rules monitors.stores monitors.streams monitors.telling monitors.versions monitors.watching",  # noqa: E501
     "monitors.api": "monitors.admin monitors.desk monitors.openapi monitors.quality monitors.stores monitors.token_check",  # noqa: E501
-    "monitors.app": "dashboards.web monitors.admin monitors.alert_api monitors.alerts monitors.api monitors.audit monitors.compare_api monitors.config monitors.embedding monitors.evaluation monitors.exporters monitors.gauges monitors.instruments monitors.judging monitors.labelling_store monitors.labels_api monitors.leading monitors.metrics monitors.notifying monitors.otlp monitors.plane monitors.queues monitors.redaction monitors.redaction_key monitors.rules monitors.rules_api monitors.serving monitors.settings monitors.sinks monitors.stores monitors.telemetry",  # noqa: E501
+    "monitors.app": "dashboards.web monitors.admin monitors.alert_api monitors.alerts monitors.api monitors.audit monitors.cause_judging monitors.compare_api monitors.config monitors.embedding monitors.evaluation monitors.exporters monitors.gauges monitors.instruments monitors.judging monitors.labelling_store monitors.labels_api monitors.leading monitors.metrics monitors.notifying monitors.otlp monitors.plane monitors.queues monitors.redaction monitors.redaction_key monitors.rules monitors.rules_api monitors.serving monitors.settings monitors.sinks monitors.stores monitors.telemetry",  # noqa: E501
+    "monitors.cause_judging": "monitors.causes monitors.evaluation monitors.metrics monitors.stores monitors.streams",
     "monitors.causes": "monitors.statistics",
     "monitors.choosing": "monitors.sampling",
     "monitors.cli": "monitors.app monitors.config monitors.locking monitors.serving monitors.settings",
@@ -91,7 +92,7 @@ ALLOWED = {
     "monitors.comparing_store": "monitors.comparing monitors.comparing_counts monitors.slicing monitors.stores",
     "monitors.config": "monitors.settings",
     "monitors.delivery": "monitors.config monitors.desk monitors.notifiers monitors.stores monitors.tasks monitors.telling",  # noqa: E501
-    "monitors.describing": "monitors.causes monitors.slicing monitors.statistics monitors.stores monitors.streams monitors.topics monitors.watching",  # noqa: E501
+    "monitors.describing": "monitors.cause_judging monitors.causes monitors.slicing monitors.statistics monitors.stores monitors.streams monitors.topics monitors.watching",  # noqa: E501
     "monitors.desk": "monitors.notifiers monitors.silences monitors.stores",
     "monitors.detectors": "monitors.importer monitors.statistics",
     "monitors.embedding": "monitors.config monitors.embeddings monitors.instruments monitors.settings",

@@ -1,0 +1,154 @@
+"""Which cause the first notification names when the retrieval breaks: default configuration, scripted judge.
+
+    .venv/bin/python benchmarks/detection/first_notification.py              # 100 seeds a row, some ten minutes
+    .venv/bin/python benchmarks/detection/first_notification.py --seeds 5
+
+Every run sends 800 exchanges through the worker's evaluation, then up to 4,000 with passages that do not fit, until
+the first alert is delivered. The second column of causes is without `alerts.cause_samples`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from monitors.alerts import AlertEngine
+from monitors.cause_judging import CauseJudging
+from monitors.choosing import Choice
+from monitors.config import Alerts, Metric, Rule
+from monitors.evaluation import judge_of
+from monitors.judges.scripted import Scripted
+from monitors.metrics import lower_is_better
+from monitors.metrics.catalogue import build
+from monitors.queues.memory import MemoryQueue
+from monitors.records import Alert, Context, Sample
+from monitors.stores.sqlite import SQLiteStore
+from monitors.worker import Worker
+
+T0, BEFORE, MOST, TICK = 1_760_000_040.0, 800, 4000, 20
+FOUND = "The parcel leaves the depot in Leipzig on Monday. Delivery takes two days. The courier is Jens Meyer."
+LOST = "Bread rises because of yeast. A loaf weighs one kilogram. The oven is at 230 degrees."
+CASES = {
+    "all 0.1, rule on faithfulness": ({}, Rule(metric="faithfulness", slo=0.8)),
+    "faithfulness 1.0, rule on it": ({"faithfulness": Metric(rate=1.0)}, Rule(metric="faithfulness", slo=0.8)),
+    "all 0.1, rule on lexical_groundedness": ({}, Rule(metric="lexical_groundedness", slo=0.7)),
+}
+
+
+def scripted(rng: random.Random) -> Scripted:
+    """A judge that supports 90 % of the claims while all is well, and calls 80 % of the statements relevant."""
+
+    def claims(prompt: Any) -> dict[str, Any]:
+        share = 0.15 if "Hamburg" in prompt.user else 0.9
+        verdicts = ["supported" if rng.random() < share else "not_mentioned" for _ in range(3)]
+        return {
+            "noncommittal": False,
+            "claims": [{"claim": f"{i}", "verdict": v, "relevance": "relevant"} for i, v in enumerate(verdicts)],
+        }
+
+    def statements(prompt: Any) -> dict[str, Any]:
+        share = 0.05 if "loaf" in prompt.user else 0.8
+        some = [{"statement": f"{i}", "relevant": rng.random() < share} for i in range(3)]
+        return {"contexts": [{"index": 0, "statements": some}]}
+
+    return Scripted({"claims_verdicts": claims, "context_statements": statements})
+
+
+class People:
+    """Whoever is notified."""
+
+    def __init__(self) -> None:
+        self.alerts: list[Alert] = []
+
+    async def notify(self, alert: Alert) -> None:
+        """Remember it."""
+        self.alerts.append(alert)
+
+
+async def play(seed: int, metrics: dict[str, Metric], rule: Rule, samples: int) -> tuple[str, int, int]:
+    """One run: the cause, judge calls of the first 800 exchanges, and those made for the cause."""
+    rng = random.Random(seed)
+    judge, people, now = scripted(rng), People(), T0
+    enabled = build(metrics, judge, None).enabled
+    judged = [one.metric for one in enabled if judge_of(one.metric) is not None]
+    lower = {one.metric.name: lower_is_better(one.metric) for one in enabled}
+
+    async def oldest() -> None:
+        return None
+
+    with tempfile.TemporaryDirectory() as directory:
+        store = SQLiteStore(Path(directory) / "store.db")
+        engine = AlertEngine(
+            (rule,),
+            Alerts(watermark_s=0.0, group_wait_s=0.0),
+            store,
+            store,
+            queue_oldest=oldest,
+            notifiers={"people": people},
+            clock=lambda: now,
+            lower_is_better=lower.__getitem__,
+            judged=[one.name for one in judged],
+            cause_judging=CauseJudging(store, judged, samples=samples) if samples else None,
+        )
+        worker = Worker(
+            queue=MemoryQueue(),
+            store=store,
+            metrics=enabled,
+            exporters=[],
+            choice=Choice(str(seed)),
+            concurrency=1,
+            on_error=lambda _: None,
+            on_scored=lambda *_: None,
+            max_age_s=math.inf,  # the exchanges are dated in the past
+        )
+        quiet = asked = 0
+        for number in range(BEFORE + MOST):
+            broken = number >= BEFORE
+            quiet = quiet if broken else len(judge.asked)
+            good = (
+                "The parcel leaves Leipzig on Monday." if rng.random() < 0.9 else "Ask Anna Schmidt in Rome on Friday."
+            )
+            sample = Sample(
+                id=f"{seed}-{number}",
+                started_at=now,
+                app="shop",
+                question=f"Where is parcel {number}?",
+                contexts=(Context(text=LOST if broken else FOUND),),
+                response="The parcel is in Hamburg since Tuesday, says Tom." if broken else good,
+            )
+            await store.add(sample, await worker.evaluate(sample))
+            now += 1.0
+            if number % TICK == TICK - 1:
+                asked = len(judge.asked)
+                await engine.tick()
+                await engine.aclose()
+            if people.alerts:
+                break
+        await store.aclose()
+    return people.alerts[0].likely_cause if people.alerts else "no alert", quiet, len(judge.asked) - asked
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a row for each case."""
+    parser = argparse.ArgumentParser(description="Causes in first notifications.")
+    parser.add_argument("--seeds", type=int, default=100)
+    seeds = parser.parse_args(arguments).seeds
+    for name, (metrics, rule) in CASES.items():
+        found = {
+            samples: [asyncio.run(play(seed, metrics, rule, samples)) for seed in range(seeds)] for samples in (0, 40)
+        }
+        causes = {samples: dict(Counter(one[0] for one in runs)) for samples, runs in found.items()}
+        calls = 1000 * sum(one[1] for one in found[40]) / seeds / BEFORE
+        extra = sum(one[2] for one in found[40]) / seeds
+        print(f"{name}: without {causes[0]}, with {causes[40]}; {calls:.0f} calls for 1,000, {extra:.0f} for an alert")
+
+
+if __name__ == "__main__":
+    main()
