@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import regex
@@ -13,6 +14,8 @@ Operator: TypeAlias = Literal["=", "!=", "=~", "!~"]
 MAX_VALUE = 500
 MATCH_S = 0.05
 """How long one look may take; a pattern can be written so that it takes for ever."""
+MAX_KNOWN = 10_000
+"""Pairs of a pattern and a value of which it is remembered whether they match."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +48,18 @@ class Matcher:
         value = labels.get(self.name, "")
         if self.op in ("=", "!="):
             return (value == self.value) == (self.op == "=")
-        try:
-            found = regex.fullmatch(self.value, value, timeout=MATCH_S) is not None
-        except TimeoutError:
-            return False  # an alert that is told in spite of a silence does less harm than one that is not
-        return found == (self.op == "=~")
+        found = _found(self.value, value)
+        # An alert that is told in spite of a silence does less harm than one that is not.
+        return False if found is None else found == (self.op == "=~")
+
+
+@lru_cache(MAX_KNOWN)
+def _found(pattern: str, value: str) -> bool | None:
+    """Whether the pattern matches all of the value, None if that takes too long; tried once, on the loop."""
+    try:
+        return regex.fullmatch(pattern, value, timeout=MATCH_S) is not None
+    except TimeoutError:
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,6 +105,7 @@ def _desk_handlers(site: Site) -> list[Any]:
         await site.form(request)
         if not await site.engine.desk.unsilence(silence_id):
             raise NotFoundException("that silence is over already")
+        audit.tell("unsilence", address=address_of(request), silence=silence_id)
         return Redirect("/alerts?done=unsilenced", status_code=303)
 
     @post("/dead-letters/{letter_id:str}/retry", status_code=303)
@@ -113,9 +114,11 @@ def _desk_handlers(site: Site) -> list[Any]:
         try:
             known = await site.engine.desk.retry(letter_id)
         except NotDeliveredError as error:
+            audit.tell("redeliver", outcome="failed", address=address_of(request), letter=letter_id)
             raise HTTPException(status_code=502, detail=f"not delivered: {error}") from error
         if not known:
             raise NotFoundException("that message was delivered already")
+        audit.tell("redeliver", address=address_of(request), letter=letter_id)
         return Redirect("/alerts?done=delivered", status_code=303)
 
     return [unsilence, retry]

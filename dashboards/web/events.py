@@ -48,6 +48,8 @@ def event_handlers(site: Site) -> list[Any]:
 
 async def _news(site: Site, request: Page, open_streams: set[object]) -> AsyncIterator[ServerSentEventMessage]:
     """Tell which digests changed, until the page is left, the session is over or the process stops."""
+    if len(open_streams) >= MAX_STREAMS:  # others began between the request and here
+        return
     me = object()
     open_streams.add(me)
     try:

@@ -74,7 +74,13 @@ def test_it_is_acknowledged_and_taken_back(tmp_path):
     assert "Sam" not in later.words
 
 
-def test_a_silence_covers_the_alert_and_is_removed_on_the_list(tmp_path):
+def audited(caplog):
+    return [(one.audit["action"], one.audit["outcome"]) for one in caplog.records if hasattr(one, "audit")]
+
+
+def test_a_silence_covers_the_alert_and_is_removed_on_the_list(tmp_path, caplog):
+    caplog.set_level("INFO", "gaugeway.audit")
+
     async def scenario(w):
         alert = await fired(w)
         where = f"/alerts/{alert.fingerprint}"
@@ -91,6 +97,7 @@ def test_a_silence_covers_the_alert_and_is_removed_on_the_list(tmp_path):
     assert "Silenced until" in silenced.words
     assert "release" in listed.words
     assert not left
+    assert audited(caplog) == [("silence", "ok"), ("unsilence", "ok")]
 
 
 def test_a_silence_without_a_name_or_with_a_length_of_its_own_is_refused(tmp_path):
@@ -124,7 +131,9 @@ def test_a_rule_learns_afresh(tmp_path):
     assert told == [("answers", "shop", 1)]
 
 
-def test_a_message_that_could_not_be_delivered_is_shown_and_sent_again(tmp_path):
+def test_a_message_that_could_not_be_delivered_is_shown_and_sent_again(tmp_path, caplog):
+    caplog.set_level("INFO", "gaugeway.audit")
+
     async def scenario(w):
         alert = await fired(w)
         letter = DeadLetter(
@@ -146,6 +155,7 @@ def test_a_message_that_could_not_be_delivered_is_shown_and_sent_again(tmp_path)
     shown, left = run(tmp_path, scenario)
     assert all("nobody at home" in page.words for page in shown)
     assert not left
+    assert audited(caplog) == [("redeliver", "failed"), ("redeliver", "ok")]
 
 
 def test_what_clients_and_people_write_is_text(tmp_path):

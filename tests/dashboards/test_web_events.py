@@ -102,3 +102,20 @@ def test_pages_that_are_left_make_room_for_others(tmp_path, monkeypatch):
                 await asyncio.sleep(0.05)
 
     assert run(tmp_path, scenario) == 503
+
+
+def test_pages_that_come_at_the_same_moment_are_not_more_than_there_is_room_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(events, "LOOK_S", 0.05)
+    monkeypatch.setattr(events, "MAX_STREAMS", 3)
+
+    async def scenario(w):
+        # All handlers run before the first stream begins, as they may under load.
+        open_streams = set()
+        streams = [events._news(w.site, None, open_streams) for _ in range(10)]
+        begun = [await anext(one, None) for one in streams]
+        for one in streams:
+            await one.aclose()
+        return begun
+
+    begun = run(tmp_path, scenario)
+    assert [one is not None for one in begun] == [True] * 3 + [False] * 7

@@ -69,6 +69,19 @@ def test_a_pattern_that_takes_for_ever_silences_nothing_and_holds_nobody_up():
     assert time.perf_counter() - begun < 1.0
 
 
+def test_a_slow_pattern_is_tried_once_for_each_value(monkeypatch):
+    tried = []
+
+    def fullmatch(pattern, value, timeout):
+        tried.append(value)
+        raise TimeoutError
+
+    monkeypatch.setattr("monitors.silences.regex.fullmatch", fullmatch)
+    slow = Matcher(name="app", op="=~", value="(b|bb)+$")
+    assert not any(slow.matches({"app": app}) for app in ("b1", "b2") * 100)
+    assert tried == ["b1", "b2"]
+
+
 @pytest.mark.parametrize(
     ("made", "field"),
     [
