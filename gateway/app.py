@@ -8,35 +8,33 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard, cast
 
 import prometheus_client
 from prometheus_client import CollectorRegistry
 
 from gateway import loops, routes, tracing, upstream
 from gateway.accounting import Accounting
+from gateway.admission import Admission
 from gateway.cache import Cache
 from gateway.config import Config
-from gateway.exchange import Exchange
+from gateway.exchange import Exchange, Headers
 from gateway.express import express_protocol
 from gateway.handoff import HandOff
 from gateway.instruments import Instruments
-from gateway.keeper import Keeper
-from gateway.keystores.opening import open_keys
-from gateway.limits import Gate, any_limit
+from gateway.limits import Gate
 from gateway.offload import Offload
 from gateway.origins import OriginPolicy
 from gateway.prices import Prices
 from gateway.proxy import Limits, Proxy
 from gateway.reading import capture_of, redactor_of
 from gateway.realtime import Realtime
-from gateway.sharing import opening as sharing
+from gateway.reloading import REFUSED, RestartNeeded, check_live, report_refusal
 from gateway.spill import ATTEMPTS, LEASE_S, Spill
 from gateway.supplements import Supplements
-from gateway.syncing import Sync
 from gateway.target import Target
 from gateway.upstream import Upstream
 from gateway.upstream.native import NativeUpstream
@@ -54,10 +52,18 @@ from monitors.settings import ConfigError
 
 if TYPE_CHECKING:
     from litestar.types import HTTPScope, Receive, Scope, Send, WebSocketScope
+    from opentelemetry.sdk.trace import SpanProcessor
 
-T = TypeVar("T")
 _log = logging.getLogger("gaugeway")
 _PROXIED, _OWN = ("/v1/", "/openai/"), "/gaugeway/"
+
+
+class _Access(NamedTuple):
+    """Who may send requests, and who pays for them."""
+
+    gate: Gate | None
+    accounting: Accounting
+    origins: OriginPolicy | None
 
 
 class Gateway:
@@ -79,40 +85,26 @@ class Gateway:
         self.readiness = routes.Readiness()
         self._instruments = Instruments(self.registry, version=version("gaugeway"))
         self._spill = _spill(config, queue, spill_file, self._instruments)
-        self._queue = queue = self._spill or queue
+        self._queue = self._spill or queue
         self._config = config
         self._redaction_key = redaction_key
         self._clients: dict[Way, Upstream] = {} if upstream_client is None else {Way(None, None): upstream_client}
-        self._span_processor, self._spans = _spans(config)
-        self._gate = _gate(config)
-        self._keeper = None
-        if self._gate is not None and keys_file is not None:
-            store = _named("keys.url", lambda: open_keys(config.keys.url, keys_file, busy_timeout_s=0.5))
-            self._keeper = Keeper(store, self._gate, every_s=config.keys.refresh_s)
-        self._sync = None
-        if self._gate is not None and (url := config.limits.url) is not None:
-            place = _named("limits.url", lambda: sharing.from_url(url))
-            self._sync = Sync(place, self._gate, self._instruments, every_s=config.limits.sync_s)
+        self._span_processor = _span_processor(config)
+        self._spans = None if self._span_processor is None else _spans(config, self._span_processor)
+        self._admission = Admission(config, keys_file, self._instruments)
         self._cache = _cache(config)
-        self._accounting = Accounting(Prices(config.prices), self._gate, self._instruments)
-        self.handoff = HandOff(
-            queue=queue,
-            reader=capture_of(config.capture, self._key(config)),
-            offload=Offload(config.capture, self._key(config)) if offload else None,
-            instruments=self._instruments,
-            on_exchange=self._on_exchange,
-            max_items=config.capture.buffer_exchanges,
-            max_bytes=config.capture.buffer_bytes,
-        )
+        self._accounting = self._build_accounting(config, self._admission.gate)
+        self.handoff = self._build_handoff(config, offload=offload)
         self._supplements = Supplements(
-            queue=queue,
-            authorise=self._gate.identify if self._gate is not None and self._gate.needs_key else None,
+            queue=self._queue,
+            authorise=_authorise(config, self._admission.gate),
             redact=redactor_of(config.capture, self._key(config)).redact_supplement,
             on_result=self._instruments.supplement,
         )
         self._origins, self._own_origins = _origins(config)
-        self._proxy = self._build_proxy(config)
-        self._realtime = self._build_realtime(config)
+        access = _Access(self._admission.gate, self._accounting, self._origins)
+        self._proxy = self._build_proxy(config, access, self._cache)
+        self._realtime = self._build_realtime(config, access)
         self.protocol = self._protocol(config)
         self._other = routes.traffic_app(self.readiness, self._supplements)
         settings = config.gateway
@@ -144,41 +136,55 @@ class Gateway:
         self._supplements.start()
         if self._spill is not None:
             self._spill.start()
-        if self._keeper is not None:
-            await self._keeper.start()
-        if self._sync is not None:
-            self._sync.start()
+        await self._admission.start()
         if self._workers is not None:
             await self._workers.start()
 
     def apply(self, config: Config) -> None:
         """Take over a new configuration for the requests to come; those under way keep theirs.
 
-        Addresses, the upstream client with its time limits, buffers, telemetry, and whether there are keys or limits
-        at all stay until a restart.
+        All of it or nothing. Raises RestartNeeded for keys that cannot be changed in a running gateway (see
+        `gateway.reloading`), and ConfigError.
         """
-        if self._gate is not None:
-            self._gate.use(config.limits)
-        if config.cache != self._config.cache:
-            self._cache = _cache(config)
-        self._accounting.prices = Prices(config.prices)
-        self._config = config
-        self._origins, self._own_origins = _origins(config)
-        self._proxy = self._build_proxy(config)
-        self._realtime = self._build_realtime(config)
-        self.handoff.reader = capture_of(config.capture, self._key(config))
-        if self.handoff.offload is not None:
+        check_live(self._config, config)
+        parts = self._admission.prepare(config)
+        gate = parts.gate if parts is not None else None
+        cache = self._cache if config.cache == self._config.cache else _cache(config)
+        reader = capture_of(config.capture, self._key(config))
+        redactor = redactor_of(config.capture, self._key(config))
+        spans = self._spans if self._span_processor is None else _spans(config, self._span_processor)
+        accounting = self._build_accounting(config, gate)
+        origins, own_origins = _origins(config)
+        access = _Access(gate, accounting, origins)
+        realtime = self._build_realtime(config, access)
+        proxy = self._build_proxy(config, access, cache)
+        # Whatever can fail is behind us.
+        self._admission.use(parts, config)
+        self._cache, self._spans, self._accounting = cache, spans, accounting
+        self._realtime, self._proxy = realtime, proxy
+        self._origins, self._own_origins = origins, own_origins
+        self.handoff.reader = reader
+        if self.handoff.offload is not None and config.capture != self._config.capture:
             self.handoff.offload.use(config.capture)
-        self._supplements.redact = redactor_of(config.capture, self._key(config)).redact_supplement
+        self._supplements.authorise = _authorise(config, gate)
+        self._supplements.redact = redactor.redact_supplement
+        self._config = config
 
     def reload(self, read: Callable[[], Config]) -> None:
         """Apply what `read` returns; a configuration that cannot be used changes nothing and is reported."""
         try:
             self.apply(read())
+        except RestartNeeded as error:
+            self.count_refusal(error.keys)
+            report_refusal(error)
         except ConfigError as error:
             self._instruments.reloaded("refused")
             audit.tell("reload", outcome="refused", process=os.getpid(), problems=len(error.problems))
             _log.error("configuration not reloaded, the old one stays: %s", "; ".join(error.problems))
+        except Exception as error:  # noqa: BLE001 - whatever a file names (a certificate, a class), traffic goes on
+            self._instruments.reloaded("refused")
+            audit.tell("reload", outcome="refused", process=os.getpid(), problems=1)
+            _log.error("configuration not reloaded, the old one stays: %s: %s", type(error).__name__, error)
         else:
             self._instruments.reloaded("applied")
             audit.tell("reload", outcome="applied", process=os.getpid())
@@ -187,16 +193,17 @@ class Gateway:
         """Count a connection of the traffic port that was closed for want of descriptors."""
         self._instruments.connection_closed(reason)
 
+    def count_refusal(self, keys: Sequence[str]) -> None:
+        """Count a reload that was refused; `keys` are those that need a restart, if it was for them."""
+        self._instruments.reloaded("refused", keys)
+
     async def aclose(self) -> None:
         """Deliver what was captured, then let go of every connection."""
         if self._spill is not None:
             self._spill.hurry()
         await self.handoff.aclose()
         await self._supplements.aclose()
-        if self._keeper is not None:
-            await self._keeper.aclose()
-        if self._sync is not None:
-            await self._sync.aclose()
+        await self._admission.aclose()
         for client in self._clients.values():
             await client.aclose()
         await self._queue.aclose()
@@ -240,23 +247,37 @@ class Gateway:
             on_stall=self._instruments.write_stalled,
         )
 
-    def _build_realtime(self, config: Config) -> Realtime:
+    def _build_accounting(self, config: Config, gate: Gate | None) -> Accounting:
+        return Accounting(Prices(config.prices), gate, self._instruments)
+
+    def _build_handoff(self, config: Config, *, offload: bool) -> HandOff:
+        return HandOff(
+            queue=self._queue,
+            reader=capture_of(config.capture, self._key(config)),
+            offload=Offload(config.capture, self._key(config)) if offload else None,
+            instruments=self._instruments,
+            on_exchange=self._on_exchange,
+            max_items=config.capture.buffer_exchanges,
+            max_bytes=config.capture.buffer_bytes,
+        )
+
+    def _build_realtime(self, config: Config, access: _Access) -> Realtime:
         first = config.upstreams[0]
         return Realtime(
             target=Target.parse(first.base_url, name=first.name, api_key=first.api_key),
             record=self.handoff.offer,
             connect_timeout_s=config.gateway.connect_timeout_s,
-            gate=self._gate,
-            accounting=self._accounting,
+            gate=access.gate,
+            accounting=access.accounting,
             recheck_s=config.keys.refresh_s,
             write_timeout_s=config.gateway.write_timeout_s,
             on_stall=self._instruments.write_stalled,
             baggage=config.telemetry.baggage,
             gateway_id=_id(config),
-            origins=self._origins,
+            origins=access.origins,
         )
 
-    def _build_proxy(self, config: Config) -> Proxy:
+    def _build_proxy(self, config: Config, access: _Access, cache: Cache | None) -> Proxy:
         settings = config.gateway
         router = Router(
             config.upstreams,
@@ -278,11 +299,11 @@ class Gateway:
                 total_s=settings.total_timeout_s,
             ),
             include_usage=config.capture.include_usage,
-            gate=self._gate,
-            accounting=self._accounting,
-            cache=self._cache,
+            gate=access.gate,
+            accounting=access.accounting,
+            cache=cache,
             gateway_id=_id(config),
-            origins=self._origins,
+            origins=access.origins,
         )
 
 
@@ -325,6 +346,7 @@ async def run(
             delay_s=settings.drain_delay_s,
             on_stop=gateway.readiness.drain,
             supervised=supervised,
+            on_line=lambda line: _obey(gateway, line),
         )
     finally:
         await gateway.aclose()
@@ -344,25 +366,20 @@ def _redaction_key(config: Config, data_dir: Path) -> str:
         return secrets.token_hex(32)
 
 
+def _obey(gateway: Gateway, line: str) -> None:
+    """Do what the supervisor says on standard input."""
+    word, *keys = line.split()
+    if word == REFUSED:
+        gateway.count_refusal(keys)
+
+
 def is_http(scope: Scope) -> TypeGuard[HTTPScope]:
     """Whether this is an HTTP request (and no WebSocket)."""
     return str(scope["type"]) == "http"
 
 
-def _named(key: str, opened: Callable[[], T]) -> T:
-    """Return what is opened. Raises ConfigError with the key whose URL cannot be used."""
-    try:
-        return opened()
-    except ValueError as error:
-        raise ConfigError([f"{key}: {error}"]) from error
-
-
-def _gate(config: Config) -> Gate | None:
-    if not config.keys.enabled and not any_limit(config.limits):
-        return None
-    return Gate(
-        config.limits, needs_key=config.keys.enabled, workers=config.gateway.workers, every_s=config.limits.sync_s
-    )
+def _authorise(config: Config, gate: Gate | None) -> Callable[[Headers], object] | None:
+    return gate.identify if gate is not None and config.keys.enabled else None
 
 
 def _origins(config: Config) -> tuple[OriginPolicy | None, OriginPolicy | None]:
@@ -398,13 +415,16 @@ def _spill(config: Config, queue: Queue, path: Path | None, instruments: Instrum
     return Spill(queue, file, drain_per_s=drain_per_s, count=instruments.spilled)
 
 
-def _spans(config: Config) -> tuple[Any, tracing.OTelSpans | None]:
+def _span_processor(config: Config) -> SpanProcessor | None:
     endpoint = config.telemetry.otlp_endpoint
     if endpoint is None:
-        return None, None
+        return None
+    return tracing.batch_processor(telemetry.span_exporter(endpoint, config.telemetry.otlp_headers))
+
+
+def _spans(config: Config, processor: SpanProcessor) -> tracing.OTelSpans:
     target = Target.parse(config.upstreams[0].base_url)
-    processor = tracing.batch_processor(telemetry.span_exporter(endpoint, config.telemetry.otlp_headers))
-    return processor, tracing.OTelSpans(
+    return tracing.OTelSpans(
         processor,
         server_address=target.host,
         server_port=target.port,

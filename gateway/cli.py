@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from dashboards.cli import dashboards
 from gateway import config as configuration
 from gateway.inspect_cli import inspect
 from gateway.keys_cli import keys
 from monitors import audit, descriptors
-from monitors.cli import fail, monitors, plane_options
+from monitors.cli import fail, log_config, monitors, plane_options
 from monitors.comparing_cli import compare
+from monitors.config import address_warnings
+from monitors.config_option import data_dir_problem
+from monitors.endpoints import port_problems
 from monitors.forgetting_cli import forget
 from monitors.labels_cli import labels
 from monitors.locking import DirectoryInUseError, hold
@@ -53,6 +57,9 @@ def gateway(data_dir: Path, supervised: bool, **options: Any) -> None:  # noqa: 
         config = _load(options)
         if config.gateway.workers > 1 and not supervised:
             _supervise(options | {"data_dir": data_dir}, monitors=False)
+        if not supervised:
+            serving.configure_logs(options["log_format"])
+            log_config(options["config"])
         with nullcontext() if supervised else hold(data_dir, "gateway"):  # for a worker its supervisor holds it
             running = app.run(config, data_dir, supervised=supervised, reload=lambda: _load(options))
             serving.run(running, options["log_format"])
@@ -74,14 +81,27 @@ def demo(seconds: float, port: int | None) -> None:
 
 @main.command()
 @plane_options
-def check(supervised: bool, **options: Any) -> None:  # noqa: ARG001, FBT001 - click passes options by name
+def check(supervised: bool, **options: Any) -> None:  # noqa: FBT001 - click passes options by name
     """Check a configuration; every error is named with its key, the reason and the nearest valid key."""
-    from monitors import app  # noqa: PLC0415 - `--help` need not load the whole plane
+    from gateway import admission  # noqa: PLC0415 - `--help` need not load the whole plane
+    from monitors import app  # noqa: PLC0415
 
     try:
-        app.check(_load(options))
+        config, problems = configuration.examine(options["config"], *_given(options))
     except ConfigError as error:
         fail(error)
+    app.examine(config, problems)
+    admission.examine(config, problems)
+    problems.extend(port_problems(configuration.listeners(config)))
+    if not supervised and (problem := data_dir_problem(options["data_dir"])) is not None:
+        problems.extend([problem])
+    if click.get_current_context().get_parameter_source("config") is ParameterSource.DEFAULT and options["config"]:
+        click.echo(f"gaugeway: using ./{options['config']}", err=True)
+    for warning in address_warnings(config):
+        if not problems.cover(warning):
+            click.echo(f"gaugeway: warning: {warning}", err=True)
+    if problems.lines:
+        fail(ConfigError(problems.lines))
     click.echo(f"{options['config'] or 'the default configuration'}: fine")
 
 
@@ -90,30 +110,42 @@ def _supervise(options: dict[str, Any], *, monitors: bool) -> NoReturn:
     from monitors.serving import configure_logs  # noqa: PLC0415
 
     try:
-        config = _load(options)
-    except ConfigError as error:
+        if monitors:
+            _check_ports(_load(options))
+        supervisor = Supervisor(
+            lambda path: _arguments(options | {"config": path}),
+            lambda path: _load(options | {"config": path}),
+            config=options["config"],
+            data_dir=options["data_dir"],
+            monitors=monitors,
+        )
+    except (ConfigError, OSError) as error:
         fail(error)
     configure_logs(options["log_format"])
+    log_config(options["config"])
     descriptors.raise_limit()
     try:
         with hold(options["data_dir"], "gateway"):
             audit.open_if_possible(options["data_dir"])
-            supervisor = Supervisor(
-                _arguments(options),
-                config=options["config"],
-                data_dir=options["data_dir"],
-                workers=config.gateway.workers,
-                monitors=monitors,
-            )
             sys.exit(asyncio.run(supervisor.run()))
     except DirectoryInUseError as error:
         fail(error)
 
 
+def _check_ports(config: configuration.Config) -> None:
+    """Raise ConfigError if the two planes cannot run side by side."""
+    if problems := list(port_problems(configuration.listeners(config))):
+        raise ConfigError(problems)
+
+
 def _load(options: dict[str, Any]) -> configuration.Config:
+    return configuration.load(options["config"], *_given(options))
+
+
+def _given(options: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], str | None]:
+    """Return what the options say of the configuration: keys by table, and the upstream."""
     gateway_options = {name: options[name] for name in ("host", "port", "workers", "admin_port")}
-    overrides = {"gateway": gateway_options, "monitors": {"port": options["monitors_port"]}}
-    return configuration.load(options["config"], overrides, options["upstream"])
+    return {"gateway": gateway_options, "monitors": {"port": options["monitors_port"]}}, options["upstream"]
 
 
 def _arguments(options: dict[str, Any]) -> list[str]:

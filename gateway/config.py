@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
+import ssl
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 
 from gateway.contexts import BUILT_IN as EXTRACTORS
 from gateway.contexts import DEFAULT_ORDER
 from gateway.contexts.patterns import UserTemplate, check
-from gateway.loops import is_own_address
 from gateway.target import Target
 from monitors import settings
 from monitors.config import (
@@ -23,10 +22,10 @@ from monitors.config import (
     Rate,
     Shared,
     Table,
-    admin_problems,
     gather_options,
-    join_problems,
+    shared_problems,
 )
+from monitors.endpoints import address_problem, base_url_problem, is_own, port_problems
 from monitors.importer import load as load_object
 from monitors.redaction import Redactor
 
@@ -192,32 +191,46 @@ def load(path: Path | None, overrides: dict[str, dict[str, Any]] | None = None, 
 
     `overrides` maps table -> key -> value (None: not given); `upstream` replaces `[[upstreams]]`.
     """
-    raw = settings.read(path)
+    config, problems = examine(path, overrides, upstream)
+    problems.raise_any()
+    return config
+
+
+def examine(
+    path: Path | None, overrides: dict[str, dict[str, Any]] | None = None, upstream: str | None = None
+) -> tuple[Config, settings.Problems]:
+    """Do what `load` does, but return the problems. A key with a problem has its default in the configuration.
+
+    Raises ConfigError for a file of which nothing can be used.
+    """
+    problems = settings.Problems()
+    raw = settings.read_into(path, problems)
     for table, values in (overrides or {}).items():
         given = {key: value for key, value in values.items() if value is not None}
         raw = settings.overlay(raw, table, given)
     if upstream is not None:
         raw["upstreams"] = [{"base_url": upstream}]
-    config = settings.convert(gather_options(raw), Config)
-    problems = list(_problems(config))
-    if problems:
-        raise settings.ConfigError(problems)
-    return config
+    config = settings.convert_into(gather_options(raw), Config, problems)
+    problems.extend(_problems(config))
+    return config, problems
+
+
+def listeners(config: Config) -> list[tuple[str, str, int]]:
+    """Return the addresses that both planes listen on: the key of the port, host and port."""
+    gateway, monitors = config.gateway, config.monitors
+    return [
+        ("gateway.port", gateway.host, gateway.port),
+        ("gateway.admin_port", gateway.admin_host, gateway.admin_port),
+        ("monitors.port", monitors.host, monitors.port),
+    ]
 
 
 def _problems(config: Config) -> list[str]:
     """Say what a type alone cannot: values that do not go together."""
     problems = _routing_problems(config.upstreams)
     for index, upstream in enumerate(config.upstreams):
-        try:
-            target = Target.parse(upstream.base_url)
-        except ValueError as error:
-            problems.append(f"upstreams[{index}].base_url: {error}")
-            continue
-        if upstream.proxy is None and is_own_address(
-            target.host, target.port, config.gateway.host, config.gateway.port
-        ):
-            problems.append(f"upstreams[{index}].base_url: {upstream.base_url} is this gateway's own traffic port")
+        found = _base_url_problems(upstream, config)
+        problems += [f"upstreams[{index}].base_url: {problem}" for problem in found]
     for index, name in enumerate(config.capture.extractors):
         try:
             load_object(name, EXTRACTORS)
@@ -228,7 +241,8 @@ def _problems(config: Config) -> list[str]:
         host = config.gateway.admin_host
         problems.append(f"gateway.admin_host: binding to {host} needs a token (gateway.admin_token)")
     problems += _name_problems(config.gateway)
-    problems += admin_problems(config) + join_problems(config)
+    problems += port_problems(listeners(config)[:2])
+    problems += shared_problems(config)
     return problems
 
 
@@ -243,6 +257,20 @@ def _name_problems(gateway: Gateway) -> list[str]:
         if host != "*" and not _HOST_NAME.fullmatch(host):
             problems.append(f"gateway.allowed_hosts[{index}]: expected a host without port, or *.example.com, or '*'")
     return problems
+
+
+def _base_url_problems(upstream: Upstream, config: Config) -> list[str]:
+    try:
+        target = Target.parse(upstream.base_url)
+    except ValueError as error:
+        return [str(error)]
+    problem = base_url_problem(upstream.base_url)
+    itself = [
+        f"this is Gaugeway itself ({key}), so that requests would loop"
+        for key, host, port in listeners(config)
+        if upstream.proxy is None and port and port == target.port and is_own(target.host, host)
+    ]
+    return ([] if problem is None else [problem]) + itself[:1]
 
 
 def _capture_problems(capture: Capture) -> list[str]:
@@ -268,18 +296,20 @@ def _routing_problems(upstreams: tuple[Upstream, ...]) -> list[str]:
         if upstream.name in names:
             problems.append(f"upstreams[{index}].name: {upstream.name!r} is taken; every upstream needs its own name")
         names.add(upstream.name)
-        if upstream.ca_file is not None and not Path(upstream.ca_file).is_file():
-            problems.append(f"upstreams[{index}].ca_file: there is no file {upstream.ca_file!r}")
-        if upstream.proxy is not None and not _is_http_url(upstream.proxy):  # not shown: it may hold a password
+        if upstream.ca_file is not None and (problem := _ca_problem(upstream.ca_file)) is not None:
+            problems.append(f"upstreams[{index}].ca_file: {problem}")
+        if upstream.proxy is not None and address_problem(upstream.proxy):  # not shown: it may hold a password
             problems.append(f"upstreams[{index}].proxy: expected a URL such as http://proxy.example:3128")
     if not any(upstream.weight for upstream in upstreams):
         problems.append("upstreams: the weight of at least one must be above 0")
     return problems
 
 
-def _is_http_url(url: str) -> bool:
+def _ca_problem(path: str) -> str | None:
+    if not Path(path).is_file():
+        return f"there is no file {path!r}"
     try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except OSError:  # ssl.SSLError is one
+        return f"{path!r} is no file of certificates in PEM format"
+    return None

@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from gateway.reading import extractors_of
+from monitors.config_option import config_option
 from monitors.settings import ConfigError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _NOT_ASKED_FOR = "http://localhost"  # an upstream has to be named, but nothing 
 
 @click.command()
 @click.argument("what", metavar="REQUEST.json|EXCHANGE_ID")
-@click.option("--config", type=click.Path(path_type=Path), envvar="GAUGEWAY_CONFIG", help="gaugeway.toml")
+@config_option()
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -86,6 +86,9 @@ class Instruments:
         for reason in ("idle", "refused"):
             self._closed.labels(reason)
         self._tags_dropped = counter("tags_dropped", "Tags of requests beyond the number that is kept.")
+        self._blocking = counter(
+            "config_restart_keys", "Reloads refused for a key that needs a restart, by key.", "key"
+        )
         self._cap = LabelCap(counter("label_overflow", "Label values shown as _other, by label.", "label"))
         self._gauges(registry, version)
 
@@ -234,9 +237,11 @@ class Instruments:
         """Count a failed exchange with the others."""
         self._sync_errors.inc()
 
-    def reloaded(self, result: str) -> None:
-        """Count a reload of the configuration: applied or refused."""
+    def reloaded(self, result: str, keys: Iterable[str] = ()) -> None:
+        """Count a reload of the configuration: applied or refused; `keys` are those that need a restart."""
         self._reloads.labels(result).inc()
+        for key in keys:
+            self._blocking.labels(key).inc()
 
 
 def _kind(skip_reason: str | None) -> str:

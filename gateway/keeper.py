@@ -25,7 +25,7 @@ class Keeper:
     def __init__(self, store: Keys, gate: Gate, *, every_s: float) -> None:
         self._store = store
         self._gate = gate
-        self._every_s = every_s
+        self.every_s = every_s
         self._revision: bytes | None = None
         self._closing = asyncio.Event()
         self._tried = asyncio.Event()
@@ -34,7 +34,15 @@ class Keeper:
 
     async def start(self) -> None:
         """Begin; return when the keys are known, or when that takes too long to keep the traffic waiting."""
+        self.begin()
+        await self.first_attempt()
+
+    def begin(self) -> None:
+        """Begin, without waiting for anything."""
         self._task = spawn(self._run(), name="keys")
+
+    async def first_attempt(self) -> None:
+        """Return when the keys are known, or when that takes too long to keep the traffic waiting."""
         await happens_within(self._tried, _START_S)
 
     async def sync(self) -> bool:
@@ -66,7 +74,7 @@ class Keeper:
     async def _run(self) -> None:
         while True:
             await self.sync()
-            if await happens_within(self._closing, self._every_s):
+            if await happens_within(self._closing, self.every_s):
                 return
 
     async def _sync(self) -> None:

@@ -21,6 +21,7 @@ from gateway.limits import DAY_S
 from gateway.prices import Spending
 from monitors import audit
 from monitors.config import load
+from monitors.config_option import config_option
 from monitors.settings import ConfigError
 
 T = TypeVar("T")
@@ -51,12 +52,7 @@ def _places(function: F) -> F:
             _fail("; ".join(error.problems))
         return function(place=Place(url if isinstance(url, str) else None, data_dir), **options)
 
-    config = click.option(
-        "--config",
-        type=click.Path(path_type=Path),
-        envvar="GAUGEWAY_CONFIG",
-        help="gaugeway.toml, whose [keys] url says where the keys are.",
-    )
+    config = config_option("gaugeway.toml, whose [keys] url says where the keys are.")
     data_dir = click.option(
         "--data-dir",
         type=click.Path(path_type=Path, file_okay=False),

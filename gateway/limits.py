@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gateway.accounts import Account, Fleet, OverLimit, Quote
 from gateway.buckets import Draw, Heard
-from gateway.config import AppLimits, Limits
+from gateway.config import AppLimits, Keys, Limits
 from gateway.errors import Rejection
 from gateway.exchange import Headers
 from gateway.keys import Keyring, Quota, VirtualKey, check_model, without_credentials
@@ -346,6 +346,11 @@ def limits_of(limits: Limits, app: str) -> AppLimits:
     own = limits.apps.get(app, AppLimits())
     names = AppLimits.__struct_fields__
     return AppLimits(**{name: getattr(limits if getattr(own, name) is None else own, name) for name in names})
+
+
+def needs_gate(keys: Keys, limits: Limits) -> bool:
+    """Whether there is anything to enforce."""
+    return keys.enabled or any_limit(limits)
 
 
 def any_limit(limits: Limits) -> bool:

@@ -8,18 +8,13 @@ from __future__ import annotations
 import re
 import socket
 from hashlib import blake2b
-from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import TypeAlias
 
 from gateway.errors import Rejection
-
-Address: TypeAlias = IPv4Address | IPv6Address
 
 HEADER = b"gaugeway-via"
 MAX_HOPS = 8
 """Gateways that a request may pass through, one behind another."""
 _ID_BYTES = 8
-_WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound
 _MAX_BYTES = MAX_HOPS * (2 * _ID_BYTES + 2)
 _CHAIN = re.compile(rb"[0-9a-f]{16}(?:, ?[0-9a-f]{16})*")
 
@@ -47,40 +42,6 @@ def chain(via: bytes | None, own: bytes) -> bytes:
     if len(via) > _MAX_BYTES or via.count(b",") + 1 >= MAX_HOPS:
         raise _loop(f"the request has passed through {MAX_HOPS} gateways: the upstreams probably form a circle")
     return via + b", " + own if _CHAIN.fullmatch(via) else own
-
-
-def is_own_address(upstream_host: str, upstream_port: int, host: str, port: int) -> bool:
-    """Whether an upstream is the gateway's own traffic port, as far as that shows without resolving names.
-
-    >>> is_own_address("localhost", 8080, "0.0.0.0", 8080)
-    True
-    >>> is_own_address("127.0.0.1", 8080, "10.0.0.7", 8080)
-    False
-    """
-    if upstream_port != port:
-        return False
-    if host in _WILDCARDS and upstream_host.lower() == socket.gethostname().lower():
-        return True
-    return any(_reaches(theirs, ours) for theirs in _addresses(upstream_host) for ours in _addresses(host))
-
-
-def _addresses(host: str) -> tuple[Address, ...]:
-    host = host.rstrip(".").lower()
-    if host == "localhost" or host.endswith(".localhost"):
-        return ip_address("127.0.0.1"), ip_address("::1")
-    try:
-        return (ip_address(host),)
-    except ValueError:
-        return ()
-
-
-def _reaches(theirs: Address, ours: Address) -> bool:
-    """Whether a connection to `theirs` arrives where `ours` is bound; one to the wildcard address goes to loopback."""
-    if theirs.version != ours.version:
-        return False
-    if ours.is_unspecified:
-        return theirs.is_loopback or theirs.is_unspecified
-    return theirs == ours or (theirs.is_unspecified and ours.is_loopback)
 
 
 def _loop(detail: str) -> Rejection:

@@ -12,12 +12,15 @@ import socket
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from gateway.config import Config
+from gateway.reloading import REFUSED, RestartNeeded, check_live, report_refusal
+from gateway.snapshot import Snapshot
 from gateway.worker_metrics import FD_VARIABLE, WorkersTotal
 from monitors import audit
-from monitors.settings import child_environment
+from monitors.settings import ConfigError, child_environment
 from monitors.tasks import happens_within, spawn
 
 _log = logging.getLogger("gaugeway")
@@ -36,10 +39,17 @@ class _Plane:
     stops, so nothing is orphaned. With `total` it gets a socket on which it reports its metrics.
     """
 
-    def __init__(self, module: str, arguments: Sequence[str], total: WorkersTotal | None = None) -> None:
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        total: WorkersTotal | None = None,
+        descriptors: Sequence[int] = (),
+    ) -> None:
         self._module = module
         self._arguments = arguments
         self._total = total
+        self._descriptors = descriptors
         self._process: Process | None = None
         self._stopping = asyncio.Event()
         self._restarting = False
@@ -89,7 +99,7 @@ class _Plane:
             stdin=PIPE,
             start_new_session=True,
             env=child_environment({} if number is None else {FD_VARIABLE: str(number)}),
-            pass_fds=() if number is None else (number,),
+            pass_fds=(*self._descriptors, *(() if number is None else (number,))),
         )
         if metrics is not None:
             metrics.close()  # the worker's copy alone keeps the socket open
@@ -107,6 +117,11 @@ class _Plane:
         self._restarting = True
         self.signal(signal.SIGTERM)
 
+    def tell(self, line: str) -> None:
+        """Write a line to its standard input, if it is running."""
+        if self._process is not None and self._process.returncode is None and self._process.stdin is not None:
+            self._process.stdin.write(line.encode() + b"\n")
+
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal, if it is running."""
         if self._process is not None and self._process.returncode is None:
@@ -116,19 +131,39 @@ class _Plane:
 class Supervisor:
     """Runs `workers` gateway processes and, unless `monitors` is False, one monitors process.
 
-    A SIGHUP, or a change of the configuration file, reloads: the file is checked first, and a bad one changes nothing.
-    The gateways take it over without a pause; the monitors, which nobody waits for, start anew.
+    A SIGHUP, or a change of the configuration file, reloads: the file is checked first, and one that is wrong, or needs
+    a restart of a gateway, changes nothing. The gateways take it over without a pause; the monitors, which nobody waits
+    for, start again. All of them read a snapshot of what was accepted, so that a process that starts again does not
+    read what was refused. `arguments` returns the command line of the processes for a configuration file, `read` its
+    configuration.
     """
 
     def __init__(
-        self, arguments: Sequence[str], *, config: Path | None, data_dir: Path, workers: int, monitors: bool
+        self,
+        arguments: Callable[[Path | None], Sequence[str]],
+        read: Callable[[Path | None], Config],
+        *,
+        config: Path | None,
+        data_dir: Path,
+        monitors: bool,
     ) -> None:
         shutil.rmtree(data_dir.absolute() / "metrics", ignore_errors=True)  # releases up to 0.1 kept counters there
-        total = WorkersTotal() if workers > 1 else None
-        self._arguments = arguments
+        self._arguments, self._read = arguments, read
         self._config = config
-        self._gateways = [_Plane("gateway", arguments, total) for _ in range(workers)]
-        self._monitors = [_Plane("monitors", arguments)] if monitors else []
+        self._stamp = _stamp(config)
+        self._snapshot = None if config is None else Snapshot(config)
+        if self._snapshot is not None:
+            self._snapshot.take()
+        self._accepted = read(self._path)
+        workers = self._accepted.gateway.workers
+        total = WorkersTotal() if workers > 1 else None
+        given, inherited = arguments(self._path), self._snapshot.inherited if self._snapshot is not None else ()
+        self._gateways = [_Plane("gateway", given, total, inherited) for _ in range(workers)]
+        self._monitors = [_Plane("monitors", given, None, inherited)] if monitors else []
+
+    @property
+    def _path(self) -> Path | None:
+        return self._snapshot.path if self._snapshot is not None else None
 
     async def run(self) -> int:
         """Run until SIGTERM or SIGINT; return the exit code.
@@ -160,34 +195,66 @@ class Supervisor:
 
     async def _watch(self, reload: asyncio.Event) -> None:
         """Ask for a reload when the configuration file changes."""
-        known = _stamp(self._config)
         while self._config is not None:
             await asyncio.sleep(_LOOK_AT_FILE_S)
-            if (stamp := _stamp(self._config)) not in (known, None):
-                known = stamp
+            if (stamp := _stamp(self._config)) not in (self._stamp, None):
+                self._stamp = stamp
                 reload.set()
 
     async def _reload_on(self, asked: asyncio.Event) -> None:
-        while True:
+        while self._config is not None and self._snapshot is not None:
             await asked.wait()
             asked.clear()
-            if self._config is None or not await self._accepted():
-                continue
-            _log.info("configuration reloaded from %s", self._config)
-            for plane in self._gateways:
-                plane.signal(signal.SIGHUP)
-            for plane in self._monitors:
-                plane.restart()
+            candidate = Snapshot(self._config)
+            try:
+                await self._reload(candidate, self._snapshot)
+            except (OSError, ConfigError) as error:
+                self._refuse(str(error))
+            finally:
+                candidate.close()
 
-    async def _accepted(self) -> bool:
+    async def _reload(self, candidate: Snapshot, accepted: Snapshot) -> None:
+        """Put a new configuration in force in all processes, or in none. Raises OSError and ConfigError."""
+        candidate.take()
+        if (problems := await self._problems(candidate)) is not None:
+            self._refuse(problems)
+            return
+        config = self._read(candidate.path)
+        try:
+            check_live(self._accepted, config)
+        except RestartNeeded as error:
+            report_refusal(error)
+            self._count_refusal(error.keys)
+            return
+        self._accepted = config
+        accepted.replace(candidate)
+        _log.info("configuration reloaded from %s", self._config)
+        for plane in self._gateways:
+            plane.signal(signal.SIGHUP)
+        for plane in self._monitors:
+            plane.restart()
+
+    async def _problems(self, candidate: Snapshot) -> str | None:
+        """Have a process of its own check a configuration, own classes included; None when it is fine."""
         check = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "gateway.cli", "check", *self._arguments), stdout=PIPE, stderr=PIPE
+            *(sys.executable, "-m", "gateway.cli", "check", *self._arguments(candidate.path), "--supervised"),
+            stdout=PIPE,
+            stderr=PIPE,
+            pass_fds=candidate.inherited,
         )
         _, problems = await check.communicate()
-        if check.returncode != 0:
-            audit.tell("reload", outcome="refused", process=os.getpid())
-            _log.error("configuration not reloaded, the old one stays:\n%s", problems.decode(errors="replace").strip())
-        return check.returncode == 0
+        if check.returncode == 0:
+            return None
+        return problems.decode(errors="replace").strip().replace(str(candidate.path), str(candidate.file))
+
+    def _refuse(self, problems: str) -> None:
+        audit.tell("reload", outcome="refused", process=os.getpid())
+        _log.error("configuration not reloaded, the old one stays:\n%s", problems)
+        self._count_refusal(())
+
+    def _count_refusal(self, keys: Sequence[str]) -> None:
+        for plane in self._gateways:
+            plane.tell(" ".join([REFUSED, *keys]))
 
 
 def _stamp(path: Path | None) -> tuple[int, int] | None:

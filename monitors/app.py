@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
+import signal
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import prometheus_client
 from litestar import Litestar
 from prometheus_client import CollectorRegistry
@@ -45,7 +49,7 @@ from monitors.redaction_key import redaction_key
 from monitors.rules import problems_of, rules_of
 from monitors.rules_api import rule_handlers
 from monitors.serving import Listener, serve
-from monitors.settings import ConfigError
+from monitors.settings import ConfigError, Problems
 from monitors.sinks import open_sinks
 from monitors.stores import Ledger
 from monitors.stores.discreet import DiscreetStore
@@ -53,6 +57,8 @@ from monitors.stores.opening import StoreAndLedger
 from monitors.stores.opening import from_url as open_store
 
 _log = logging.getLogger("gaugeway")
+_ANY_JUDGE = configuration.Judge(base_url="http://127.0.0.1/v1", model="any")
+"""In place of one that cannot be built, to check what needs a judge."""
 
 
 async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> None:
@@ -65,7 +71,7 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
     catalogue = build(config.metrics, judge, embeddings, config.judge.mode, steps_dir=data_dir / "geval")
     for note in catalogue.notes:
         _log.warning("%s", note)
-    queue, store = _engines(config, data_dir)
+    queue, store = _queue(config, data_dir), _store(config, data_dir)
     key = redaction_key(config.capture.salt, data_dir)
     redactor = Redactor(config.capture.redact, tuple(config.capture.redact_patterns.items()), key)
     exporters = _exporters(config, catalogue, instruments)
@@ -101,7 +107,7 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
         *compare_handlers(store, lambda name: passing(name).flipped),
         *label_handlers(store, passing),
     ]
-    told = audit.open_file(data_dir)
+    told = _open_audit(data_dir)
     plane.start()
     _log.info("monitors: http://%s:%d/", config.monitors.host, config.monitors.port)
     try:
@@ -117,6 +123,17 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
         audit.close_file(told)
 
 
+def _open_audit(data_dir: Path) -> logging.Handler:
+    """Open the audit log; from then on SIGHUP is refused there instead of ending the process."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _refuse_reload)
+    return audit.open_file(data_dir)
+
+
+def _refuse_reload() -> None:
+    audit.tell("reload", outcome="refused", process=os.getpid())
+    _log.error("SIGHUP: the monitors read their configuration only when they start; restart this process")
+
+
 def _admin_app(config: Config, plane: Plane, site: Site, handlers: Sequence[Any]) -> Litestar:
     """What the admin port serves: metrics, JSON, and the page."""
     monitors = config.monitors
@@ -127,28 +144,70 @@ def _admin_app(config: Config, plane: Plane, site: Site, handlers: Sequence[Any]
 
 def check(config: Shared) -> None:
     """Build all that the configuration names, without opening or starting anything. Raises ConfigError."""
-    if problems := configuration.join_problems(config):
-        raise ConfigError(problems)
+    problems = Problems()
+    problems.extend(configuration.join_problems(config))
+    examine(config, problems)
+    problems.raise_any()
+
+
+def examine(config: Shared, problems: Problems) -> None:
+    """Do what `check` does, but add every mistake to `problems`. What has one is replaced where others depend on it."""
     instruments = Instruments(CollectorRegistry(), version=version("gaugeway"))
-    judging = open_judging(config.judge, instruments)
+    config = _with_addresses(config, problems)
+    judge_settings = config.judge
+    judging = problems.attempt(lambda: open_judging(judge_settings, instruments))
+    if judging is None and (judge_settings.base_url or judge_settings.model):
+        judging = open_judging(_ANY_JUDGE, instruments)
     judge = judging.judge if judging else None
-    catalogue = build(config.metrics, judge, open_embeddings(config, instruments), config.judge.mode)
-    queue, store = _engines(config, Path())
-    _exporters(config, catalogue, instruments)
-    _engine(config, queue, store, catalogue, instruments)
-    _receivers(config, queue, instruments)
-    choice_of(Sampled(), config.judge)
+    embeddings = problems.attempt(lambda: open_embeddings(config, instruments))
+    catalogue = problems.attempt(lambda: build(config.metrics, judge, embeddings, judge_settings.mode))
+    queue = problems.attempt(lambda: _queue(config, Path()))
+    store = problems.attempt(lambda: _store(config, Path()))
+    problems.attempt(lambda: _exporters(config, catalogue or build({}, None, None), instruments))
+    problems.attempt(lambda: open_sinks(config, instruments))
+    lost = embeddings is None and (config.embeddings.base_url or config.embeddings.model)
+    known = [one.metric.name for one in catalogue.enabled] if catalogue is not None and not lost else None
+    problems.extend(_rule_problems(config, known))
+    problems.attempt(lambda: open_notifiers(config))
+    problems.attempt(lambda: choice_of(Sampled(), judge_settings))
+    if queue is not None:
+        problems.attempt(lambda: _receivers(config, queue, instruments))
+    if not problems.lines and queue is not None and store is not None and catalogue is not None:
+        problems.attempt(lambda: _engine(config, queue, store, catalogue, instruments))
 
 
-def _engines(config: Shared, data_dir: Path) -> tuple[Queue, StoreAndLedger]:
-    """Name the queue and the store; they open when first used."""
+def _with_addresses(config: Shared, problems: Problems) -> Shared:
+    """Put others in place of addresses that are already known to be wrong."""
+    judge, embeddings = config.judge, config.embeddings
+    if judge.base_url is not None and problems.cover("judge.base_url: "):
+        judge = msgspec.structs.replace(judge, base_url=_ANY_JUDGE.base_url)
+    if judge.small is not None and problems.cover("judge.small.base_url: "):
+        judge = msgspec.structs.replace(judge, small=None)
+    if embeddings.base_url is not None and problems.cover("embeddings.base_url: "):
+        embeddings = msgspec.structs.replace(embeddings, base_url=_ANY_JUDGE.base_url)
+    return msgspec.structs.replace(config, judge=judge, embeddings=embeddings)
+
+
+def _queue(config: Shared, data_dir: Path) -> Queue:
+    """Name the queue; it opens when first used."""
     try:
-        where = "queue.url"
-        queue = open_queue(configuration.queue_url(config, data_dir), config.queue.lease_s, config.queue.max_attempts)
-        where = "store.url"
-        return queue, open_store(configuration.store_url(config, data_dir))
+        return open_queue(configuration.queue_url(config, data_dir), config.queue.lease_s, config.queue.max_attempts)
     except ValueError as error:
-        raise ConfigError([f"{where}: {error}"]) from error
+        raise ConfigError([f"queue.url: {error}"]) from error
+
+
+def _store(config: Shared, data_dir: Path) -> StoreAndLedger:
+    """Name the store; it opens when first used."""
+    try:
+        return open_store(configuration.store_url(config, data_dir))
+    except ValueError as error:
+        raise ConfigError([f"store.url: {error}"]) from error
+
+
+def _rule_problems(config: Shared, known: Sequence[str] | None) -> list[str]:
+    """Say what is wrong with the rules; None for `known` if it is not clear which metrics are switched on."""
+    rules = rules_of(config.alerts, known or ())
+    return problems_of(rules, [rule.metric for rule in rules] if known is None else known)
 
 
 def _receivers(config: Shared, queue: Queue, instruments: Instruments, redactor: Redactor | None = None) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,18 +10,20 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
+from monitors.config_option import config_option
 from monitors.locking import TAKE_OVER_S, hold
 from monitors.settings import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 BAD_INPUT = 2
 BROKEN = 1
+_log = logging.getLogger("gaugeway")
 
 
 def plane_options(function: F) -> F:
     """Add the options that `serve`, `gateway` and `monitors` share; each may come from the environment."""
     options = [
-        click.option("--config", type=click.Path(path_type=Path), envvar="GAUGEWAY_CONFIG", help="gaugeway.toml"),
+        config_option(announced=False),
         click.option("--upstream", envvar="GAUGEWAY_UPSTREAM", help="Base URL of the provider, as a client takes it."),
         click.option("--host", envvar="GAUGEWAY_HOST", help="Address of the traffic port. [127.0.0.1]"),
         click.option("--port", type=int, envvar="GAUGEWAY_PORT", help="Traffic port. [8080]"),
@@ -50,6 +53,11 @@ def plane_options(function: F) -> F:
     return function
 
 
+def log_config(config: Path | None) -> None:
+    """Say where the configuration comes from."""
+    _log.info("configuration: %s", "defaults and options, no file" if config is None else config.absolute())
+
+
 def fail(error: ConfigError | OSError, code: int = BAD_INPUT) -> NoReturn:
     """Say what is wrong, one line each, and exit with `code`."""
     for line in error.problems if isinstance(error, ConfigError) else [str(error)]:
@@ -71,6 +79,9 @@ def monitors(data_dir: Path, **options: Any) -> None:
             port=options["monitors_port"],
             gateway={name: options[name] for name in ("host", "port", "admin_port")},
         )
+        if not options["supervised"]:
+            serving.configure_logs(options["log_format"])
+            log_config(options["config"])
         with hold(data_dir, "monitors", TAKE_OVER_S if options["supervised"] else 0.0):
             serving.run(run(config, data_dir, supervised=options["supervised"]), options["log_format"])
     except (ConfigError, OSError) as error:

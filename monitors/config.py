@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from monitors import settings
+from monitors import endpoints, settings
 
 Rate = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]
@@ -330,15 +330,52 @@ def load(path: Path | None, *, port: int | None = None, gateway: Mapping[str, An
 
     `port` beats `[monitors] port`, and what `gateway` has the keys of `[gateway]`.
     """
-    raw = settings.read(path)
+    problems = settings.Problems()
+    raw = settings.read_into(path, problems)
     if port is not None:
         raw = settings.overlay(raw, "monitors", {"port": port})
     if given := {name: value for name, value in (gateway or {}).items() if value is not None}:
         raw = settings.overlay(raw, "gateway", given)
-    config = settings.convert(gather_options(raw), Config)
-    if problems := admin_problems(config) + join_problems(config):
-        raise settings.ConfigError(problems)
+    config = settings.convert_into(gather_options(raw), Config, problems)
+    problems.extend(shared_problems(config))
+    problems.raise_any()
     return config
+
+
+def shared_problems(shared: Shared) -> list[str]:
+    """Say what a type alone cannot about the tables of the evaluation plane."""
+    return admin_problems(shared) + join_problems(shared) + address_problems(shared)
+
+
+def address_problems(shared: Shared) -> list[str]:
+    """Say which addresses cannot be meant, and which provider asks for a key that is not given."""
+    judge, small, embeddings = shared.judge, shared.judge.small, shared.embeddings
+    asked = [
+        ("judge", judge.base_url, judge.api_key),
+        *([("judge.small", small.base_url, small.api_key)] if small else []),
+    ]
+    if embeddings.kind == "openai":
+        asked.append(("embeddings", embeddings.base_url, embeddings.api_key))
+    problems = []
+    for table, url, key in asked:
+        if url is None:
+            continue
+        if (problem := endpoints.base_url_problem(url)) is not None:
+            problems.append(f"{table}.base_url: {problem}")
+        elif not key and endpoints.needs_key(url):
+            problems.append(f"{table}.api_key: missing: this provider refuses requests without one")
+    endpoint = shared.telemetry.otlp_endpoint
+    if endpoint is not None and (problem := endpoints.address_problem(endpoint)) is not None:
+        problems.append(f"telemetry.otlp_endpoint: {problem}")
+    return problems
+
+
+def address_warnings(shared: Shared) -> list[str]:
+    """Say what is unusual about addresses and may be meant."""
+    judge = shared.judge
+    if judge.base_url is None or judge.api_key or not endpoints.is_remote(judge.base_url):
+        return []
+    return ["judge.api_key: missing, and judge.base_url is a host on the Internet"]
 
 
 def admin_problems(shared: Shared) -> list[str]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from monitors.extras import missing
+
 
 def load(name: str, built_in: Mapping[str, str]) -> Any:
     """Return the object that `name` stands for: a key of `built_in` (short name -> import string) or an import string.
@@ -21,7 +23,7 @@ def load(name: str, built_in: Mapping[str, str]) -> Any:
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
-        raise ValueError(f"{name!r}: no module named {error.name!r}") from error
+        raise ValueError(f"{name!r}: {missing(error)}") from error
     try:
         return getattr(module, attribute)
     except AttributeError as error:

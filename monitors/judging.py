@@ -27,7 +27,7 @@ from monitors.judges.pacing import BudgetPacer
 from monitors.judges.prices import Price, Prices
 from monitors.judges.verbatim import Verbatim
 from monitors.records import Evaluation, Sample, Score
-from monitors.settings import ConfigError
+from monitors.settings import ConfigError, Problems
 
 MEBIBYTE = 1024 * 1024
 TRIAGE = 0.5
@@ -100,10 +100,13 @@ def open_judging(
     if settings.base_url is None or settings.model is None:
         missing = "model" if settings.model is None else "base_url"
         raise ConfigError([f"judge.{missing}: needed for a judge (or leave out the whole table)"])
+    problems = Problems()
+    if paced and settings.budget_usd_per_day is not None and not _has_prices(settings):
+        problems.extend(["judge.budget_usd_per_day: needs judge.price_in and judge.price_out, or judge.prices"])
+    anchored = problems.attempt(lambda: _anchors(settings.anchors))
+    problems.raise_any()
     pacer = None
     if paced and settings.budget_usd_per_day is not None:
-        if not (settings.price_in or settings.price_out or settings.prices):
-            raise ConfigError(["judge.budget_usd_per_day: needs judge.price_in and judge.price_out, or judge.prices"])
         pacer = BudgetPacer(settings.budget_usd_per_day, reserve=settings.budget_reserve)
 
     def charge(bill: Bill) -> None:
@@ -116,9 +119,11 @@ def open_judging(
     observer = Billing(instruments, charge)
     around = _guarded(settings, instruments, observer)
     judge = _cached(_cascade(around.judge, settings, instruments, observer), settings, instruments, answers)
-    return Judging(
-        judge=judge, breaker=around.breaker, pacer=pacer, instruments=instruments, anchors=_anchors(settings.anchors)
-    )
+    return Judging(judge=judge, breaker=around.breaker, pacer=pacer, instruments=instruments, anchors=anchored or ())
+
+
+def _has_prices(settings: config.Judge) -> bool:
+    return bool(settings.price_in or settings.price_out or settings.prices)
 
 
 def _cascade(large: Judge, settings: config.Judge, instruments: Instruments, observer: Billing) -> Judge:

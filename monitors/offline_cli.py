@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from monitors.config_option import config_option
 from monitors.settings import ConfigError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 _judged = _options(
     click.option("--metrics", help="Names or import strings, separated by commas; 'all'. [those of the configuration]"),
-    click.option("--config", type=_PATH, envvar="GAUGEWAY_CONFIG", help="gaugeway.toml"),
+    config_option(),
     click.option("--judge", help="llm, none, or an import string. [the configuration's, if it has one]"),
     click.option("--output", type=_PATH, multiple=True, help="A report: .html, .md, .json or .xml (JUnit)."),
     click.option("--limit", type=_POSITIVE, help="At most so many samples. [all]"),
@@ -168,7 +169,7 @@ def replay(since: str, label: str | None, data_dir: Path, **options: Any) -> Non
 @click.option("--since", default="24h", show_default=True, help="30m, 24h, 7d, or an ISO date or time (UTC).")
 @click.option("--worst", type=_POSITIVE, help="Only so many, those with the worst scores. [all]")
 @click.option("--metric", help="The metric that counts, as stored (with ~ where replayed). [any]")
-@click.option("--config", type=_PATH, envvar="GAUGEWAY_CONFIG", help="gaugeway.toml")
+@config_option()
 @_data_dir
 def export(file: Path, since: str, data_dir: Path, **options: Any) -> None:
     """Write captured exchanges with their scores to a JSONL that `gaugeway evaluate` reads ("-": standard output)."""

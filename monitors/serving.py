@@ -344,6 +344,7 @@ async def serve(
     delay_s: float = 0.0,
     on_stop: Callable[[], None] | None = None,
     supervised: bool = False,
+    on_line: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; then stop accepting, and give requests under way up to `drain_s` seconds.
 
@@ -351,7 +352,8 @@ async def serve(
     what they show can be read to the end.
     `on_stop` is called as soon as the signal arrives. With `supervised`, the end of standard input is a signal too: it
     means that the supervising process was killed. Then all listeners stop accepting at once, as its successor needs
-    their addresses. Raises OSError when an address cannot be bound within `BIND_WAIT_S`.
+    their addresses. `on_line` is called with each line of standard input. Raises OSError when an address cannot be bound
+    within `BIND_WAIT_S`.
     """
     sockets = [await _bind(listener) for listener in listeners]
     first, other = descriptors.shares(descriptors.limit())
@@ -381,7 +383,7 @@ async def serve(
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
-    with _stopped_by_signals(stop, orphaned if supervised else None):
+    with _stopped_by_signals(stop, orphaned if supervised else None, on_line):
         async with asyncio.TaskGroup() as group:
             for server, bound in zip(servers[1:], sockets[1:], strict=True):
                 group.create_task(server.serve([bound]))
@@ -391,15 +393,24 @@ async def serve(
 
 
 @contextlib.contextmanager
-def _stopped_by_signals(stop: Callable[[], None], orphaned: Callable[[], None] | None) -> Iterator[None]:
+def _stopped_by_signals(
+    stop: Callable[[], None], orphaned: Callable[[], None] | None, on_line: Callable[[str], None]
+) -> Iterator[None]:
     """Call `stop` on SIGTERM and SIGINT, and `orphaned`, if there is one, at the end of standard input."""
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGTERM, signal.SIGINT)
 
+    partial = bytearray()
+
     def watch_input() -> None:
-        if not os.read(0, 1024) and orphaned is not None:
+        if not (data := os.read(0, 65_536)):
             loop.remove_reader(0)
-            orphaned()
+            if orphaned is not None:
+                orphaned()
+        partial.extend(data)
+        *lines, partial[:] = bytes(partial).split(b"\n")
+        for line in lines:
+            on_line(line.decode("utf-8", "replace"))
 
     for number in numbers:
         loop.add_signal_handler(number, stop)

@@ -10,16 +10,21 @@ import os
 import re
 import tomllib
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 T = TypeVar("T", bound=msgspec.Struct)
+R = TypeVar("R")
 _VARIABLE = re.compile(r"\$\{(?:file:([^{}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
 _NO_WORD = re.compile(r"Invalid enum value (?!'[a-z_]{1,16}'\Z).*", re.DOTALL)
 """A mistyped word is worth showing; anything else in its place may be a key."""
+_HIDDEN = "Invalid enum value '***'"
+_WRONG: Any = object()
+_MISSING = "missing"
+"""Stands for what could not be filled in, so that the rest of the file can be checked as well."""
 _LONGEST_SECRET = 65_536
 _ONE_LINE = re.compile(
     r"(?:.*_)?(?:key|token|password|username|urls?|proxy|endpoint|host|version|channel|sender|recipients|headers)"
@@ -27,6 +32,8 @@ _ONE_LINE = re.compile(
 """The names of what becomes a header or an address."""
 _IN_HEADER = re.compile(r"api_key|(?:.*_)?headers")
 _METRICS_IN_FILES = "PROMETHEUS_MULTIPROC_DIR"
+_TRIMMED = re.compile(r"(?:.*_)?(?:key|token|urls?|proxy|endpoint|host|headers|model)")
+"""The names of what is never meant to begin or end with a blank."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -38,13 +45,57 @@ class ConfigError(Exception):
         self.problems = problems
 
 
+class Problems:
+    """Collects every mistake of a configuration, each line beginning with its key and a colon.
+
+    What follows from an earlier mistake is left out: a line about a key that is already reported, or about a table or a
+    key within one that is.
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._keys: list[str] = []
+
+    def extend(self, lines: Iterable[str]) -> None:
+        """Add lines that were found together, of which none follows from another."""
+        found = [line for line in lines if not self.cover(line)]
+        self.lines += found
+        self._keys += [_key_of(line) for line in found]
+
+    def cover(self, line: str) -> bool:
+        """Whether the mistake in `line` follows from one that was found earlier."""
+        key = _key_of(line)
+        return any(_within(key, known) or _within(known, key) for known in self._keys)
+
+    def attempt(self, build: Callable[[], R]) -> R | None:
+        """Return what `build` returns; None, and its problems are added, when that raises ConfigError."""
+        try:
+            return build()
+        except ConfigError as error:
+            self.extend(error.problems)
+            return None
+
+    def raise_any(self) -> None:
+        """Raise ConfigError if there are any."""
+        if self.lines:
+            raise ConfigError(self.lines)
+
+
 def read(path: Path | None) -> dict[str, Any]:
     """Read a TOML file (none: an empty configuration) and fill in `${NAME}` and `${file:/path}`.
 
     The first stands for an environment variable, the second for a file's text without the line break at its end. What
     is filled in is not looked through again. Raises ConfigError when the file cannot be read, is no TOML, or names a
-    variable that is not set or a file that cannot be read; no message holds what was filled in.
+    variable or a file that is not there or empty; no message holds what was filled in.
     """
+    problems = Problems()
+    raw = read_into(path, problems)
+    problems.raise_any()
+    return raw
+
+
+def read_into(path: Path | None, problems: Problems) -> dict[str, Any]:
+    """Read as `read` does, but add what cannot be filled in to `problems`. Raises ConfigError for a file as a whole."""
     if path is None:
         return {}
     try:
@@ -55,13 +106,12 @@ def read(path: Path | None) -> dict[str, Any]:
         raise ConfigError([f"{path}: not TOML: {error}"]) from error
     except RecursionError:
         raise ConfigError([f"{path}: nested too deeply"]) from None
-    problems: list[str] = []
+    found: list[str] = []
     try:
-        expanded = _expand(raw, "", os.environ, problems)  # noqa: TID251 - the configuration's one look at it
+        expanded = _expand(raw, "", os.environ, found)  # noqa: TID251 - the configuration's one look at it
     except RecursionError:
         raise ConfigError([f"{path}: nested too deeply"]) from None
-    if problems:
-        raise ConfigError(problems)
+    problems.extend(found)
     return dict(expanded)
 
 
@@ -91,9 +141,10 @@ def _expand(value: Any, key: str, environment: Mapping[str, str], problems: list
     def variable(match: re.Match[str]) -> str:
         if match[1] is not None:
             return _secret(Path(match[1]), key, problems)
-        if match[2] not in environment:
-            problems.append(f"{key}: the environment variable {match[2]} is not set")
-        return environment.get(match[2], "")
+        value = environment.get(match[2])
+        if not value:
+            problems.append(f"{key}: the environment variable {match[2]} is {'not set' if value is None else 'empty'}")
+        return value or _MISSING
 
     return _VARIABLE.sub(variable, value)
 
@@ -113,68 +164,146 @@ def _secret(path: Path, key: str, problems: list[str]) -> str:
         problem = "not UTF-8"
     if len(text) > _LONGEST_SECRET:
         problem = f"longer than {_LONGEST_SECRET} characters"
-    if problem:
-        problems.append(f"{key}: {path}: {problem}")
-        return ""
-    return text.removesuffix("\n").removesuffix("\r")
+    text = text.removesuffix("\n").removesuffix("\r")
+    if problem or not text:
+        problems.append(f"{key}: {path}: {problem or 'empty'}")
+        return _MISSING
+    return text
 
 
 def convert(raw: Mapping[str, Any], into: type[T]) -> T:
     """Turn a raw configuration into `into`. Raises ConfigError naming every unknown key, every header or address that
-    cannot be one, and the first wrong value.
+    cannot be one, and every wrong value.
     """
-    problems = [*_unknown_keys(raw, into, ""), *_unfit(raw, "", "")]
-    if not problems:
-        try:
-            return msgspec.convert(raw, into)
-        except msgspec.ValidationError as error:
-            message, _, where = str(error).partition(" - at `$")
-            message = _NO_WORD.sub("Invalid enum value '***'", message)  # it may be a secret that was filled in
-            problems.append(f"{where.rstrip('`').lstrip('.') or 'configuration'}: {message}")
-    raise ConfigError(problems)
+    problems = Problems()
+    converted = convert_into(raw, into, problems)
+    problems.raise_any()
+    return converted
 
 
-def _unknown_keys(raw: Any, kind: Any, key: str) -> Iterator[str]:
-    """Walk `raw` along the types of `kind` and tell every key that no struct knows."""
-    kind = _without_none(kind)
-    if get_origin(kind) is dict and isinstance(raw, dict):
-        for name, item in raw.items():
-            yield from _unknown_keys(item, get_args(kind)[1], f"{key}.{name}".lstrip("."))
-    elif get_origin(kind) in (tuple, list) and isinstance(raw, list):
-        for index, item in enumerate(raw):
-            yield from _unknown_keys(item, get_args(kind)[0], f"{key}[{index}]")
-    elif isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(raw, dict):
-        hints = get_type_hints(kind)
-        known = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
-        for name, item in raw.items():
-            where = f"{key}.{name}".lstrip(".")
-            if name in known:
-                yield from _unknown_keys(item, hints[known[name]], where)
-            elif getattr(kind.__struct_config__, "forbid_unknown_fields", False):
-                near = difflib.get_close_matches(name, known, n=1)
-                yield f"{where}: unknown key" + (
-                    f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
-                )
+def convert_into(raw: Mapping[str, Any], into: type[T], problems: Problems) -> T:
+    """Turn a raw configuration into `into`; what is wrong is added to `problems` and has its default in the result.
+
+    Raises ConfigError with all problems if nothing can be made of it, for want of a default.
+    """
+    found: list[str] = []
+    try:
+        usable = _usable(_fit(raw, "", "", found), into, "", found)
+    except RecursionError:
+        raise ConfigError(["configuration: nested too deeply"]) from None
+    problems.extend(found)
+    if usable is _WRONG:
+        raise ConfigError(problems.lines)
+    try:
+        return msgspec.convert(usable, into)
+    except msgspec.ValidationError as error:
+        problems.extend([_said(error, "configuration")])
+        raise ConfigError(problems.lines) from error
 
 
-def _unfit(raw: Any, key: str, name: str) -> Iterator[str]:
-    """Walk `raw` and tell every key whose value no header or address can carry, without the value."""
-    if isinstance(raw, dict):
-        free = name.endswith(("headers", "patterns"))  # there people choose the names, which say nothing then
-        for below, item in raw.items():
-            yield from _unfit(item, f"{key}.{below}".lstrip("."), name if free else below)
-    elif isinstance(raw, list):
-        for index, item in enumerate(raw):
-            yield from _unfit(item, f"{key}[{index}]", name)
-    elif isinstance(raw, str) and _ONE_LINE.fullmatch(name):
-        if _CONTROL.search(raw):
-            yield f"{key}: has a line break or another control character, which no header or address can carry"
-        elif _IN_HEADER.fullmatch(name) and not raw.isascii():
-            yield f"{key}: has a character beyond ASCII, which a header cannot carry"
-
-
-def _without_none(kind: Any) -> Any:
+def plain(kind: Any) -> Any:
+    """Return a type without `Annotated` and without None."""
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
     if get_origin(kind) in (Union, types.UnionType):
         kinds = [one for one in get_args(kind) if one is not type(None)]
-        return kinds[0] if len(kinds) == 1 else kind
+        return plain(kinds[0]) if len(kinds) == 1 else kind
     return kind
+
+
+def is_struct(kind: Any) -> bool:
+    """Whether a type is one of msgspec's structs."""
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def item_of(kind: Any) -> Any:
+    """Return what a tuple of any length, a list or a dict holds; None for any other type."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is list or (origin is tuple and arguments[-1] is ...):
+        return arguments[0]
+    return arguments[1] if origin is dict else None
+
+
+def _fit(raw: Any, key: str, name: str, found: list[str]) -> Any:
+    """Return `raw` without the texts that no header or address can carry; their keys are added to `found`."""
+    if isinstance(raw, dict):
+        free = name.endswith(("headers", "patterns"))  # there people choose the names, which say nothing then
+        return {
+            below: _fit(item, f"{key}.{below}".lstrip("."), name if free else below, found)
+            for below, item in raw.items()
+        }
+    if isinstance(raw, list):
+        return [_fit(item, f"{key}[{index}]", name, found) for index, item in enumerate(raw)]
+    if isinstance(raw, str) and (problem := _text_problem(raw, name)) is not None:
+        found.append(f"{key}: {problem}")
+        return _MISSING
+    return raw
+
+
+def _text_problem(text: str, name: str) -> str | None:
+    if _ONE_LINE.fullmatch(name) and _CONTROL.search(text):
+        return "has a line break or another control character, which no header or address can carry"
+    if _IN_HEADER.fullmatch(name) and not text.isascii():
+        return "has a character beyond ASCII, which a header cannot carry"
+    if _TRIMMED.fullmatch(name) and text != text.strip():
+        return "begins or ends with a blank"
+    return None
+
+
+def _usable(raw: Any, kind: Any, key: str, found: list[str]) -> Any:
+    """Return what of `raw` fits `kind`, _WRONG if nothing does; whatever does not is added to `found`.
+
+    msgspec stops at the first mistake, hence this walk; single values are msgspec's to judge.
+    """
+    core = plain(kind)
+    if is_struct(core) and isinstance(raw, Mapping):
+        return _usable_table(raw, core, key, found)
+    item, origin = item_of(core), get_origin(core)
+    if item is not None and isinstance(raw, list) and origin is not dict:
+        usable = [_usable(one, item, f"{key}[{index}]", found) for index, one in enumerate(raw)]
+        return [one for one in usable if one is not _WRONG]
+    if item is not None and isinstance(raw, dict) and origin is dict:
+        named = {name: _usable(one, item, f"{key}.{name}", found) for name, one in raw.items()}
+        return {name: one for name, one in named.items() if one is not _WRONG}
+    try:
+        msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        found.append(_said(error, key))
+        return _WRONG
+    return raw
+
+
+def _usable_table(raw: Mapping[str, Any], kind: Any, key: str, found: list[str]) -> Any:
+    hints = get_type_hints(kind, include_extras=True)
+    known = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+    required = {field.encode_name for field in msgspec.structs.fields(kind) if field.required}
+    usable: dict[str, Any] = {}
+    for name, value in raw.items():
+        where = f"{key}.{name}".lstrip(".")
+        if name in known:
+            usable[name] = _usable(value, hints[known[name]], where, found)
+        elif kind.__struct_config__.forbid_unknown_fields:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+            found.append(f"{where}: unknown key; {hint}")
+    found += [
+        f"{key or 'configuration'}: Object missing required field `{name}`"
+        for name in known
+        if name in required - set(raw)
+    ]
+    usable = {name: value for name, value in usable.items() if value is not _WRONG}
+    return usable if required <= set(usable) else _WRONG
+
+
+def _said(error: msgspec.ValidationError, key: str) -> str:
+    """Return a line about a value, which is not quoted: it may be a secret that was filled in."""
+    message, _, where = str(error).partition(" - at `$")
+    return f"{key}{where.rstrip('`')}: {_NO_WORD.sub(_HIDDEN, message)}"
+
+
+def _key_of(line: str) -> str:
+    return line.partition(": ")[0]
+
+
+def _within(key: str, other: str) -> bool:
+    return key == other or key.startswith((f"{other}.", f"{other}["))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from monitors.config import Shared, Sink
 from monitors.exporters import Exporter
 from monitors.importer import load
 from monitors.instruments import Instruments
-from monitors.settings import ConfigError
+from monitors.settings import ConfigError, Problems
 
 
 def open_sinks(config: Shared, instruments: Instruments) -> list[Exporter]:
@@ -20,7 +21,13 @@ def open_sinks(config: Shared, instruments: Instruments) -> list[Exporter]:
     """
     telemetry = config.telemetry
     documents = telemetry.otlp_endpoint is not None and telemetry.content
-    return [_open(index, settings, instruments, documents=documents) for index, settings in enumerate(config.sinks)]
+    problems = Problems()
+    opened = [
+        problems.attempt(functools.partial(_open, index, settings, instruments, documents=documents))
+        for index, settings in enumerate(config.sinks)
+    ]
+    problems.raise_any()
+    return [one for one in opened if one is not None]
 
 
 def _open(index: int, settings: Sink, instruments: Instruments, *, documents: bool) -> Exporter:

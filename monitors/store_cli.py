@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from monitors.config_option import config_option
 from monitors.settings import ConfigError
 
 if TYPE_CHECKING:
@@ -31,9 +32,7 @@ _WIDTH = 160
 def stored_options(function: F) -> F:
     """Add `--config` and `--data-dir`: between them they say where the store is."""
     options = [
-        click.option(
-            "--config", type=click.Path(path_type=Path, dir_okay=False), envvar="GAUGEWAY_CONFIG", help="gaugeway.toml"
-        ),
+        config_option(),
         click.option(
             "--data-dir",
             type=click.Path(path_type=Path, file_okay=False),

@@ -24,25 +24,26 @@ ALLOWED = {
     "gateway.__main__": "gateway.cli",
     "gateway.accounting": "gateway.accounts gateway.exchange gateway.instruments gateway.limits gateway.metering gateway.operations gateway.prices gateway.restrictions",  # noqa: E501
     "gateway.accounts": "gateway.buckets gateway.errors gateway.keys gateway.turnstile",
+    "gateway.admission": "gateway.config gateway.instruments gateway.keeper gateway.keystores gateway.limits gateway.sharing gateway.syncing monitors.settings monitors.tasks",  # noqa: E501
     "gateway.answers": "gateway.contexts gateway.exchange monitors.bounds",
-    "gateway.app": "gateway.accounting gateway.cache gateway.config gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.keeper gateway.keystores gateway.limits gateway.loops gateway.offload gateway.origins gateway.prices gateway.proxy gateway.reading gateway.realtime gateway.routes gateway.sharing gateway.spill gateway.supplements gateway.syncing gateway.target gateway.tracing gateway.upstream gateway.upstreams gateway.worker_metrics monitors.audit monitors.config monitors.importer monitors.queues monitors.redaction_key monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
+    "gateway.app": "gateway.accounting gateway.admission gateway.cache gateway.config gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.limits gateway.loops gateway.offload gateway.origins gateway.prices gateway.proxy gateway.reading gateway.realtime gateway.reloading gateway.routes gateway.spill gateway.supplements gateway.target gateway.tracing gateway.upstream gateway.upstreams gateway.worker_metrics monitors.audit monitors.config monitors.importer monitors.queues monitors.redaction_key monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
     "gateway.auxiliary": "gateway.contexts gateway.exchange",
     "gateway.cache": "gateway.exchange",
     "gateway.capture": "gateway.answers gateway.auxiliary gateway.contexts gateway.encoding gateway.exchange gateway.prompts gateway.resubmissions gateway.sse monitors.bounds monitors.choosing",  # noqa: E501
-    "gateway.cli": "dashboards.cli gateway.app gateway.config gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor monitors.app monitors.audit monitors.cli monitors.comparing_cli monitors.descriptors monitors.forgetting_cli monitors.labels_cli monitors.locking monitors.moving_cli monitors.offline_cli monitors.serving monitors.settings monitors.simulating_cli",  # noqa: E501
+    "gateway.cli": "dashboards.cli gateway.admission gateway.app gateway.config gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor monitors.app monitors.audit monitors.cli monitors.comparing_cli monitors.config monitors.config_option monitors.descriptors monitors.endpoints monitors.forgetting_cli monitors.labels_cli monitors.locking monitors.moving_cli monitors.offline_cli monitors.serving monitors.settings monitors.simulating_cli",  # noqa: E501
     "gateway.client": "gateway.errors monitors.tasks",
-    "gateway.config": "gateway.contexts gateway.loops gateway.target monitors.config monitors.importer monitors.redaction monitors.settings",  # noqa: E501
+    "gateway.config": "gateway.contexts gateway.target monitors.config monitors.endpoints monitors.importer monitors.redaction monitors.settings",  # noqa: E501
     "gateway.contexts": "gateway.exchange monitors.bounds",
     "gateway.demo": "gateway.contexts monitors.tasks",
     "gateway.express": "gateway.errors gateway.exchange gateway.headers gateway.proxy gateway.upstream gateway.upstreams monitors.serving",  # noqa: E501
     "gateway.handoff": "gateway.exchange gateway.instruments gateway.offload gateway.pressure monitors.engines monitors.labels monitors.queues monitors.tasks",  # noqa: E501
     "gateway.headers": "gateway.exchange",
-    "gateway.inspect_cli": "gateway.config gateway.inspection gateway.reading monitors.config monitors.settings monitors.stores",  # noqa: E501
+    "gateway.inspect_cli": "gateway.config gateway.inspection gateway.reading monitors.config monitors.config_option monitors.settings monitors.stores",  # noqa: E501
     "gateway.inspection": "gateway.answers gateway.auxiliary gateway.contexts gateway.exchange",
     "gateway.instruments": "gateway.exchange gateway.worker_metrics monitors.labels",
     "gateway.keeper": "gateway.keys gateway.keystores gateway.limits monitors.tasks",
     "gateway.keys": "gateway.errors gateway.exchange monitors.bounds",
-    "gateway.keys_cli": "gateway.keys gateway.keystores gateway.limits gateway.prices monitors.audit monitors.config monitors.settings",  # noqa: E501
+    "gateway.keys_cli": "gateway.keys gateway.keystores gateway.limits gateway.prices monitors.audit monitors.config monitors.config_option monitors.settings",  # noqa: E501
     "gateway.keystores": "gateway.keys gateway.prices gateway.subjects monitors.importer monitors.postgres monitors.sqlite",  # noqa: E501
     "gateway.limits": "gateway.accounts gateway.buckets gateway.config gateway.errors gateway.exchange gateway.keys gateway.prices gateway.turnstile",  # noqa: E501
     "gateway.loops": "gateway.errors",
@@ -57,6 +58,7 @@ ALLOWED = {
     "gateway.reading": "gateway.capture gateway.config gateway.contexts gateway.resubmissions monitors.importer monitors.redaction",  # noqa: E501
     "gateway.realtime": "gateway.accounting gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.loops gateway.metering gateway.operations gateway.origins gateway.proxy gateway.restrictions gateway.target monitors.tasks",  # noqa: E501
     "gateway.relay": "gateway.cache gateway.client gateway.exchange gateway.headers gateway.metering gateway.upstream gateway.usage",  # noqa: E501
+    "gateway.reloading": "gateway.config gateway.limits monitors.audit monitors.settings",
     "gateway.restrictions": "gateway.errors gateway.exchange gateway.keys gateway.operations",
     "gateway.routes": "gateway.errors gateway.openapi gateway.supplements monitors.admin monitors.token_check",
     "gateway.routing": "gateway.exchange monitors.bounds",
@@ -64,7 +66,7 @@ ALLOWED = {
     "gateway.sharing": "gateway.buckets gateway.subjects monitors.importer monitors.postgres monitors.redis",
     "gateway.spill": "gateway.pressure monitors.engines monitors.queues monitors.tasks",
     "gateway.splice": "gateway.errors",
-    "gateway.supervisor": "gateway.worker_metrics monitors.audit monitors.settings monitors.tasks",
+    "gateway.supervisor": "gateway.config gateway.reloading gateway.snapshot gateway.worker_metrics monitors.audit monitors.settings monitors.tasks",  # noqa: E501
     "gateway.supplements": "gateway.contexts gateway.errors gateway.exchange gateway.tracing monitors.bounds monitors.engines monitors.queues monitors.tasks",  # noqa: E501
     "gateway.syncing": "gateway.limits gateway.sharing monitors.tasks",
     "gateway.target": "gateway.errors",
@@ -83,14 +85,14 @@ ALLOWED = {
     "monitors.cause_judging": "monitors.causes monitors.evaluation monitors.metrics monitors.stores monitors.streams",
     "monitors.causes": "monitors.statistics",
     "monitors.choosing": "monitors.sampling",
-    "monitors.cli": "monitors.app monitors.config monitors.locking monitors.serving monitors.settings",
+    "monitors.cli": "monitors.app monitors.config monitors.config_option monitors.locking monitors.serving monitors.settings",  # noqa: E501
     "monitors.clickhouse": "monitors.engines monitors.migrating",
     "monitors.compare_api": "monitors.comparing monitors.comparing_store monitors.metrics monitors.stores",
     "monitors.comparing": "monitors.comparing_counts monitors.statistics monitors.stores monitors.streams",
     "monitors.comparing_cli": "monitors.comparing monitors.comparing_counts monitors.comparing_store monitors.config monitors.store_cli monitors.stores",  # noqa: E501
     "monitors.comparing_counts": "monitors.statistics monitors.stores",
     "monitors.comparing_store": "monitors.comparing monitors.comparing_counts monitors.slicing monitors.stores",
-    "monitors.config": "monitors.settings",
+    "monitors.config": "monitors.endpoints monitors.settings",
     "monitors.delivery": "monitors.config monitors.desk monitors.notifiers monitors.stores monitors.tasks monitors.telling",  # noqa: E501
     "monitors.describing": "monitors.cause_judging monitors.causes monitors.slicing monitors.statistics monitors.stores monitors.streams monitors.topics monitors.watching",  # noqa: E501
     "monitors.desk": "monitors.notifiers monitors.silences monitors.stores",
@@ -102,6 +104,7 @@ ALLOWED = {
     "monitors.forgetting": "monitors.normalising",
     "monitors.forgetting_cli": "monitors.config monitors.forgetting monitors.queues monitors.store_cli monitors.stores",
     "monitors.gauges": "monitors.alerts monitors.delivery monitors.instruments monitors.labels monitors.versions",
+    "monitors.importer": "monitors.extras",
     "monitors.instruments": "monitors.labelling monitors.labels monitors.quality",
     "monitors.joining": "monitors.bounds",
     "monitors.judges": "monitors.bounds monitors.fading monitors.replies monitors.sampling monitors.sqlite",
@@ -119,7 +122,7 @@ ALLOWED = {
     "monitors.notifiers": "monitors.replies",
     "monitors.notifying": "monitors.config monitors.importer monitors.notifiers monitors.settings",
     "monitors.offline": "monitors.config monitors.embedding monitors.embeddings monitors.evaluation monitors.importer monitors.instruments monitors.judges monitors.judging monitors.metrics monitors.settings monitors.sqlite monitors.stores",  # noqa: E501
-    "monitors.offline_cli": "monitors.config monitors.offline monitors.settings monitors.stores",
+    "monitors.offline_cli": "monitors.config monitors.config_option monitors.offline monitors.settings monitors.stores",
     "monitors.openapi": "monitors.alert_api monitors.alerts monitors.comparing monitors.desk monitors.labelling monitors.quality monitors.silences monitors.stores monitors.versions",  # noqa: E501
     "monitors.otlp": "monitors.bounds monitors.engines monitors.settings",
     "monitors.persisting": "monitors.engines monitors.queues monitors.stores monitors.tasks",
@@ -139,7 +142,7 @@ ALLOWED = {
     "monitors.slicing": "monitors.stores",
     "monitors.spending": "monitors.judges monitors.stores",
     "monitors.sqlite": "monitors.engines",
-    "monitors.store_cli": "monitors.config monitors.embedding monitors.instruments monitors.judging monitors.metrics monitors.offline monitors.settings monitors.stores",  # noqa: E501
+    "monitors.store_cli": "monitors.config monitors.config_option monitors.embedding monitors.instruments monitors.judging monitors.metrics monitors.offline monitors.settings monitors.stores",  # noqa: E501
     "monitors.stores": "monitors.bounds monitors.clickhouse monitors.engines monitors.forgetting monitors.importer monitors.joining monitors.postgres monitors.redaction monitors.sqlite monitors.statistics monitors.tasks",  # noqa: E501
     "monitors.streams": "monitors.detectors monitors.stores",
     "monitors.telemetry": "monitors.replies monitors.settings",

@@ -12,6 +12,7 @@ from gateway import cli
 from gateway.config import Config
 from gateway.contexts import BUILT_IN as EXTRACTORS
 from gateway.instruments import Instruments as GatewayInstruments
+from gateway.reloading import EFFECTS
 from monitors.config import Rule
 from monitors.exporters import BUILT_IN as SINKS
 from monitors.instruments import Instruments as MonitorsInstruments
@@ -41,6 +42,23 @@ def config_keys() -> list[tuple[str, str]]:
 def test_every_configuration_key_is_documented(table, key):
     text = section((REFERENCE / "configuration.md").read_text(), table)
     assert re.search(rf"`(?:\w+\.)?{key}`", text), f"{table}.{key}"
+
+
+def test_the_reference_says_what_a_reload_does_with_each_key():
+    text = section_named((REFERENCE / "configuration.md").read_text(), "What a reload applies")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| `")]
+    documented = {}
+    for table, *cells in rows:
+        for effect, cell in zip(("live", "monitors", "restart_in_use", "restart"), cells, strict=True):
+            keys = [f"{table}.{name}".replace("`", "") for name in cell.split(", ") if name not in ("", "all")]
+            if cell == "all":
+                keys = [key for key in EFFECTS if key.startswith(f"{table}.".replace("`", ""))]
+            documented |= dict.fromkeys(keys, effect)
+    assert documented == EFFECTS
+
+
+def section_named(text: str, heading: str) -> str:
+    return next(part for part in text.split("\n## ") if part.startswith(heading))
 
 
 @pytest.mark.parametrize("instruments", [GatewayInstruments, MonitorsInstruments])

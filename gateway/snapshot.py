@@ -1,0 +1,48 @@
+"""The configuration in force, kept apart from the file that somebody may be editing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+class Snapshot:
+    """A copy of a configuration file in memory, which child processes read under `path` if they inherit `descriptor`.
+
+    A process that starts again thus starts with what was accepted, whatever the file says by then. Where the system
+    has no files in memory (anything but Linux) `path` is the file's own.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.path = file
+        self.descriptor: int | None = None
+        if hasattr(os, "memfd_create"):
+            self.descriptor = os.memfd_create("gaugeway.toml")
+            self.path = Path(f"/proc/self/fd/{self.descriptor}")
+
+    @property
+    def inherited(self) -> tuple[int, ...]:
+        """What a child process must inherit."""
+        return () if self.descriptor is None else (self.descriptor,)
+
+    def take(self) -> None:
+        """Copy the file. Raises OSError."""
+        if self.descriptor is not None:
+            self._write(self.file.read_bytes())
+
+    def replace(self, other: Snapshot) -> None:
+        """Copy another snapshot."""
+        if self.descriptor is not None:
+            self._write(other.path.read_bytes())
+
+    def close(self) -> None:
+        """Forget it."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
+
+    def _write(self, text: bytes) -> None:
+        assert self.descriptor is not None  # noqa: S101 - for the type checker
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, text, 0)

@@ -1,0 +1,149 @@
+"""What is wrong with the addresses of a configuration, seen without connecting to anything."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterable, Iterator
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+ROUTES = (
+    "/chat/completions",
+    "/completions",
+    "/embeddings",
+    "/messages",
+    "/models",
+    "/responses",
+)
+"""What clients append to a base URL."""
+_KEYED = (
+    "anthropic.com",
+    "api.cohere.com",
+    "api.deepseek.com",
+    "api.fireworks.ai",
+    "api.groq.com",
+    "api.mistral.ai",
+    "api.openai.com",
+    "api.together.xyz",
+    "api.x.ai",
+    "generativelanguage.googleapis.com",
+    "openai.azure.com",
+    "openrouter.ai",
+)
+"""Providers that answer 401 to every request without a key."""
+IPV6 = 6
+_LOOPBACK_NAMES = ("localhost", "ip6-localhost")
+_PRIVATE_SUFFIXES = (".internal", ".lan", ".local", ".localhost", ".svc", ".test")
+
+
+def address_problem(url: str) -> str | None:
+    """Say why `url` is no http(s) address, without quoting it: it may hold a password.
+
+    >>> address_problem("api.openai.com/v1")
+    'expected an http(s) URL such as https://api.openai.com/v1'
+    >>> address_problem("http://localhost:11434/v1")
+    """
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    return None if usable else "expected an http(s) URL such as https://api.openai.com/v1"
+
+
+def base_url_problem(url: str) -> str | None:
+    """Say why `url` cannot be the base URL of an OpenAI-compatible API.
+
+    >>> base_url_problem("https://api.openai.com/v1/chat/completions/")
+    'ends in /chat/completions, which clients append to it: leave that out'
+    """
+    if (problem := address_problem(url)) is not None:
+        return problem
+    path = urlsplit(url).path.rstrip("/")
+    route = next((one for one in ROUTES if path.endswith(one)), None)
+    return None if route is None else f"ends in {route}, which clients append to it: leave that out"
+
+
+def needs_key(url: str) -> bool:
+    """Whether `url` is a provider's known to refuse every request without a key."""
+    host = _host(url)
+    return any(host == one or host.endswith(f".{one}") for one in _KEYED)
+
+
+def is_remote(url: str) -> bool:
+    """Whether `url` names a host on the public Internet, as far as its name tells."""
+    host = _host(url)
+    try:
+        return ip_address(host).is_global
+    except ValueError:
+        return "." in host and not host.endswith(_PRIVATE_SUFFIXES)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine's own."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() in _LOOPBACK_NAMES
+
+
+def is_own(host: str, listener: str) -> bool:
+    """Whether a connection to `host` arrives at a server of this machine that listens on the address `listener`.
+
+    No name is resolved and no packet is sent: other names of this machine than its host name are not recognised.
+
+    >>> is_own("localhost", "127.0.0.1"), is_own("127.0.0.1", "0.0.0.0"), is_own("192.0.2.7", "127.0.0.1")
+    (True, True, False)
+    """
+    if _overlap(host, listener):
+        return not _is_any(listener) or _is_any(host) or is_loopback(host) or _is_this_machine(host)
+    return False
+
+
+def port_problems(listeners: Iterable[tuple[str, str, int]]) -> Iterator[str]:
+    """Name the listeners (key of the port, host, port) that cannot share an address. Port 0 is any free one.
+
+    >>> list(port_problems([("a.port", "127.0.0.1", 80), ("b.port", "0.0.0.0", 80), ("c.port", "127.0.0.1", 81)]))
+    ['b.port: 80 is the port of a.port, too']
+    """
+    known: list[tuple[str, str, int]] = []
+    for key, host, port in listeners:
+        other = next((one for one in known if port and port == one[2] and _overlap(host, one[1])), None)
+        if other is not None:
+            yield f"{key}: {port} is the port of {other[0]}, too"
+        known.append((key, host, port))
+
+
+def _overlap(host: str, other: str) -> bool:
+    names = {host.lower(), other.lower()}
+    if len(names) == 1 or _is_any(host) or _is_any(other):
+        return True
+    return bool(names & set(_LOOPBACK_NAMES)) and is_loopback(host) and is_loopback(other)
+
+
+def _is_this_machine(host: str) -> bool:
+    """Whether an address can be bound to here, or a name is this machine's."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host.lower() == socket.gethostname().lower()
+    family = socket.AF_INET6 if address.version == IPV6 else socket.AF_INET
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.bind((host, 0))
+        return True
+    return False
+
+
+def _is_any(host: str) -> bool:
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return host == ""
+
+
+def _host(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").rstrip(".").lower()
+    except ValueError:
+        return ""

@@ -1,0 +1,284 @@
+"""`gaugeway check` names every mistake at once, and the file that is used without `--config`."""
+
+import socket
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from gateway import cli
+from gateway.config import load
+from monitors import config as monitors_config
+from monitors.config_option import data_dir_problem
+from monitors.endpoints import is_own, is_remote
+from monitors.extras import EXTRAS
+from monitors.settings import ConfigError, child_environment
+
+ROOT = Path(__file__).parents[2]
+UPSTREAM = '[[upstreams]]\nbase_url = "http://127.0.0.1:9/v1"\n'
+MANY = """
+typo = 1
+[gateway]
+port = "8080"
+workers = 0
+admin_port = 9465
+[gatway]
+port = 1
+[[upstreams]]
+base_url = "http://127.0.0.1:9/v1/chat/completions"
+api_key = "${NOT_SET}"
+[[upstreams]]
+name = "second"
+base_url = "http://localhost:9465/v1"
+api_key = "${EMPTY}"
+[judge]
+base_url = "api.openai.com/v1"
+model = "gpt-4o "
+budget_usd_per_day = 3
+anchors = "/not/there"
+[judge.small]
+base_url = "https://api.openai.com/v1"
+model = "gpt-4o-mini"
+[embeddings]
+base_url = " http://127.0.0.1:9/v1"
+model = "m"
+[metrics.faithfulness]
+rate = 20
+[metrics.faithfullness]
+[queue]
+lease_s = "long"
+url = "mysql://host/db"
+[store]
+url = "mysql://host/db"
+[limits]
+url = "mysql://host/db"
+[keys]
+url = "mysql://host/db"
+[[alerts.rules]]
+metric = "faithfulness"
+[[notifiers]]
+kind = "nothing"
+[[sinks]]
+kind = "nothing"
+url = "http://127.0.0.1:9"
+[[sinks]]
+kind = "nothing either"
+url = "http://127.0.0.1:9"
+[telemetry]
+otlp_endpoint = "127.0.0.1:4318"
+"""
+NAMED = (
+    "typo: unknown key",
+    "gateway.port: Expected `int`, got `str`",
+    "gateway.workers: Expected `int` >= 1",
+    "gatway: unknown key; did you mean 'gateway'?",
+    "upstreams[0].base_url: ends in /chat/completions",
+    "upstreams[0].api_key: the environment variable NOT_SET is not set",
+    "upstreams[1].base_url: this is Gaugeway itself (gateway.admin_port)",
+    "upstreams[1].api_key: the environment variable EMPTY is empty",
+    "judge.base_url: expected an http(s) URL",
+    "judge.model: begins or ends with a blank",
+    "judge.budget_usd_per_day: needs judge.price_in",
+    "judge.anchors: ",
+    "judge.small.api_key: missing",
+    "embeddings.base_url: begins or ends with a blank",
+    "metrics.faithfulness.rate: Expected `float` <= 1.0",
+    "metrics.faithfullness: unknown metric",
+    "queue.lease_s: Expected `float`, got `str`",
+    "queue.url: no queue",
+    "store.url: no store",
+    "limits.url: no place for limits",
+    "keys.url: no store of keys",
+    "alerts.rules[0]: give either slo or baseline",
+    "notifiers[0].kind: ",
+    "sinks[0].kind: ",
+    "sinks[1].kind: ",
+    "telemetry.otlp_endpoint: expected an http(s) URL",
+    "monitors.port: 9465 is the port of gateway.admin_port, too",
+)
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch, tmp_path):
+    monkeypatch.delenv("NOT_SET", raising=False)
+    monkeypatch.setenv("EMPTY", "")
+    monkeypatch.chdir(tmp_path)
+
+
+def check(text, *arguments, name="given.toml"):
+    Path(name).write_text(text)
+    return CliRunner().invoke(cli.main, ["check", "--config", name, *arguments])
+
+
+def problems_of(text, *arguments):
+    answer = check(text, *arguments)
+    assert answer.exit_code == 2, answer.output
+    return [line.removeprefix("gaugeway: ") for line in answer.stderr.splitlines()]
+
+
+def test_every_mistake_is_named_in_one_run():
+    problems = problems_of(MANY)
+    assert [one for one in NAMED if not any(line.startswith(one) for line in problems)] == []
+    assert [line for line in problems if not line.startswith(NAMED)] == [], "nothing that only follows from another"
+
+
+def test_each_mistake_is_named_by_itself_as_well():
+    assert problems_of(f"{UPSTREAM}[metrics.faithfulness]\nrate = 20\n") == [
+        "metrics.faithfulness.rate: Expected `float` <= 1.0"
+    ]
+    assert problems_of(f"{UPSTREAM}[judge]\nbase_url = 'https://api.openai.com/v1'\nmodel = 'm'\n")[0].startswith(
+        "judge.api_key: missing"
+    )
+    assert problems_of(f"{UPSTREAM}[gateway]\nadmin_port = 8080\n") == [
+        "gateway.admin_port: 8080 is the port of gateway.port, too"
+    ]
+
+
+@pytest.mark.parametrize("read", [load, monitors_config.load])
+def test_both_planes_name_all_variables_that_are_not_there(read):
+    Path("given.toml").write_text('[monitors]\ntoken = "${NOT_SET}"\n[store]\nurl = "${EMPTY}"\n' + UPSTREAM)
+    with pytest.raises(ConfigError) as caught:
+        read(Path("given.toml"))
+    assert caught.value.problems == [
+        "monitors.token: the environment variable NOT_SET is not set",
+        "store.url: the environment variable EMPTY is empty",
+    ]
+
+
+def test_a_file_with_a_secret_that_is_empty_is_named(tmp_path):
+    (tmp_path / "secret").write_text("\n")
+    assert problems_of(f'{UPSTREAM}api_key = "${{file:{tmp_path}/secret}}"\n') == [
+        f"upstreams[0].api_key: {tmp_path}/secret: empty"
+    ]
+
+
+def test_a_judge_on_the_internet_without_a_key_is_a_warning_and_one_nearby_is_none():
+    judge = "{}[judge]\nbase_url = '{}'\nmodel = 'm'\n"
+    far = check(judge.format(UPSTREAM, "https://models.example.com/v1"))
+    assert far.exit_code == 0
+    assert "warning: judge.api_key: missing" in far.stderr
+    for near in ("http://ollama:11434/v1", "http://10.0.0.7:8000/v1", "http://vllm.ml.svc.cluster.local/v1"):
+        assert "warning" not in check(judge.format(UPSTREAM, near)).stderr
+    assert [is_remote(f"http://{host}/") for host in ("8.8.8.8", "[::1]", "localhost", "a.example")] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("listener", "url"),
+    [
+        ("127.0.0.1", "http://localhost:8080/v1"),
+        ("0.0.0.0", "http://127.0.0.1:8080/v1"),
+        ("0.0.0.0", f"http://{socket.gethostname()}:8080"),
+        ("::", "http://[::1]:8080"),
+        ("gw.example", "http://GW.example:8080"),
+    ],
+)
+def test_an_upstream_that_is_the_gateway_itself_is_named(listener, url):
+    problems = problems_of(f'[gateway]\nhost = "{listener}"\n[[upstreams]]\nbase_url = "{url}"\n')
+    assert problems == ["upstreams[0].base_url: this is Gaugeway itself (gateway.port), so that requests would loop"]
+
+
+def test_another_machine_or_port_is_not_the_gateway_itself():
+    assert not is_own("192.0.2.7", "0.0.0.0")
+    assert not is_own("192.0.2.7", "127.0.0.1")
+    assert check('[[upstreams]]\nbase_url = "http://localhost:8081/v1"\n').exit_code == 0
+
+
+def test_a_data_directory_that_cannot_be_written_is_named_as_such():
+    problems = problems_of(UPSTREAM, "--data-dir", "/proc/data")
+    assert problems[0].startswith("--data-dir: the data directory /proc/data cannot be written: ")
+    assert check(UPSTREAM, "--data-dir", "not/there/yet").exit_code == 0
+    assert not Path("not").exists()
+    assert data_dir_problem(Path()) is None
+    Path("file").touch()
+    assert data_dir_problem(Path("file")) is not None
+
+
+@pytest.mark.parametrize(
+    ("module", "table", "extra"),
+    [
+        ("asyncpg", '[store]\nurl = "postgresql://localhost/db"', "postgres"),
+        ("asyncpg", '[keys]\nurl = "postgresql://localhost/db"', "postgres"),
+        ("redis", '[queue]\nurl = "redis://localhost/0"', "redis"),
+        ("redis", '[limits]\nurl = "redis://localhost/0"', "redis"),
+        ("clickhouse_connect", '[store]\nurl = "clickhouse://localhost/db"', "clickhouse"),
+        ("aiosmtplib", '[[notifiers]]\nkind = "email"\nhost = "h"\nsender = "a@b"\nrecipients = ["a@b"]', "email"),
+        ("fastembed", '[embeddings]\nkind = "local"\nmodel = "m"', "local"),
+        ("opentelemetry.exporter", '[telemetry]\notlp_endpoint = "http://127.0.0.1:4318"', "otlp"),
+        ("opentelemetry.proto", "[monitors]\notlp_receiver = true", "otlp"),
+    ],
+)
+def test_a_missing_package_names_its_extra(module, table, extra):
+    Path("given.toml").write_text(f"{UPSTREAM}{table}\n")
+    code = (
+        f"import sys\nsys.modules[{module!r}] = None\n"
+        "from gateway.cli import main\nmain(['check', '--config', 'given.toml'])\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=child_environment({"PYTHONPATH": str(ROOT)}),
+        check=False,
+    )
+    assert answer.returncode == 2, answer.stderr
+    assert f"pip install 'gaugeway[{extra}]'" in answer.stderr
+
+
+def test_every_extra_of_the_distribution_is_known():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(EXTRAS.values()) == set(extras) - {"dev"}
+
+
+COMMANDS = [
+    (name, option)
+    for name, command in [*cli.main.commands.items(), *cli.keys.commands.items()]
+    for option in command.params
+    if option.name == "config"
+]
+
+
+@pytest.mark.parametrize(("name", "option"), COMMANDS)
+def test_every_command_uses_the_file_of_the_working_directory(name, option, capsys):
+    context = click.Context(click.Command(name))
+    assert option.process_value(context, None) is None
+    Path("gaugeway.toml").write_text(UPSTREAM)
+    assert option.process_value(context, None) == Path("gaugeway.toml")
+    said = capsys.readouterr().err
+    assert (said == "gaugeway: using ./gaugeway.toml\n") == (name not in ("serve", "gateway", "monitors", "check"))
+    assert option.process_value(context, "other.toml") == Path("other.toml")
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_checked_is_said():
+    Path("gaugeway.toml").write_text(UPSTREAM)
+    answer = CliRunner().invoke(cli.main, ["check"])
+    assert (answer.exit_code, answer.stdout) == (0, "gaugeway.toml: fine\n")
+    Path("gaugeway.toml").write_text(MANY)
+    assert "gaugeway: using ./gaugeway.toml" in CliRunner().invoke(cli.main, ["check"]).stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "gateway", "monitors"])
+def test_a_plane_says_in_its_log_which_file_it_uses(command):
+    busy = socket.create_server(("127.0.0.1", 0))
+    port = busy.getsockname()[1]
+    ports = f"[gateway]\nport = {port}\nadmin_port = 0\n[monitors]\nport = {port if command == 'monitors' else 0}\n"
+    Path("gaugeway.toml").write_text(UPSTREAM + ports)
+    with busy:  # so that it ends by itself, soon after it said so
+        answer = subprocess.run(
+            [sys.executable, "-m", "gateway.cli", command],
+            capture_output=True,
+            text=True,
+            env=child_environment({"PYTHONPATH": str(ROOT)}),
+            check=False,
+        )
+    assert f"configuration: {Path.cwd() / 'gaugeway.toml'}" in answer.stderr
+    assert answer.stderr.count("configuration: ") == 1
