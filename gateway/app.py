@@ -21,7 +21,7 @@ from gateway.accounting import Accounting
 from gateway.admission import Admission
 from gateway.cache import Cache
 from gateway.config import Config
-from gateway.exchange import Exchange, Headers
+from gateway.exchange import Exchange
 from gateway.express import express_protocol
 from gateway.handoff import HandOff
 from gateway.instruments import Instruments
@@ -34,7 +34,7 @@ from gateway.reading import capture_of, redactor_of
 from gateway.realtime import Realtime
 from gateway.reloading import REFUSED, RestartNeeded, check_live, report_refusal
 from gateway.spill import ATTEMPTS, LEASE_S, Spill
-from gateway.supplements import Supplements
+from gateway.supplements import Authorise, Supplements
 from gateway.target import Target
 from gateway.upstream import Upstream
 from gateway.upstream.native import NativeUpstream
@@ -378,7 +378,7 @@ def is_http(scope: Scope) -> TypeGuard[HTTPScope]:
     return str(scope["type"]) == "http"
 
 
-def _authorise(config: Config, gate: Gate | None) -> Callable[[Headers], object] | None:
+def _authorise(config: Config, gate: Gate | None) -> Authorise | None:
     return gate.identify if gate is not None and config.keys.enabled else None
 
 

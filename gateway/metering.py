@@ -24,7 +24,6 @@ HEAD_BYTES = TAIL_BYTES = 64 * 1024
 ENCODED_BYTES = 1024 * 1024
 """How much of an encoded answer is held: it can only be decoded from its beginning."""
 DECODED_BYTES = 8 * 1024 * 1024
-MOST_CODINGS = 3
 MOST_REPORTS = 100
 """How many counts are read at the beginning and at the end of what is held: some streams report with every event."""
 USAGE_BYTES = 4096
@@ -116,8 +115,6 @@ class Meter:
         scale = self.received / max(len(head) + len(tail), 1)
         if self._encoding:
             try:
-                if self._encoding.count(",") >= MOST_CODINGS:
-                    raise encoding.EncodingError("too many content-codings")
                 head, tail = encoding.decode(head, self._encoding, DECODED_BYTES), b""
             except ValueError:
                 return Metered(None, None, math.ceil(self.received / BYTES_PER_TOKEN))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from gateway.errors import Rejection, body_of
 from gateway.exchange import Headers
 from gateway.headers import Seen
 
 if TYPE_CHECKING:
-    from litestar.types import Scope, Send
+    from litestar.types import HTTPScope, Scope, Send
 
 ANY = "*"
 PREFLIGHT_S = 600
@@ -77,7 +77,7 @@ class OriginPolicy:
 
         That is a preflight of an allowed origin and, with `refuse`, a request that does not pass `check`.
         """
-        if scope["type"] != "http" or not (self._origins or refuse):
+        if str(scope["type"]) != "http" or not (self._origins or refuse):
             return send
         headers: Headers = list(scope["headers"])
         if refuse and (rejection := self._rejection(headers)) is not None:
@@ -86,7 +86,9 @@ class OriginPolicy:
         origin = next(iter(_values(headers, b"origin")), None)
         if origin is None or not self.allows(origin):
             return send
-        if scope["method"] == "OPTIONS" and (method := _values(headers, b"access-control-request-method")):
+        if cast("HTTPScope", scope)["method"] == "OPTIONS" and (
+            method := _values(headers, b"access-control-request-method")
+        ):
             await _answer_preflight(send, origin, method[0], headers)
             return None
         return _with_cors(send, origin)

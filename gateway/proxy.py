@@ -21,7 +21,7 @@ from gateway.exchange import GENERATION_ROUTES, Explicit, Headers, Recording, Tr
 from gateway.headers import Seen, inspect
 from gateway.ids import exchange_id
 from gateway.keys import VirtualKey, model_asked, without_credentials
-from gateway.limits import Gate, Permit
+from gateway.limits import Gate
 from gateway.operations import operation_of
 from gateway.origins import OriginPolicy
 from gateway.relay import Relay

@@ -9,7 +9,6 @@ import asyncio
 import hmac
 import math
 import re
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 

@@ -352,8 +352,8 @@ async def serve(
     what they show can be read to the end.
     `on_stop` is called as soon as the signal arrives. With `supervised`, the end of standard input is a signal too: it
     means that the supervising process was killed. Then all listeners stop accepting at once, as its successor needs
-    their addresses. `on_line` is called with each line of standard input. Raises OSError when an address cannot be bound
-    within `BIND_WAIT_S`.
+    their addresses. `on_line` is called with each line of standard input. Raises OSError when an address cannot be
+    bound within `BIND_WAIT_S`.
     """
     sockets = [await _bind(listener) for listener in listeners]
     first, other = descriptors.shares(descriptors.limit())

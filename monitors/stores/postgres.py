@@ -183,7 +183,7 @@ class PostgresStore(rows.Lenient):
         ]
         concerned: dict[str, Any] = {}
         async with self.database.transaction() as connection:
-            await connection.executemany(_ADD_SUPPLEMENT, sorted(new, key=lambda row: row[0]))
+            await connection.executemany(_ADD_SUPPLEMENT, sorted(new, key=lambda row: str(row[0])))
             for (kind, value), app in dict.fromkeys((address, one.app) for one, address in addressed.values()):
                 for row in await connection.fetch(_CONCERNED[kind], plain(value), _plain(app)):
                     concerned[row["id"]] = row
