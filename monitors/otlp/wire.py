@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from monitors.otlp import Decoded, Span
+from monitors.otlp.counting import more_than
 from monitors.settings import ConfigError
 
 if TYPE_CHECKING:
@@ -20,11 +21,14 @@ _MISSING = "monitors.otlp_receiver: needs the extra `otlp` (pip install 'gaugewa
 _TRACE_ID, _SPAN_ID = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{16}")
 _GZIP_OR_ZLIB = 47
 _DEEPEST = 32
+MAX_PARTS = 500_000
+"""Messages of one request: spans, attributes, values, events, links. A full batch of an SDK has some 50,000."""
+
 _END_OF_TIME = 2**64
 
 
 class TooLargeError(ValueError):
-    """The body unpacks to more than is allowed."""
+    """The body unpacks to more than is allowed, or holds more spans and attributes."""
 
 
 class _Value(msgspec.Struct, rename="camel"):
@@ -32,13 +36,21 @@ class _Value(msgspec.Struct, rename="camel"):
     bool_value: bool | None = None
     int_value: int | str | None = None
     double_value: float | str | None = None
-    array_value: dict[str, Any] | None = None
-    kvlist_value: dict[str, Any] | None = None
+    array_value: _Array | None = None
+    kvlist_value: _Pairs | None = None
+
+
+class _Array(msgspec.Struct):
+    values: list[_Value] = []
 
 
 class _KeyValue(msgspec.Struct):
     key: str = ""
     value: _Value | None = None
+
+
+class _Pairs(msgspec.Struct):
+    values: list[_KeyValue] = []
 
 
 class _Event(msgspec.Struct):
@@ -94,7 +106,13 @@ def unpack(body: bytes, coding: str, limit: int) -> bytes:
 
 
 def decode(body: bytes, content_type: str) -> Decoded:
-    """Read an export request. Raises ValueError for one that is not what its content type says."""
+    """Read an export request.
+
+    Raises TooLargeError for one of more than MAX_PARTS, ValueError for one that is not what its content type says.
+    """
+    # In JSON every message is an object; braces within texts count as well.
+    if more_than(body, MAX_PARTS) if content_type == PROTOBUF else body.count(b"{") > MAX_PARTS:
+        raise TooLargeError(f"the request holds more than {MAX_PARTS} spans, attributes, values, events and links")
     return _from_protobuf(body) if content_type == PROTOBUF else _from_json(body)
 
 
@@ -207,11 +225,9 @@ def _json_plain(value: _Value | None, depth: int) -> Any:
     if value is None or depth >= _DEEPEST:
         return None
     if value.array_value is not None:
-        inner = msgspec.convert(value.array_value.get("values", []), list[_Value])
-        return [_json_plain(one, depth + 1) for one in inner]
+        return [_json_plain(one, depth + 1) for one in value.array_value.values]
     if value.kvlist_value is not None:
-        pairs = msgspec.convert(value.kvlist_value.get("values", []), list[_KeyValue])
-        return {pair.key: _json_plain(pair.value, depth + 1) for pair in pairs}
+        return {pair.key: _json_plain(pair.value, depth + 1) for pair in value.kvlist_value.values}
     if value.int_value is not None:
         return int(value.int_value)
     if value.double_value is not None:

@@ -31,6 +31,7 @@ from monitors.config import Monitors, Shared
 from monitors.engines import RefusedError
 from monitors.instruments import Instruments
 from monitors.otlp import Decoded, Span, wire
+from monitors.otlp.counting import more_than
 from monitors.otlp.receiver import MAX_BODY_BYTES, MAX_PLAIN_BYTES, read, receiver
 from monitors.queues.memory import MemoryQueue
 from monitors.queues.sqlite import SQLiteQueue
@@ -626,3 +627,52 @@ def test_bytes_that_make_no_sense_are_a_value_error_and_nothing_else(body, conte
 def test_json_that_is_no_export_request_is_a_value_error_and_nothing_else(body):
     with contextlib.suppress(ValueError):
         wire.decode(body, wire.JSON)
+
+
+def field(number, body):
+    size, length = len(body), b""
+    while size > 0x7F:
+        length, size = length + bytes([size & 0x7F | 0x80]), size >> 7
+    return bytes([number << 3 | 2]) + length + bytes([size]) + body
+
+
+ATTRIBUTES = {"array": field(9, field(2, field(5, b"\x0a\x00" * 700))), "empty": b"\x4a\x00" * 700}
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        b"\x12\x00" * 700,
+        field(2, ATTRIBUTES["empty"]),
+        field(2, ATTRIBUTES["array"]),
+        field(2, b"\x5a\x00" * 700),
+        field(2, field(11, b"\x1a\x00" * 700)),
+        field(2, b"\x6a\x00" * 700),
+        b"\x7b\x7c" + b"\x12\x00" * 700,
+        field(2, b"\x30\x01" * 3000),
+    ],
+    ids=["spans", "attributes", "array", "events", "attributes of an event", "links", "after a group", "numbers"],
+)
+def test_a_request_of_too_many_parts_is_refused_before_it_is_read(spans, monkeypatch):
+    body = field(1, field(2, spans))
+    wire.decode(body, wire.PROTOBUF)
+    monkeypatch.setattr(wire, "MAX_PARTS", 600)
+    with pytest.raises(wire.TooLargeError):
+        wire.decode(body, wire.PROTOBUF)
+
+
+def test_json_of_too_many_parts_is_refused_before_it_is_read(monkeypatch):
+    body = b'{"resourceSpans":[{"scopeSpans":[{"spans":[' + b",".join([b"{}"] * 700) + b"]}]}]}"
+    assert wire.decode(body, wire.JSON).unreadable == 700
+    monkeypatch.setattr(wire, "MAX_PARTS", 600)
+    with pytest.raises(wire.TooLargeError):
+        wire.decode(body, wire.JSON)
+
+
+@given(st.binary(max_size=60) | st.binary(max_size=60).map(lambda body: field(1, field(2, field(2, body)))))
+def test_counting_never_fails(body):
+    more_than(body, 5)
+
+
+def test_a_number_without_end_costs_no_time():
+    assert not more_than(b"\x80" * 1_000_000, 10)
