@@ -21,15 +21,15 @@ HOP_BY_HOP = frozenset(
         b"upgrade",
     }
 )
-_NOT_FORWARDED = HOP_BY_HOP | {b"host", b"expect"}
+_VIA = b"gaugeway-via"
+_NOT_FORWARDED = HOP_BY_HOP | {b"host", b"expect", _VIA}
 _EXCHANGE_ID, _UPSTREAM_EXCHANGE_ID = b"x-gaugeway-exchange-id", b"x-gaugeway-upstream-exchange-id"
 _NOT_RETURNED = HOP_BY_HOP | {_EXCHANGE_ID, _UPSTREAM_EXCHANGE_ID}
 _NOR_BAGGAGE = _NOT_FORWARDED | {b"baggage"}
 OURS = b"x-gaugeway-"
-_HARMLESS = frozenset({b"keep-alive", b"close", b"", b"content-length", b"transfer-encoding", b"host"})
+_HARMLESS = frozenset({b"keep-alive", b"close", b"", b"content-length", b"transfer-encoding", b"host", _VIA})
 """What `Connection` may name without effect: nothing, and what frames or addresses the request itself."""
 _LOOKALIKES = frozenset({b"transfer_encoding", b"content_length"})
-_VIA = b"gaugeway-via"
 _BROWSERS = frozenset({b"origin", b"sec-fetch-site"})
 _TELLING = _LOOKALIKES | _BROWSERS
 _TELLING |= {b"content-length", b"content-type", b"transfer-encoding", b"upgrade", b"traceparent", b"host", _VIA}
@@ -107,7 +107,7 @@ def for_upstream(
     its own services, users' ids too; it goes to a provider only where that is asked for.
     """
     length = None if content_length is None else b"%d" % content_length
-    kept: Headers = [(b"host", host)]
+    kept: Headers = [(b"host", host)] if via is None else [(b"host", host), (_VIA, via)]
     chunked = False
     hop = b""
     dropped = _NOT_FORWARDED if baggage else _NOR_BAGGAGE
@@ -115,7 +115,6 @@ def for_upstream(
         length is not None and b"content-length",
         authorization is not None and b"authorization",
         traceparent is not None and b"traceparent",
-        via is not None and _VIA,
     )
     for header in headers:
         name = header[0]
@@ -131,8 +130,10 @@ def for_upstream(
         kept.append((b"content-length", length))
     elif chunked:
         kept.append((b"transfer-encoding", b"chunked"))
-    added = ((b"authorization", authorization), (b"traceparent", traceparent), (_VIA, via))
-    kept += [(name, value) for name, value in added if value is not None]
+    if authorization is not None:
+        kept.append((b"authorization", authorization))
+    if traceparent is not None:
+        kept.append((b"traceparent", traceparent))
     return kept
 
 

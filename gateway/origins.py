@@ -35,12 +35,18 @@ class OriginPolicy:
         self._any_origin = ANY in origins
         self._origins = frozenset(origin.rstrip("/").lower().encode() for origin in origins)
         self._hosts = _pattern(hosts) if enforced and hosts is not None and ANY not in hosts else None
+        self._host_before = b""  # mostly the same again, and comparing is cheaper than matching
 
     def is_plain(self, seen: Seen) -> bool:
         """Whether a request cannot come from a web page, as far as its headers tell."""
         if seen.browser:
             return False
-        return self._hosts is None or seen.host is None or self._hosts.fullmatch(seen.host) is not None
+        if self._hosts is None or seen.host is None or seen.host == self._host_before:
+            return True
+        if self._hosts.fullmatch(seen.host) is None:
+            return False
+        self._host_before = seen.host
+        return True
 
     def check(self, headers: Headers) -> None:
         """Refuse a request that another site's page makes a browser send. Raises Rejection."""
@@ -79,16 +85,15 @@ class OriginPolicy:
         """
         if str(scope["type"]) != "http" or not (self._origins or refuse):
             return send
-        headers: Headers = list(scope["headers"])
+        request: Any = scope
+        headers: Headers = list(request["headers"])
         if refuse and (rejection := self._rejection(headers)) is not None:
             await _answer(send, rejection.status, [(b"content-type", b"application/json")], body_of(rejection))
             return None
         origin = next(iter(_values(headers, b"origin")), None)
         if origin is None or not self.allows(origin):
             return send
-        if cast("HTTPScope", scope)["method"] == "OPTIONS" and (
-            method := _values(headers, b"access-control-request-method")
-        ):
+        if request["method"] == "OPTIONS" and (method := _values(headers, b"access-control-request-method")):
             await _answer_preflight(send, origin, method[0], headers)
             return None
         return _with_cors(send, origin)
