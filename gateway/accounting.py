@@ -69,7 +69,7 @@ class Bill:
         self._given = text_tokens(body)
         self.received = 0
         sizes = _sizes(body)
-        self.answered = _expected_output(sizes)
+        self.answered = 0 if operation.input_only else _expected_output(sizes)
         self.streams = sizes is not None and sizes.stream is True
 
     @property
@@ -141,30 +141,42 @@ class Accounting:
             self._book(permit, Usage(), self._unmetered_usd)
 
     def _charge(self, permit: Permit, bill: Bill, route: str) -> None:
+        kind = bill.operation.kind
+        if kind == "free":  # also where it shows what another request has used, as a stored response does
+            return
         metered = bill.meter.read()
-        usage, kind = metered.usage, bill.operation.kind
-        if kind in ("unmetered", "unknown"):
+        usage = metered.usage
+        if usage is None and kind == "unmetered":
             self.charge_unmetered(permit, route)
+            return
+        reported = usage is not None
         if usage is None:
-            if kind in ("free", "unmetered"):
-                return
             usage = self._estimate(bill, metered, route)
-        apart = route == "messages"
+        usd, own = self._priced(permit, bill, metered, usage, cached_apart=route == "messages")
+        if kind != "metered" and not (own and reported):
+            self.charge_unmetered(permit, route)
+            usd = 0.0
+        elif not own and usd:
+            self._instruments.charge_estimated(route, "unpriced")
+        self._book(permit, usage, usd)
+
+    def _priced(
+        self, permit: Permit, bill: Bill, metered: Metered, usage: Usage, *, cached_apart: bool
+    ) -> tuple[float, bool]:
+        """Return the cost and whether it is at its model's own price; in doubt the answer's model decides."""
         model = bill.model
         if permit.has_budget and (model is None or is_ambiguous(bill.body)):
             model = metered.model
-        usd, own = self._cost(model, usage, cached_apart=apart)
+        usd, own = self._cost(model, usage, cached_apart=cached_apart)
         if not own and metered.model is not None:
-            usd, own = self._cost(metered.model, usage, cached_apart=apart)
-        if not own and usd and permit.has_budget:
-            self._instruments.charge_estimated(route, "unpriced")
-        self._book(permit, usage, usd if own or permit.has_budget else 0.0)
+            usd, own = self._cost(metered.model, usage, cached_apart=cached_apart)
+        return (usd, own) if own or permit.has_budget else (0.0, False)
 
     def _estimate(self, bill: Bill, metered: Metered, route: str) -> Usage:
         """Estimate by what was sent; what was not streamed and never arrived may have been written all the same."""
         self._instruments.charge_estimated(route, "cut" if bill.cut else "no_usage")
         answered = metered.output_tokens
-        if route == "embeddings":
+        if bill.operation.input_only:
             answered = 0
         elif not bill.meter.begun and not bill.streams:
             answered = bill.answered

@@ -15,6 +15,7 @@ _SHAPE = re.compile(
     rb"/(?P<tail>[a-z_]+(?:/[A-Za-z0-9._~:@,+=!$'()*%-]+)*)/?"
 )
 _METERED = frozenset({b"chat/completions", b"completions", b"responses", b"messages", b"embeddings", b"rerank"})
+_INPUT_ONLY = frozenset({b"embeddings", b"rerank"})
 _FREE = frozenset({b"moderations", b"messages/count_tokens", b"responses/input_tokens"})
 _UNMETERED = frozenset({b"audio/speech", b"images/generations", b"images/edits", b"videos"})
 _REALTIME = b"realtime"
@@ -28,11 +29,15 @@ _RESOURCE = re.compile(
 
 
 class Operation(NamedTuple):
-    """`names_model`: the request says which model it uses. `deployment` is the one of an Azure-style path."""
+    """`names_model`: the request says which model it uses. `deployment` is the one of an Azure-style path.
+
+    `input_only`: no tokens are written.
+    """
 
     kind: Kind
     names_model: bool = False
     deployment: str | None = None
+    input_only: bool = False
 
 
 METERED = Operation("metered", names_model=True)
@@ -45,7 +50,7 @@ def operation_of(method: str, raw_path: bytes) -> Operation:
     >>> operation_of("POST", b"/v1/chat/completions").kind
     'metered'
     >>> operation_of("POST", b"/openai/deployments/gpt-4o/embeddings")
-    Operation(kind='metered', names_model=True, deployment='gpt-4o')
+    Operation(kind='metered', names_model=True, deployment='gpt-4o', input_only=True)
     >>> operation_of("POST", b"/v1//chat/completions").kind, operation_of("POST", b"/v1/Chat/completions").kind
     ('unknown', 'unknown')
     """
@@ -57,7 +62,7 @@ def operation_of(method: str, raw_path: bytes) -> Operation:
     if method == "POST":
         for tails, kind in ((_METERED, "metered"), (_FREE, "free"), (_UNMETERED, "unmetered")):
             if tail in tails:
-                return Operation(kind, names_model=True, deployment=named)  # type: ignore[arg-type]  # a Kind each
+                return Operation(kind, names_model=True, deployment=named, input_only=tail in _INPUT_ONLY)  # type: ignore[arg-type]  # a Kind each
         if _FREE_WITHOUT_MODEL.fullmatch(tail) is not None:
             return Operation("free")
     if _RESOURCE.fullmatch(tail) is None:

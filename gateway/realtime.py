@@ -167,7 +167,7 @@ class Realtime:
         """Pass messages until either side has gone. Raises Rejection, and _StalledError."""
         downward = spawn(self._downward(upstream, send, tab), name="realtime, to the client")
         upward = spawn(_upward(receive, upstream, tab), name="realtime, to the upstream")
-        tasks = {downward, upward}
+        tasks: set[asyncio.Task[Exception | None]] = {downward, upward}
         if tab is not None:
             tasks.add(spawn(tab.watch(self._recheck_s), name="realtime, key and budget"))
         try:
@@ -177,12 +177,13 @@ class Realtime:
                 task.cancel()
         await asyncio.wait(tasks)
         for task in done:
-            task.result()
+            if (ended_by := task.result()) is not None:
+                raise ended_by
         if upward not in done:
             await self._close(send, upstream.close_code or _NO_STATUS, upstream.close_reason or "")
 
-    async def _downward(self, upstream: ClientConnection, send: Send, tab: Tab | None) -> None:
-        """Pass the upstream's messages on until either side has gone."""
+    async def _downward(self, upstream: ClientConnection, send: Send, tab: Tab | None) -> Exception | None:
+        """Pass the upstream's messages on until either side has gone; return _StalledError if the client stalled."""
         with contextlib.suppress(ConnectionClosed, OSError):
             async for message in upstream:
                 if tab is not None:
@@ -191,8 +192,9 @@ class Realtime:
                 try:
                     async with asyncio.timeout(self._write_timeout_s):
                         await send(passed)
-                except TimeoutError as error:
-                    raise _StalledError from error
+                except TimeoutError:
+                    return _StalledError()
+        return None
 
     async def _close(self, send: Send, code: int, reason: str) -> None:
         """Tell the client how it ended."""
@@ -274,11 +276,14 @@ class Tab:
         if (usage := self._meter.down(message)) is not None:
             self._accounting.charge_usage(self._permit, self._model, usage, "realtime")
 
-    async def watch(self, every_s: float) -> None:
-        """Raise Rejection as soon as the key or the budget has ended."""
+    async def watch(self, every_s: float) -> Exception | None:
+        """Return a Rejection as soon as the key or the budget has ended."""
         while True:
             await happens_within(self._gate.keys_changed, every_s)
-            self._gate.recheck(self._permit)
+            try:
+                self._gate.recheck(self._permit)
+            except Rejection as rejection:
+                return rejection
 
     def close(self) -> None:
         """Charge what was answered and never reported."""
@@ -290,18 +295,21 @@ def _raw_path(scope: WebSocketScope) -> bytes:
     return scope.get("raw_path") or scope["path"].encode()
 
 
-async def _upward(receive: Receive, upstream: ClientConnection, tab: Tab | None) -> None:
-    """Pass the client's messages on until it leaves."""
+async def _upward(receive: Receive, upstream: ClientConnection, tab: Tab | None) -> Exception | None:
+    """Pass the client's messages on until it leaves; return a Rejection for one that its key does not allow."""
     while True:
         message: Any = await receive()
         if message["type"] == "websocket.disconnect":
             code = int(message.get("code") or _NO_STATUS)
             await upstream.close(code if code not in _NOT_TO_BE_SENT else _NORMAL, message.get("reason") or "")
-            return
+            return None
         content = message.get("text")
         content = content if content is not None else message["bytes"]
-        if tab is not None:
-            tab.up(content)
+        try:
+            if tab is not None:
+                tab.up(content)
+        except Rejection as rejection:
+            return rejection
         with contextlib.suppress(ConnectionClosed):
             await upstream.send(content)
 

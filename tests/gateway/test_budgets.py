@@ -154,6 +154,15 @@ def test_errors_and_requests_that_never_went_out_cost_nothing(tmp_path):
     assert scenario.estimated == 0
 
 
+def test_looking_at_what_was_paid_before_costs_nothing(tmp_path):
+    async def scenario(gateway, secret):
+        for path in ["/v1/responses/resp_1", "/v1/batches/b", "/v1/models"] * 2:
+            raw = f"GET {path} HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer {secret}\r\n\r\n".encode()
+            assert (await exchange(gateway.port, raw))[0].split()[1] == b"200"
+
+    run(scenario, tmp_path, answering(reply(paid())), quota=Quota(usd_per_day=1.5))
+
+
 def test_an_answer_from_the_cache_costs_nothing(tmp_path):
     scenario = statuses(4)
     run(scenario, tmp_path, answering(reply(paid())), quota=Quota(usd_per_day=1.5), cache=Cache(apps=("*",)))
