@@ -290,7 +290,7 @@ class PostgresStore(rows.Lenient):
         payload = msgspec.json.encode(sample).decode()
         day = day_of(sample.started_at)
         new = rows.new(evaluations, (), fills=False)
-        keys = map(_plain, (sample.trace_id, sample.context_key))
+        keys = list(map(_plain, (sample.trace_id, sample.context_key)))
         for last_try in (False, True):
             await self._days.ensure(day)
             try:
