@@ -147,7 +147,6 @@ class Supervisor:
         data_dir: Path,
         monitors: bool,
     ) -> None:
-        shutil.rmtree(data_dir.absolute() / "metrics", ignore_errors=True)  # releases up to 0.1 kept counters there
         self._arguments, self._read = arguments, read
         self._config = config
         self._stamp = _stamp(config)
@@ -156,7 +155,10 @@ class Supervisor:
             self._snapshot.take()
         self._accepted = read(self._path)
         workers = self._accepted.gateway.workers
-        total = WorkersTotal() if workers > 1 else None
+        total = None
+        if workers > 1:
+            total = WorkersTotal()
+            shutil.rmtree(data_dir.absolute() / "metrics", ignore_errors=True)  # releases up to 0.1 kept counters there
         given, inherited = arguments(self._path), self._snapshot.inherited if self._snapshot is not None else ()
         self._gateways = [_Plane("gateway", given, total, inherited) for _ in range(workers)]
         self._monitors = [_Plane("monitors", given, None, inherited)] if monitors else []
