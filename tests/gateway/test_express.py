@@ -737,7 +737,7 @@ REQUESTS = {
     "an absolute target": Case([[ANSWER]], sending(post(path="http://evil/v1/chat/completions")), short=0),
     "in pieces": Case([[ANSWER]], sending(post()[:20], post()[20:60], post()[60:-9], post()[-9:])),
     "byte by byte": Case([[ANSWER]], sending(*[post()[at : at + 1] for at in range(len(post()))])),
-    "no body": Case([[ANSWER]], sending(post(b""))),
+    "no body": Case([], sending(post(b"")), short=0),
     "no JSON": Case([[ANSWER]], sending(post(b"\xff\x00 no JSON"))),
     "a large body": Case([[ANSWER]], sending(post(LARGE))),
     "a large body in pieces": Case([[ANSWER]], sending(post(LARGE)[:99_000], post(LARGE)[99_000:])),
