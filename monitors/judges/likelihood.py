@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -47,7 +48,7 @@ def weights(tokens: Sequence[Token], choices: Sequence[str]) -> dict[str, float]
     if found is None:
         return None
     offset, given = found
-    place = _at(tokens, offset)
+    place = bisect_right(_ends(tokens), offset)
     odds = {one.token: one.logprob for one in tokens[place].top_logprobs}
     odds.setdefault(tokens[place].token, tokens[place].logprob)
     shares = dict.fromkeys(choices, 0.0)
@@ -67,13 +68,14 @@ def sureness(tokens: Sequence[Token], schema: Mapping[str, Any]) -> float | None
     """
     text = "".join(one.token for one in tokens)
     verdicts = set(_enumerated(schema))
+    ends = _ends(tokens)
     least: float | None = None
     for match in _VALUE.finditer(text):
         group = 1 if match[1] is not None else 2
         if group == 1 and match[1] not in verdicts:
             continue
         chance = 1.0
-        for place in range(_at(tokens, match.start(group)), _at(tokens, match.end(group) - 1) + 1):
+        for place in range(bisect_right(ends, match.start(group)), bisect_right(ends, match.end(group) - 1) + 1):
             one = _probability(tokens[place].logprob)
             if one is None:
                 return None
@@ -82,10 +84,9 @@ def sureness(tokens: Sequence[Token], schema: Mapping[str, Any]) -> float | None
     return least
 
 
-def _at(tokens: Sequence[Token], offset: int) -> int:
-    """The place of the token that covers a character."""
-    ends = accumulate(len(one.token) for one in tokens)
-    return next(place for place, end in enumerate(ends) if offset < end)
+def _ends(tokens: Sequence[Token]) -> list[int]:
+    """Where each token ends: the first end beyond a character is that of the token that covers it."""
+    return list(accumulate(len(one.token) for one in tokens))
 
 
 def _probability(logprob: float | None) -> float | None:

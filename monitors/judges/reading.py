@@ -11,6 +11,9 @@ import msgspec
 
 T = TypeVar("T")
 _MAX_STARTS = 64
+MAX_CHARACTERS = 1_000_000
+"""Of an answer: it may be searched for JSON 64 times."""
+
 _ESCAPE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\.")
 _ONE_ESCAPE = 6
 _THOUGHTS = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
@@ -79,6 +82,8 @@ def read(text: str, answer_type: type[T]) -> T:
     >>> read('Sure! ```json\n{"a": 1}\n``` Anything else?', dict[str, int])
     {'a': 1}
     """
+    if len(text) > MAX_CHARACTERS:
+        raise UnreadableError("wrong_shape", f"the answer has more than {MAX_CHARACTERS} characters")
     problem = ""
     text = _ESCAPE.sub(_whole, text.encode("utf-8", "replace").decode())
     for candidate in _objects(_THOUGHTS.sub("", text, count=1)):

@@ -25,8 +25,9 @@ async def complete(
     missing = list(wanted)
     for _ in range(times):
         if missing:
+            asked = frozenset(missing)
             for id_, verdict in await ask(missing):
-                if id_ in missing:
+                if id_ in asked:
                     found.setdefault(id_, verdict)
             missing = [id_ for id_ in wanted if id_ not in found]
     if missing:

@@ -95,7 +95,8 @@ class Fused:
 
     async def claims(self, sample: Sample) -> JudgedClaims:
         answer = await self._answer(sample)
-        claims = [_judged(one.claim, one, sample) for one in answer.claims]
+        sent = frozenset(sent_contexts(sample))
+        claims = [_judged(one.claim, one, sent) for one in answer.claims]
         return JudgedClaims(noncommittal=answer.noncommittal, claims=tuple(claims))
 
     async def located(self, sample: Sample) -> JudgedClaims:
@@ -246,7 +247,8 @@ class _ClaimVerdicts:
     async def _ask(self, sample: Sample, claims: Sequence[str], ids: Sequence[int]) -> list[tuple[int, JudgedClaim]]:
         prompt = self._template.fill([*contexts_of(sample), *claims_of(claims, ids)])
         verdicts = (await self._judge.ask(prompt, answers.ClaimVerdicts)).verdicts
-        return [(one.id, _judged(claims[one.id], one, sample)) for one in verdicts if one.id in ids]
+        sent, asked = frozenset(sent_contexts(sample)), frozenset(ids)
+        return [(one.id, _judged(claims[one.id], one, sent)) for one in verdicts if one.id in asked]
 
 
 class _Statements:
@@ -272,10 +274,9 @@ class _Statements:
         return tuple((await complete(ask, sent_contexts(sample))).values())
 
 
-def _judged(claim: str, verdict: answers.FusedClaim | answers.ClaimVerdict, sample: Sample) -> JudgedClaim:
+def _judged(claim: str, verdict: answers.FusedClaim | answers.ClaimVerdict, sent: frozenset[int]) -> JudgedClaim:
     if verdict.verdict == "not_mentioned":
         return JudgedClaim(claim=claim, verdict=verdict.verdict)
-    sent = set(sent_contexts(sample))
     named = tuple(index for index in dict.fromkeys(verdict.contexts) if index in sent)
     return JudgedClaim(claim=claim, verdict=verdict.verdict, contexts=named, quote=verdict.quote)
 

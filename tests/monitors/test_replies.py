@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import math
 import tracemalloc
 import zlib
 
@@ -19,8 +20,9 @@ from monitors import telemetry
 from monitors.embeddings.openai import OpenAIEmbeddings
 from monitors.exporters.outbox import RefusedError
 from monitors.exporters.rest import Api
-from monitors.judges import JudgeError, Prompt
+from monitors.judges import JudgeError, Prompt, likelihood, reading
 from monitors.judges.openai import OpenAIJudge
+from monitors.judges.wire import Token
 from monitors.notifiers import NotDeliveredError
 from monitors.notifiers.posting import Address
 from monitors.replies import MAX_REPLY_BYTES, ReplyError, ReplyTooLargeError, limited
@@ -174,3 +176,26 @@ def test_an_error_of_a_judge_with_megabytes_of_text_is_read_in_parts(status):
         assert len(caught.value.detail) <= 500
 
     asyncio.run(run())
+
+
+class Tokens(list):
+    """Tokens that count how often they are gone through."""
+
+    read = 0
+
+    def __iter__(self):
+        self.read += 1
+        return super().__iter__()
+
+
+def test_many_verdicts_with_probabilities_are_read_in_linear_time():
+    schema = {"enum": ["yes", "no"]}
+    tokens = Tokens(Token(token=text, logprob=-0.5) for _ in range(500) for text in ('{"a":', '"', "y", "es", '"}'))
+    assert likelihood.sureness(tokens, schema) == pytest.approx(math.exp(-1.0))
+    assert tokens.read < 5
+
+
+def test_an_answer_of_megabytes_is_not_searched():
+    with pytest.raises(reading.UnreadableError) as caught:
+        reading.read('{"value":[' * 200_000, Answer)
+    assert caught.value.reason == "wrong_shape"
