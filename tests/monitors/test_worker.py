@@ -324,6 +324,7 @@ def bench(path, scenario, metric=None, **options):
             here.worker.stop()
             await asyncio.wait([running], timeout=5)
             await here.store.aclose()
+            await here.queue.aclose()
 
     asyncio.run(run())
 
@@ -636,8 +637,6 @@ def test_what_a_gateway_without_bounds_sends_is_cut_on_arrival_and_counted(tmp_p
         assert here.counts == [("contexts", "cut"), ("contexts", "waiting")]
         (kept,) = await here.store.supplements_of(sample(context_key="k"))
         assert (kept.contexts, kept.reference) == (much.contexts[:MAX_PASSAGES], "r" * MAX_TEXT)
-        if engine == "sqlite":
-            await here.queue.aclose()
 
     bench(tmp_path / "s.db", scenario, join_window_s=60.0)
 
