@@ -1,6 +1,6 @@
 """Which cause the first notification names when the retrieval breaks: default configuration, scripted judge.
 
-    .venv/bin/python benchmarks/detection/first_notification.py              # 100 seeds a row, some ten minutes
+    .venv/bin/python benchmarks/detection/first_notification.py              # 40 seeds a row, some ten minutes
     .venv/bin/python benchmarks/detection/first_notification.py --seeds 5
 
 Every run sends 800 exchanges through the worker's evaluation, then up to 4,000 with passages that do not fit, until
@@ -138,7 +138,7 @@ async def play(seed: int, metrics: dict[str, Metric], rule: Rule, samples: int) 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a row for each case."""
     parser = argparse.ArgumentParser(description="Causes in first notifications.")
-    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--seeds", type=int, default=40)
     seeds = parser.parse_args(arguments).seeds
     for name, (metrics, rule) in CASES.items():
         found = {
