@@ -39,6 +39,28 @@ def objects_of(stream: bytes) -> Iterator[dict[str, Any]]:
             yield event
 
 
+class _Texts:
+    """Texts that come in pieces: put together once, at the end, so that a long one costs no more than its length."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[tuple[int, str], tuple[dict[str, Any], list[str]]] = {}
+
+    def add(self, target: dict[str, Any], key: str, piece: Any) -> None:
+        """Append `piece`, if it is a text, to the text under `key` of `target`."""
+        if not isinstance(piece, str):
+            return
+        kept = self._pieces.get((id(target), key))
+        if kept is None:
+            kept = self._pieces[id(target), key] = (target, [str(target.get(key) or "")])
+            target[key] = ""
+        kept[1].append(piece)
+
+    def join(self) -> None:
+        """Put the texts where they belong."""
+        for (_, key), (target, pieces) in self._pieces.items():
+            target[key] = "".join(pieces)
+
+
 def fold(route: str, stream: bytes) -> dict[str, Any]:
     """Fold a stream of `route` into the body that the same request without `stream` would have given."""
     events = objects_of(stream)
@@ -53,6 +75,7 @@ def _fold_choices(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Fold chat completion chunks or (legacy) completion chunks."""
     folded: dict[str, Any] = {}
     choices: dict[int, dict[str, Any]] = {}
+    texts = _Texts()
     for event in events:
         for key in ("id", "model", "created", "system_fingerprint", "service_tier", "usage", "error"):
             if event.get(key) is not None:
@@ -62,10 +85,10 @@ def _fold_choices(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
             choice = choices.setdefault(index if isinstance(index, int) else 0, {})
             if piece.get("finish_reason") is not None:
                 choice["finish_reason"] = piece["finish_reason"]
-            if isinstance(piece.get("text"), str):
-                choice["text"] = choice.get("text", "") + piece["text"]
+            texts.add(choice, "text", piece.get("text"))
             if isinstance(piece.get("delta"), dict):
-                _fold_delta(choice.setdefault("message", {}), piece["delta"])
+                _fold_delta(choice.setdefault("message", {}), piece["delta"], texts)
+    texts.join()
     folded["choices"] = [{"index": index, **choice} for index, choice in sorted(choices.items())]
     for choice in folded["choices"]:
         calls = choice.get("message", {}).get("tool_calls")
@@ -74,15 +97,14 @@ def _fold_choices(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return folded
 
 
-def _fold_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
+def _fold_delta(message: dict[str, Any], delta: dict[str, Any], texts: _Texts) -> None:
     for key in ("content", "refusal", "reasoning_content"):
-        if isinstance(delta.get(key), str):
-            message[key] = (message.get(key) or "") + delta[key]
+        texts.add(message, key, delta.get(key))
     for key in ("role", "context"):
         if delta.get(key):
             message[key] = delta[key]
     if isinstance(legacy := delta.get("function_call"), dict):
-        _fold_function(message.setdefault("function_call", {}), legacy)
+        _fold_function(message.setdefault("function_call", {}), legacy, texts)
     for piece in _dicts(delta.get("tool_calls")):
         calls = message.setdefault("tool_calls", {})
         index = piece.get("index")
@@ -91,62 +113,70 @@ def _fold_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
             if piece.get(key):
                 call[key] = piece[key]
         if isinstance(piece.get("function"), dict):
-            _fold_function(call.setdefault("function", {}), piece["function"])
+            _fold_function(call.setdefault("function", {}), piece["function"], texts)
 
 
-def _fold_function(function: dict[str, Any], piece: dict[str, Any]) -> None:
+def _fold_function(function: dict[str, Any], piece: dict[str, Any], texts: _Texts) -> None:
     for key in ("name", "arguments"):
-        if isinstance(piece.get(key), str):
-            function[key] = function.get(key, "") + piece[key]
+        texts.add(function, key, piece.get(key))
 
 
 def _fold_responses(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Take the terminal event's response; without one (a cut stream) gather what the deltas brought."""
     latest: dict[str, Any] = {}
-    texts: dict[tuple[Any, Any], str] = {}
+    failed: dict[str, Any] = {}
+    parts: dict[tuple[int | None, int | None], dict[str, Any]] = {}
+    texts = _Texts()
     items: list[dict[str, Any]] = []
     for event in events:
         if isinstance(event.get("response"), dict):
-            latest = event["response"]
+            latest, failed = event["response"], {}
         kind = event.get("type")
         if kind in ("response.completed", "response.incomplete", "response.failed"):
-            return latest
+            return latest | failed
         if kind == "error":
-            latest = {**latest, "status": "failed", "error": event}
+            failed = {"status": "failed", "error": event}
         elif kind == "response.output_text.delta" and isinstance(event.get("delta"), str):
-            part = (event.get("output_index"), event.get("content_index"))
-            texts[part] = texts.get(part, "") + event["delta"]
+            part = _index(event.get("output_index")), _index(event.get("content_index"))
+            texts.add(parts.setdefault(part, {"type": "output_text", "text": ""}), "text", event.get("delta"))
         elif kind == "response.output_item.done" and isinstance(event.get("item"), dict):
             items.append(event["item"])
-    if not any(item.get("type") == "message" for item in items) and texts:
-        content = [{"type": "output_text", "text": text} for text in texts.values()]
-        items.append({"type": "message", "content": content})
-    return {**latest, "output": items or latest.get("output", [])}
+    texts.join()
+    if not any(item.get("type") == "message" for item in items) and parts:
+        items.append({"type": "message", "content": list(parts.values())})
+    return {**latest, **failed, "output": items or latest.get("output", [])}
+
+
+def _index(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _fold_messages(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Fold the events of Anthropic's API into the message."""
     message: dict[str, Any] = {}
     blocks: dict[int, dict[str, Any]] = {}
+    usage: dict[str, Any] = {}
+    texts = _Texts()
     for event in events:
         kind, index = event.get("type"), event.get("index")
         index = index if isinstance(index, int) else 0
         delta = event.get("delta") if isinstance(event.get("delta"), dict) else {}
         if kind == "message_start" and isinstance(event.get("message"), dict):
             message = dict(event["message"])
+            usage = dict(message["usage"]) if isinstance(message.get("usage"), dict) else {}
         elif kind == "content_block_start" and isinstance(event.get("content_block"), dict):
             blocks[index] = dict(event["content_block"])
         elif kind == "content_block_delta" and isinstance(delta, dict):
             block = blocks.setdefault(index, {"type": "text"})
             for key in ("text", "thinking", "partial_json"):
-                if isinstance(delta.get(key), str):
-                    block[key] = str(block.get(key) or "") + delta[key]
+                texts.add(block, key, delta.get(key))
         elif kind == "message_delta" and isinstance(delta, dict):
             message.update(delta)
-            old, new = message.get("usage"), event.get("usage")
-            message["usage"] = {**(old if isinstance(old, dict) else {}), **(new if isinstance(new, dict) else {})}
+            usage.update(event["usage"] if isinstance(event.get("usage"), dict) else {})
+            message["usage"] = usage
         elif kind == "error":
             message["error"] = event.get("error")
+    texts.join()
     return {**message, "content": [block for _, block in sorted(blocks.items())]}
 
 

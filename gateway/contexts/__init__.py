@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 from gateway.exchange import Request, Response
@@ -22,6 +23,12 @@ DEFAULT_ORDER = ("explicit", "tools", "results", "templates", "patterns", "docum
 
 BESIDE_RESULTS = "gaugeway_beside_results"
 """Set on a user message that came together with tool results (Anthropic): it opens no new turn."""
+
+
+MOST_MESSAGES = 2_000
+"""Messages of a request that are read, and blocks of one message: beyond that its first ones and its last."""
+_FIRST = 100
+MOST_SYSTEM_TEXTS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +80,18 @@ def messages_of(request: Request) -> Iterator[dict[str, Any]]:
     messages = body.get("input" if request.route == "responses" else "messages")
     prompt = messages if request.route == "responses" else body.get("prompt")
     if isinstance(messages, list):
-        for message in messages:
+        for message in _bounded(messages):
             if isinstance(message, dict):
                 yield from _tool_results_apart(message) if request.route == "messages" else (message,)
     elif isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
         yield {"role": "user", "content": prompt[0]}
     elif isinstance(prompt, str):
         yield {"role": "user", "content": prompt}
+
+
+def _bounded(listed: list[Any]) -> list[Any]:
+    """Leave out the middle of a list that is too long: what an app says of itself comes first, what is asked last."""
+    return listed if len(listed) <= MOST_MESSAGES else listed[:_FIRST] + listed[_FIRST - MOST_MESSAGES :]
 
 
 def _tool_results_apart(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -91,7 +103,7 @@ def _tool_results_apart(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if not isinstance(content, list):
         yield message
         return
-    blocks = [block for block in content if isinstance(block, dict)]
+    blocks = [block for block in _bounded(content) if isinstance(block, dict)]
     results = [block for block in blocks if block.get("type") == "tool_result"]
     if rest := [block for block in blocks if block.get("type") != "tool_result"]:
         yield {**message, "content": rest, BESIDE_RESULTS: bool(results)}
@@ -125,9 +137,10 @@ def last_user_text(request: Request) -> str | None:
 
 
 def system_texts(request: Request) -> list[str]:
-    """Return the texts of the system and developer messages, in order."""
-    return [
+    """Return the texts of the system and developer messages, in order: the first ones of too many."""
+    texts = (
         text_of(message.get("content"))
         for message in messages_of(request)
         if message.get("role") in ("system", "developer")
-    ]
+    )
+    return list(islice(texts, MOST_SYSTEM_TEXTS))

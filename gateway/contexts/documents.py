@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from gateway.contexts import Extraction, last_user_text, messages_of, system_texts, user_texts
-from gateway.contexts.bounds import extraction
+from gateway.contexts.bounds import MAX_PASSAGES, extraction
 from gateway.contexts.passages import read
 from gateway.exchange import Request, Response
 from monitors.records import Context
@@ -31,7 +31,7 @@ class DocumentExtractor:
 
     def extract(self, request: Request, response: Response) -> Extraction | None:  # noqa: ARG002 - the port's shape
         question = last_user_text(request)
-        if blocks := list(_blocks(request)):
+        if blocks := list(islice(_blocks(request), MAX_PASSAGES + 1)):
             return extraction(question, blocks, source="documents", marker="document blocks")
         turns = user_texts(request)
         for index, text in enumerate([*turns[:1], *system_texts(request), *turns[1:_TURNS]]):

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 LONGEST = 200_000
-"""Characters of a printed value that is read; a longer one stays the text it is."""
+MOST_TOKENS = 20_000
+"""Characters of a printed value that is read, and its texts and constants; a longer one stays the text it is."""
 
 # A quote that is never closed ends with the text: looked for again from every later quote, it would cost the square.
 _TOKEN = re.compile(
@@ -35,7 +36,7 @@ def printed(text: str) -> Any:
     if not ("'" in text and len(text) <= LONGEST and (text[0], text[-1]) in (("[", "]"), ("{", "}"))):
         return None
     try:
-        return _decode(_TOKEN.sub(_as_json, text))
+        return _decode(_TOKEN.sub(_as_json, text, count=MOST_TOKENS))
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
 

@@ -148,7 +148,7 @@ class _Reader:
             yield from self.value(parts, certain=certain, depth=depth)
             return
         if _is_columns(value):
-            yield from _columns(value)
+            yield from islice(_columns(value), _VALUES)
             return
         told = any(isinstance(value.get(key), str) for key in _TEXT_KEYS)
         for key in (*_RETRIEVED_KEYS, *_LIST_KEYS):

@@ -13,7 +13,7 @@ from gateway.contexts import Extraction, last_user_text, messages_of
 from gateway.contexts.bounds import extraction
 from gateway.contexts.passages import decoded, read
 from gateway.contexts.retrieval import descriptions_of, retrieved
-from gateway.contexts.tools import Call, marker_of, query_of
+from gateway.contexts.tools import MOST_HOPS, Call, marker_of, query_of
 from gateway.exchange import Request, Response
 from monitors.records import Context
 
@@ -50,7 +50,7 @@ def _items(request: Request, response: Response) -> Iterator[_Step]:
             if item["type"] in ("function_call", "custom_tool_call") and isinstance(item.get("call_id"), str):
                 arguments = item.get("arguments", item.get("input"))
                 calls[item["call_id"]] = Call(_string(item.get("name")), arguments)
-    for item in [*turn, *_dicts(response.body.get("output"))]:
+    for item in [*turn[-MOST_HOPS:], *_dicts(response.body.get("output"))[:MOST_HOPS]]:
         yield from _item(item, calls, descriptions)
 
 

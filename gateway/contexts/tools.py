@@ -18,7 +18,7 @@ from monitors.records import Context
 
 _QUERY_KEYS = ("query", "question", "q", "input", "search_query", "queries", "keywords")
 _MARKERS = 3
-_HOPS = 400
+MOST_HOPS = 400
 """Results that are read, the last ones: more than an agent needs for one answer."""
 
 _decode = msgspec.json.Decoder().decode
@@ -88,7 +88,7 @@ def _results_of_this_turn(request: Request) -> list[tuple[Call, Any]]:
             if call is None and isinstance(name, str):
                 call = calls.get(name) or Call(name, None)
             turn.append((call or Call(None, None), message.get("content")))
-    return turn[-_HOPS:]
+    return turn[-MOST_HOPS:]
 
 
 def _calls_of(message: dict[str, Any]) -> Iterator[tuple[str, Call]]:
