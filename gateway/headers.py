@@ -72,7 +72,7 @@ def _note(seen: Seen, name: bytes, value: bytes) -> None:
     if name == b"content-length":
         seen.content_length = int(value) if value.isdigit() else None
     elif name == b"content-type":
-        seen.json = value.startswith(b"application/json")
+        seen.json = value.startswith(b"application/json") or value[:16].lower() == b"application/json"
     elif name == b"transfer-encoding":
         seen.chunked = True
         seen.ambiguous = seen.ambiguous or value.strip().lower() != b"chunked"

@@ -130,7 +130,7 @@ def _contexts(passages: _Passages) -> tuple[Context, ...]:
         Context(text=one)
         if isinstance(one, str)
         else Context(text=one.text, id=None if one.id is None else str(one.id), score=one.score, source=one.source)
-        for one in passages[: MAX_PASSAGES + 1]
+        for one in passages[: MAX_PASSAGES + 1]  # one more, which shows that some were left out
     )
 
 

@@ -91,6 +91,15 @@ def test_a_key_that_cannot_be_cut_stays_here(http_path, body):
     run(scenario, http_path)
 
 
+@pytest.mark.parametrize("kind", ["application/json", "Application/JSON; charset=utf-8"])
+def test_the_key_is_cut_on_other_routes_however_the_type_is_written(kind):
+    async def scenario(_, client, sent):
+        await client.post("/v1/embeddings", content=b"{" + KEY + b',"input":"x"}', headers={"content-type": kind})
+        assert sent == [b'{"input":"x"}']
+
+    run(scenario, "asgi")
+
+
 @pytest.mark.parametrize("http_path", PATHS)
 def test_beyond_the_limits_the_answer_is_413_and_names_the_key(http_path, monkeypatch):
     monkeypatch.setattr(splice, "MAX_BODY_BYTES", 2 * LARGE_BYTES)

@@ -8,6 +8,7 @@ from gateway.auxiliary import auxiliary
 from gateway.config import Capture
 from gateway.contexts import MOST_MESSAGES, MOST_SYSTEM_TEXTS, messages_of, system_texts, user_texts
 from gateway.contexts.bounds import MAX_PASSAGES
+from gateway.contexts.explicit import ExplicitExtractor, from_body_key
 from gateway.contexts.notation import MOST_TOKENS, printed
 from gateway.contexts.passages import read
 from gateway.contexts.results import ResultExtractor
@@ -63,6 +64,17 @@ def test_of_too_many_results_the_last_are_read():
     found = ResultExtractor().extract(request("responses", input=results), Response(status=200, body={}))
     assert found.contexts[0].text == "50"
     assert found.cut
+
+
+def test_of_too_many_contexts_in_our_key_no_more_are_held_than_are_kept():
+    said = from_body_key(b'{"contexts":[' + b'"a",' * MANY + b'"a"]}')
+    assert said.contexts is not None
+    assert len(said.contexts) == MAX_PASSAGES + 1
+    found = ExplicitExtractor().extract(
+        Request(route="chat_completions", headers={}, body={}, explicit=said), Response(status=200, body={})
+    )
+    assert found.cut
+    assert len(found.contexts) == MAX_PASSAGES
 
 
 def test_a_printed_value_of_too_many_texts_stays_a_text():
