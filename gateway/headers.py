@@ -109,7 +109,7 @@ def for_upstream(
     length = None if content_length is None else b"%d" % content_length
     kept: Headers = [(b"host", host)] if via is None else [(b"host", host), (_VIA, via)]
     chunked = False
-    hop = b""
+    hop: list[bytes] = []
     dropped = _NOT_FORWARDED if baggage else _NOR_BAGGAGE
     replaced = (
         length is not None and b"content-length",
@@ -120,11 +120,11 @@ def for_upstream(
         name = header[0]
         if name in dropped:
             if name == b"connection" and header[1] != b"keep-alive":
-                hop += b"," + header[1]
+                hop.append(header[1])
             chunked = chunked or name == b"transfer-encoding"
         elif name not in replaced and not name.startswith(OURS):
             kept.append(header)
-    if hop and (tokens := _tokens(hop)):
+    if hop and (tokens := _tokens(b",".join(hop))):
         kept = [header for header in kept if header[0] not in tokens]
     if length is not None:
         kept.append((b"content-length", length))
