@@ -56,17 +56,7 @@ class Instruments:
         self._requests_children: dict[tuple[str, str, bool, str, str, str], tuple[Counter, Histogram, Histogram]] = {}
         self._tokens = counter("tokens", "Tokens the upstream reported.", "app", "model", "type")
         self._cost = counter("cost_usd", "What exchanges cost at the configured prices.", "app", "model", "type")
-        self._charges_estimated = counter(
-            "charges_estimated", "Charges to limits and budgets that the answer does not state.", "route", "reason"
-        )
-        self._write_stalls = counter("write_stalls", "Clients given up because they did not read their answer.")
         self._upstream_errors = counter("upstream_errors", "Upstream failures by kind.", "upstream", "kind")
-        self._resends = counter(
-            "upstream_resends",
-            "Requests sent again because a reused connection had ended, by why they may be.",
-            "reason",
-        )
-        self._slow_bodies = counter("slow_bodies", "Request bodies given up because they came too slowly.", "reason")
         self._exchanges = counter("exchanges", "Exchanges, each with exactly one outcome.", "app", "outcome")
         self._extractions = counter(
             "context_extractions", "Captured exchanges by what found their contexts.", "app", "extractor"
@@ -80,17 +70,35 @@ class Instruments:
         for step in ("spilled", "returned"):
             self._spilled.labels(step)
         self._reloads = counter("config_reloads", "Configuration reloads, by result.", "result")
+        self._blocking = counter(
+            "config_restart_keys", "Reloads refused for a key that needs a restart, by key.", "key"
+        )
+        self._cap = LabelCap(counter("label_overflow", "Label values shown as _other, by label.", "label"))
+        self._bounds(registry)
+        self._gauges(registry, version)
+
+    def _bounds(self, registry: CollectorRegistry) -> None:
+        """Make the counters of what went beyond a bound, and of what was done instead."""
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"gaugeway_{name}", text, labels, registry=registry)
+
+        self._charges_estimated = counter(
+            "charges_estimated", "Charges to limits and budgets that the answer does not state.", "route", "reason"
+        )
+        self._write_stalls = counter("write_stalls", "Clients given up because they did not read their answer.")
+        self._resends = counter(
+            "upstream_resends",
+            "Requests sent again because a reused connection had ended, by why they may be.",
+            "reason",
+        )
+        self._slow_bodies = counter("slow_bodies", "Request bodies given up because they came too slowly.", "reason")
         self._closed = counter(
             "connections_closed", "Connections of the traffic port closed for want of descriptors.", "reason"
         )
         for reason in ("idle", "refused"):
             self._closed.labels(reason)
         self._tags_dropped = counter("tags_dropped", "Tags of requests beyond the number that is kept.")
-        self._blocking = counter(
-            "config_restart_keys", "Reloads refused for a key that needs a restart, by key.", "key"
-        )
-        self._cap = LabelCap(counter("label_overflow", "Label values shown as _other, by label.", "label"))
-        self._gauges(registry, version)
 
     def _gauges(self, registry: CollectorRegistry, version: str) -> None:
         """Make the gauges; the mode says how the values of several workers become one."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from gateway.errors import Rejection, body_of
 from gateway.exchange import Headers
 from gateway.headers import Seen
 
 if TYPE_CHECKING:
-    from litestar.types import HTTPScope, Scope, Send
+    from litestar.types import Scope, Send
 
 ANY = "*"
 PREFLIGHT_S = 600

@@ -69,6 +69,7 @@ NOT_FROM_OUTSIDE: dict[str, str] = {
     "monitors.notifiers.slack:MAX_TEXT": _MESSAGE,
     "monitors.offline.floors:MAX_FAILED": _OFFLINE,
     "monitors.offline.reading:MAX_PROBLEMS": _OFFLINE,
+    "monitors.otlp.counting:_LONGEST": _FORMAT,
     "monitors.persisting:MAX_BACK_OFF_S": _RETRY,
     "monitors.postgres:_MAX_BACK_OFF_S": _RETRY,
     "monitors.redaction.phones:_ANNOUNCED_MOST": _FORMAT,
