@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from email.utils import mktime_tz, parsedate_tz
 from fnmatch import fnmatchcase
 from hashlib import blake2b
-from json import decoder as json_decoder
 from math import log
 from typing import TypeAlias
 
 import msgspec
 
 from gateway.exchange import Headers
+from gateway.json_cursor import JsonCursor, mentions
 from monitors.bounds import optional_name
 
 Chance: TypeAlias = Callable[[], float]
@@ -22,10 +22,13 @@ Chance: TypeAlias = Callable[[], float]
 
 ANY_MODEL = ("*",)
 _MAX_DOUBLINGS = 32
+MOST_MENTIONS = 10_000
+"""How many times "model" may stand in a body as a string of its own where an alias takes its place."""
 _SECONDS = re.compile(rb"\d{1,12}(?:\.\d{1,9})?\Z")
-_SPACE = re.compile(r"[ \t\n\r]*")
-_raw_decode = json_decoder.JSONDecoder().raw_decode
-_scan_string = json_decoder.scanstring  # type: ignore[attr-defined]  # public by its use, missing in typeshed
+_SPACE = re.compile(rb"[ \t\n\r]*+")
+_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_MODEL = mentions("model")
+_COLON = ord(":")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,41 +162,39 @@ def replace_model(body: bytes, model: str) -> bytes | None:
     """Put `model` in the place of the top-level "model" of a JSON object; every other byte stays as it is.
 
     None when there is no such text to replace. Where the key stands several times, all are replaced: whichever one the
-    upstream reads, it is `model`.
+    upstream reads, it is `model`. None also when one of several is no text, and beyond `MOST_MENTIONS`.
 
     >>> replace_model(b'{ "model" : "gpt-4o",  "n":1.0 }', "mine")
     b'{ "model" : "mine",  "n":1.0 }'
     """
-    if model_of(body) is None:
-        return None
     try:
-        text = body.decode()
-        spans = list(_model_spans(text))
+        if _asked.decode(body).model is None:
+            return None
+        body.decode()
+        spans = list(_model_spans(body))
     except (ValueError, RecursionError, IndexError):
         return None
-    written = msgspec.json.encode(model).decode()
-    parts: list[str] = []
+    written = msgspec.json.encode(model)
+    parts: list[bytes] = []
     copied = 0
     for start, end in spans:
-        parts += (text[copied:start], written)
+        parts += (body[copied:start], written)
         copied = end
-    return "".join([*parts, text[copied:]]).encode()
+    return b"".join([*parts, body[copied:]])
 
 
-def _model_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where the values of "model" stand in `text`, which is known to be a JSON object."""
-    position = _skip(text, _skip(text, 0) + 1)
-    while text[position] != "}":
-        key, position = _scan_string(text, position + 1)
-        start = _skip(text, _skip(text, position) + 1)
-        _, end = _raw_decode(text, start)
-        if key == "model":
-            yield start, end
-        position = _skip(text, end)
-        if text[position] == ",":
-            position = _skip(text, position + 1)
-
-
-def _skip(text: str, position: int) -> int:
-    match = _SPACE.match(text, position)
-    return match.end() if match else position
+def _model_spans(body: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where the values of "model" stand in `body`, which is known to be a JSON object. Raises ValueError."""
+    cursor = JsonCursor(body)
+    for count, mention in enumerate(_MODEL.finditer(body)):
+        if count == MOST_MENTIONS:
+            raise ValueError("too many to look at")
+        cursor.advance(mention.start())
+        colon = _SPACE.match(body, mention.end()).end()  # type: ignore[union-attr]  # always matches
+        if cursor.depth != 1 or cursor.inside or body[colon] != _COLON:
+            continue
+        start = _SPACE.match(body, colon + 1).end()  # type: ignore[union-attr]  # always matches
+        value = _TEXT.match(body, start)
+        if value is None:
+            raise ValueError("one of several models is no text")
+        yield start, value.end()

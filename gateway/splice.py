@@ -12,6 +12,7 @@ from collections.abc import Generator
 from itertools import accumulate
 
 from gateway.errors import Rejection
+from gateway.json_cursor import WINDOW_BYTES, JsonCursor, mentions, unescaped
 
 KEY = "gaugeway"
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -21,10 +22,9 @@ MAX_VALUE_BYTES = 4 * 1024 * 1024
 MOST_MENTIONS = 1_000
 """How many times the name of our key may stand in one body as a string of its own."""
 
-WINDOW_BYTES = 65_536
 _VALUE_WINDOW_BYTES = 4_096
 _PIECE_BYTES = 1024 * 1024
-"""Bytes scanned, scanned for the end of our value, and copied between two pauses: mostly a tenth of a millisecond."""
+"""Bytes scanned for the end of our value, and copied, between two pauses: mostly a tenth of a millisecond."""
 
 _BOM = b"\xef\xbb\xbf"
 _BLANKS = b" \t\n\r"
@@ -32,8 +32,7 @@ _SPACE = re.compile(rb"[ \t\n\r]*+")
 _SPELLINGS = b"".join(b"(?:%c|\\\\u%04x)" % (letter, letter) for letter in KEY.encode())
 _LONGEST = len(r"\u0067") * len(KEY) + len('"":')
 _SPELLED = re.compile(b'"' + _SPELLINGS + b'"')
-# A quote behind a backslash opens no string, and behind a key there is a colon, or blanks and a colon.
-_MENTION = re.compile(rb'"(?<!\\")' + _SPELLINGS + rb'"(?=[: \t\n\r])')
+_MENTION = mentions(KEY)
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
 _NESTED = rb"[\[{](?:[^][{}\"]++|" + _STRING + b"|%b)*+[]}]"
 # A value as the key mostly has it, nested three times at most. Everything is possessive: no byte is read twice.
@@ -100,45 +99,33 @@ def _mentioned(body: bytes) -> Generator[None, None, bool]:
     return False
 
 
-class _Scan:
-    """One pass through a body: `depth` and `inside` (a string) hold at `position`."""
+class _Scan(JsonCursor):
+    """One pass through a body."""
 
     def __init__(self, body: bytes) -> None:
-        self._body = body
-        self._position = 0
-        self._depth = 0
-        self._inside = False
+        super().__init__(body)
         self._mentions = 0
         self._seen = False
         self._removed: list[tuple[int, int]] = []
         self._value: bytes | None = None
 
     def run(self) -> Generator[None, None, Cut]:
-        body, size = self._body, len(self._body)
-        self._position = yield from self._behind_blanks(len(_BOM) if body.startswith(_BOM) else 0)
-        if body[self._position : self._position + 1] != b"{":
+        body, size = self.body, len(self.body)
+        self.position = yield from self._behind_blanks(len(_BOM) if body.startswith(_BOM) else 0)
+        if body[self.position : self.position + 1] != b"{":
             return [], None  # no object: it has no members
-        while self._position < size:
-            yield from self._window(self._window_end(WINDOW_BYTES))
+        while self.position < size:
+            yield from self._window(self.window_end())
             yield
-        if self._seen and (self._inside or self._depth):
+        if self._seen and (self.inside or self.depth):
             raise _refused(_NOT_JSON)
         if self._value is None:
             return [], None
         return (yield from self._kept()), self._value
 
-    def _window_end(self, size: int) -> int:
-        """Return where the next window ends: not between a backslash and what it escapes."""
-        body, start = self._body, self._position
-        end = min(start + size, len(body))
-        if body.endswith(b"\\", start, end):
-            window = body[start:end]
-            end += (len(window) - len(window.rstrip(b"\\"))) % 2
-        return min(end, len(body))
-
     def _window(self, end: int) -> Generator[None, None, None]:
-        body = self._body
-        for mention in _MENTION.finditer(body, self._position, end + _LONGEST):
+        body = self.body
+        for mention in _MENTION.finditer(body, self.position, end + _LONGEST):
             if mention.start() >= end:
                 break
             self._mentions += 1
@@ -148,29 +135,15 @@ class _Scan:
             if body[colon : colon + 1] != b":":
                 continue
             self._seen = True
-            self._count(mention.start())
-            if self._depth == 1 and not self._inside:
+            self.count(mention.start())
+            if self.depth == 1 and not self.inside:
                 yield from self._member(mention.start(), colon + 1)
                 return
-        self._count(end)
-
-    def _count(self, end: int) -> None:
-        """Move on to `end`, counting brackets outside of strings."""
-        outside = self._outside(_unescaped(self._body[self._position : end]))
-        self._position = end
-        opening = len(outside) - len(outside.translate(None, b"{["))
-        self._depth += opening - (len(outside) - len(outside.translate(None, b"}]")))
-
-    def _outside(self, text: bytes) -> bytes:
-        """Return what of the next bytes, without their escapes, stands outside of strings."""
-        parts = text.split(b'"')
-        outside = b"".join(parts[self._inside :: 2])
-        self._inside ^= not len(parts) % 2
-        return outside
+        self.count(end)
 
     def _member(self, name: int, start: int) -> Generator[None, None, None]:
         """Take out the member whose name stands at `name`, and whose value begins at `start` or behind blanks there."""
-        body = self._body
+        body = self.body
         if len(body) > MAX_BODY_BYTES:
             raise _too_large(f"The key is only read from bodies of up to {MAX_BODY_BYTES} bytes")
         first = yield from self._before_blanks(name)
@@ -179,9 +152,9 @@ class _Scan:
         if body[first - 1 : first] not in (b"{", b","):
             raise _refused(_NOT_JSON)
         self._value = body[start:end].rstrip(_BLANKS)
-        self._position = end
+        self.position = end
         if body[end : end + 1] == b",":
-            self._position = end = end + 1
+            self.position = end = end + 1
         else:
             # The last member takes the comma in front of it along, which may belong to one that was cut already.
             while self._removed and self._removed[-1][1] == first:
@@ -191,32 +164,32 @@ class _Scan:
 
     def _value_end(self, start: int) -> Generator[None, None, int]:
         """Return where the comma or bracket stands that ends the value at `start`."""
-        if usual := _USUAL.match(self._body, start, start + WINDOW_BYTES):
+        if usual := _USUAL.match(self.body, start, start + WINDOW_BYTES):
             return usual.end()
         level = 0
-        limit = min(start + MAX_VALUE_BYTES, len(self._body))
-        self._position = start
-        while self._position < limit:
-            begin, end, inside = self._position, self._window_end(_VALUE_WINDOW_BYTES), self._inside
-            text = _unescaped(self._body[begin:end])
-            marks = self._outside(text).translate(_LEVELS, _NO_MARKS)
+        limit = min(start + MAX_VALUE_BYTES, len(self.body))
+        self.position = start
+        while self.position < limit:
+            begin, end, inside = self.position, self.window_end(_VALUE_WINDOW_BYTES), self.inside
+            text = unescaped(self.body[begin:end])
+            marks = self.outside(text).translate(_LEVELS, _NO_MARKS)
             levels = list(accumulate(memoryview(marks).cast("b"), initial=level))
             if marks and min(levels) <= 0 and (found := _end_of_value(text, level, inside=inside)) is not None:
-                self._inside = False
+                self.inside = False
                 return begin + found
             level = levels[-1]
-            self._position = end
+            self.position = end
             yield
-        if limit < len(self._body):
+        if limit < len(self.body):
             raise _too_large(f"The key's value is larger than {MAX_VALUE_BYTES} bytes")
         raise _refused(_NOT_JSON)
 
     def _kept(self) -> Generator[None, None, list[bytes]]:
         pieces: list[bytes] = []
         start = 0
-        for first, end in [*self._removed, (len(self._body), 0)]:
+        for first, end in [*self._removed, (len(self.body), 0)]:
             while start < first:
-                pieces.append(self._body[start : min(start + _PIECE_BYTES, first)])
+                pieces.append(self.body[start : min(start + _PIECE_BYTES, first)])
                 start += len(pieces[-1])
                 if len(pieces[-1]) == _PIECE_BYTES:
                     yield
@@ -226,7 +199,7 @@ class _Scan:
     def _behind_blanks(self, position: int) -> Generator[None, None, int]:
         while True:
             limit = position + WINDOW_BYTES
-            position = _SPACE.match(self._body, position, limit).end()  # type: ignore[union-attr]  # always matches
+            position = _SPACE.match(self.body, position, limit).end()  # type: ignore[union-attr]  # always matches
             if position < limit:
                 return position
             yield
@@ -234,16 +207,11 @@ class _Scan:
     def _before_blanks(self, position: int) -> Generator[None, None, int]:
         while position:
             start = max(position - WINDOW_BYTES, 0)
-            position = start + len(self._body[start:position].rstrip(_BLANKS))
+            position = start + len(self.body[start:position].rstrip(_BLANKS))
             if position > start:
                 break
             yield
         return position
-
-
-def _unescaped(text: bytes) -> bytes:
-    """Return `text` with blanks in place of escaped quotes and backslashes; it does not begin in an escape."""
-    return text.replace(rb"\\", b"  ").replace(rb"\"", b"  ") if b"\\" in text else text
 
 
 def _end_of_value(text: bytes, level: int, *, inside: bool) -> int | None:

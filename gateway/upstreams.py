@@ -25,6 +25,7 @@ from gateway.upstream import Upstream, UpstreamError, UpstreamErrorKind, Upstrea
 
 HELD_BYTES = 64 * 1024
 HELD_S = 0.5
+LARGE_BYTES = 256 * 1024
 _SHOWN_CHARACTERS = 100
 _FIRST_SERVER_ERROR = 500
 _NO_TAGS: dict[str, str] = {}
@@ -214,7 +215,13 @@ class Router:
         body = None
         alias = link.route.aliases.get(outgoing.model) if outgoing.model is not None else None
         if alias is not None and isinstance(outgoing.body, bytes):
-            body = replace_model(outgoing.body, alias)
+            # In a thread when it takes long: it works in short steps, between which other requests are served.
+            large = len(outgoing.body) > LARGE_BYTES
+            body = (
+                await asyncio.to_thread(replace_model, outgoing.body, alias)
+                if large
+                else replace_model(outgoing.body, alias)
+            )
             journey.model = alias if body is not None else None
         attempt = self._ejection.begin(link.name, self._clock())
         success: bool | None = None

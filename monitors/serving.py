@@ -45,6 +45,7 @@ WRITE_S, WRITE_RATE = 60.0, 1000.0
 _BODY_LOOKS = 12
 _ROOM_SHARE = 16
 _TOO_LATE, _TOO_LONG = b"408 Request Timeout", b"431 Request Header Fields Too Large"
+_BAD_REQUEST = b"400 Bad Request"
 _NO_ROOM = b"503 Service Unavailable\r\nretry-after: 1"
 BodyEnd: TypeAlias = Literal["stalled", "too_long", "no_room"]
 
@@ -168,6 +169,16 @@ class ServerProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         if not self.parser.should_upgrade():
             self.headers = []
+
+    def handle_websocket_upgrade(self) -> None:
+        """Refuse a handshake that is no GET, or has a body: the WebSocket protocol would wait for ever."""
+        headers = dict(self.scope["headers"])
+        has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
+        if self.scope["method"] != "GET" or has_body:
+            self._tell(_BAD_REQUEST)
+            self.transport.close()
+            return
+        super().handle_websocket_upgrade()
 
     def on_message_complete(self) -> None:
         """The body is whole."""

@@ -61,11 +61,11 @@ ALLOWED = {
     "gateway.reloading": "gateway.config gateway.limits monitors.audit monitors.settings",
     "gateway.restrictions": "gateway.errors gateway.exchange gateway.keys gateway.operations",
     "gateway.routes": "gateway.errors gateway.openapi gateway.supplements monitors.admin monitors.token_check",
-    "gateway.routing": "gateway.exchange monitors.bounds",
+    "gateway.routing": "gateway.exchange gateway.json_cursor monitors.bounds",
     "gateway.sampling_process": "gateway.capture gateway.config gateway.exchange gateway.reading",
     "gateway.sharing": "gateway.buckets gateway.subjects monitors.importer monitors.postgres monitors.redis",
     "gateway.spill": "gateway.pressure monitors.engines monitors.queues monitors.tasks",
-    "gateway.splice": "gateway.errors",
+    "gateway.splice": "gateway.errors gateway.json_cursor",
     "gateway.supervisor": "gateway.config gateway.reloading gateway.snapshot gateway.worker_metrics monitors.audit monitors.settings monitors.tasks",  # noqa: E501
     "gateway.supplements": "gateway.contexts gateway.errors gateway.exchange gateway.tracing monitors.bounds monitors.engines monitors.queues monitors.tasks",  # noqa: E501
     "gateway.syncing": "gateway.limits gateway.sharing monitors.tasks",

@@ -3,6 +3,7 @@
 import json
 import random
 import string
+import sys
 from collections import Counter
 from email.utils import formatdate
 
@@ -11,7 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.routing import RetryPolicy, Route, choose, first, model_of, replace_model, retry_after_s, serving
+from gateway.routing import (
+    MOST_MENTIONS,
+    RetryPolicy,
+    Route,
+    choose,
+    first,
+    model_of,
+    replace_model,
+    retry_after_s,
+    serving,
+)
 
 ROUTES = st.lists(
     st.builds(
@@ -218,6 +229,29 @@ def test_no_body_is_too_odd_to_be_looked_at(body):
     after = replace_model(body, "x")
     assert after is None or model_of(after) == "x"
     assert (after is None) == (model_of(body) is None) or after is None
+
+
+def test_a_large_body_is_not_decoded_member_by_member():
+    """Counted in calls, since time depends on the machine: one per window, not one per member."""
+    body = b'{"model": "m"' + b"".join(b',"k%d":[]' % number for number in range(100_000)) + b"}"
+    calls = 0
+
+    def count(_frame, event, _argument):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        replaced = replace_model(body, "x")
+    finally:
+        sys.setprofile(None)
+    assert replaced == body.replace(b'"m"', b'"x"', 1)
+    assert calls < 1000
+
+
+def test_a_body_that_names_the_model_without_end_is_left_alone():
+    many = b",".join([b'"model" '] * (MOST_MENTIONS + 1))
+    assert replace_model(b'{"model": "m", "x": [' + many + b"]}", "x") is None
 
 
 def test_an_alias_is_written_as_json():
