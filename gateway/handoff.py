@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from gateway.encoding import EncodingError
 from gateway.exchange import GENERATION_ROUTES, Exchange, Explicit, Recording
 from gateway.instruments import Instruments
 from gateway.offload import Offload, OffloadError
@@ -256,7 +257,7 @@ class HandOff:
                     outcome = self._choose(recording, exchange)
                     chosen = outcome is None
             except Exception as error:  # noqa: BLE001 - what one odd exchange does must not stop the capture of others
-                reason = getattr(error, "reason", "invalid_json" if isinstance(error, ValueError) else "internal")
+                reason = _reason(error)
                 self._instruments.unreadable(reason)
                 _log.warning("exchange %s was not captured: %s (%s)", recording.id, type(error).__name__, reason)
         self._instruments.request(recording, app=app, model=model, stream=stream)
@@ -317,6 +318,12 @@ class HandOff:
         sample, size = self._samples.popleft()
         self._bytes -= size
         return sample
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, EncodingError):
+        return error.reason
+    return "invalid_json" if isinstance(error, ValueError) else "internal"
 
 
 def _app_of(recording: Recording) -> str:

@@ -36,7 +36,7 @@ ALLOWED = {
     "gateway.contexts": "gateway.exchange monitors.bounds",
     "gateway.demo": "gateway.contexts monitors.tasks",
     "gateway.express": "gateway.errors gateway.exchange gateway.headers gateway.proxy gateway.upstream gateway.upstreams monitors.serving",  # noqa: E501
-    "gateway.handoff": "gateway.exchange gateway.instruments gateway.offload gateway.pressure monitors.engines monitors.labels monitors.queues monitors.tasks",  # noqa: E501
+    "gateway.handoff": "gateway.encoding gateway.exchange gateway.instruments gateway.offload gateway.pressure monitors.engines monitors.labels monitors.queues monitors.tasks",  # noqa: E501
     "gateway.headers": "gateway.exchange",
     "gateway.inspect_cli": "gateway.config gateway.inspection gateway.reading monitors.config monitors.config_option monitors.settings monitors.stores",  # noqa: E501
     "gateway.inspection": "gateway.answers gateway.auxiliary gateway.contexts gateway.exchange",
