@@ -70,7 +70,7 @@ class _Plane:
                 back_off = 0.5
             _log.error("%s ended with code %d; starting it again in %.1f s", self._module, code, back_off)
             if await happens_within(self._stopping, back_off):
-                return code
+                return 0  # it ended before it was stopped, which is logged
             back_off = min(back_off * 2, _MAX_BACK_OFF_S)
         raise AssertionError("counting does not end")
 

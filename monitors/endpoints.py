@@ -85,7 +85,8 @@ def is_loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
     except ValueError:
-        return host.lower() in _LOOPBACK_NAMES
+        name = host.rstrip(".").lower()
+        return name in _LOOPBACK_NAMES or name.endswith(".localhost")
 
 
 def is_own(host: str, listener: str) -> bool:
@@ -96,7 +97,7 @@ def is_own(host: str, listener: str) -> bool:
     >>> is_own("localhost", "127.0.0.1"), is_own("127.0.0.1", "0.0.0.0"), is_own("192.0.2.7", "127.0.0.1")
     (True, True, False)
     """
-    if _overlap(host, listener):
+    if _overlap(host, listener) and _version(host) in (None, _version(listener)):
         return not _is_any(listener) or _is_any(host) or is_loopback(host) or _is_this_machine(host)
     return False
 
@@ -119,7 +120,15 @@ def _overlap(host: str, other: str) -> bool:
     names = {host.lower(), other.lower()}
     if len(names) == 1 or _is_any(host) or _is_any(other):
         return True
-    return bool(names & set(_LOOPBACK_NAMES)) and is_loopback(host) and is_loopback(other)
+    return any(_version(name) is None for name in names) and is_loopback(host) and is_loopback(other)
+
+
+def _version(host: str) -> int | None:
+    """The version of an IP address; None for a name."""
+    try:
+        return ip_address(host).version
+    except ValueError:
+        return None
 
 
 def _is_this_machine(host: str) -> bool:

@@ -185,8 +185,9 @@ def standing(name: str, wanted: Wanted, seed: int) -> Iterator[Stand]:
 
 def _replicas(stand: Stand, names: list[str], wanted: Wanted) -> Iterator[Replica]:
     for name in names:
-        shared = not stand.engine.shared
-        data = stand.engine.directory if shared else stand.directory / name
+        # A directory belongs to one gateway and one monitors process; further ones name the files in it by their URLs.
+        first = name.rstrip("0123456789") == "monitors" or name == names[0]
+        data = stand.engine.directory if first and not stand.engine.shared else stand.directory / name
         env = wanted.env(stand.directory) if wanted.env and name.startswith("monitors") else None
         replica = Replica(
             name,

@@ -13,7 +13,6 @@ from gateway.config import Config, Gateway, Price, Upstream
 from gateway.exchange import Explicit, Recording
 from gateway.handoff import MAX_OVERFLOWN
 from gateway.instruments import MAX_REQUEST_SERIES, Instruments
-from gateway.tracing import OTelSpans
 from monitors.bounds import MAX_NAME, MAX_TAGS
 from monitors.labels import MAX_PAIRS
 from tests.support.running import read_request, running_gateway, tcp_server
@@ -154,16 +153,16 @@ class Spans:
     def on_end(self, span):
         self.ended.append(span)
 
+    def shutdown(self):
+        pass
+
 
 async def test_parameters_beyond_64_bits_do_not_reach_the_exporter(path, monkeypatch):
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
     spans = Spans()
 
-    def built(_):
-        return None, OTelSpans(spans, server_address="h", server_port=1)
-
-    monkeypatch.setattr("gateway.app._spans", built)
+    monkeypatch.setattr("gateway.app._span_processor", lambda _: spans)
     odd = {"max_tokens": HUGE, "seed": -HUGE, "n": HUGE, "temperature": LONG, "top_p": [[HUGE]], "top_k": HUGE}
     await captured(path, [odd])
     (span,) = spans.ended

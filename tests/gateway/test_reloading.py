@@ -22,7 +22,7 @@ from monitors.queues.memory import MemoryQueue
 from monitors.settings import item_of, plain
 
 OPEN = Config(
-    upstreams=(tables.Upstream(base_url="http://127.0.0.1:9/v1"),),
+    upstreams=(tables.Upstream(base_url="http://127.0.0.1:9/v1", api_key="sk-owner"),),
     capture=tables.Capture(templates=(UserTemplate(name="own", pattern="Context: (?P<contexts>.*)"),)),
     prices={"gpt-*": tables.Price(input=1.0)},
     cache=tables.Cache(apps=("shop",)),
