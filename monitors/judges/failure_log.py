@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -14,7 +15,11 @@ from monitors.judges.wrapping import Wrapper
 
 T = TypeVar("T")
 REPEAT_S = 300.0
-"""From one line about failures to the next."""
+"""From one line about a kind of failure to the next."""
+STEADY_S = 30.0
+"""How long a judge answers before its next failure counts as a new outage."""
+MAX_KINDS = 20
+"""Kinds of failures, with their HTTP status, that are told apart."""
 _STATUS = re.compile(r"Error code: (\d{3})\b")
 _CODE = re.compile(r"""['"]code['"]: ?['"]([\w.-]{1,40})['"]""")
 _ADVICE = {
@@ -34,7 +39,9 @@ _log = logging.getLogger("gaugeway")
 
 
 class FailureLog(Wrapper):
-    """Passes every question on, and logs how its endpoint (`origin`) fails, at most every `REPEAT_S`.
+    """Passes every question on, and logs how its endpoint (`origin`) fails, each kind at most every `REPEAT_S`.
+
+    After a recovery of `STEADY_S` the first failure is logged again at once.
 
     It belongs next to the endpoint, inside retries: the first failed try is logged. A line has the kind of the failure,
     the HTTP status and the provider's error code, and none of its text, which may quote a key or a captured answer.
@@ -45,7 +52,8 @@ class FailureLog(Wrapper):
         super().__init__(judge)
         self._origin = origin
         self._clock = clock
-        self._logged_at: float | None = None
+        self._logged_at: dict[str, float] = {}
+        self._recovered_at: float | None = None
         self._failing = False
         self._uncounted = 0
         self._failures = 0
@@ -66,20 +74,32 @@ class FailureLog(Wrapper):
         self._uncounted += 1
         self._failures += 1
         now = self._clock()
-        if self._logged_at is not None and now - self._logged_at < REPEAT_S:
+        if self._recovered_at is not None and now - self._recovered_at >= STEADY_S:
+            self._logged_at.clear()
+        self._recovered_at = None
+        kind = _kind(error)
+        if now - self._logged_at.get(kind, -math.inf) < REPEAT_S or len(self._logged_at) >= MAX_KINDS:
             return
         count = f"{self._uncounted} failures since the last line; " if self._uncounted > 1 else ""
         _log.warning(
             "judge %s at %s fails: %s; %swhat to do: %s",
             *(self.model, self._origin, _reason(error), count, _advice(error)),
         )
-        self._failing, self._logged_at, self._uncounted = True, now, 0
+        self._failing, self._uncounted = True, 0
+        self._logged_at[kind] = now
 
     def _answered(self) -> None:
+        if self._recovered_at is None:
+            self._recovered_at = self._clock()
         if self._failing:
             _log.info("judge %s at %s answers again after %d failures", self.model, self._origin, self._failures)
         self._failing = False
         self._failures = 0
+
+
+def _kind(error: JudgeError) -> str:
+    status = _STATUS.search(error.detail)
+    return f"{error.kind} {status[1]}" if status else error.kind
 
 
 def _reason(error: JudgeError) -> str:

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from monitors.config import Judge
 from monitors.instruments import Instruments
 from monitors.judges import JudgeError, Prompt
-from monitors.judges.failure_log import REPEAT_S, FailureLog
+from monitors.judges.failure_log import MAX_KINDS, REPEAT_S, STEADY_S, FailureLog
 from monitors.judges.scripted import Scripted
 from monitors.judges.wrapping import close
 from monitors.judging import open_judging
@@ -99,7 +99,35 @@ def test_failures_are_counted_in_a_line_every_few_minutes_and_the_end_is_told_on
     for _ in range(100):  # a judge that fails every second time is no reason for two hundred lines
         answers[0] = {} if answers[0] else JudgeError("timeout")
         ask(judge)
-    assert len(lines(caplog)) == 3
+    assert [one.levelno for one in lines(caplog)[3:]] == [logging.WARNING, logging.INFO]  # of the first time-out
+
+
+def test_a_new_outage_and_a_new_kind_of_failure_are_logged_at_once(caplog):
+    now = [0.0]
+    answers = [JudgeError("server_error", "Error code: 500")]
+    judge = FailureLog(Scripted(lambda _: answers[0]), origin="http://llm.example", clock=lambda: now[0])
+
+    def failures():
+        return [one.getMessage().partition(" fails: ")[2].partition(";")[0] for one in lines(caplog)]
+
+    ask(judge, times=5)
+    answers[0] = JudgeError("server_error", "Error code: 503")
+    ask(judge, times=5)
+    answers[0] = {}
+    ask(judge)
+    now[0] += STEADY_S
+    answers[0] = JudgeError("server_error", "Error code: 500")
+    ask(judge, times=5)
+    assert failures() == [f"server_error (HTTP {status})" for status in (500, 503, 500)]
+
+
+def test_kinds_of_failures_without_end_are_not_all_logged(caplog):
+    statuses = iter(range(100, 600))
+    judge = FailureLog(
+        Scripted(lambda _: JudgeError("server_error", f"Error code: {next(statuses)}")), origin="http://llm.example"
+    )
+    ask(judge, times=500)
+    assert len(lines(caplog)) == MAX_KINDS
 
 
 @pytest.mark.parametrize("kind", ["refused", "context_overflow", "deadline", "unsure"])
