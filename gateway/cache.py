@@ -210,7 +210,12 @@ def _wishes(headers: Headers) -> tuple[bool, bool]:
 
 
 def _may_be_kept(headers: Headers) -> bool:
-    """Whether the answer is nobody's own (Set-Cookie) and depends on no header that the key leaves out."""
+    """Whether the answer is nobody's own (Set-Cookie), depends on no header that the key leaves out, and is whole.
+
+    One that only the end of the connection ends may have been cut.
+    """
+    if not any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in headers):
+        return False
     for name, value in headers:
         lower = name.lower()
         if lower in (b"set-cookie", b"set-cookie2"):

@@ -24,6 +24,7 @@ from monitors.tasks import happens_within, spawn
 
 _log = logging.getLogger("gaugeway.handoff")
 _FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0
+_TOO_LARGE = 413
 MAX_OVERFLOWN = 1000
 """Kinds of requests that found no room, until they are counted; the apps of all others count as `_other`."""
 _READ_AT_ONCE, _READ_AT_MOST, _READ_BYTES = 16, 200, 16 * 1024
@@ -249,8 +250,11 @@ class HandOff:
         if recording.route in GENERATION_ROUTES:
             outcome = "error"
             try:
-                if recording.too_large or (recording.ending == "rejected" and recording.status == 413):  # noqa: PLR2004
+                rejected = recording.ending == "rejected"
+                if recording.too_large or (rejected and recording.status == _TOO_LARGE):
                     outcome = "too_large"
+                elif rejected:  # there is no answer to judge, and strangers must not fill the queue
+                    outcome = "rejected"
                 else:
                     exchange = self.reader.read(recording)
                     app, model, stream = exchange.app, exchange.model, exchange.stream

@@ -22,6 +22,7 @@ HOP_BY_HOP = frozenset(
     }
 )
 _VIA = b"gaugeway-via"
+_BODILESS = (204, 304)
 _NOT_FORWARDED = HOP_BY_HOP | {b"host", b"expect", _VIA}
 _EXCHANGE_ID, _UPSTREAM_EXCHANGE_ID = b"x-gaugeway-exchange-id", b"x-gaugeway-upstream-exchange-id"
 _NOT_RETURNED = HOP_BY_HOP | {_EXCHANGE_ID, _UPSTREAM_EXCHANGE_ID}
@@ -141,11 +142,11 @@ def for_client(headers: Headers, exchange_id: bytes, *, status: int = 200) -> He
     """Return the response headers to send: the upstream's, and ours with the exchange's id.
 
     Where the upstream is a gateway as well, its exchange id and those of gateways behind it become one
-    `x-gaugeway-upstream-exchange-id`, the nearest first: `x-gaugeway-exchange-id` is always this gateway's. A 304 goes
-    without the length of the body that it does not have, which the server would wait for.
+    `x-gaugeway-upstream-exchange-id`, the nearest first: `x-gaugeway-exchange-id` is always this gateway's. A 204 or
+    304 goes without the length of the body that it does not have, which the server would wait for.
     """
     dropped = _NOT_RETURNED | connection_tokens(headers)
-    if status == 304:  # noqa: PLR2004 - not modified
+    if status in _BODILESS:
         dropped |= {b"content-length"}
     kept = [(name, value) for name, value in headers if name.lower() not in dropped]
     if len(kept) < len(headers) and (ids := upstream_exchange_ids(headers)):

@@ -141,7 +141,7 @@ def repeatable(request: UpstreamRequest) -> str | None:
     """Say why a request may be processed twice: by its method (RFC 9110, 9.2.2) or a key; None if it may not."""
     if request.method in IDEMPOTENT:
         return "idempotent"
-    return "idempotency_key" if any(name in IDEMPOTENCY_KEYS for name, _ in request.headers) else None
+    return "idempotency_key" if any(name in IDEMPOTENCY_KEYS and value for name, value in request.headers) else None
 
 
 class _Once:

@@ -74,10 +74,12 @@ def test_every_exchange_ends_in_exactly_one_outcome():
             one(4, raw=b"<html>"),
             one(5, status=413, ending="rejected"),
             one(6, route="models", raw=b"[]"),
+            one(7, status=401, ending="rejected"),
+            one(8, status=429, ending="rejected"),
         ):
             bench.handoff.offer(made)
         await bench.handoff.aclose()
-        assert bench.outcomes() == {"captured": 1, "opted_out": 1, "too_large": 2, "error": 1}
+        assert bench.outcomes() == {"captured": 1, "opted_out": 1, "too_large": 2, "error": 1, "rejected": 2}
         assert (await bench.queue.depth()).ready == 1
 
     asyncio.run(scenario())

@@ -119,7 +119,14 @@ def test_a_reader_ends_with_an_alert_that_names_the_cause(typed):
 
 
 def test_nothing_goes_on_after_the_last_step(typed):
-    assert typed[-1][2].split() == ["audit.log", "queue.db", "redaction.key", "store.db"]
+    assert typed[-1][2].split() == [
+        "audit.log",
+        "gateway.lock",
+        "monitors.lock",
+        "queue.db",
+        "redaction.key",
+        "store.db",
+    ]
 
 
 def test_a_pattern_tells_other_output_apart():
