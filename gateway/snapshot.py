@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from monitors import settings
+
 
 class Snapshot:
     """A copy of a configuration file in memory, which child processes read under `path` if they inherit `descriptor`.
 
-    A process that starts again thus starts with what was accepted, whatever the file says by then. Where the system
+    It holds the values that `${NAME}` and `${file:/path}` had, too. A process that starts again thus starts with what
+    was accepted, whatever the file and the files of its secrets say by then. Only this process's children inherit the
+    descriptor, and the text is in no file system. Where the system
     has no files in memory (anything but Linux) `path` is the file's own.
     """
 
@@ -27,9 +31,9 @@ class Snapshot:
         return () if self.descriptor is None else (self.descriptor,)
 
     def take(self) -> None:
-        """Copy the file. Raises OSError."""
+        """Copy the file and the values of its placeholders. Raises OSError and ConfigError; the old copy then stays."""
         if self.descriptor is not None:
-            self._write(self.file.read_bytes())
+            self._write(settings.resolve(self.file))
 
     def replace(self, other: Snapshot) -> None:
         """Copy another snapshot."""
@@ -44,5 +48,6 @@ class Snapshot:
 
     def _write(self, text: bytes) -> None:
         assert self.descriptor is not None  # noqa: S101 - for the type checker
-        os.ftruncate(self.descriptor, 0)
+        os.posix_fallocate(self.descriptor, 0, max(1, len(text)))  # without memory it fails before anything is lost
         os.pwrite(self.descriptor, text, 0)
+        os.ftruncate(self.descriptor, len(text))

@@ -16,16 +16,14 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 
 import msgspec
 
+from monitors.placeholders import MISSING, Live, Lookup, expand, pack, unpack
+
 T = TypeVar("T", bound=msgspec.Struct)
 R = TypeVar("R")
-_VARIABLE = re.compile(r"\$\{(?:file:([^{}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
 _NO_WORD = re.compile(r"Invalid enum value (?!'[a-z_]{1,16}'\Z).*", re.DOTALL)
 """A mistyped word is worth showing; anything else in its place may be a key."""
 _HIDDEN = "Invalid enum value '***'"
 _WRONG: Any = object()
-_MISSING = "missing"
-"""Stands for what could not be filled in, so that the rest of the file can be checked as well."""
-_LONGEST_SECRET = 65_536
 _ONE_LINE = re.compile(
     r"(?:.*_)?(?:key|token|password|username|urls?|proxy|endpoint|host|version|channel|sender|recipients|headers)"
 )
@@ -99,16 +97,42 @@ def read_into(path: Path | None, problems: Problems) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        raw = tomllib.loads(path.read_text("utf-8"))
+        text, lookup = _text_of(path)
     except OSError as error:
         raise ConfigError([f"{path}: {error.strerror}"]) from error
-    except ValueError as error:  # a number of thousands of digits is no TOMLDecodeError
+    return _read_text(text, path, lookup or _live(), problems)
+
+
+def resolve(path: Path) -> bytes:
+    """Return a configuration file with the values its placeholders have now.
+
+    A file of this content is read as the original, and neither the environment nor another file is looked at. Raises
+    OSError, and ConfigError for a file as a whole; a placeholder without a value is an error for whoever reads it.
+    """
+    text, _ = _text_of(path)
+    live = _live()
+    _read_text(text, path, live, Problems())
+    return pack(text, live.found)
+
+
+def _text_of(path: Path) -> tuple[str, Lookup | None]:
+    try:
+        content, lookup = unpack(path.read_bytes())
+        return content.decode().replace("\r\n", "\n").replace("\r", "\n"), lookup
+    except ValueError as error:
         raise ConfigError([f"{path}: not TOML: {error}"]) from error
-    except RecursionError:
-        raise ConfigError([f"{path}: nested too deeply"]) from None
+
+
+def _live() -> Live:
+    return Live(os.environ)  # noqa: TID251 - the configuration's one look at it
+
+
+def _read_text(text: str, path: Path, lookup: Lookup, problems: Problems) -> dict[str, Any]:
     found: list[str] = []
     try:
-        expanded = _expand(raw, "", os.environ, found)  # noqa: TID251 - the configuration's one look at it
+        expanded = expand(tomllib.loads(text), "", lookup, found)
+    except ValueError as error:  # a number of thousands of digits is no TOMLDecodeError
+        raise ConfigError([f"{path}: not TOML: {error}"]) from error
     except RecursionError:
         raise ConfigError([f"{path}: nested too deeply"]) from None
     problems.extend(found)
@@ -128,47 +152,6 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """
     kept = {name: value for name, value in os.environ.items() if name.upper() != _METRICS_IN_FILES}  # noqa: TID251 - passed on
     return {**kept, **extra}
-
-
-def _expand(value: Any, key: str, environment: Mapping[str, str], problems: list[str]) -> Any:
-    if isinstance(value, dict):
-        return {name: _expand(item, f"{key}.{name}".lstrip("."), environment, problems) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_expand(item, f"{key}[{index}]", environment, problems) for index, item in enumerate(value)]
-    if not isinstance(value, str):
-        return value
-
-    def variable(match: re.Match[str]) -> str:
-        if match[1] is not None:
-            return _secret(Path(match[1]), key, problems)
-        value = environment.get(match[2])
-        if not value:
-            problems.append(f"{key}: the environment variable {match[2]} is {'not set' if value is None else 'empty'}")
-        return value or _MISSING
-
-    return _VARIABLE.sub(variable, value)
-
-
-def _secret(path: Path, key: str, problems: list[str]) -> str:
-    """Read a file as secret stores mount them; a relative path could mean another file in another directory."""
-    text = problem = ""
-    try:
-        if path.is_absolute():
-            with path.open(encoding="utf-8") as file:
-                text = file.read(_LONGEST_SECRET + 1)
-        else:
-            problem = "the path must be absolute"
-    except OSError as error:
-        problem = error.strerror or "cannot be read"
-    except ValueError:
-        problem = "not UTF-8"
-    if len(text) > _LONGEST_SECRET:
-        problem = f"longer than {_LONGEST_SECRET} characters"
-    text = text.removesuffix("\n").removesuffix("\r")
-    if problem or not text:
-        problems.append(f"{key}: {path}: {problem or 'empty'}")
-        return _MISSING
-    return text
 
 
 def convert(raw: Mapping[str, Any], into: type[T]) -> T:
@@ -236,7 +219,7 @@ def _fit(raw: Any, key: str, name: str, found: list[str]) -> Any:
         return [_fit(item, f"{key}[{index}]", name, found) for index, item in enumerate(raw)]
     if isinstance(raw, str) and (problem := _text_problem(raw, name)) is not None:
         found.append(f"{key}: {problem}")
-        return _MISSING
+        return MISSING
     return raw
 
 

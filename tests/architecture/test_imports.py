@@ -64,6 +64,7 @@ ALLOWED = {
     "gateway.routing": "gateway.exchange gateway.json_cursor monitors.bounds",
     "gateway.sampling_process": "gateway.capture gateway.config gateway.exchange gateway.reading",
     "gateway.sharing": "gateway.buckets gateway.subjects monitors.importer monitors.postgres monitors.redis",
+    "gateway.snapshot": "monitors.settings",
     "gateway.spill": "gateway.pressure monitors.engines monitors.queues monitors.tasks",
     "gateway.splice": "gateway.errors gateway.json_cursor",
     "gateway.supervisor": "gateway.config gateway.reloading gateway.snapshot gateway.worker_metrics monitors.audit monitors.settings monitors.tasks",  # noqa: E501
@@ -135,6 +136,7 @@ ALLOWED = {
     "monitors.rules": "monitors.config monitors.detectors monitors.slicing monitors.streams monitors.watching",
     "monitors.rules_api": "monitors.alert_api monitors.audit monitors.versions",
     "monitors.serving": "monitors.descriptors",
+    "monitors.settings": "monitors.placeholders",
     "monitors.simulating": "monitors.detectors monitors.statistics monitors.stores monitors.streams",
     "monitors.simulating_cli": "monitors.config monitors.detectors monitors.labelling_store monitors.rules monitors.simulating monitors.simulating_report monitors.store_cli monitors.stores monitors.streams",  # noqa: E501
     "monitors.simulating_report": "monitors.simulating",

@@ -77,7 +77,7 @@ NOT_FROM_OUTSIDE: dict[str, str] = {
     "monitors.redaction.phones:_TRUNK_MOST": _FORMAT,
     "monitors.redis:_MAX_BACK_OFF_S": _RETRY,
     "monitors.sampling:MAX_RATIO": _FORMAT,
-    "monitors.settings:_LONGEST_SECRET": "a secret's file, which the operator names",
+    "monitors.placeholders:_LONGEST_SECRET": "a secret's file, which the operator names",
     "monitors.simulating:LONGEST_HOURS": _OFFLINE,
     "monitors.simulating:LONGEST_LEARNING_HOURS": _OFFLINE,
     "monitors.simulating:LONGEST_SCORES": _OFFLINE,

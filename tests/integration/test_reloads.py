@@ -127,6 +127,41 @@ def test_a_refused_reload_changes_neither_plane_even_when_a_process_starts_again
             running.until(lambda: chat().status_code == 401, 60, what="what can be applied is applied")
 
 
+def test_a_secret_file_that_changed_is_not_read_while_the_reload_is_refused(tmp_path):
+    model = Model()
+    secret = tmp_path / "key"
+    secret.write_text("canary-accepted\n")
+    with serve(model) as url:
+        text = f'[[upstreams]]\nbase_url = "{url}"\napi_key = "${{file:{secret}}}"\n'
+        with product(tmp_path, text) as running:
+            chat = lambda: httpx.post(f"{running.base_url}/chat/completions", json=BODY, timeout=20)  # noqa: E731
+            sent = lambda: [dict(one.headers).get("authorization") for one in model.log][-1]  # noqa: E731
+            refused = lambda: running.value(running.admin, "gaugeway_config_reloads_total", result="refused")  # noqa: E731
+
+            def started_again():
+                gateway = running.pid_of("gateway")
+                os.kill(gateway, signal.SIGKILL)
+                running.until(lambda: _other_pid(running, gateway) and _answers(chat), 60, what="a new gateway answers")
+
+            secret.write_text("")
+            running.signal(signal.SIGHUP)
+            running.until(lambda: refused() == 1, 60, what="the refusal is counted")
+            assert f"upstreams[0].api_key: {secret}: empty" in running.log.read_text()
+            started_again()
+            assert chat().status_code == 200
+            assert sent() == "Bearer canary-accepted"
+            secret.write_text("canary-refused\n")
+            running._config.write_text(f"{text}[queue]\nlease_s = 99\n")
+            running.until(lambda: refused() == 1, 60, what="the restarted gateway counts a refusal")
+            started_again()
+            assert chat().status_code == 200
+            assert sent() == "Bearer canary-accepted"
+            running._config.write_text(text)
+            running.signal(signal.SIGHUP)
+            running.until(lambda: chat().status_code == 200 and sent() == "Bearer canary-refused", 60, what="a reload")
+            assert "canary" not in running.log.read_text()
+
+
 def _other_pid(running, pid):
     try:
         return running.pid_of("gateway") != pid

@@ -1,0 +1,102 @@
+"""`${NAME}` and `${file:/path}` in the strings of a configuration, and the values they had when it was accepted."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+MISSING = "missing"
+"""Stands for what could not be filled in, so that the rest of the file can be checked as well."""
+_PLACEHOLDER = re.compile(r"\$\{(?:file:([^{}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
+_LONGEST_SECRET = 65_536
+_RESOLVED = b"\0gaugeway-resolved-1\n"
+"""Begins a resolved configuration; TOML has no NUL, so no configuration file can."""
+
+
+class Value(NamedTuple):
+    """What a placeholder stands for, and why it stands for nothing."""
+
+    text: str
+    problem: str | None = None
+
+
+Lookup: TypeAlias = Callable[[str], Value]
+
+
+class Live:
+    """Looks placeholders up in the environment and in files, each once, and keeps what it found."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self.found: dict[str, Value] = {}
+
+    def __call__(self, placeholder: str) -> Value:
+        """Return what `${NAME}` or `${file:/path}` stands for."""
+        if placeholder not in self.found:
+            match = _PLACEHOLDER.fullmatch(placeholder)
+            assert match is not None  # noqa: S101 - `expand` finds them with the same expression
+            value = _secret(Path(match[1])) if match[1] is not None else self._variable(match[2])
+            self.found[placeholder] = value
+        return self.found[placeholder]
+
+    def _variable(self, name: str) -> Value:
+        value = self._environment.get(name)
+        if not value:
+            return Value(MISSING, f"the environment variable {name} is {'not set' if value is None else 'empty'}")
+        return Value(value)
+
+
+def pack(text: str, found: Mapping[str, Value]) -> bytes:
+    """Return a resolved configuration: the file's text with what its placeholders stand for."""
+    return _RESOLVED + json.dumps([text, found]).encode()
+
+
+def unpack(content: bytes) -> tuple[bytes, Lookup | None]:
+    """Return the file's text and, for what `pack` made, the values of its placeholders. Raises ValueError."""
+    if not content.startswith(_RESOLVED):
+        return content, None
+    text, found = json.loads(content.removeprefix(_RESOLVED))
+    values = {placeholder: Value(*value) for placeholder, value in found.items()}
+    return text.encode(), values.__getitem__
+
+
+def expand(value: Any, key: str, lookup: Lookup, problems: list[str]) -> Any:
+    """Fill in the placeholders of all strings; what cannot be filled in is added to `problems`."""
+    if isinstance(value, dict):
+        return {name: expand(item, f"{key}.{name}".lstrip("."), lookup, problems) for name, item in value.items()}
+    if isinstance(value, list):
+        return [expand(item, f"{key}[{index}]", lookup, problems) for index, item in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+
+    def filled(match: re.Match[str]) -> str:
+        found = lookup(match[0])
+        if found.problem is not None:
+            problems.append(f"{key}: {found.problem}")
+        return found.text
+
+    return _PLACEHOLDER.sub(filled, value)
+
+
+def _secret(path: Path) -> Value:
+    """Read a file as secret stores mount them; a relative path could mean another file in another directory."""
+    text = problem = ""
+    try:
+        if path.is_absolute():
+            with path.open(encoding="utf-8") as file:
+                text = file.read(_LONGEST_SECRET + 1)
+        else:
+            problem = "the path must be absolute"
+    except OSError as error:
+        problem = error.strerror or "cannot be read"
+    except ValueError:
+        problem = "not UTF-8"
+    if len(text) > _LONGEST_SECRET:
+        problem = f"longer than {_LONGEST_SECRET} characters"
+    text = text.removesuffix("\n").removesuffix("\r")
+    if problem or not text:
+        return Value(MISSING, f"{path}: {problem or 'empty'}")
+    return Value(text)
