@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import ssl
 from pathlib import Path
@@ -241,9 +242,22 @@ def _problems(config: Config) -> list[str]:
         host = config.gateway.admin_host
         problems.append(f"gateway.admin_host: binding to {host} needs a token (gateway.admin_token)")
     problems += _name_problems(config.gateway)
+    problems += _budget_problems(config)
     problems += port_problems(listeners(config)[:2])
     problems += shared_problems(config)
     return problems
+
+
+def _budget_problems(config: Config) -> list[str]:
+    if config.prices:
+        return []
+    budgets = {"limits": config.limits.usd_per_day}
+    budgets |= {f"limits.apps.{name}": app.usd_per_day for name, app in config.limits.apps.items()}
+    return [
+        f"{table}.usd_per_day: needs [prices]: without prices nothing is charged"
+        for table, usd in budgets.items()
+        if usd is not None and not math.isinf(usd)
+    ]
 
 
 def _name_problems(gateway: Gateway) -> list[str]:

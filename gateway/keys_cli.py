@@ -31,10 +31,14 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
 class Place(NamedTuple):
-    """Where the keys are: in a database, or in a file of the data directory, where the audit log is in any case."""
+    """Where the keys are: in a database, or in a file of the data directory, where the audit log is in any case.
+
+    `has_prices` is whether the configuration has any.
+    """
 
     url: str | None
     data_dir: Path
+    has_prices: bool
 
     def is_empty(self) -> bool:
         """Whether there can be no keys yet; looking is not to make the file."""
@@ -47,10 +51,12 @@ def _places(function: F) -> F:
     @functools.wraps(function)
     def placed(*, config: Path | None, data_dir: Path, **options: Any) -> Any:
         try:
-            url = load(config).keys.get("url") if config is not None else None
+            loaded = load(config)
         except ConfigError as error:
             _fail("; ".join(error.problems))
-        return function(place=Place(url if isinstance(url, str) else None, data_dir), **options)
+        url = loaded.keys.get("url")
+        place = Place(url if isinstance(url, str) else None, data_dir, has_prices=bool(loaded.prices))
+        return function(place=place, **options)
 
     config = config_option("gaugeway.toml, whose [keys] url says where the keys are.")
     data_dir = click.option(
@@ -98,6 +104,11 @@ def create(app: str, models: str, expires: str | None, place: Place, **quota: fl
     _tell("key_create", place, key=created.key.id, app=created.key.app)
     end = _time(expires_at) if expires_at is not None else "never"
     click.echo(f"{created.key.id} for app {created.key.app}, expires {end}. The key is shown only now:", err=True)
+    if quota["usd_per_day"] is not None and not place.has_prices:
+        click.echo(
+            "gaugeway: warning: --usd-per-day: the configuration has no [prices], without which nothing is charged",
+            err=True,
+        )
     click.echo(created.secret)
 
 

@@ -138,6 +138,17 @@ def test_each_mistake_is_named_by_itself_as_well():
     ]
 
 
+def test_a_budget_without_prices_is_named():
+    app = "[limits.apps.shop]\nusd_per_day = 2\n[limits.apps.free]\nusd_per_day = inf\n"
+    problem = "usd_per_day: needs [prices]: without prices nothing is charged"
+    assert problems_of(f"{UPSTREAM}[limits]\nusd_per_day = 5\n{app}") == [
+        f"limits.{problem}",
+        f"limits.apps.shop.{problem}",
+    ]
+    priced = check(f'{UPSTREAM}[limits]\nusd_per_day = 5\n{app}[prices."*"]\ninput = 1\n')
+    assert priced.exit_code == 0, priced.output
+
+
 @pytest.mark.parametrize("read", [load, monitors_config.load])
 def test_both_planes_name_all_variables_that_are_not_there(read):
     Path("given.toml").write_text('[monitors]\ntoken = "${NOT_SET}"\n[store]\nurl = "${EMPTY}"\n' + UPSTREAM)

@@ -51,6 +51,21 @@ def test_a_created_key_is_alone_on_standard_output_and_opens_the_gate(gaugeway, 
     assert (key.quota.requests_per_min, key.quota.tokens_per_min, key.quota.usd_per_day) == (60, None, 2.5)
 
 
+def test_a_budget_that_nothing_is_charged_to_is_a_warning(gaugeway, tmp_path):
+    config = tmp_path / "gaugeway.toml"
+
+    def warned(text, *quota):
+        config.write_text(text)
+        result = gaugeway("create", "--app", "shop", "--config", str(config), *quota)
+        assert result.exit_code == 0, result.output
+        assert result.stdout.startswith("gw-")
+        return "warning: --usd-per-day: the configuration has no [prices]" in result.stderr
+
+    assert warned("", "--usd-per-day", "2")
+    assert not warned("")
+    assert not warned('[prices."*"]\ninput = 1\n', "--usd-per-day", "2")
+
+
 def test_the_list_shows_everything_but_the_secret(gaugeway):
     assert gaugeway("list").stdout == "no keys\n"
     secret, key_id = create(gaugeway, "--tokens-per-min", "1000", "--expires", "2099-01-01")
