@@ -103,8 +103,8 @@ class Admission:
 
 def examine(config: Config, problems: Problems) -> None:
     """Add what is wrong with the addresses of keys and limits, without opening anything."""
-    problems.attempt(lambda: _open_keys(config, Path()))
-    problems.attempt(lambda: _open_sharing(config))
+    problems.attempt(lambda: _open_keys(config, Path()), "keys.url")
+    problems.attempt(lambda: _open_sharing(config), "limits.url")
 
 
 def _begin(parts: Parts) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from monitors.judging import Judging, open_judging
 from monitors.labelling_store import passings
 from monitors.labels_api import label_handlers
 from monitors.leading import stand
-from monitors.metrics import LOWER_IS_BETTER, lower_is_better
+from monitors.metrics import LOWER_IS_BETTER, Metric, lower_is_better
 from monitors.metrics.catalogue import Catalogue, build
 from monitors.notifying import open_notifiers
 from monitors.plane import Plane, choice_of, tick_s
@@ -155,25 +155,25 @@ def examine(config: Shared, problems: Problems) -> None:
     instruments = Instruments(CollectorRegistry(), version=version("gaugeway"))
     config = _with_addresses(config, problems)
     judge_settings = config.judge
-    judging = problems.attempt(lambda: open_judging(judge_settings, instruments))
+    judging = problems.attempt(lambda: open_judging(judge_settings, instruments), "judge")
     if judging is None and (judge_settings.base_url or judge_settings.model):
         judging = open_judging(_ANY_JUDGE, instruments)
     judge = judging.judge if judging else None
-    embeddings = problems.attempt(lambda: open_embeddings(config, instruments))
-    catalogue = problems.attempt(lambda: build(config.metrics, judge, embeddings, judge_settings.mode))
-    queue = problems.attempt(lambda: _queue(config, Path()))
-    store = problems.attempt(lambda: _store(config, Path()))
-    problems.attempt(lambda: _exporters(config, catalogue or build({}, None, None), instruments))
-    problems.attempt(lambda: open_sinks(config, instruments))
+    embeddings = problems.attempt(lambda: open_embeddings(config, instruments), "embeddings")
+    catalogue = problems.attempt(lambda: build(config.metrics, judge, embeddings, judge_settings.mode), "metrics")
+    queue = problems.attempt(lambda: _queue(config, Path()), "queue")
+    store = problems.attempt(lambda: _store(config, Path()), "store")
+    problems.attempt(lambda: _exporters(config, catalogue or build({}, None, None), instruments), "telemetry")
+    problems.attempt(lambda: open_sinks(config, instruments), "sinks")
     lost = embeddings is None and (config.embeddings.base_url or config.embeddings.model)
-    known = [one.metric.name for one in catalogue.enabled] if catalogue is not None and not lost else None
-    problems.extend(_rule_problems(config, known))
-    problems.attempt(lambda: open_notifiers(config))
-    problems.attempt(lambda: choice_of(Sampled(), judge_settings))
+    known = {one.metric.name: one.metric for one in catalogue.enabled} if catalogue is not None and not lost else None
+    problems.extend(problems.attempt(lambda: _rule_problems(config, known), "alerts.rules") or ())
+    problems.attempt(lambda: open_notifiers(config), "notifiers")
+    problems.attempt(lambda: choice_of(Sampled(), judge_settings), "judge.bias")
     if queue is not None:
-        problems.attempt(lambda: _receivers(config, queue, instruments))
+        problems.attempt(lambda: _receivers(config, queue, instruments), "monitors.otlp_receiver")
     if not problems.lines and queue is not None and store is not None and catalogue is not None:
-        problems.attempt(lambda: _engine(config, queue, store, catalogue, instruments))
+        problems.attempt(lambda: _engine(config, queue, store, catalogue, instruments), "alerts")
 
 
 def _with_addresses(config: Shared, problems: Problems) -> Shared:
@@ -204,10 +204,15 @@ def _store(config: Shared, data_dir: Path) -> StoreAndLedger:
         raise ConfigError([f"store.url: {error}"]) from error
 
 
-def _rule_problems(config: Shared, known: Sequence[str] | None) -> list[str]:
+def _rule_problems(config: Shared, known: Mapping[str, Metric] | None) -> list[str]:
     """Say what is wrong with the rules; None for `known` if it is not clear which metrics are switched on."""
     rules = rules_of(config.alerts, known or ())
-    return problems_of(rules, [rule.metric for rule in rules] if known is None else known)
+    metrics = [rule.metric for rule in rules] if known is None else known
+    return problems_of(rules, metrics, _flipped(known or {}))
+
+
+def _flipped(known: Mapping[str, Metric]) -> Callable[[str], bool]:
+    return lambda name: lower_is_better(known[name]) if name in known else name in LOWER_IS_BETTER
 
 
 def _receivers(config: Shared, queue: Queue, instruments: Instruments, redactor: Redactor | None = None) -> list[Any]:
@@ -258,7 +263,7 @@ def _engine(
 ) -> AlertEngine:
     known = {one.metric.name: one.metric for one in catalogue.enabled}
     rules = rules_of(config.alerts, known)
-    if problems := problems_of(rules, known):
+    if problems := problems_of(rules, known, _flipped(known)):
         raise ConfigError(problems)
 
     async def oldest() -> float | None:
@@ -282,7 +287,7 @@ def _engine(
         ledger or store,
         queue_oldest=oldest,
         notifiers=open_notifiers(config),
-        lower_is_better=lambda name: lower_is_better(known[name]) if name in known else name in LOWER_IS_BETTER,
+        lower_is_better=_flipped(known),
         observer=gauges,
         counts=gauges,
         blind_since=judging.blind_since if judging else lambda: None,

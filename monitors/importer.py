@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from traceback import extract_tb
 from typing import Any
 
 from monitors.extras import missing
@@ -16,7 +17,7 @@ def load(name: str, built_in: Mapping[str, str]) -> Any:
     """
     target = built_in.get(name, name)
     module_name, colon, attribute = target.partition(":")
-    if not (module_name and colon and attribute):
+    if not (module_name and colon and attribute) or module_name.startswith("."):
         raise ValueError(
             f"{name!r} is neither one of {', '.join(sorted(built_in))} nor of the form 'package.module:Name'"
         )
@@ -24,10 +25,23 @@ def load(name: str, built_in: Mapping[str, str]) -> Any:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
         raise ValueError(f"{name!r}: {missing(error)}") from error
+    except Exception as error:
+        raise ValueError(f"{name!r}: importing it failed: {reason(error)}") from error
     try:
         return getattr(module, attribute)
     except AttributeError as error:
         raise ValueError(f"{name!r}: module {module_name!r} has no {attribute!r}") from error
+
+
+def reason(error: Exception) -> str:
+    """Say why something could not be built: in the words of a TypeError or ValueError, else where it was raised.
+
+    The words of any other exception are not shown: code that is not ours may put an option's value into them.
+    """
+    if isinstance(error, (TypeError, ValueError)):
+        return str(error)
+    last = extract_tb(error.__traceback__)[-1:]
+    return " at ".join([type(error).__name__, *(f"{one.filename}:{one.lineno}" for one in last)])
 
 
 def adapter(url: str, built_in: Mapping[str, str], what: str) -> Any:

@@ -103,7 +103,7 @@ def open_judging(
     problems = Problems()
     if paced and settings.budget_usd_per_day is not None and not _has_prices(settings):
         problems.extend(["judge.budget_usd_per_day: needs judge.price_in and judge.price_out, or judge.prices"])
-    anchored = problems.attempt(lambda: _anchors(settings.anchors))
+    anchored = problems.attempt(lambda: _anchors(settings.anchors), "judge.anchors")
     problems.raise_any()
     pacer = None
     if paced and settings.budget_usd_per_day is not None:

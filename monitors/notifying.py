@@ -12,7 +12,7 @@ import msgspec
 from monitors import notifiers
 from monitors.config import Notifier as Settings
 from monitors.config import Shared
-from monitors.importer import load
+from monitors.importer import load, reason
 from monitors.notifiers import Notifier, Route, Routed
 from monitors.settings import ConfigError
 
@@ -101,10 +101,11 @@ def _build(settings: Settings, where: str, ours: Mapping[str, Any]) -> Notifier:
         raise ConfigError(problems)
     try:
         notifier: Notifier = kind(**arguments)
-    except (TypeError, ValueError) as error:
-        key, colon, _ = str(error).partition(":")
+    except Exception as error:
+        said = reason(error)
+        key, colon, _ = said.partition(":")
         joint = "." if colon and key in parameters else ": "
-        raise ConfigError([f"{where}{joint}{error}"]) from error
+        raise ConfigError([f"{where}{joint}{said}"]) from error
     if not callable(getattr(notifier, "notify", None)):
         raise ConfigError([f"{where}.kind: {settings.kind!r} has no method notify"])
     return notifier

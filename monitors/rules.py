@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from monitors import detectors
 from monitors.config import Alerts, Rule
 from monitors.detectors.baselines import build as baseline_of
+from monitors.importer import reason
 from monitors.slicing import Slices
 from monitors.streams import on_scale
 from monitors.watching import Watch, name_of
@@ -28,9 +29,12 @@ def rules_of(config: Alerts, metrics: Iterable[str]) -> Sequence[Rule]:
     return tuple(Rule(metric=metric, baseline="auto") for metric in metrics)
 
 
-def problems_of(rules: Sequence[Rule], metrics: Iterable[str]) -> list[str]:
+def problems_of(
+    rules: Sequence[Rule], metrics: Iterable[str], lower_is_better: Callable[[str], bool] = lambda _: False
+) -> list[str]:
     """Say what is wrong with rules, `metrics` being those that are switched on."""
     known, problems = set(metrics), []
+    named: dict[str, str] = {}
     for index, rule in enumerate(rules):
         where = f"alerts.rules[{index}]"
         if rule.metric not in known:
@@ -40,8 +44,11 @@ def problems_of(rules: Sequence[Rule], metrics: Iterable[str]) -> list[str]:
             problems.append(f"{where}: give either slo or baseline")
         try:
             detectors.build(rule.detector, rule.options, 1.0)
-        except (TypeError, ValueError) as error:
-            problems.append(f"{where}.detector: {error}")
+        except Exception as error:  # noqa: BLE001 - a detector of the user's own raises anything
+            problems.append(f"{where}.detector: {reason(error)}")
+        name = name_of(rule, lower_is_better=lower_is_better(rule.metric))
+        if (first := named.setdefault(name, where)) != where:
+            problems.append(f"{where}.name: {first} is called {name!r}, too; give one of them another name")
     return problems
 
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 
 import msgspec
 
+from monitors.importer import reason
 from monitors.placeholders import MISSING, Live, Lookup, expand, pack, unpack
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -65,13 +66,18 @@ class Problems:
         key = _key_of(line)
         return any(_within(key, known) or _within(known, key) for known in self._keys)
 
-    def attempt(self, build: Callable[[], R]) -> R | None:
-        """Return what `build` returns; None, and its problems are added, when that raises ConfigError."""
+    def attempt(self, build: Callable[[], R], key: str = "configuration") -> R | None:
+        """Return what `build` returns; None, and its problems are added, when that raises.
+
+        What is not a ConfigError becomes one problem of `key`: one mistake must not hide the others.
+        """
         try:
             return build()
         except ConfigError as error:
             self.extend(error.problems)
-            return None
+        except Exception as error:  # noqa: BLE001 - classes of the user's own raise anything
+            self.extend([f"{key}: {reason(error)}"])
+        return None
 
     def raise_any(self) -> None:
         """Raise ConfigError if there are any."""

@@ -23,7 +23,7 @@ def open_sinks(config: Shared, instruments: Instruments) -> list[Exporter]:
     documents = telemetry.otlp_endpoint is not None and telemetry.content
     problems = Problems()
     opened = [
-        problems.attempt(functools.partial(_open, index, settings, instruments, documents=documents))
+        problems.attempt(functools.partial(_open, index, settings, instruments, documents=documents), f"sinks[{index}]")
         for index, settings in enumerate(config.sinks)
     ]
     problems.raise_any()

@@ -13,7 +13,7 @@ import msgspec
 
 from monitors import config
 from monitors.embeddings import Embeddings
-from monitors.importer import load
+from monitors.importer import load, reason
 from monitors.judges import Judge
 from monitors.metrics import Metric, lower_is_better
 from monitors.metrics.idf import shipped
@@ -106,8 +106,8 @@ class _Builder:
             return
         try:
             metric = factory(**{key: given[key] for key in needs}, **named.arguments, **options)
-        except (TypeError, ValueError) as error:
-            self._problems.append(f"metrics.{name}: {error}")
+        except Exception as error:  # noqa: BLE001 - a metric of the user's own raises anything
+            self._problems.append(f"metrics.{name}: {reason(error)}")
             return
         rate = settings.rate if settings.rate is not None else RATE_WITH_LLM if needs & _PAID else RATE
         threshold = settings.threshold
@@ -150,8 +150,8 @@ class _Builder:
             return {}
         try:
             return self._judging(load(str(wanted), {})())
-        except (TypeError, ValueError) as error:
-            self._problems.append(f"metrics.{name}.judge: {error}")
+        except Exception as error:  # noqa: BLE001 - as in `add`
+            self._problems.append(f"metrics.{name}.judge: {reason(error)}")
             return {}
 
     def _factory(self, name: str, named: Named) -> Callable[..., Metric] | None:
@@ -162,6 +162,11 @@ class _Builder:
             return None
         if not callable(factory):
             self._problems.append(f"metrics.{name}: is no class or function that makes a metric")
+            return None
+        try:
+            inspect.signature(factory)
+        except ValueError as error:
+            self._problems.append(f"metrics.{name}: {error}")
             return None
         return factory
 

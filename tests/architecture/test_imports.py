@@ -133,10 +133,10 @@ ALLOWED = {
     "monitors.quality": "monitors.statistics monitors.stores",
     "monitors.queues": "monitors.bounds monitors.forgetting monitors.importer monitors.postgres monitors.redis monitors.sqlite",  # noqa: E501
     "monitors.redis": "monitors.engines",
-    "monitors.rules": "monitors.config monitors.detectors monitors.slicing monitors.streams monitors.watching",
+    "monitors.rules": "monitors.config monitors.detectors monitors.importer monitors.slicing monitors.streams monitors.watching",  # noqa: E501
     "monitors.rules_api": "monitors.alert_api monitors.audit monitors.versions",
     "monitors.serving": "monitors.descriptors",
-    "monitors.settings": "monitors.placeholders",
+    "monitors.settings": "monitors.importer monitors.placeholders",
     "monitors.simulating": "monitors.detectors monitors.statistics monitors.stores monitors.streams",
     "monitors.simulating_cli": "monitors.config monitors.detectors monitors.labelling_store monitors.rules monitors.simulating monitors.simulating_report monitors.store_cli monitors.stores monitors.streams",  # noqa: E501
     "monitors.simulating_report": "monitors.simulating",

@@ -138,6 +138,48 @@ def test_each_mistake_is_named_by_itself_as_well():
     ]
 
 
+RULE = '[[alerts.rules]]\nmetric = "lexical_groundedness"\nbaseline = "{}"\n'
+OWN = """
+class Raising:
+    def __init__(self, **options):
+        raise KeyError("canary-4711")
+
+    async def notify(self, alert):
+        pass
+"""
+
+
+def test_rules_of_one_name_are_a_problem_among_the_others():
+    name = "'lexical_groundedness-drop'"
+    assert problems_of(f"typo = 1\n{UPSTREAM}{RULE.format('auto')}{RULE.format('window')}")[1:] == [
+        f"alerts.rules[1].name: alerts.rules[0] is called {name}, too; give one of them another name"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "error"),
+    [
+        ('[metrics."own:Raising"]\n', "metrics.own:Raising", "KeyError"),
+        ('[metrics."broken:Any"]\n', "metrics.broken:Any", "SyntaxError"),
+        ('[metrics.".own:Raising"]\n', "metrics..own:Raising", "form 'package.module:Name'"),
+        ('[[notifiers]]\nkind = "own:Raising"\n', "notifiers[0]", "KeyError"),
+        ('[[sinks]]\nkind = "own:Raising"\nurl = "http://127.0.0.1:9"\n', "sinks[0]", "KeyError"),
+        (RULE.format("auto") + 'detector = "own:Raising"\n', "alerts.rules[0].detector", "KeyError"),
+        ('[capture]\nextractors = ["broken:Any"]\n', "capture.extractors[0]", "SyntaxError"),
+    ],
+)
+def test_what_a_class_of_ones_own_raises_is_a_problem_among_the_others(tmp_path, monkeypatch, table, key, error):
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "broken.py").write_text("def")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own", raising=False)
+    problems = problems_of(f"{UPSTREAM}{table}[gatway]\n")
+    (found,) = [line for line in problems if line.startswith(f"{key}: ")]
+    assert error in found
+    assert "canary" not in found
+    assert any(line.startswith("gatway: ") for line in problems)
+
+
 def test_a_budget_without_prices_is_named():
     app = "[limits.apps.shop]\nusd_per_day = 2\n[limits.apps.free]\nusd_per_day = inf\n"
     problem = "usd_per_day: needs [prices]: without prices nothing is charged"

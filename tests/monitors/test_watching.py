@@ -165,13 +165,14 @@ def test_without_rules_every_metric_is_watched_and_mistakes_are_named():
         Rule(metric="a"),
         Rule(metric="a", slo=0.5, baseline="auto"),
         Rule(metric="b", slo=0.5),
-        Rule(metric="a", slo=0.5, detector="nobody"),
-        Rule(metric="a", slo=0.5, detector="threshold", options={"nothing": 1}),
+        Rule(metric="a", slo=0.6, detector="nobody"),
+        Rule(metric="a", slo=0.7, detector="threshold", options={"nothing": 1}),
+        Rule(metric="b", slo=0.5, name="a-below-0.7"),
     )
     problems = problems_of(wrong, ["a"])
     assert [one.split(":")[0] for one in problems] == [
         *("alerts.rules[0]", "alerts.rules[1]", "alerts.rules[2].metric", "alerts.rules[3].detector"),
-        "alerts.rules[4].detector",
+        *("alerts.rules[4].detector", "alerts.rules[5].metric", "alerts.rules[5].name"),
     ]
 
 
