@@ -10,7 +10,7 @@ import os
 import re
 import tomllib
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -272,8 +272,11 @@ def _usable_table(raw: Mapping[str, Any], kind: Any, key: str, found: list[str])
         if name in known:
             usable[name] = _usable(value, hints[known[name]], where, found)
         elif kind.__struct_config__.forbid_unknown_fields:
+            places = [] if key or isinstance(value, dict | list) else sorted(_tables_with(name, kind))
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+            if places:
+                hint = f"it belongs in a table: {' or '.join(table for _, table in places)}"
             found.append(f"{where}: unknown key; {hint}")
     found += [
         f"{key or 'configuration'}: Object missing required field `{name}`"
@@ -282,6 +285,21 @@ def _usable_table(raw: Mapping[str, Any], kind: Any, key: str, found: list[str])
     ]
     usable = {name: value for name, value in usable.items() if value is not _WRONG}
     return usable if required <= set(usable) else _WRONG
+
+
+def _tables_with(name: str, kind: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the tables below `kind` that have the key `name`: where they are, and their header as TOML spells it."""
+    for field, hint in get_type_hints(kind, include_extras=True).items():
+        core = plain(hint)
+        item = plain(item_of(core))
+        table = core if is_struct(core) else item
+        if not is_struct(table):
+            continue
+        named = get_origin(core) is dict
+        here = f"{path}{field}{'.NAME' if named else ''}"
+        if name in table.__struct_encode_fields__:
+            yield here, f"[{here}]" if named or table is core else f"[[{here}]]"
+        yield from _tables_with(name, table, f"{here}.")
 
 
 def _said(error: msgspec.ValidationError, key: str) -> str:

@@ -180,6 +180,21 @@ def test_what_a_class_of_ones_own_raises_is_a_problem_among_the_others(tmp_path,
     assert any(line.startswith("gatway: ") for line in problems)
 
 
+@pytest.mark.parametrize(
+    ("key", "tables"),
+    [
+        ("rate = 20", "[capture] or [metrics.NAME]"),
+        ("requests_per_min = 5", "[limits] or [limits.apps.NAME]"),
+        ("base_url = 'http://h/v1'", "[embeddings] or [judge] or [judge.small] or [[upstreams]]"),
+        ("factor = 2", "[[judge.bias]]"),
+        ("otlp_receiver = true", "[monitors]"),
+    ],
+)
+def test_a_key_outside_of_its_table_names_the_tables_that_have_it(key, tables):
+    name = key.partition(" ")[0]
+    assert problems_of(f"{key}\n{UPSTREAM}") == [f"{name}: unknown key; it belongs in a table: {tables}"]
+
+
 def test_a_budget_without_prices_is_named():
     app = "[limits.apps.shop]\nusd_per_day = 2\n[limits.apps.free]\nusd_per_day = inf\n"
     problem = "usd_per_day: needs [prices]: without prices nothing is charged"
