@@ -243,8 +243,27 @@ def _problems(config: Config) -> list[str]:
         problems.append(f"gateway.admin_host: binding to {host} needs a token (gateway.admin_token)")
     problems += _name_problems(config.gateway)
     problems += _budget_problems(config)
+    problems += _judge_problems(config)
     problems += port_problems(listeners(config)[:2])
     problems += shared_problems(config)
+    return problems
+
+
+def _judge_problems(config: Config) -> list[str]:
+    """Say which judge is this gateway: what it is asked would be captured, and judged in turn."""
+    small = config.judge.small
+    problems = []
+    for key, url in (("judge", config.judge.base_url), ("judge.small", small and small.base_url)):
+        try:
+            target = Target.parse(url) if url else None
+        except ValueError:
+            continue  # `shared_problems` names it
+        port = config.gateway.port
+        if target is not None and port and port == target.port and is_own(target.host, config.gateway.host):
+            problems.append(
+                f"{key}.base_url: this is Gaugeway itself (gateway.port), which would judge its own judging; "
+                "give the provider's address"
+            )
     return problems
 
 

@@ -357,8 +357,13 @@ def address_problems(shared: Shared) -> list[str]:
     if embeddings.kind == "openai":
         asked.append(("embeddings", embeddings.base_url, embeddings.api_key))
     problems = []
+    models = [("judge", judge.model), ("judge.small", small and small.model), ("embeddings", embeddings.model)]
+    problems += [f"{table}.model: missing: it is empty" for table, model in models if model == ""]
     for table, url, key in asked:
         if url is None:
+            continue
+        if not url:
+            problems.append(f"{table}.base_url: missing: it is empty")
             continue
         if (problem := endpoints.base_url_problem(url)) is not None:
             problems.append(f"{table}.base_url: {problem}")

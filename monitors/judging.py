@@ -97,8 +97,8 @@ def open_judging(
     """
     if settings.base_url is None and settings.model is None:
         return None
-    if settings.base_url is None or settings.model is None:
-        missing = "model" if settings.model is None else "base_url"
+    if not settings.base_url or not settings.model:
+        missing = "base_url" if settings.model else "model"
         raise ConfigError([f"judge.{missing}: needed for a judge (or leave out the whole table)"])
     problems = Problems()
     if paced and settings.budget_usd_per_day is not None and not _has_prices(settings):

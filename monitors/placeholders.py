@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 MISSING = "missing"
 """Stands for what could not be filled in, so that the rest of the file can be checked as well."""
 _PLACEHOLDER = re.compile(r"\$\{(?:file:([^{}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
+_EXPRESSIONS = ("capture.redact_patterns.", "capture.templates[")
+"""Keys that hold regular expressions, in which `${` may be a quantifier of an escaped dollar."""
 _LONGEST_SECRET = 65_536
 _RESOLVED = b"\0gaugeway-resolved-1\n"
 """Begins a resolved configuration; TOML has no NUL, so no configuration file can."""
@@ -71,6 +73,10 @@ def expand(value: Any, key: str, lookup: Lookup, problems: list[str]) -> Any:
         return [expand(item, f"{key}[{index}]", lookup, problems) for index, item in enumerate(value)]
     if not isinstance(value, str):
         return value
+
+    if not key.startswith(_EXPRESSIONS) and "${" in _PLACEHOLDER.sub("", value):
+        problems.append(f"{key}: not a placeholder; expected ${{NAME}} or ${{file:/path}}")
+        return MISSING
 
     def filled(match: re.Match[str]) -> str:
         found = lookup(match[0])

@@ -12,7 +12,7 @@ import tomllib
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -205,6 +205,27 @@ def is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
+def expected_words(error: msgspec.ValidationError, kind: Any) -> str:
+    """List the values that `kind` takes, for an error about one that is none of them; empty for any other error.
+
+    >>> try:
+    ...     msgspec.convert("a", Literal["b", "c"])
+    ... except msgspec.ValidationError as error:
+    ...     expected_words(error, Literal["b", "c"])
+    "; expected one of 'b', 'c'"
+    """
+    words = list(_words(kind)) if str(error).startswith("Invalid enum value") else []
+    return f"; expected one of {', '.join(map(repr, words))}" if words else ""
+
+
+def _words(kind: Any) -> Iterator[object]:
+    if get_origin(kind) is Literal:
+        yield from (word for word in get_args(kind) if word is not None)
+        return
+    for one in get_args(kind):
+        yield from _words(one)
+
+
 def item_of(kind: Any) -> Any:
     """Return what a tuple of any length, a list or a dict holds; None for any other type."""
     origin, arguments = get_origin(kind), get_args(kind)
@@ -257,7 +278,7 @@ def _usable(raw: Any, kind: Any, key: str, found: list[str]) -> Any:
     try:
         msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        found.append(_said(error, key))
+        found.append(f"{_said(error, key)}{expected_words(error, kind)}")
         return _WRONG
     return raw
 

@@ -20,7 +20,7 @@ from monitors.metrics.idf import shipped
 from monitors.metrics.idf.traffic import TrafficIdf
 from monitors.metrics.naming import BUILT_IN, ON_REQUEST, Named, known, resolve
 from monitors.metrics.verdicts import Fused, Separate
-from monitors.settings import ConfigError
+from monitors.settings import ConfigError, expected_words
 
 RATE, RATE_WITH_LLM = 1.0, 0.1
 THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD = 0.7, 0.3
@@ -29,6 +29,7 @@ Mode: TypeAlias = Literal["fused", "separate"]
 _LLM = frozenset({"judge", "verdicts"})
 _PAID = _LLM | {"embeddings"}
 _GIVEN = _PAID | {"steps_dir", "idf"}
+_COMMON = tuple(key for key in config.Metric.__struct_fields__ if key != "options")
 _COMPARING = ("answer_correctness", "answer_similarity")
 
 __all__ = ["BUILT_IN", "ON_REQUEST", "Catalogue", "Enabled", "Mode", "build"]
@@ -185,12 +186,13 @@ class _Builder:
         good: dict[str, Any] = {}
         for key, value in options.items():
             if key not in known and not (anything and key not in _GIVEN):
-                self._problems.append(f"metrics.{name}.{key}: unknown option{_hint(key, known)}")
+                self._problems.append(f"metrics.{name}.{key}: unknown option{_hint(key, [*known, *_COMMON])}")
                 continue
             try:
                 good[key] = msgspec.convert(value, hints.get(key, Any))
             except msgspec.ValidationError as error:
-                self._problems.append(f"metrics.{name}.{key}: {error}")
+                words = expected_words(error, hints[key])
+                self._problems.append(f"metrics.{name}.{key}: {error}{words}")
             except TypeError:  # a type msgspec does not know: the metric sees the value as it was written
                 good[key] = value
         return good
@@ -214,4 +216,4 @@ def _hint(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     if near:
         return f"; did you mean {near[0]!r}?"
-    return f"; known: {', '.join(known)}" if known else "; it has none"
+    return f"; known: {', '.join(known)}"

@@ -195,6 +195,48 @@ def test_a_key_outside_of_its_table_names_the_tables_that_have_it(key, tables):
     assert problems_of(f"{key}\n{UPSTREAM}") == [f"{name}: unknown key; it belongs in a table: {tables}"]
 
 
+@pytest.mark.parametrize("text", ["${NU-X}", "${}", "${NAME", "${NAME:-x}", "a${ NAME}", "${file:}"])
+def test_a_malformed_placeholder_is_named_and_not_quoted(text):
+    assert problems_of(f'{UPSTREAM}api_key = "{text}"\n') == [
+        "upstreams[0].api_key: not a placeholder; expected ${NAME} or ${file:/path}"
+    ]
+
+
+def test_a_dollar_in_a_regular_expression_is_no_placeholder():
+    answer = check(f"{UPSTREAM}[capture.redact_patterns]\nprice = 'a\\${{2}}'\n")
+    assert answer.exit_code == 0, answer.output
+
+
+@pytest.mark.parametrize(
+    ("table", "problems"),
+    [
+        ("base_url = 'http://127.0.0.1:9/v1'\nmodel = ''", ["judge.model: missing: it is empty"]),
+        ("base_url = ''\nmodel = 'm'", ["judge.base_url: missing: it is empty"]),
+        ("base_url = ''\nmodel = ''", ["judge.model: missing: it is empty", "judge.base_url: missing: it is empty"]),
+        ("base_url = 'http://127.0.0.1:9/v1'", ["judge.model: needed for a judge (or leave out the whole table)"]),
+    ],
+)
+def test_an_empty_judge_is_a_missing_one(table, problems):
+    assert problems_of(f"{UPSTREAM}[judge]\n{table}\n") == problems
+
+
+@pytest.mark.parametrize("url", ["http://localhost:8080/v1", "http://127.0.0.1:8080"])
+def test_a_judge_that_is_the_gateway_itself_is_named(url):
+    judge = "base_url = '{}'\nmodel = 'm'\n"
+    small = f"[judge]\n{judge.format('http://127.0.0.1:9/v1')}[judge.small]\n{judge.format(url)}"
+    for text, key in ((f"[judge]\n{judge.format(url)}", "judge"), (small, "judge.small")):
+        (problem,) = problems_of(f"{UPSTREAM}{text}")
+        assert problem.startswith(f"{key}.base_url: this is Gaugeway itself (gateway.port)")
+
+
+def test_a_word_that_is_not_known_lists_the_known_ones():
+    groups = "'alertname', 'app', 'metric', 'rule', 'severity', 'slice'"
+    assert problems_of(f"{UPSTREAM}[gateway]\nhttp_path = 'fast'\n[alerts]\ngroup_by = ['team']\n") == [
+        "gateway.http_path: Invalid enum value 'fast'; expected one of 'asgi', 'protocol'",
+        f"alerts.group_by[0]: Invalid enum value 'team'; expected one of {groups}",
+    ]
+
+
 def test_a_budget_without_prices_is_named():
     app = "[limits.apps.shop]\nusd_per_day = 2\n[limits.apps.free]\nusd_per_day = inf\n"
     problem = "usd_per_day: needs [prices]: without prices nothing is charged"

@@ -148,8 +148,15 @@ def test_a_metric_may_have_a_judge_of_its_own(module):
         ({"precision@": {}}, "metrics.precision@: unknown metric; did you mean 'precision@K'?"),
         ({"precision@0": {}}, "metrics.precision@0: unknown metric; did you mean 'precision@K'?"),
         ({"geval:": {}}, "metrics.geval:: unknown metric; did you mean 'geval:NAME'?"),
-        ({"recall@5": {"k": 3}}, "metrics.recall@5.k: unknown option; it has none"),
-        ({"precision@5": {"divide_by": "five"}}, "metrics.precision@5.divide_by: Invalid enum value 'five'"),
+        ({"recall@5": {"k": 3}}, "metrics.recall@5.k: unknown option; known: enabled, rate, threshold, objective"),
+        (
+            {"precision@5": {"divide_by": "five"}},
+            "metrics.precision@5.divide_by: Invalid enum value 'five'; expected one of ",
+        ),
+        (
+            {"faithfulness": {"treshold": 0.5}},
+            "metrics.faithfulness.treshold: unknown option; did you mean 'threshold'?",
+        ),
         ({"geval:tone": {"name": "x", "criteria": "c"}}, "metrics.geval:tone.name: unknown option"),
         ({"geval:tone": {"steps_dir": "/tmp", "criteria": "c"}}, "metrics.geval:tone.steps_dir: unknown option"),
         ({"geval:tone": {}}, "metrics.geval:tone: needs criteria, or steps, or both"),
@@ -157,7 +164,10 @@ def test_a_metric_may_have_a_judge_of_its_own(module):
         ({"geval:tone": {"criteria": "c", "params": ["answer"]}}, "metrics.geval:tone.params: Invalid enum value"),
         ({"geval:tone": {"criteria": "c", "samples": 0}}, "metrics.geval:tone.samples: Expected `int` >= 1"),
         ({"answer_similarity": {"threshold": 1.5}}, "metrics.answer_similarity.threshold: Expected `float` <= 1.0"),
-        ({"hallucination": {"x": 1}}, "metrics.hallucination.x: unknown option; it has none"),
+        (
+            {"hallucination": {"x": 1}},
+            "metrics.hallucination.x: unknown option; known: enabled, rate, threshold, objective",
+        ),
         (
             {"faithfulness": {"contradiction_only": "yes"}},
             "metrics.faithfulness.contradiction_only: Expected `bool`, got `str`",
