@@ -15,7 +15,7 @@ from gateway.accounts import Quote
 from gateway.exchange import Exchange, Recording
 from gateway.instruments import Instruments
 from gateway.limits import Gate, Permit
-from gateway.metering import BASE64_BYTES_PER_TOKEN, Meter, Metered, text_tokens
+from gateway.metering import BASE64_BYTES_PER_TOKEN, Meter, Metered, larger, text_tokens
 from gateway.operations import Operation
 from gateway.prices import Prices, costs_at
 from gateway.restrictions import is_ambiguous
@@ -33,7 +33,7 @@ class _Sizes(msgspec.Struct):
     max_completion_tokens: Any = None
     max_output_tokens: Any = None
     n: Any = None
-    stream: Any = None
+    background: Any = None
 
 
 _read_sizes = msgspec.json.Decoder(_Sizes).decode
@@ -45,6 +45,7 @@ class Bill:
     __slots__ = (
         "_given",
         "answered",
+        "background",
         "body",
         "cut",
         "meter",
@@ -54,7 +55,6 @@ class Bill:
         "quote",
         "received",
         "sent",
-        "streams",
     )
 
     def __init__(self, operation: Operation, model: str | None, body: bytes) -> None:
@@ -70,7 +70,7 @@ class Bill:
         self.received = 0
         sizes = _sizes(body)
         self.answered = 0 if operation.input_only else _expected_output(sizes)
-        self.streams = sizes is not None and sizes.stream is True
+        self.background = sizes is not None and bool(sizes.background)
 
     @property
     def given(self) -> int:
@@ -149,8 +149,8 @@ class Accounting:
         if usage is None and kind == "unmetered":
             self.charge_unmetered(permit, route)
             return
-        reported = usage is not None
-        if usage is None:
+        reported = usage is not None and _is_final(bill, metered)
+        if usage is None or not reported:
             usage = self._estimate(bill, metered, route)
         usd, own = self._priced(permit, bill, metered, usage, cached_apart=route == "messages")
         if kind != "metered" and not (own and reported):
@@ -173,14 +173,14 @@ class Accounting:
         return (usd, own) if own or permit.has_budget else (0.0, False)
 
     def _estimate(self, bill: Bill, metered: Metered, route: str) -> Usage:
-        """Estimate by what was sent; what was not streamed and never arrived may have been written all the same."""
-        self._instruments.charge_estimated(route, "cut" if bill.cut else "no_usage")
-        answered = metered.output_tokens
-        if bill.operation.input_only:
-            answered = 0
-        elif not bill.meter.begun and not bill.streams:
-            answered = bill.answered
-        return Usage(input_tokens=bill.given, output_tokens=answered)
+        """Estimate by what was sent; of an answer that may go on unseen, no less than was reserved for it."""
+        final = _is_final(bill, metered)
+        self._instruments.charge_estimated(route, "no_usage" if final else "cut")
+        answered = 0 if bill.operation.input_only else metered.output_tokens
+        if final:
+            return Usage(input_tokens=bill.given, output_tokens=answered)
+        estimate = Usage(input_tokens=bill.given, output_tokens=max(answered, bill.answered))
+        return estimate if metered.usage is None else larger(estimate, metered.usage)
 
     def _cost(self, model: str | None, usage: Usage, *, cached_apart: bool = False) -> tuple[float, bool]:
         price, own = self.prices.charged(model)
@@ -195,6 +195,13 @@ class Accounting:
     @property
     def _unmetered_usd(self) -> float:
         return (self._gate.unmetered_usd if self._gate is not None else None) or 0.0
+
+
+def _is_final(bill: Bill, metered: Metered) -> bool:
+    """Whether nothing can have been written beyond what the answer shows."""
+    if metered.usage is None:
+        return metered.finished and not bill.cut and not bill.background
+    return metered.ended or (metered.finished and not bill.cut)
 
 
 def _expected_output(sizes: _Sizes | None) -> int:

@@ -44,6 +44,14 @@ _TEXT = re.compile(
 _SPOKEN = re.compile(
     r'"(?:text|delta|transcript|instructions|output|arguments)"\s{0,8}:\s{0,8}"([^"\\]*(?:\\.[^"\\]*)*)', re.DOTALL
 )
+_UNFINISHED = frozenset({"queued", "in_progress"})
+_STATUS_UNFINISHED = re.compile(rb'"status"\s{0,8}:\s{0,8}"(?:queued|in_progress)"')
+_LAST_EVENT = re.compile(
+    rb"^(?:data: ?\[DONE\]|event: ?(?:response\.(?:completed|incomplete|failed)|message_delta|message_stop)\s)",
+    re.MULTILINE,
+)
+_NAMED_EVENT = re.compile(rb"^event:", re.MULTILINE)
+_FINISH_REASON = re.compile(rb'"finish_reason"\s{0,8}:\s{0,8}"')
 _DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
 _BASE64_STARTS = (b"base64,", b'"data":"', b'"data": "')
 _BASE64 = (string.ascii_letters + string.digits + "+/=_-").encode()
@@ -52,6 +60,7 @@ _BASE64 = (string.ascii_letters + string.digits + "+/=_-").encode()
 class _Answer(msgspec.Struct):
     usage: Any = None
     model: Any = None
+    status: Any = None
 
 
 _decode_answer = msgspec.json.Decoder(_Answer).decode
@@ -60,11 +69,17 @@ _raw_decode = json_decoder.JSONDecoder().raw_decode
 
 
 class Metered(NamedTuple):
-    """What an answer says of its usage and its model, and how many tokens its text may have had."""
+    """What an answer says of its usage and its model, and how many tokens its text may have had.
+
+    `ended`: a stream's last event is there, so that a usage it reports is the final one, whether or not all bytes came.
+    `finished` is False where an answer that came whole says that its text is still being written, or cannot be read.
+    """
 
     usage: Usage | None
     model: str | None
     output_tokens: int
+    ended: bool = False
+    finished: bool = True
 
 
 class Meter:
@@ -117,14 +132,21 @@ class Meter:
             try:
                 head, tail = encoding.decode(head, self._encoding, DECODED_BYTES), b""
             except ValueError:
-                return Metered(None, None, math.ceil(self.received / BYTES_PER_TOKEN))
+                return Metered(None, None, math.ceil(self.received / BYTES_PER_TOKEN), finished=False)
         held = head + tail if whole else head + b"\n" + tail
         answer = _structure(held) if whole else None
+        finished = _is_finished(answer, held)
         usage = usage_of(answer.usage) if answer is not None else None
-        if usage is None:
+        if usage is None and (finished or answer is None):  # a queued answer repeats the client's own members
             usage = _find_usage(held)
         model = _MODEL.search(held)
-        return Metered(usage, model[1].decode("latin-1") if model else None, _estimate(held, scale))
+        return Metered(
+            usage,
+            model[1].decode("latin-1") if model else None,
+            _estimate(held, scale),
+            ended=_has_ended(held),
+            finished=finished,
+        )
 
 
 def usage_of(reported: Any) -> Usage | None:
@@ -204,6 +226,20 @@ def _structure(body: bytes) -> _Answer | None:
         return None
 
 
+def _is_finished(answer: _Answer | None, held: bytes) -> bool:
+    """Whether an answer that came whole is all there will be: Responses in the background are written later."""
+    if answer is not None:
+        return not (isinstance(answer.status, str) and answer.status in _UNFINISHED)
+    return not held.lstrip().startswith(b"{") or _STATUS_UNFINISHED.search(held) is None
+
+
+def _has_ended(held: bytes) -> bool:
+    """Whether a stream's last event is there. Lines cannot be forged in a text, members in an echoed schema can."""
+    if _LAST_EVENT.search(held) is not None:
+        return True
+    return _FINISH_REASON.search(held) is not None and _NAMED_EVENT.search(held) is None
+
+
 def _find_usage(held: bytes) -> Usage | None:
     """Of several counts (a stream may report as it goes) the largest."""
     found = None
@@ -214,18 +250,20 @@ def _find_usage(held: bytes) -> Usage | None:
         except (ValueError, RecursionError):
             continue
         if (usage := usage_of(reported)) is not None:
-            found = usage if found is None else _larger(found, usage)
+            found = usage if found is None else larger(found, usage)
     return found
 
 
-def _larger(one: Usage, other: Usage) -> Usage:
-    def larger(first: int | None, second: int | None) -> int | None:
+def larger(one: Usage, other: Usage) -> Usage:
+    """Return the larger of each count."""
+
+    def of(first: int | None, second: int | None) -> int | None:
         return first if second is None else max(first or 0, second)
 
     return Usage(
-        input_tokens=larger(one.input_tokens, other.input_tokens),
-        output_tokens=larger(one.output_tokens, other.output_tokens),
-        cached_tokens=larger(one.cached_tokens, other.cached_tokens),
+        input_tokens=of(one.input_tokens, other.input_tokens),
+        output_tokens=of(one.output_tokens, other.output_tokens),
+        cached_tokens=of(one.cached_tokens, other.cached_tokens),
     )
 
 

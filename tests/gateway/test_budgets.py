@@ -199,6 +199,96 @@ def test_hanging_up_early_does_not_escape_the_charge(tmp_path, streamed):
     run(scenario, tmp_path, endless, quota=Quota(usd_per_day=1.5), prices=prices)
 
 
+def delta(kind, **more):
+    return f"event: {kind}\ndata: {json.dumps({'type': kind} | more)}\n\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("path", "begun", "more"),
+    [
+        (ROUTE, b"", '"max_tokens":2500'),
+        (ROUTE, b'data: {"choices":[{"delta":{"content":"A."}}],"usage":null}\n\n', '"max_completion_tokens":2500'),
+        (
+            "/v1/responses",
+            delta("response.created", response={"status": "in_progress", "tools": [{"usage": {"output_tokens": 1}}]})
+            + delta("response.output_text.done", text="A."),
+            '"max_output_tokens":2500',
+        ),
+        (
+            "/v1/messages",
+            delta("message_start", message={"usage": {"input_tokens": 1, "output_tokens": 1}}),
+            '"max_tokens":2500',
+        ),
+    ],
+)
+def test_hanging_up_before_the_usage_is_charged_what_was_reserved(tmp_path, path, begun, more):
+    asked = []
+
+    async def endless(reader, writer):
+        await read_request(reader)
+        asked.append(1)
+        if begun:
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + begun)
+        with contextlib.suppress(OSError):
+            await reader.read()  # until it hangs up
+        writer.close()
+
+    async def scenario(gateway, secret):
+        raw = post(CHAT[:-1] + f',"stream":true,{more}}}'.encode(), path, f"Authorization: Bearer {secret}")
+        for number in (1, 2):
+            reader, writer = await request(gateway.port, raw)
+            await gateway.until(lambda so_far=number: len(asked) == so_far)
+            if begun:
+                await reader.readuntil(begun[-20:])
+            writer.close()
+            await gateway.until(lambda so_far=number: gateway.total("gaugeway_charges_estimated_total") == so_far)
+        assert (await exchange(gateway.port, raw))[0].split()[1] == b"429"
+
+    # A maximum of 2,500 tokens at USD 400 a million: one USD each.
+    run(scenario, tmp_path, endless, quota=Quota(usd_per_day=1.5), prices={"m": Price(input=0, output=400)})
+
+
+def test_hanging_up_after_the_last_event_is_charged_as_reported(tmp_path):
+    last = delta("message_delta", usage={"input_tokens": 1, "output_tokens": 10})
+
+    async def lingering(reader, writer):
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + last)
+        with contextlib.suppress(OSError):
+            await reader.read()
+        writer.close()
+
+    async def scenario(gateway, secret):
+        raw = post(CHAT[:-1] + b',"stream":true,"max_tokens":2500}', "/v1/messages", f"Authorization: Bearer {secret}")
+        for _ in range(4):
+            reader, writer = await request(gateway.port, raw)
+            await reader.readuntil(last[-20:])
+            writer.close()
+        await gateway.until(lambda: gateway.total("gaugeway_requests_total") == 4)
+        assert gateway.total("gaugeway_charges_estimated_total") == 0
+
+    run(scenario, tmp_path, lingering, quota=Quota(usd_per_day=5), prices={"m": Price(input=0, output=400)})
+
+
+@pytest.mark.parametrize(
+    ("more", "answer"),
+    [
+        ({"background": True}, {"status": "queued", "usage": None}),
+        ({"background": True}, {"usage": None}),
+        ({}, {"status": "in_progress", "usage": None, "tools": [{"parameters": {"usage": {"output_tokens": 1}}}]}),
+        ({"background": True}, {"status": "queued", "usage": None, "instructions": "x" * 200_000}),
+    ],
+)
+def test_an_answer_written_in_the_background_is_charged_what_was_reserved(tmp_path, more, answer):
+    body = json.dumps({"model": "m", "input": "Q", "max_output_tokens": 2500} | more).encode()
+    scenario = statuses(4, "/v1/responses", body)
+    handler = answering(reply(json.dumps({"id": "resp_1", "model": "m"} | answer).encode()))
+    run(scenario, tmp_path, handler, quota=Quota(usd_per_day=1.5), prices={"m": Price(input=0, output=400)})
+    assert scenario.seen[0] == 200
+    assert scenario.seen[2:] == [429, 429]
+    assert scenario.estimated == scenario.seen.count(200)
+
+
 def test_a_hundred_requests_at_once_do_not_overrun_a_budget(tmp_path):
     usage = {"prompt_tokens": 10, "completion_tokens": 990}
     scenario = statuses(100, at_once=True)
