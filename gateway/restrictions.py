@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -25,53 +26,31 @@ MAX_NESTING = 20
 
 _TOKEN = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")([ \t\r\n]*:)?|([\[{])|[\]}]', re.DOTALL)
 _NAMES = re.compile(
-    rb'"(?:\w*models?[_-]?\w*|engine\w*|deployment\w*|\w*fallbacks?|rout\w+|preset|plugins|extra_?body|provider_?options'
-    rb'|base_?url|api_?base|custom_llm_provider|specific_deployment)"[ \t\r\n]*:',
+    rb'"\w{0,64}(?:model|engine|deployment|fallback|rout|preset|plugin|litellm|override|provider|endpoint|target'
+    rb'|extra[_-]?(?:body|params)|base[_-]?url|api[_-]?base|user[_-]?config)[\w-]{0,64}"[ \t\r\n]*:',
     re.IGNORECASE,
 )
 _ESCAPED_NAME = re.compile(rb'"[^"\\]{0,16}\\u[^"]{0,100}"[ \t\r\n]*:')
 _NOISE = re.compile(r"[\W_]+")
 _ODD_MODEL = re.compile(r"[\s,;?#%\\\x00-\x1f]|\.\.|//")
 _JSON = re.compile(rb"application/json[ \t]*(?:;[ \t]*charset=\"?utf-8\"?[ \t]*)?", re.IGNORECASE)
-_ROUTING_FIELDS = frozenset(
-    [
-        "models",
-        "modelid",
-        "modelname",
-        "modellist",
-        "usermodel",
-        "engine",
-        "engineid",
-        "deployment",
-        "deploymentid",
-        "deploymentname",
-        "fallback",
-        "fallbacks",
-        "contextwindowfallbacks",
-        "contentpolicyfallbacks",
-        "defaultfallbacks",
-        "route",
-        "router",
-        "routing",
-        "routersettings",
-        "routersettingsoverride",
-        "specificdeployment",
-        "preset",
-        "plugins",
-        "extrabody",
-        "provideroptions",
-        "customllmprovider",
-        "apibase",
-        "baseurl",
-    ]
+_ROUTING_WORDS = re.compile(
+    r"model|engine|deployment|fallback|rout(?:e|ing)|litellm|override|provider|endpoint|target|apibase|baseurl"
 )
-"""Members (lower case, without punctuation) with which routers choose another model than the one in "model"."""
+"""What members, query parameters and headers have in their names (lower case, without punctuation) with which routers
+choose another model than the one in "model", or another server. No name that OpenAI or Anthropic document has one."""
+_ROUTING_MEMBERS = re.compile(
+    rf"{_ROUTING_WORDS.pattern}|^config$|userconfig|extra(?:body|params)|preset|plugins|^adapter|^lora"
+)
 _ROUTING_HEADERS = frozenset(
-    b"x-portkey-config x-portkey-provider x-portkey-virtual-key x-portkey-custom-host x-litellm-tags helicone-fallbacks"
-    b" helicone-target-url helicone-openai-api-base x-http-method x-http-method-override x-method-override".split()
+    b"x-portkey-config x-portkey-virtual-key x-portkey-custom-host x-original-url x-rewrite-url x-http-method".split()
 )
-_SCHEMAS = frozenset({"parameters", "inputschema", "schema", "metadata"})
-"""Members of tools and sessions in which "model" is a word of the client's own."""
+_PLAIN_HEADERS = (b"x-stainless-", b"x-gaugeway-", b"sec-ch-")
+"""Beginnings of headers that SDKs, browsers and the gateway's own clients send."""
+_SCHEMAS = frozenset(
+    {"parameters", "inputschema", "outputschema", "schema", "metadata", "headers", "inputexamples", "variables"}
+)
+"""Members of tools and sessions in which all names are the client's own."""
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode = msgspec.json.Decoder().decode
 
@@ -106,7 +85,7 @@ def check_request(key: VirtualKey, asked: Asked) -> None:
     models |= {operation.deployment} - {None}
     _check_models(key, models)
     if "tools" in members:
-        for model in _nested_models(_decode(members["tools"]), 0):
+        for model in _nested_models(_objects(bytes(members["tools"])), 0):
             check_model(key, model)
 
 
@@ -119,14 +98,15 @@ def check_handshake(key: VirtualKey, raw_path: bytes, query: bytes, headers: Hea
 
 
 def check_message(key: VirtualKey, message: str | bytes) -> None:
-    """Raise Rejection for a realtime message with which a restricted key would change to another model."""
-    try:
-        content = _decode(message)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        if isinstance(message, bytes):
-            return  # audio
-        raise Rejection(400, "invalid_json", "The message is not JSON.") from None
-    for model in _nested_models(content, 0):
+    """Raise Rejection for a realtime message with which a restricted key would change to another model.
+
+    The Realtime API's messages are text; what a binary one says depends on how the upstream decodes it.
+    """
+    if isinstance(message, bytes):
+        raise _not_allowed("This API key is for certain models only: send text messages, no binary ones.")
+    if message.count("{") + message.count("[") > MOST_TOKENS:
+        raise Rejection(413, "request_too_large", f"The message has more than {MOST_TOKENS} brackets.")
+    for model in _nested_models(_objects(message), 0):
         check_model(key, model)
 
 
@@ -147,7 +127,9 @@ def _check_headers(headers: Headers) -> None:
             raise _not_allowed(message)
         if name == b"content-encoding" and value.strip().lower() != b"identity":
             raise _not_allowed("This API key is for certain models only: send the body without Content-Encoding.")
-        if name in _ROUTING_HEADERS:
+        if name in _ROUTING_HEADERS or (
+            not name.startswith(_PLAIN_HEADERS) and _ROUTING_WORDS.search(_plain(name.decode("latin-1")))
+        ):
             raise _not_allowed(f"The header {name.decode('latin-1')} is not open to this API key.")
 
 
@@ -163,7 +145,7 @@ def _named_in_query(query: bytes, also: str = "") -> set[Any]:
         plain = _plain(name)
         if plain in ("model", also):
             models.append(value)
-        elif plain in _ROUTING_FIELDS:
+        elif _ROUTING_MEMBERS.search(plain):
             raise _not_allowed(f"The query parameter '{name[:100]}' is not open to this API key.")
     if len(models) > 1:
         raise _duplicate("query parameter 'model'")
@@ -181,8 +163,9 @@ def _members(body: bytes) -> dict[str, msgspec.Raw]:
     for guarded in ("model", "tools"):
         if counts[guarded] > 1 or (counts[guarded] and guarded not in members):
             raise _duplicate(f"member '{guarded}'")
-    if others := counts.keys() & _ROUTING_FIELDS:
-        raise _not_allowed(f"The member '{min(others)}' is not open to this API key.")
+    for name in counts:
+        if name != "model" and _ROUTING_MEMBERS.search(name):
+            raise _not_allowed(f"The member '{name[:100]}' is not open to this API key.")
     return members
 
 
@@ -200,16 +183,39 @@ def _names(body: bytes) -> Iterator[str]:
             yield _decode(token[1])
 
 
+class _Members(list[tuple[str, Any]]):
+    """The members of a JSON object as they stand, duplicates too."""
+
+
+def _not_json(_: str) -> Any:
+    raise ValueError
+
+
+_decode_objects = json.JSONDecoder(object_pairs_hook=_Members, parse_int=float, parse_constant=_not_json).decode
+
+
+def _objects(text: str | bytes) -> Any:
+    """Decode JSON with its objects as _Members. Raises Rejection."""
+    try:
+        return _decode_objects(text if isinstance(text, str) else text.decode())
+    except (ValueError, RecursionError):
+        raise Rejection(400, "invalid_json", "The message is not JSON that can be read.") from None
+
+
 def _nested_models(value: Any, depth: int) -> Iterator[str | None]:
-    """Yield every model that is named somewhere in a value; None for one that is no text."""
+    """Yield every model that is named somewhere in a value; None for one that is no text. Raises Rejection."""
     if depth > MAX_NESTING:
         yield None
-    elif isinstance(value, dict):
-        for name, inner in value.items():
+    elif isinstance(value, _Members):
+        if len({name for name, _ in value}) < len(value):
+            raise _duplicate("members of an object in which a model may be named")
+        for name, inner in value:
             plain = _plain(name)
             if plain == "model":
                 yield inner if isinstance(inner, str) else None
             elif plain not in _SCHEMAS:
+                if _ROUTING_MEMBERS.search(plain):
+                    raise _not_allowed(f"The member '{name[:50]}' is not open to this API key.")
                 yield from _nested_models(inner, depth + 1)
     elif isinstance(value, list):
         for inner in value:

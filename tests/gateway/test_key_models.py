@@ -1,6 +1,7 @@
 """A key for certain models: no spelling of a request gets at another one."""
 
 import asyncio
+import gzip
 import json
 import time
 
@@ -24,6 +25,18 @@ CHAT = "/v1/chat/completions"
 OK = '{"model":"cheap","messages":[]}'
 KEY = VirtualKey(id="k", digest=b"", app="a", created_at=0.0, models=("cheap*",))
 JSON = [(b"content-type", b"application/json")]
+
+STANDARD = (
+    "messages input instructions modalities audio response_format metadata tool_choice parallel_tool_calls"
+    " functions function_call temperature top_p top_k top_logprobs logprobs logit_bias n stop stop_sequences stream"
+    " stream_options store seed service_tier prediction reasoning reasoning_effort verbosity web_search_options user"
+    " safety_identifier prompt prompt_cache_key prompt_cache_retention previous_response_id conversation include"
+    " truncation text background max_tokens max_completion_tokens max_output_tokens max_tool_calls max_prompt_tokens"
+    " presence_penalty frequency_penalty encoding_format dimensions system thinking container context_management"
+    " mcp_servers output_config betas suffix echo best_of voice speed size quality style moderation partial_images"
+    " output_format output_compression input_fidelity mask image documents query top_n"
+)
+"""Members that OpenAI, Anthropic and rerankers document."""
 
 REFUSED = [
     (CHAT, '{"model":"cheap","Model":"expensive"}'),
@@ -49,6 +62,29 @@ REFUSED = [
     (CHAT, OK[:-1] + ',"x":NaN}'),
     (CHAT, OK + OK),
     ("/v1/responses", '{"model":"cheap","tools":[{"type":"image_generation","model":"expensive"}]}'),
+    (
+        "/v1/responses",
+        '{"model":"cheap","tools":[{"type":"image_generation","model":"expensive","model":"cheap"}]}',
+    ),
+    ("/v1/responses", '{"model":"cheap","tools":[{"type":"image_generation","fallback_model":"expensive"}]}'),
+    *(
+        (CHAT, f'{{"model":"cheap","{name}":"expensive"}}')
+        for name in (
+            "user_config",
+            "context_window_fallback_dict",
+            "litellm_params",
+            "fallback_models",
+            "fallbackModels",
+            "override_params",
+            "x-target",
+            "Base-URL",
+            "config",
+            "provider",
+            "draft_model",
+            "lora_request",
+        )
+    ),
+    (CHAT + "?fallback_model=expensive", OK),
     (CHAT + "?model=expensive", OK),
     (CHAT + "?Model=expensive", OK),
     (CHAT + "?mod%65l=expensive", OK),
@@ -85,6 +121,15 @@ ALLOWED = [
     (CHAT, '{ "messages":[{"role":"user","content":"\\"model\\": \\"x\\" \\u00e9","model":"n"}], "model" : "cheap" }'),
     (CHAT, '{"model":"cheap","response_format":{"schema":{"properties":{"model":{},"models":{}}}}}'),
     ("/v1/responses", '{"model":"cheap","tools":[{"type":"function","parameters":{"properties":{"model":{}}}}]}'),
+    (
+        "/v1/responses",
+        '{"model":"cheap","tools":[{"type":"mcp","server_url":"http://m","headers":{"X-Provider":"p"}}]}',
+    ),
+    (
+        "/v1/responses",
+        '{"model":"cheap","tools":[{"type":"image_generation","model":"cheap-2","input_fidelity":"low"}]}',
+    ),
+    (CHAT, json.dumps({"model": "cheap"} | dict.fromkeys(STANDARD.split()))),
 ]
 
 
@@ -152,6 +197,16 @@ def refused(**changed):
         (b"content-encoding", b"gzip"),
         (b"x-portkey-config", b"{}"),
         (b"x-http-method-override", b"PUT"),
+        (b"x-http-method", b"PUT"),
+        (b"azureml-model-deployment", b"expensive"),
+        (b"x-litellm-api-base", b"http://other"),
+        (b"x-gateway-model-name", b"expensive"),
+        (b"x-gateway-destination-endpoint", b"10.0.0.1"),
+        (b"x_model", b"expensive"),
+        (b"x-portkey-provider", b"p"),
+        (b"helicone-target-url", b"http://other"),
+        (b"helicone-fallbacks", b"[]"),
+        (b"x-rewrite-url", b"/v1/other"),
     ],
 )
 def test_headers_that_let_the_upstream_read_another_model_are_refused(header):
@@ -159,6 +214,19 @@ def test_headers_that_let_the_upstream_read_another_model_are_refused(header):
     check_request(
         KEY, Asked("POST", CHAT.encode(), b"", [(b"content-type", b"application/json; charset=UTF-8")], OK.encode())
     )
+
+
+def test_headers_that_clients_send_are_open_to_a_restricted_key():
+    names = (
+        "host user-agent accept accept-encoding content-length connection openai-organization openai-project openai-"
+        " beta anthropic-version anthropic-beta anthropic-dangerous-direct-browser-access x-stainless-arch x-stainless-"
+        " lang x-stainless-os x-stainless-package-version x-stainless-runtime x-stainless-retry-count x-stainless-read-"
+        " timeout x-stainless-helper-method x-request-id x-client-request-id x-ms-client-request-id idempotency-key"
+        " traceparent tracestate baggage x-forwarded-for x-forwarded-host x-forwarded-proto x-real-ip sec-ch-ua-model"
+        " referer origin x-gaugeway-app x-gaugeway-upstream authorization x-api-key api-key cookie te via"
+    )
+    headers = JSON + [(name.encode(), b"x") for name in names.split()]
+    check_request(KEY, Asked("POST", CHAT.encode(), b"", headers, OK.encode()))
 
 
 def test_reading_is_open_to_a_restricted_key_on_known_paths_and_without_a_body():
@@ -242,7 +310,7 @@ def test_a_realtime_connection_of_a_restricted_key_names_its_model_once_and_keep
                 await opened(path)
             assert caught.value.response.status_code in (400, 403), path
         async with opened("/v1/realtime?model=cheap") as client:
-            for fine in ('{"type":"response.create"}', '{"session":{"model":"cheap-2"}}', b"\x00\x01"):
+            for fine in ('{"type":"response.create"}', '{"session":{"model":"cheap-2"}}'):
                 await client.send(fine)
                 assert await client.recv() == fine
             await client.send('{"type":"session.update","session":{"mod\\u0065l":"expensive"}}')
@@ -252,6 +320,50 @@ def test_a_realtime_connection_of_a_restricted_key_names_its_model_once_and_keep
             assert "expensive" in closed.value.rcvd.reason
 
     realtime(scenario, tmp_path)
+
+
+SECOND = '{"type":"session.update","session":{"model":"expensive"}}'
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        '{"session":{"model":"expensive","model":"cheap"}}',
+        '{"session":{"model":"expensive"},"session":{"model":"cheap"}}',
+        '{"session":{"fallback_model":"expensive"}}',
+        b"\x00\x01",
+        b"\xef\xbb\xbf" + SECOND.encode(),
+        SECOND.encode("utf-16"),
+        SECOND.encode("utf-32"),
+        gzip.compress(SECOND.encode()),
+    ],
+)
+def test_a_message_that_upstreams_may_read_otherwise_closes_the_connection(tmp_path, message):
+    async def scenario(opened):
+        async with opened("/v1/realtime?model=cheap") as client:
+            await client.send(message)
+            with pytest.raises(ConnectionClosed) as closed:
+                await client.recv()
+            assert closed.value.rcvd.code == 1008
+
+    realtime(scenario, tmp_path)
+
+
+def test_a_message_of_realtime_clients_is_open_to_a_restricted_key():
+    session = {
+        "model": "cheap",
+        "modalities": ["text"],
+        "output_modalities": ["audio"],
+        "input_audio_format": "pcm16",
+        "input_audio_transcription": {"model": "cheap-whisper"},
+        "turn_detection": {"type": "server_vad", "threshold": 0.5, "prefix_padding_ms": 300},
+        "tools": [{"type": "function", "name": "f", "parameters": {"properties": {"model": {}, "provider": {}}}}],
+        "tracing": {"workflow_name": "w", "metadata": {"model": "m"}},
+    }
+    check_message(KEY, json.dumps({"type": "session.update", "event_id": "e", "session": session}))
+    check_message(KEY, json.dumps({"type": "input_audio_buffer.append", "audio": "A" * 10_000}))
+    with pytest.raises(Rejection):
+        check_message(KEY, "[" + "[]," * MOST_TOKENS + "[]]")
 
 
 def test_a_message_nested_without_end_or_no_json_is_refused():
