@@ -166,7 +166,8 @@ class Proxy:
         if self._gate is not None and self._gate.needs_key:
             # From here on the key is in nobody's hands but the gate's; strangers are refused before their body is read.
             recording.request_headers = without_credentials(headers)
-            self._gate.identify(headers)
+            if (key := self._gate.identify(headers)) is not None:
+                recording.explicit = Explicit(app=key.app)  # what is refused from here on counts for the key's app
         client = Client(receive, limit)
         body: bytes | AsyncIterator[bytes]
         if buffered or (not seen.chunked and not seen.content_length):
@@ -264,6 +265,8 @@ class Proxy:
         """Ask the gate; a key's app takes the place of the one the client names. Raises Rejection."""
         said = recording.explicit or Explicit()
         key = gate.identify(asked.headers)
+        if key is not None:
+            recording.explicit = replace(said, app=key.app)
         if len(asked.body) > LARGE_BYTES:
             bill = await asyncio.to_thread(self._bill, key, asked, recording.path)
         else:

@@ -107,6 +107,8 @@ class Realtime:
         if gate.needs_key:
             recording.request_headers = without_credentials(headers)
         key = gate.identify(headers)
+        if key is not None:
+            recording.explicit = Explicit(app=key.app)
         if restricted := is_restricted(key):
             assert key is not None  # noqa: S101 - for the type checker
             check_handshake(key, raw_path, scope["query_string"], headers)

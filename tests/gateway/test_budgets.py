@@ -74,6 +74,8 @@ def statuses(times, path=ROUTE, body=CHAT, *headers, at_once=False):
         else:
             scenario.seen = [await ask() for _ in range(times)]
         scenario.estimated = gateway.total("gaugeway_charges_estimated_total")
+        await gateway.until(lambda: gateway.total("gaugeway_requests_total") == times)
+        assert gateway.total("gaugeway_requests_total", app="a") == times  # refused ones too
 
     return scenario
 

@@ -170,6 +170,26 @@ def test_no_spelling_of_a_request_gets_at_another_model(tmp_path):
     keyed(scenario, tmp_path, tcp_server(upstream))
 
 
+def test_what_is_refused_counts_for_the_app_of_the_key(tmp_path):
+    async def scenario(gateway, secret):
+        own = f"Authorization: Bearer {secret}"
+        cases = [
+            (403, post(b'{"model":"expensive"}', CHAT, own, "x-gaugeway-app: other")),
+            (403, post(OK.encode(), "/v1/files", own)),
+            (400, post(b"", CHAT, own)),
+            (400, post(OK.encode(), CHAT, own, "x-gaugeway-contexts: {")),
+        ]
+        for code, raw in cases:
+            assert int((await exchange(gateway.port, raw))[0].split()[1]) == code
+        headers = {"authorization": f"Bearer {secret}"}
+        with pytest.raises(InvalidStatus):
+            await connect(f"ws://127.0.0.1:{gateway.port}/v1/realtime?model=expensive", additional_headers=headers)
+        await gateway.until(lambda: gateway.total("gaugeway_requests_total") == len(cases) + 1)
+        assert gateway.total("gaugeway_requests_total", app="a") == len(cases) + 1
+
+    keyed(scenario, tmp_path, tcp_server(ScriptedUpstream()))
+
+
 def test_a_key_for_all_models_may_use_any_path_and_body(tmp_path):
     upstream = ScriptedUpstream(*[reply() for _ in range(len(REFUSED + ALLOWED))])
 
