@@ -108,7 +108,8 @@ def test_a_new_outage_and_a_new_kind_of_failure_are_logged_at_once(caplog):
     judge = FailureLog(Scripted(lambda _: answers[0]), origin="http://llm.example", clock=lambda: now[0])
 
     def failures():
-        return [one.getMessage().partition(" fails: ")[2].partition(";")[0] for one in lines(caplog)]
+        said = [one.getMessage() for one in lines(caplog) if one.levelno == logging.WARNING]
+        return [line.partition(" fails: ")[2].partition(";")[0] for line in said]
 
     ask(judge, times=5)
     answers[0] = JudgeError("server_error", "Error code: 503")
