@@ -157,9 +157,12 @@ def extract(exchange: Exchange, extractors: Sequence[Extractor]) -> Extraction:
         found = extractor.extract(exchange.request, exchange.response)
         if found is not None:
             break
-    question = explicit.question or (found.question if found else None) or last_user_text(exchange.request)
     if found is None:
-        return Extraction(question=question, contexts=(), source="none")
+        question = explicit.question or last_user_text(exchange.request)
+        return Extraction(question=question, contexts=(), source="none", confidence=0.0)
+    question = explicit.question or found.question
+    if question is None and found.source not in ("structure", "none"):
+        question = last_user_text(exchange.request)
     return replace(found, question=question)
 
 

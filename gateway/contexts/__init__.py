@@ -17,9 +17,10 @@ BUILT_IN = {
     "templates": "gateway.contexts.templates:TemplateExtractor",
     "patterns": "gateway.contexts.patterns:PatternExtractor",
     "documents": "gateway.contexts.documents:DocumentExtractor",
+    "structure": "gateway.contexts.structure:StructureExtractor",
 }
-DEFAULT_ORDER = ("explicit", "tools", "results", "templates", "patterns", "documents")
-"""From what is certain to what is likely: said, structured, a known prompt, the user's own prompt, tags."""
+DEFAULT_ORDER = ("explicit", "tools", "results", "templates", "patterns", "documents", "structure")
+"""From what is certain to what is likely: said, structured, a known prompt, the user's own prompt, tags, structure."""
 
 BESIDE_RESULTS = "gaugeway_beside_results"
 """Set on a user message that came together with tool results (Anthropic): it opens no new turn."""
@@ -36,7 +37,9 @@ class Extraction:
     """What an extractor found. `contexts` empty: the retrieval found nothing. `source` names the extractor.
 
     `marker` is what gave it away, for people: a template's name, a tag, a tool. `cut` says that passages were left out
-    or shortened because there were too many or too long ones.
+    or shortened because there were too many or too long ones. `confidence` lies in [0, 1]: below 1 it was inferred from
+    the prompt's structure, and `reason` names the signs. With the source "none" nothing was found, and the question is
+    None when the user's turn is a whole prompt.
     """
 
     question: str | None
@@ -44,6 +47,8 @@ class Extraction:
     source: str
     marker: str | None = None
     cut: bool = False
+    confidence: float = 1.0
+    reason: str | None = None
 
 
 class Extractor(Protocol):

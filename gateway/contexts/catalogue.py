@@ -15,13 +15,14 @@ from gateway.contexts.splitting import (
     librechat,
     nodes,
     numbered,
+    paragraphs,
     ragflow,
     sources,
     with_sources,
 )
 
-_BLANK_LINE = by("\n\n")
-_PADDED = by("\n\n", strip=True)
+_BLANK_LINE = paragraphs
+_PADDED = paragraphs
 _21 = "-" * 21
 _20 = "-" * 20
 _16 = "-" * 16

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from gateway.contexts.shapes import Splitter
+from gateway.contexts.structure.items import split as structured
 from monitors.records import Context
 
 _MOST = 1_000
@@ -31,6 +32,15 @@ def by(separator: str, *, strip: bool = False) -> Splitter:
                 yield Context(text=chunk.strip() if strip else chunk)
 
     return split
+
+
+def paragraphs(text: str) -> Iterator[Context]:
+    """Whatever the app joined: as the block itself shows it, and between blank lines where it shows nothing."""
+    found = structured(text)
+    if found is not None and not found.odd:
+        yield from found.items
+    elif found is None or found.name == "blank-line":
+        yield from by("\n\n")(text)
 
 
 def labelled(text: str) -> Iterator[Context]:

@@ -1,0 +1,194 @@
+"""The user's question in what a prompt holds beside its passages: a tag, a label, or what no instruction explains."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from gateway.contexts.structure.cleaning import unquoted
+from gateway.contexts.structure.outline import Mark, label_kind, marks
+from gateway.contexts.structure.scan import Text
+
+_OPENING = re.compile(r"<(?P<tag>[^\W\d][\w-]{1,40})(?:\s[^<>\n]{0,80})?>")
+_USERS = ("user", "human", "customer")
+_INLINE = re.compile(r"[:：]\**[ \t]{0,4}(?P<text>[^\n:：]{4,2000})\Z")
+_QUOTED = re.compile(r"[\"“«「`'](?P<text>[^\"”»」`\n]{4,600})[\"”»」`']")
+_ASKS = re.compile(r"[?？؟;][\s\"'”’»)*_]*\Z")
+_PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
+_FENCES = re.compile(r"\A(?:[-=*_#~]{3,}|\"{3}|'{3}|`{3}\w{0,20})[ \t]*\n|\n[ \t]*(?:[-=*_#~]{3,}|\"{3}|'{3}|`{3})[ \t]*\Z")
+_KEY = re.compile(r"[ \t]*[^\W\d_][^\n:：?]{1,30}[:：]")
+_SWITCH = re.compile(r"\s*/no_?think\Z")
+_MOST_TEXT = 12_000
+_SHORT = 600
+_MOST_TAGS = 100
+
+
+class Asked(NamedTuple):
+    """A question as found, how surely (0 to 1) and by what."""
+
+    text: str
+    sure: float
+    how: str
+
+
+def asks(text: str) -> bool:
+    """Say whether a text ends with a question mark of any script."""
+    return _ASKS.search(text[-20:]) is not None
+
+
+def ask(segments: Sequence[str]) -> Asked | None:
+    """Find the question in what stands around passages, the segment behind them first."""
+    texts = [Text(one[-_MOST_TEXT:]) for one in segments if one.strip()]
+    for text in texts:
+        if (tagged := _tagged(text)) is not None:
+            return tagged
+    outlines = [marks(text) for text in texts]
+    for text, found in zip(texts, outlines, strict=True):
+        if (labelled := _labelled(text, found)) is not None:
+            return labelled
+    for text in texts:
+        if (inline := _inline(text)) is not None:
+            return inline
+    return _left_over(texts)
+
+
+def ask_turn(said: str) -> Asked | None:
+    """Find the question in a user's turn that holds no passages: mostly all of it."""
+    if not said.strip():
+        return None
+    text = Text(said[-_MOST_TEXT:])
+    if (tagged := _tagged(text)) is not None:
+        return tagged
+    found = marks(text)
+    if any(mark.kind == "question" for mark in found) and (labelled := _labelled(text, found)) is not None:
+        return labelled
+    return Asked(said.strip(), 1.0, "last user turn")
+
+
+def trimmed(text: str) -> str:
+    """Take off fences, quotes and a full stop behind the question mark."""
+    said = _SWITCH.sub("", unquoted(_FENCES.sub("", text.strip()).strip()))
+    said = re.sub(r"(?<=[?？])\s+[^\W\d_]{2,20}(?: [^\W\d_]{2,20})?[:：]\Z", "", said)
+    said = re.sub(r"(?<=[?？])[ \t]*\.\Z", "", said)
+    return re.sub(r"\s*(?:\*\*|__)\Z", "", said).strip()
+
+
+def _tagged(text: Text) -> Asked | None:
+    best = None
+    raw = text.text
+    for opening in islice(_OPENING.finditer(raw), _MOST_TAGS):
+        kind = label_kind(text, opening.start("tag"), opening.end("tag")) if "_" not in opening["tag"] else _kind_of_tag(opening["tag"])
+        if (kind is None or kind[0] != "question") and opening["tag"].lower() not in _USERS:
+            continue
+        closing = raw.find(f"</{opening['tag']}>", opening.end())
+        if closing >= 0 and raw[opening.end() : closing].strip():
+            best = Asked(trimmed(raw[opening.end() : closing]), 1.0, f"<{opening['tag']}>")
+    return best
+
+
+def _kind_of_tag(tag: str) -> tuple[str, float] | None:
+    said = Text(tag.replace("_", " "))
+    return label_kind(said, 0, len(tag))
+
+
+def _labelled(text: Text, found: Sequence[Mark]) -> Asked | None:
+    raw = text.text
+    questions = [index for index, mark in enumerate(found) if mark.kind == "question"]
+    for index in reversed(questions):
+        mark = found[index]
+        end = next((other.start for other in found[index + 1 :] if _ends_question(other, raw, mark)), len(raw))
+        body = _without_instructions(text, mark.body, end, inline=mark.inline)
+        said = trimmed(body)
+        if said and any(one.isalnum() for one in said) and "{" not in said[:2]:
+            return Asked(said, 1.0, f"label {mark.phrase!r}")
+    return None
+
+
+def _ends_question(mark: Mark, raw: str, question: Mark) -> bool:
+    if mark.kind == "rule":
+        # A fence that opens the question does not end it.
+        return bool(raw[question.body : mark.start].strip())
+    return mark.kind in ("answer", "instruction", "context", "history", "question")
+
+
+def _without_instructions(text: Text, start: int, end: int, *, inline: bool) -> str:
+    """Keep the paragraphs up to the first that speaks to the model about its task; the first is the question's own."""
+    raw = text.text
+    stop = end
+    position = start
+    while position < end and raw[position] in " \t\n":
+        position += 1
+    for gap in _PARAGRAPH.finditer(raw, position, end):
+        if text.is_meta(gap.end(), end) or text.addresses(gap.end(), end):
+            stop = gap.start()
+            break
+    if inline:
+        line = raw.find("\n", position, stop)
+        while line >= 0:
+            if text.addresses(line + 1, stop) or text.is_meta(line + 1, stop) or (asks(raw[position:line]) and _KEY.match(raw, line + 1, stop)):
+                stop = line
+                break
+            line = raw.find("\n", line + 1, stop)
+    return raw[position:stop]
+
+
+def _inline(text: Text) -> Asked | None:
+    """A sentence that leads over to the question, as `Now answer this question: ...`, or quotes it."""
+    raw = text.text
+    end = len(raw.rstrip())
+    for _ in range(6):
+        start = raw.rfind("\n", 0, end) + 1
+        line = raw[start:end]
+        if line.strip() and len(line) <= 4 * _SHORT and _leads_over(text, start, end):
+            found = _INLINE.search(line)
+            if found is not None and _leads_over(text, start, start + found.start()):
+                said = trimmed(found["text"])
+                if asks(said):
+                    return Asked(said, 0.9, "sentence")
+            quoted = [one["text"] for one in _QUOTED.finditer(line) if asks(one["text"])]
+            if quoted:
+                return Asked(quoted[-1].strip(), 0.9, "quoted")
+        if start == 0:
+            break
+        end = start - 1
+    return None
+
+
+def _leads_over(text: Text, start: int, end: int) -> bool:
+    return text.any(("question", "answer"), start, end) or (text.any(("context", "pasted", "weak"), start, end) and text.any(("points", "below"), start, end))
+
+
+def _left_over(texts: Sequence[Text]) -> Asked | None:
+    """What remains of the text around the passages when instructions are taken out; one that asks, or the only one."""
+    plain: list[str] = []
+    for text in texts:
+        remaining: list[tuple[int, int]] = []
+        for start, end in _paragraphs(text.text):
+            if not text.is_meta(start, end) and not _is_mark(text, start, end):
+                remaining.append((start, end))
+        asking = [text.text[start:end] for start, end in remaining if asks(text.text[start:end])]
+        if asking:
+            return Asked(trimmed(asking[-1]), 0.8, "remaining text")
+        plain += [text.text[start:end] for start, end in remaining if not text.addresses(start, end) and not text.has("task", start, end)]
+    if len(plain) == 1 and len(plain[0]) <= _SHORT:
+        return Asked(trimmed(plain[0]), 0.4, "remaining text")
+    return None
+
+
+def _paragraphs(raw: str) -> list[tuple[int, int]]:
+    spans, position = [], 0
+    for gap in _PARAGRAPH.finditer(raw):
+        spans.append((position, gap.start()))
+        position = gap.end()
+    spans.append((position, len(raw)))
+    return [(start, end) for start, end in spans if raw[start:end].strip()]
+
+
+def _is_mark(text: Text, start: int, end: int) -> bool:
+    """Whether a paragraph is only a heading, a rule, or a sentence that announces something."""
+    said = text.text[start:end].strip()
+    if said.endswith((":", "：")) or not any(one.isalnum() for one in said):
+        return True
+    return "\n" not in said and len(said) < 60 and not asks(said) and text.any(("context", "pasted", "weak"), start, end)  # noqa: PLR2004

@@ -1,0 +1,328 @@
+"""Where a block of passages may stand in a text: behind a label, between tags, behind a sentence that announces it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from gateway.contexts.structure.outline import SPEAKERS, Mark, label_kind, marks
+from gateway.contexts.structure.scan import HEAD, Text
+
+_MOST_TAGS = 60
+_MOST_TRIMS = 16
+_TAIL = 2_000
+_TAG = re.compile(r"<(?P<tag>[A-Za-z][\w.-]{0,40})(?P<attributes>(?:\s[^<>\n]{0,600})?)>")
+_HTML = frozenset(
+    "html head body div span p a ul ol li table tr td th thead tbody script style link meta img br hr form input button label nav "
+    "footer main h1 h2 h3 h4 h5 h6 video audio svg path code pre em strong b i u select option iframe canvas figure".split()
+)
+_NO_PASSAGES = frozenset(
+    "example examples instructions instruction rules rule guidelines task role format output output_format thinking answer response user_info env "
+    "tool tools function functions parameters system policy persona tone style constraints goal environment_details user_rules communication".split()
+)
+_INLINE_LABEL = re.compile(r"(?:(?<=[.!?。！？\n] )|(?<=[.!?。！？\n])|(?<=\A))(?P<phrase>[^\W\d_][^\n:：.!?\"'\[{]{2,30})[:：][ \t]*(?=[\[{\"\w])")
+_PARAGRAPH_START = re.compile(r"\n[ \t]*\n[^\S\n]*(?=\S)")
+_RULE_LINE = re.compile(r"[ \t]{0,8}(?:([-=*_#~+·•─═—])\1{2,200}|\"{3}|'{3}|`{3}\w{0,20}|(?:[-*_=] ){2,60}[-*_=])[ \t]*")
+_CLOSING = re.compile(r"[ \t]*</(?P<tag>[A-Za-z][\w.-]{0,40})>[ \t]*")
+_ANSWER_TAIL = 60
+_SURE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A place for passages in a text, offsets in characters. `outer` includes what announces it and closes it.
+
+    `header` is what announced it, for people; `sure` in [0, 1] how clearly. `closed`: its end is marked as clearly as
+    its beginning, or is the text's.
+    """
+
+    start: int
+    end: int
+    outer_start: int
+    outer_end: int
+    header: str
+    sure: float
+    closed: bool = True
+
+
+def candidates(text: Text) -> list[Block]:
+    """Return the blocks a text may have, the most clearly announced first."""
+    found = marks(text)
+    stop = _answer_label(text, found)
+    blocks = [*_tagged(text, stop), *_labelled(text, found, stop)]
+    if not any(block.sure >= _SURE for block in blocks):
+        blocks += _announced(text, found, stop)
+    if not blocks:
+        blocks += _inline(text, found, stop)
+    if not blocks:
+        blocks += _between_rules(text, found, stop)
+    if not blocks:
+        blocks += _before_question(text, found, stop)
+    blocks = [block for block in blocks if text.text[block.start : block.end].strip()]
+    return sorted(blocks, key=lambda block: -block.sure)
+
+
+def _answer_label(text: Text, found: Sequence[Mark]) -> int:
+    """Return where the text ends without the label that the model's answer is to follow."""
+    last = next((mark for mark in reversed(found) if mark.kind != "rule"), None)
+    if last is not None and last.kind == "answer" and len(text.text[last.body :].strip()) <= _ANSWER_TAIL:
+        return last.start
+    return len(text.text)
+
+
+def _tagged(text: Text, stop: int) -> Iterator[Block]:
+    raw = text.text
+    seen: set[str] = set()
+    covered = 0
+    for opening in islice(_TAG.finditer(raw, 0, min(HEAD, stop)), _MOST_TAGS):
+        tag = opening["tag"]
+        base = tag.rstrip("0123456789")
+        if opening.start() < covered or base in seen or base.lower() in _HTML or base.lower() in _NO_PASSAGES or not _begins_a_line(raw, opening.start()):
+            continue
+        closings = [f"</{tag}>", f"<{tag}/>", f"<{tag} />"] if base == tag else [f"</{base}"]
+        end = max(_last_closing(raw, one, opening.end(), stop) for one in closings)
+        if end < 0:
+            continue
+        seen.add(base)
+        sure = _tag_sure(base)
+        again = raw.find(f"<{base}", opening.end(), end) if base else -1
+        siblings = again >= 0 and _begins_a_line(raw, again) and not raw[again + len(base) + 1].isalpha()
+        if not sure and not siblings:
+            continue
+        if 0 < sure < _SURE and raw.find(f"<{tag}>", end + 1) >= 0:
+            sure += 0.25  # the instructions name the tag
+        outer_end = raw.find(">", end) + 1 or len(raw)
+        header = f"<{tag}>"
+        covered = outer_end
+        if siblings or (opening["attributes"].strip() and not raw[opening.end() : end].lstrip().startswith("<")):
+            yield Block(opening.start(), outer_end, opening.start(), outer_end, header, 0.98 * sure if sure else 0.45)
+        else:
+            yield Block(opening.end(), end, opening.start(), outer_end, header, sure)
+
+
+def _last_closing(raw: str, closing: str, start: int, stop: int) -> int:
+    """Return where the last closing tag stands that ends a line; where none does, the last. -1 for none."""
+    last = at = raw.rfind(closing, start, stop)
+    begins = -1
+    for _ in range(8):
+        if at < 0:
+            break
+        line_start = max(raw.rfind("\n", start, at) + 1, start)
+        line_end = raw.find("\n", at)
+        line = raw[line_start : line_end if line_end >= 0 else len(raw)].strip()
+        plain = closing.replace("/", "") not in line or line.startswith("<")
+        if plain and (line.endswith(closing) or (closing[-1] != ">" and line.endswith(">"))):
+            return at
+        if line.startswith(closing) and begins < 0:
+            begins = raw.find(closing, line_start)
+        at = raw.rfind(closing, start, line_start)
+    return begins if begins >= 0 else last
+
+
+def _begins_a_line(raw: str, at: int) -> bool:
+    """Whether only blanks, another tag or a short label stand before it on its line: prose that mentions a tag does not count."""
+    line = raw[max(raw.rfind("\n", max(at - 400, 0), at) + 1, at - 200) : at].rstrip()
+    return not line or line[-1] in ">:："
+
+
+def _tag_sure(name: str) -> float:
+    said = Text(re.sub(r"[_.-]|(?<=[a-z])(?=[A-Z])", " ", name))
+    kind = label_kind(said, 0, len(said.text))
+    return kind[1] if kind is not None and kind[0] == "context" else 0.0
+
+
+def _labelled(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
+    raw = text.text
+    labels = [mark for mark in found if mark.kind == "context" and not (raw[mark.start : mark.body].lstrip().startswith("<") and " " not in mark.phrase)]
+    covered = -1
+    for index, mark in enumerate(labels[:40]):
+        if mark.start < covered or mark.body >= stop:
+            continue
+        following = labels[index + 1] if index + 1 < len(labels) else None
+        if any(other.phrase == mark.phrase and _is_apart(found, mark, other) for other in labels[index + 1 :]):
+            continue  # a worked example: the block that counts comes after its question and answer
+        item = _is_item(raw, mark, following, again=any(other.phrase == mark.phrase for other in labels[index + 1 :]))
+        start = mark.start if item else mark.body
+        end = _end(text, found, start, stop, form=mark.form)
+        if item:
+            covered = end
+        outer = end
+        start, end = _unruled(raw, start, end)
+        yield Block(start, end, mark.start, outer, f"label {mark.phrase!r}", (0.85 if item else 0.95) * mark.sure)
+
+
+def _is_item(raw: str, mark: Mark, following: Mark | None, *, again: bool) -> bool:
+    """Whether a label is that of one passage: it is numbered, is repeated, or begins a record of several keys."""
+    if any(one.isdigit() for one in mark.phrase) or again:
+        return True
+    if following is None:
+        return False
+    return following.phrase == mark.phrase or (mark.inline and raw.count("\n", mark.start, following.start) == 1)
+
+
+def _is_apart(found: Sequence[Mark], mark: Mark, other: Mark) -> bool:
+    """Whether a question and its answer stand between two labels: then the first is an example's."""
+    return any(one.kind in ("answer", "question") for one in found if mark.start < one.start < other.start)
+
+
+def _announced(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
+    raw = text.text
+    for mark in [one for one in found if one.kind == "intro"][:6]:
+        start = mark.body
+        for _ in range(_MOST_TRIMS):
+            close = raw.find("\n\n", start)
+            line = raw[start : start + 200].lstrip().partition("\n")[0]
+            if close < 0 or (raw[start:close].strip() and (_RULE_LINE.fullmatch(line) or not text.is_meta(_skip(raw, start), close))):
+                break
+            start = close + 2
+        if start >= stop:
+            continue
+        end = _end(text, found, start, stop)
+        outer = end
+        start, end = _unruled(raw, start, end)
+        yield Block(start, end, mark.start, outer, f"sentence {mark.phrase[-50:]!r}", 0.85 * mark.sure)
+
+
+def _skip(raw: str, start: int) -> int:
+    while start < len(raw) and raw[start] in " \t\n":
+        start += 1
+    return start
+
+
+def _inline(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
+    """A label in the middle of a line, as `Answer from the context. Context: ["...", "..."]`."""
+    for label in islice(_INLINE_LABEL.finditer(text.text, 0, min(HEAD, stop)), 12):
+        kind = label_kind(text, label.start("phrase"), label.end("phrase"))
+        if kind is not None and kind[0] == "context" and kind[1] >= 0.75:  # noqa: PLR2004 - not a weak word
+            end = _end(text, found, label.end(), stop)
+            start, end = _unruled(text.text, label.end(), end)
+            yield Block(start, end, label.start(), end, f"label {label['phrase'].casefold()!r}", 0.85 * kind[1])
+
+
+def _between_rules(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
+    """Text between two rules of one kind, when the question stands in front of them."""
+    rules = [mark for mark in found if mark.kind == "rule" and mark.start < stop]
+    question = next((mark for mark in found if mark.kind == "question"), None)
+    if len(rules) > 1 and question is not None and question.start < rules[0].start and rules[0].phrase == rules[-1].phrase:
+        if not text.text[rules[-1].body : stop].strip():
+            yield Block(rules[0].body, rules[-1].start, rules[0].start, rules[-1].body, "rules", 0.55)
+
+
+def _before_question(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
+    """A text that begins with passages and ends with the labelled question."""
+    questions = [mark for mark in found if mark.kind == "question"]
+    if questions and questions[-1].start > 0:
+        end = _end(text, found, 0, stop)
+        start, end = _unruled(text.text, 0, end)
+        yield Block(start, end, 0, end, "", 0.0)
+
+
+def _end(text: Text, found: Sequence[Mark], start: int, stop: int, *, form: str = "") -> int:
+    """Return where a block that begins at `start` ends: at the question, else at the instructions that close the text.
+
+    The last mark counts: a passage may contain lines that look like one.
+    """
+    later = [mark for mark in found if start <= mark.start < stop]
+    questions = [mark for mark in later if mark.kind == "question"]
+    end = _first_speaker(later, questions[-1]).start if questions else stop
+    heading = next((mark for mark in later if form and mark.form == form and mark.kind in ("instruction", "history", "answer")), None)
+    if heading is not None and start < heading.start < end:
+        end = heading.start
+    for _ in range(_MOST_TRIMS):
+        before = end
+        mark = next((one for one in reversed(later) if one.start < end and one.kind in ("instruction", "history", "answer")), None)
+        if mark is not None and mark.start > start and _speaks(text, mark, end):
+            end = mark.start
+            continue
+        end = _without_last_paragraph(text, start, end)
+        if end == before:
+            break
+    return _at_closing_rule(text.text, later, start, end)
+
+
+def _first_speaker(later: Sequence[Mark], last: Mark) -> Mark:
+    """A conversation behind the passages begins with its first speaker, not with the last question in it."""
+    if last.phrase not in SPEAKERS:
+        return last
+    return next((one for one in later if one.phrase in SPEAKERS), last)
+
+
+def _speaks(text: Text, mark: Mark, end: int) -> bool:
+    """Whether what stands behind a label of instructions, a history or an answer is what the label says."""
+    if mark.kind == "history" or mark.phrase.startswith("end ") or not text.text[mark.body : end].strip():
+        return True
+    body = _skip(text.text, mark.body)
+    return text.is_meta(body, end) or text.addresses(body, end) or text.is_meta(mark.start, end)
+
+
+def _without_last_paragraph(text: Text, start: int, end: int) -> int:
+    """Leave out the last paragraph when it speaks to the model, or the lines of it that do."""
+    raw = text.text
+    while end > start and raw[end - 1] in " \t\n":
+        end -= 1
+    window = max(start, end - _TAIL)
+    begins = [one.end() for one in _PARAGRAPH_START.finditer(raw, window, end)]
+    at = begins[-1] if begins else window
+    cut = _first_instruction(text, at, end)
+    return end if cut is None else cut
+
+
+def _first_instruction(text: Text, start: int, end: int) -> int | None:
+    """Return where the line begins from which a paragraph speaks to the model up to its end; None for none."""
+    raw = text.text
+    cut: int | None = None
+    held = 0
+    line_end = end
+    for _ in range(40):
+        line_start = max(raw.rfind("\n", start, line_end) + 1, start)
+        line = raw[line_start:line_end]
+        addresses = text.addresses(line_start, line_end)
+        if line.lstrip()[:1] in ("[", "{", "<") and line.strip():
+            break
+        if text.is_meta(line_start, line_end) or (addresses and text.is_meta(line_start, end)) or (_RULE_LINE.fullmatch(line) and not held):
+            cut, held = line_start, 0
+        elif held >= 3 or (line.rstrip()[-1:] in (*".!?。！？",) and not addresses and held == 0 and cut is not None):  # noqa: PLR2004 - wrapped lines
+            break
+        else:
+            held += 1
+        if line_start <= start:
+            break
+        line_end = line_start - 1
+    return cut
+
+
+def _at_closing_rule(raw: str, later: Sequence[Mark], start: int, end: int) -> int:
+    """A block that opens with a rule closes with the last one of its kind, if nothing but blanks follows in it."""
+    rules = [mark for mark in later if mark.kind == "rule" and mark.start < end]
+    if len(rules) > 1 and not raw[start : rules[0].start].strip():
+        last = next((mark for mark in reversed(rules) if mark.phrase == rules[0].phrase), None)
+        if last is not None and last is not rules[0] and not raw[last.body : end].strip():
+            return last.start
+    return end
+
+
+def _unruled(raw: str, start: int, end: int) -> tuple[int, int]:
+    """Leave out rules and blanks at both ends of a block."""
+    for _ in range(4):
+        while start < end and raw[start] in " \t\n":
+            start += 1
+        while end > start and raw[end - 1] in " \t\n":
+            end -= 1
+        line_end = raw.find("\n", start, end)
+        if line_end > 0 and _RULE_LINE.fullmatch(raw, start, line_end):
+            start = line_end + 1
+            continue
+        line_start = raw.rfind("\n", start, end)
+        if line_start > 0 and (_RULE_LINE.fullmatch(raw, line_start + 1, end) or _is_foreign_closing(raw, start, line_start + 1, end)):
+            end = line_start
+            continue
+        break
+    return start, end
+
+
+def _is_foreign_closing(raw: str, start: int, line: int, end: int) -> bool:
+    """Whether a last line closes an element that was opened before the block."""
+    closing = _CLOSING.fullmatch(raw, line, end)
+    return closing is not None and raw.find(f"<{closing['tag']}", start, line) < 0

@@ -1,0 +1,200 @@
+"""One passage as an app wrote it: what stands beside its text (title, source, score) is taken off and kept apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from gateway.contexts.passages import decoded, read
+from monitors.records import Context
+
+_META = (
+    r"title|source|sources|url|uri|link|file|filename|file[ _]?name|file[ _]?path|path|document|doc|document[ _]name|"
+    r"source[ _](?:file|name|document|url)|page|pages|page[ _](?:number|label|no)\.?|section|heading|chapter|header|headers|"
+    r"score|similarity|relevance|relevance[ _]score|similarity[ _]score|distance|confidence|rank|"
+    r"date|published|publication[ _]date|updated|last[ _](?:updated|modified)|created(?:[ _]at)?|timestamp|author|authors|"
+    r"id|doc[ _]?id|document[ _]?id|chunk[ _]?id|chunk|index|number|no|collection|category|type|tags?|language|metadata|"
+    r"reference|citation|name|product|domain|site|site[ _]name|space|version|keywords|year|venue|journal|"
+    r"titel|quelle|datei|seite|abschnitt|datum|autor|relevanz|titre|fichier|auteur|"
+    r"título|titulo|fuente|archivo|página|fecha|fonte|arquivo|titolo|pagina|data|bron|bestand|pagina|"
+    r"заголовок|источник|документ|файл|страница|дата|автор|название"
+)
+_META_WIDE = "标题|来源|文件名|文件|页码|页|日期|作者|链接|相关度|相似度|得分|分数|编号|タイトル|出典|ソース|ファイル名|ページ|スコア|제목|출처|파일|페이지|점수"
+_TEXT = (
+    r"content|contents|text|excerpt|passage|snippet|chunk|body|extract|page[ _]content|document[ _]content|paragraph|"
+    r"information|info|summary|abstract|quote|description|data|answer|context|"
+    r"inhalt|auszug|textauszug|contenu|extrait|texte|contenido|texto|extracto|fragmento|conteúdo|trecho|contenuto|testo|"
+    r"estratto|inhoud|tekst|содержание|текст|фрагмент|содержимое"
+)
+_TEXT_WIDE = "内容|正文|片段|文本|原文|内容摘要|本文|抜粋|내용|본문"
+_DECORATION = r"[ \t]*(?:[-*•├└│─>#]{1,4}[ \t]*)?(?:\*{1,2}|_{1,2})?[\[(<【]?"
+_META_LINE = re.compile(
+    rf"{_DECORATION}(?:{_META}|{_META_WIDE})[\])>】]?(?:\*{{1,2}}|_{{1,2}})?[ \t]*(?::|：|=)(?!//)(?:\*{{1,2}})?[ \t]*(?P<value>[^\n]{{0,400}})",
+    re.IGNORECASE,
+)
+_TEXT_LABEL = re.compile(
+    rf"{_DECORATION}(?:{_TEXT}|{_TEXT_WIDE})[\])>】]?(?:\*{{1,2}}|_{{1,2}})?[ \t]*(?::|：)(?:\*{{1,2}})?[ \t]*", re.IGNORECASE
+)
+_SOURCE_NAMES = re.compile(
+    r"(?:title|source|url|uri|link|file|path|document|doc|name|titel|quelle|datei|titre|fuente|fonte|título|来源|标题|文件|出典|출처|источник)",
+    re.IGNORECASE,
+)
+_SCORE_NAMES = re.compile(r"(?:score|similarity|relevance|distance|相关度|相似度|得分)", re.IGNORECASE)
+_ASIDE = re.compile(
+    r"[ \t]*[\[(【]\s{0,4}(?P<inside>[^\[\]()【】\n]{1,300}(?:\([^()\n]{0,80}\)[^\[\]()【】\n]{0,80})?)[\])】][ \t]*(?::|：|[-–—](?=[ \t\n]))?[ \t]*",
+)
+_ASIDE_SAYS = re.compile(
+    rf"(?:{_META}|{_META_WIDE})\b[ \t]*(?::|：|=|#|[ \t]\d)|(?<!\S)\S{{1,80}}\.(?:md|pdf|txt|html?|docx?|csv|json|xlsx?|pptx?|rst|py)\b|https?://|\bp(?:p|age)?\.? ?\d",
+    re.IGNORECASE,
+)
+_NAME_ONLY = re.compile(
+    r"[ \t]*(?:\*{1,2}|`|\")?(?P<name>(?:https?://[^\s]{1,300}|[^\s:：]{1,120}\.(?:md|mdx|pdf|txt|html?|docx?|csv|json|xlsx?|pptx?|rst|py|ts|js)(?:[#?][^\s:：]{0,80})?(?::\d{1,6}(?:-\d{1,6})?)?))"
+    r"(?:\*{1,2}|`|\")?(?:,? ?\(?p(?:p|age)?s?\.? ?\d{1,5}\)?)?[ \t]*(?P<end>:|：|[-–—]|\n|\Z)[ \t]*",
+    re.IGNORECASE,
+)
+_TRAILING = re.compile(r"\n[ \t]*[-*•–—]{0,2}[ \t]*[\[(【]?[^\n]{1,300}\Z")
+_QUOTES = (('"""', '"""'), ("'''", "'''"), ("```", "```"), ('"', '"'), ("“", "”"), ("«", "»"), ("„", "“"), ("「", "」"), ("'", "'"), ("‘", "’"))
+_RULE = re.compile(r"(?:[ \t]*(?:[-=*_#~+]{3,}|\"{3}|'{3}|`{3}\w{0,20}|(?:[-*_] ){2,}[-*_])[ \t]*(?:\n|\Z))")
+_LAST_RULE = re.compile(r"\n[ \t]*(?:[-=*_#~+]{3,}|\"{3}|'{3}|`{3}|(?:[-*_] ){2,}[-*_])[ \t]*\Z")
+_MOST_LINES = 12
+
+
+class Cleaned:
+    """A passage's text with what was taken off it. `odd` says that lines remain that may be a title or the like."""
+
+    __slots__ = ("identity", "labelled", "meta", "odd", "score", "source", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.source: str | None = None
+        self.identity: str | None = None
+        self.score: float | None = None
+        self.meta = 0
+        self.labelled = False
+        self.odd = False
+
+    def context(self) -> Context:
+        return Context(text=self.text, id=self.identity, source=self.source, score=self.score)
+
+    def note(self, line: str, value: str) -> None:
+        """Keep what a line of metadata says, where a passage has a place for it."""
+        self.meta += 1
+        value = value.strip().strip("*_`\"' ,;)]】")
+        if self.source is None and value and _SOURCE_NAMES.search(line[: max(len(line) - len(value), 0)]):
+            self.source = value
+        elif self.score is None and _SCORE_NAMES.search(line[:60]):
+            self.score = _number(value)
+
+
+def clean(text: str, *, number: str | None = None) -> Cleaned:
+    """Take off rules, fences, metadata before and behind, the label in front of the text and quotes around it."""
+    one = Cleaned(text)
+    one.identity = number
+    one.text = _unfenced(one.text)
+    _leading(one)
+    _trailing(one)
+    one.text = unquoted(_unfenced(one.text))
+    return one
+
+
+def _leading(one: Cleaned) -> None:
+    """Metadata lines, asides in brackets and file names at the beginning, and then the label of the text."""
+    text = one.text
+    for _ in range(_MOST_LINES):
+        text = text.lstrip("\n") if text[:1] == "\n" else text
+        if (label := _TEXT_LABEL.match(text)) is not None and text[label.end() :].strip():
+            text, one.labelled = text[label.end() :], True
+            break
+        if (aside := _ASIDE.match(text)) is not None and _ASIDE_SAYS.search(aside["inside"]) and text[aside.end() :].strip():
+            one.note(aside["inside"], aside["inside"].partition(":")[2] or aside["inside"])
+            text = text[aside.end() :]
+            continue
+        if (line := _META_LINE.match(text)) is not None:
+            end = text.find("\n")
+            if end < 0 or not text[end:].strip():
+                break
+            one.note(line[0], line["value"])
+            text = text[end + 1 :]
+            continue
+        if (name := _NAME_ONLY.match(text)) is not None and text[name.end() :].strip() and name["end"]:
+            one.meta += 1
+            one.source = one.source or name["name"]
+            text = text[name.end() :]
+            continue
+        break
+    one.text = text
+
+
+def _trailing(one: Cleaned) -> None:
+    """Lines of metadata behind the text, and an aside in brackets at its very end."""
+    text = one.text.rstrip()
+    for _ in range(_MOST_LINES):
+        last = _TRAILING.search(text[-700:])
+        if last is None:
+            break
+        start = len(text) - (min(len(text), 700) - last.start())
+        line = last[0].lstrip("\n")
+        said = _META_LINE.fullmatch(line)
+        aside = None if said else _ASIDE.fullmatch(line)
+        if said is not None:
+            one.note(line, said["value"])
+        elif aside is not None and _ASIDE_SAYS.search(aside["inside"]):
+            one.note(line, aside["inside"].partition(":")[2])
+        else:
+            break
+        text = text[:start].rstrip()
+        if not text:
+            return
+    tail = text[-320:]
+    for opening, closing in (("(", ")"), ("[", "]"), ("【", "】")):
+        if tail.endswith(closing) and (at := tail.rfind(opening)) > 0 and _ASIDE_SAYS.search(tail[at + 1 : -1]) and tail[at - 1] in " \n\t":
+            one.note(tail[at:], tail[at + 1 : -1].partition(":")[2] or tail[at + 1 : -1])
+            text = text[: len(text) - len(tail) + at].rstrip()
+            break
+    one.text = text
+
+
+def _unfenced(text: str) -> str:
+    """Take off rules that stand on lines of their own at the beginning and the end."""
+    while (rule := _RULE.match(text)) is not None and rule.end() < len(text):
+        text = text[rule.end() :]
+        text = text.lstrip("\n")
+    text = text.rstrip()
+    while (rule := _LAST_RULE.search(text[-200:])) is not None:
+        text = text[: len(text) - (min(len(text), 200) - rule.start())].rstrip()
+    return text.strip("\n")
+
+
+def unquoted(text: str) -> str:
+    """Take off quotes that stand around the whole text; those inside stay."""
+    stripped = text.strip()
+    for opening, closing in _QUOTES:
+        if len(stripped) > len(opening) + len(closing) and stripped.startswith(opening) and stripped.endswith(closing):
+            inner = stripped[len(opening) : -len(closing)]
+            if opening not in inner and closing not in inner:
+                return inner.strip()
+    return stripped
+
+
+def data(text: str) -> list[Context] | None:
+    """Read passages that are JSON, a line of JSON each, or values as Python prints them; None for anything else."""
+    stripped = text.strip()
+    if stripped[:1] not in ("[", "{"):
+        return None
+    value = decoded(stripped)
+    if value is None:
+        return None
+    found = [one.context for one in read(value)]
+    return found or None
+
+
+def _number(value: str) -> float | None:
+    try:
+        return float(value.rstrip("% "))
+    except ValueError:
+        return None
+
+
+def all_quoted(texts: Sequence[str]) -> bool:
+    """Say whether each text stands in quotes."""
+    return all(unquoted(one) != one.strip() for one in texts)

@@ -1,0 +1,319 @@
+"""Where passages begin in a block: elements, begin and end lines, numbers, records of `Key: value` lines, headers."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from itertools import islice
+
+from gateway.contexts.structure import cleaning
+from gateway.contexts.structure.cleaning import clean
+from gateway.contexts.structure.outline import label_kind
+from gateway.contexts.structure.scan import Text
+from monitors.records import Context
+
+_MOST = 400
+_OPENING = re.compile(r"\s{0,200}<(?P<tag>[A-Za-z][\w.-]{0,40}?)(?P<number>[_-]?\d{0,4})(?P<attributes>(?:\s[^<>\n]{0,600})?)>")
+_ATTRIBUTE = re.compile(r"([A-Za-z_-]{1,40})\s?=\s?(?:\"([^\"\n]{0,500})\"|'([^'\n]{0,500})'|([^\s\"'>]{1,200}))")
+_CHILD = re.compile(r"\s{0,200}<(?P<tag>[A-Za-z][\w.-]{0,40})(?:\s[^<>\n]{0,300})?>")
+_SELF_CLOSED = re.compile(r"\s{0,200}<[A-Za-z][\w.-]{0,40}(?:\s[^<>\n]{0,300})?/>")
+_TEXT_TAG = re.compile(r"(?:document_?|page_?|passage_?|chunk_?)?(?:content|contents|text|body|snippet|passage|excerpt|chunk|quote|extract|paragraph|page_content|summary)", re.IGNORECASE)
+_NAME_TAG = re.compile(r"(?:source|title|name|url|uri|link|file|file_?name|path|document|file_?path)", re.IGNORECASE)
+_ID_TAG = re.compile(r"(?:id|index|number|n|rank|doc_?id|document_?id|chunk_?id|i)", re.IGNORECASE)
+_SCORE_TAG = re.compile(r"(?:score|similarity|relevance)", re.IGNORECASE)
+_CDATA = re.compile(r"\s*<!\[CDATA\[(.*)\]\]>\s*", re.DOTALL)
+_GAP = r"\s*(?:[-=*#_]{2,80}\s*)?"
+
+
+def elements(text: str, depth: int = 0) -> tuple[str, list[Context]] | None:
+    """Read elements of one name that follow one another, or the elements inside a single one around them."""
+    opening = _OPENING.match(text)
+    if opening is None or depth > 3:  # noqa: PLR2004 - a wrapper in a wrapper in a wrapper
+        return None
+    tag = opening["tag"]
+    closing = re.compile(rf"</{re.escape(tag)}(?:[_-]?\d{{0,4}})>\s*\Z", re.IGNORECASE).search(text, max(len(text) - 300, 0))
+    if closing is None:
+        return None
+    joint = re.compile(
+        rf"</{re.escape(tag)}[_-]?\d{{0,4}}>{_GAP}<{re.escape(tag)}(?P<number>[_-]?\d{{0,4}})(?P<attributes>(?:\s[^<>\n]{{0,600}})?)>",
+        re.IGNORECASE,
+    )
+    bodies: list[tuple[str, str, str]] = []
+    start, attributes, number = opening.end(), opening["attributes"], opening["number"]
+    for boundary in islice(joint.finditer(text, start), _MOST):
+        bodies.append((text[start : boundary.start()], attributes, number))
+        start, attributes, number = boundary.end(), boundary["attributes"], boundary["number"]
+    bodies.append((text[start : closing.start()], attributes, number))
+    if len(bodies) == 1 and (inner := _inside(bodies[0][0], depth)) is not None:
+        return inner
+    contexts = [one for body, said, digits in bodies if (one := _element(body, said, digits)) is not None]
+    return (tag.lower(), contexts) if contexts else None
+
+
+def _inside(body: str, depth: int) -> tuple[str, list[Context]] | None:
+    """Read the elements that a wrapper holds; None when its children are the parts of one passage."""
+    first = _CHILD.match(body)
+    if first is None or _TEXT_TAG.fullmatch(first["tag"]) and _count(body, first["tag"]) < 2 or _is_fields(body):  # noqa: PLR2004, RUF021 - one text tag is a part
+        return None
+    return elements(body.strip(), depth + 1)
+
+
+def _count(body: str, tag: str) -> int:
+    return body.count(f"</{tag}>")
+
+
+def _is_fields(body: str) -> bool:
+    """Say whether the children of an element have different names, one of them a text's: the fields of one passage."""
+    names = [name for name, _ in islice(_children(body), 12)]
+    return len(names) > 1 and len(set(names)) == len(names) and any(_TEXT_TAG.fullmatch(name) for name in names)
+
+
+def _children(body: str) -> Iterator[tuple[str, str]]:
+    position = 0
+    while (child := _CHILD.match(body, position)) is not None:
+        closing = f"</{child['tag']}>"
+        end = body.find(closing, child.end())
+        if end < 0:
+            return
+        following = _CHILD.match(body, end + len(closing))
+        if following is None:
+            # The last child ends with the last closing: a passage may contain its own closing tag.
+            end = max(end, body.rfind(closing))
+        yield child["tag"], body[child.end() : end]
+        position = end + len(closing)
+
+
+def _element(body: str, attributes: str, digits: str) -> Context | None:
+    """Read one element: its text child, or its text behind children that say where it is from."""
+    said = {name.lower(): one or two or three for name, one, two, three in _ATTRIBUTE.findall(attributes)}
+    source = next((value for name, value in said.items() if _NAME_TAG.fullmatch(name)), None)
+    identity = next((value for name, value in said.items() if _ID_TAG.fullmatch(name)), None) or digits.strip("_-") or None
+    score = next((value for name, value in said.items() if _SCORE_TAG.fullmatch(name)), None)
+    rest, texts, position = body, [], 0
+    if _CHILD.match(body) is not None:
+        for name, inner in islice(_children(body), 30):
+            if _TEXT_TAG.fullmatch(name):
+                texts.append(inner)
+            elif _NAME_TAG.fullmatch(name) and source is None:
+                source = inner.strip()
+            elif _ID_TAG.fullmatch(name) and identity is None:
+                identity = inner.strip()
+            elif _SCORE_TAG.fullmatch(name) and score is None:
+                score = inner.strip()
+            position = body.find(inner, position) + len(inner) + len(name) + 3
+        rest = body[position:] if not texts else texts[0]
+    if (data := _CDATA.fullmatch(rest)) is not None:
+        rest = data[1]
+    one = clean(rest.strip("\n"))
+    if not one.text.strip():
+        return None
+    return Context(text=one.text, id=identity or None, source=source or one.source, score=_score(score))
+
+
+def _score(value: str | None) -> float | None:
+    try:
+        return None if value is None else float(value)
+    except ValueError:
+        return None
+
+
+_END_LINE = re.compile(r"^[ \t]*[^\w\n]{0,8}(?:(?:END|FIN|ENDE)(?: OF)?[ _:-]{1,3}|(?<=[\[{])/)(?P<what>[^\W\d_][^\n]{0,60}?)[^\w\n]{0,8}$", re.MULTILINE | re.IGNORECASE)
+_BEGIN_WORD = re.compile(r"[ \t]*[^\w\n]{0,8}(?:BEGIN|START|BEGINNING)(?: OF)?[ _:-]{1,3}", re.IGNORECASE)
+
+
+def paired(text: str) -> list[tuple[str | None, str]] | None:
+    """Cut between `[DOC 1]` ... `[END DOC 1]` and the like; nothing but blanks may stand behind an end."""
+    ends = list(islice(_END_LINE.finditer(text), _MOST))
+    if not ends or text[ends[-1].end() :].strip(" \t\n-=*#"):
+        return None
+    pieces: list[tuple[str | None, str]] = []
+    position = 0
+    for end in ends:
+        piece = text[position : end.start()].lstrip("\n")
+        line, _, body = piece.partition("\n")
+        what = re.split(r"[\W\d_]", end["what"], maxsplit=1)[0].casefold()
+        if not body.strip() or not (what in line.casefold() or _BEGIN_WORD.match(line)) or len(line) > 200:  # noqa: PLR2004 - a header
+            return None
+        number = re.search(r"\d{1,6}", line)
+        pieces.append((number[0] if number else None, body))
+        position = end.end()
+    return pieces
+
+
+_NUMBER = re.compile(
+    r"^(?P<head>[ \t]{0,8}(?:[#>*_=~|•+-]{1,10}[ \t]*)?(?:\[{1,2}|【|\(|<|《|「|〈|（)?[ \t]*"
+    r"(?P<word>[^\W\d_]{1,24}(?:[ _][^\W\d_]{1,24}){0,2}[ \t]{0,2}[:#№_-]?[ \t]{0,2})?[\[(#]?)"
+    r"(?P<n>\d{1,4})(?P<inside>[ \t]?[:：,;|–—-][ \t]?[^\n\[\]【】]{1,200}(?=[\]】]))?(?P<close>[\])】>》」〉）]{0,2})"
+    r"(?P<aside>[ \t]*[\[(（][^\n\[\]()]{1,200}(?:\([^\n()]{0,60}\)[^\n\[\]()]{0,60})?[\])）])?"
+    r"(?P<term>(?:[ \t]*(?::{1,3}|：|\.(?=[ \t\n])|、|[-–—](?=[ \t\n])|\)))?(?:[*_=#~>-]{2,10}|\*)?[:：]?)(?P<blank>[ \t]*)",
+    re.MULTILINE,
+)
+_HEADING = 90
+
+
+def numbered(text: str) -> tuple[str, list[tuple[str | None, str]]] | None:
+    """Cut before markers that count up from 0 or 1: `[1]`, `2.`, `Source 1:`, `Document [1](Title: ...)`.
+
+    Only the next number opens the next passage: a passage may contain numbers, and lists.
+    """
+    first = _first_number(text)
+    if first is None:
+        return None
+    head, close, word = first["head"], first["close"], (first["word"] or "").strip()
+    anywhere = bool(word) and ":" in first["term"] and "\n" not in head
+    pieces: list[tuple[str | None, str]] = []
+    opened = first
+    while True:
+        number = int(opened["n"])
+        following = _next_number(text, opened, head, close, number + 1, anywhere=anywhere)
+        end = following.start("head") if following is not None else len(text)
+        body = text[opened.end() : end]
+        aside = (opened["aside"] or "").strip()
+        inside = (opened["inside"] or "").strip(" :：,;|–—-\t")
+        pieces.append((opened["n"], f"{aside} {body}" if aside else f"source: {inside}\n{body.lstrip()}" if inside else body))
+        if following is None or len(pieces) == _MOST:
+            break
+        opened = following
+    if len(pieces) == 1 and not (word and label_kind(Text(word), 0, len(word)) or "[" in head or "【" in head):
+        return None
+    name = re.sub(r"\s+", " ", f"{head.strip()}n{close}{first['term'].strip()}")
+    return name, pieces
+
+
+def _first_number(text: str) -> re.Match[str] | None:
+    for one in islice(_NUMBER.finditer(text[: 4 * _HEADING + 400]), 3):
+        before = text[: one.start()].strip()
+        if before and ("\n" in before or len(before) > _HEADING or before[-1] not in ":："):
+            return None
+        bracket = one["close"] or (one["term"].strip() and one["n"])
+        if int(one["n"]) <= 1 and (bracket or one["word"]) and (one["term"].strip() or one["close"] or one["aside"] or text[one.end() : one.end() + 1] == "\n"):
+            return one
+    return None
+
+
+def _next_number(text: str, opened: re.Match[str], head: str, close: str, number: int, *, anywhere: bool) -> re.Match[str] | None:
+    """Find the header with the next number: at a line's beginning, or behind a passage that lost its line break."""
+    inner = "" if opened["inside"] else close
+    digits = f"{number:0{len(opened['n'])}d}" if opened["n"].startswith("0") and len(opened["n"]) > 1 else str(number)
+    literal = f"{head}{digits}{inner}"
+    position = opened.end()
+    while (at := text.find(f"\n{literal}", position)) >= 0:
+        found = _NUMBER.match(text, at + 1)
+        if found is not None and found["n"] == digits and found["close"] == close and bool(found["term"].strip()) == bool(opened["term"].strip()):
+            return found
+        position = at + 1
+    if anywhere and (at := text.find(f"{literal}{opened['term']}", opened.end())) >= 0:
+        return re.compile(_NUMBER.pattern.removeprefix("^")).match(text, at)
+    return None
+
+
+_KEY = re.compile(r"(?P<key>[ \t]{0,8}(?:[-*•][ \t]{1,3})?(?:\*{1,2}|_{1,2}|\[)?(?P<name>[^\W\d_][\w ]{0,30}?)(?:\]|\*{1,2}|_{1,2})?[ \t]*[:：](?:\*{1,2})?)")
+
+
+def records(text: str) -> tuple[str, list[str]] | None:
+    """Cut before the key that begins the first record and begins again: `Title: ...`, `Content: ...`."""
+    stripped = text.lstrip("\n")
+    key = _KEY.match(stripped)
+    if key is None or (cleaning._META_LINE.match(key["key"]) is None and cleaning._TEXT_LABEL.match(key["key"]) is None):  # noqa: SLF001 - one vocabulary
+        return None
+    literal = key["key"]
+    starts = [0]
+    position = 0
+    while (at := stripped.find(f"\n{literal}", position)) >= 0 and len(starts) < _MOST:
+        starts.append(at + 1)
+        position = at + 1
+    is_label = cleaning._META_LINE.match(key["key"]) is None  # noqa: SLF001
+    if len(starts) == 1 and is_label:
+        return None
+    ends = [*starts[1:], len(stripped)]
+    return key["name"].strip().lower(), [stripped[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+_HEADER = re.compile(r"[ \t]{0,8}(?P<prefix>[^\w\s]{1,12}[ \t]{0,2}(?:[\[({<]?[^\W\d_]{1,24}[ \t]{0,2}[:#=])?|(?:[^\W\d_]{1,24}[ _]){0,3}[^\W\d_]{1,24}[ \t]{0,2}[:#])")
+_HEADER_LINE = 220
+
+
+def headed(text: str) -> list[tuple[str | None, str]] | None:
+    """Cut before header lines of one form, as `==== [File: a.md]:` or a label that is repeated."""
+    stripped = text.lstrip("\n")
+    line, _, rest = stripped.partition("\n")
+    if not rest.strip() or len(line) > _HEADER_LINE:
+        return None
+    form = _HEADER.match(line)
+    if form is None:
+        return None
+    closing = re.search(r"[^\w\s]{0,6}[ \t]*\Z", line)
+    suffix = closing[0] if closing else ""
+    same = line in rest
+    prefix = form[0]
+    bare = prefix.strip()
+    if not same and (not suffix.strip(" \t.!?,;。！？") or set(bare) <= set("#") or set(bare) <= set("*_") or bare in ("-", "•", "[", "(", "\"", "'", "<", "“", "«", "{", "[{", ">")):
+        return None
+    starts: list[tuple[int, int]] = []
+    position = 0
+    probe = line if same else prefix
+    while position >= 0 and len(starts) < _MOST:
+        if position == 0 or stripped[position - 1] == "\n":
+            end = stripped.find("\n", position)
+            end = len(stripped) if end < 0 else end
+            candidate = stripped[position:end]
+            if candidate.endswith(suffix) and len(candidate) <= _HEADER_LINE and (not same or candidate == line):
+                starts.append((position, end))
+        position = stripped.find(probe, position + 1)
+    if len(starts) < 2:  # noqa: PLR2004 - one line is no form
+        return None
+    ends = [start for start, _ in starts[1:]] + [len(stripped)]
+    return [
+        (None, body)
+        for (start, line_end), end in zip(starts, ends, strict=True)
+        if (body := _with_header(stripped[start:line_end], stripped[line_end:end], same=same)).strip()
+    ]
+
+
+def _with_header(header: str, body: str, *, same: bool) -> str:
+    """Return the body, in front of it what the header says of its source."""
+    name = re.search(r"[^\s:;,\[\](){}<>=]{1,120}\.(?:md|mdx|pdf|txt|html?|docx?|csv|json|xlsx?|pptx?|rst)\b|https?://[^\s\])>;,]{1,200}", header)
+    return body if same or name is None else f"source: {name[0]}\n{body.lstrip()}"
+
+
+def named(text: str) -> list[int]:
+    """Return where lines begin with a file's name or an address and a colon, or have nothing else on them."""
+    starts: list[int] = []
+    position = 0
+    while position >= 0 and len(starts) < _MOST:
+        at = position + (1 if position or text[:1] == "\n" else 0) if text[position : position + 1] == "\n" else position
+        found = cleaning._NAME_ONLY.match(text, at)  # noqa: SLF001 - one form of names
+        if found is not None and found["end"] in (":", "：", "\n"):
+            starts.append(at)
+        position = text.find("\n", at)
+    return starts
+
+
+_OBJECT = re.compile(r"\b(?P<field>page_content|chunk_text|page_text|text|content)\s?=\s?(?P<text>'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\")", re.DOTALL)
+_CALL = re.compile(r"\s*\[?\s*[A-Z]\w{2,40}\(")
+
+
+def printed_objects(text: str) -> list[str]:
+    """Return the texts of objects as Python prints them: `[Document(page_content='...', metadata={...})]`."""
+    if _CALL.match(text) is None:
+        return []
+    found = list(islice(_OBJECT.finditer(text), _MOST))
+    fields = {one["field"] for one in found}
+    wanted = next((name for name in ("page_content", "chunk_text", "page_text", "text", "content") if name in fields), None)
+    texts = []
+    for one in found:
+        if one["field"] == wanted:
+            try:
+                said = ast.literal_eval(one["text"].replace("\n", "\\n"))
+            except (ValueError, SyntaxError, MemoryError):
+                return []
+            if isinstance(said, str) and said.strip():
+                texts.append(said)
+    return texts
+
+
+def is_metadata(paragraph: str) -> bool:
+    """Say whether each line of a paragraph is a `Key: value` about a passage."""
+    lines = paragraph.strip("\n").split("\n")
+    return len(lines) <= 12 and all(cleaning._META_LINE.fullmatch(line) for line in lines)  # noqa: PLR2004, SLF001 - one vocabulary

@@ -1,0 +1,235 @@
+"""The marks in a prompt's text: labels, sentences that announce passages and rules, each at a line's beginning."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+from gateway.contexts.structure.scan import HEAD, TAIL, Kind, Text
+from gateway.contexts.structure.words import FILLER
+
+MarkKind = Literal["context", "question", "answer", "instruction", "history", "intro", "rule"]
+
+MOST_MARKS = 600
+_LABEL_WORDS = 7
+_WIDE_LABEL = 14
+_SENTENCE = 600
+_PLAIN = 40
+_INLINE = 300
+_LABEL = re.compile(
+    r"(?P<deco>[^\w\n]{0,14}(?:\d{1,2}[.)][ \t])?[*_]{0,3})(?P<phrase>[^\W_][^\n:：\])】」』》〉*=|<>\"?.!{};]{0,70}?(?:[ ]?\([^\n()\"=]{1,30}\))?)"
+    r"(?P<close>[\])】」』》〉>*_=#~|\-\s]{0,14})(?P<colon>(?::{1,3}|：)[*_]{0,3}|(?<=[】」』])|(?<=\]\])|$)(?P<rest>[^\n]*)"
+)
+_RULE = re.compile(r"[ \t]{0,8}(?P<rule>([-=*_#~+·•─═—])\2{2,200}|\"{3}|'{3}|`{3}\w{0,20}|(?:[-*_=] ){2,60}[-*_=])[ \t]*\Z")
+_OPENS = re.compile(
+    r"[ \t\n]{0,20}(?:<[A-Za-z][\w.-]{0,40}[ >]|\[{1,2}|[-=*_#~+]{3,}[ \t]*\n|\"{3}|'{3}|`{3}|(?:[^\W\d_]{1,20} )?[#\[(]?\d{1,2}[.:)\]])"
+)
+"""What follows a sentence that announces passages when they begin right behind it."""
+
+_DECORATION = "#>*_=~|+-[(<【「『《〈（•"
+SPEAKERS = frozenset("user human customer utente usuario usuário benutzer nutzer utilisateur kullanıcı 用户 用戶 ユーザー 사용자 пользователь".split())
+_BULLETS = ("-", "*", "•", "+", ">", "(", "~", "|", "_", "=")
+_PARTICIPLE = re.compile(r"(?:ed|és?|ées?|[aio]d[oa]s?|[aiu]t[oiae]|ene?[rns]?|ten?|new|only|below|above)\Z")
+_MAIN: tuple[Kind, ...] = ("context", "pasted", "weak", "question", "answer", "instruction", "history")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A line that says what follows. `start` is the line's, `body` where what it names begins; offsets in the text.
+
+    `inline`: what it names begins on the same line. `form` is the decoration in front of the words: labels of one form
+    are headings of one prompt.
+    """
+
+    kind: MarkKind
+    start: int
+    body: int
+    phrase: str
+    sure: float
+    inline: bool = False
+    form: str = ""
+
+
+def marks(text: Text) -> list[Mark]:
+    """Return the marks of a text in their order; of a long one those of its beginning and its end."""
+    length = len(text.text)
+    if length <= HEAD + TAIL:
+        return list(islice(_marks(text, 0, length), MOST_MARKS))
+    cut = text.text.find("\n", length - TAIL) + 1 or length
+    return [*islice(_marks(text, 0, HEAD), MOST_MARKS), *islice(_marks(text, cut, length), MOST_MARKS)]
+
+
+def label_kind(text: Text, start: int, end: int) -> tuple[MarkKind, float] | None:
+    """Return what a short label names and how surely (0 to 1): its last word decides, and no word may be foreign to it.
+
+    >>> said = "Wikipedia article section"
+    >>> label_kind(Text(said), 0, len(said)), label_kind(Text("Knowledge cutoff"), 0, 16)
+    (('context', 0.75), None)
+    """
+    hits = sorted((at, stop, kind) for kind in _MAIN for at, stop in text.found(kind, start, end))
+    if not hits:
+        return None
+    if hits[0][2] == "history" or any(kind == "history" for _, _, kind in hits):
+        return "history", 1.0
+    last = max(hits, key=lambda hit: (hit[1], hit[1] - hit[0]))
+    if not _fits(text, start, end, hits, last[1]):
+        return None
+    kind = last[2]
+    named = {one for _, _, one in hits}
+    if kind in ("context", "pasted", "weak"):
+        if "question" in named and last[2] == "weak":
+            return "question", 0.8
+        sure = 1.0 if "context" in named else 0.75 if "pasted" in named else 0.5
+        return "context", sure
+    if kind == "instruction":
+        return "instruction", 0.8
+    return ("question", 1.0) if kind == "question" else ("answer", 1.0)
+
+
+def _fits(text: Text, start: int, end: int, hits: list[tuple[int, int, Kind]], last: int) -> bool:
+    """Whether a label's other words go with those that name a part: `Knowledge cutoff` names no knowledge."""
+    tail = [one for one in re.findall(r"[^\W\d_]+", text.lower[last:end]) if one not in FILLER]
+    tail = [one for one in tail if not _PARTICIPLE.search(one)]
+    if tail and not (text.any(("points", "below"), last, end) or ord(text.lower[last - 1]) >= 0x0590):  # noqa: PLR2004 - scripts with particles
+        return False
+    known = sum(len(text.lower[at:stop].split()) for at, stop, _ in hits)
+    others = [one for one in re.findall(r"[^\W\d_]+", text.lower[start:end]) if one not in FILLER]
+    if len(others) > known and (text.begins("address", start) or others[0].endswith("ing")):
+        return False
+    return len(others) <= known + 3
+
+
+def _marks(text: Text, start: int, limit: int) -> Iterator[Mark]:
+    raw = text.text
+    fenced = False
+    while start < limit:
+        end = raw.find("\n", start)
+        end = len(raw) if end < 0 else end
+        if end > start and end - start <= 4 * _SENTENCE:
+            line = raw[start:end]
+            if not line.isspace():
+                found = _mark(text, line, start, end)
+                if found is not None and found.kind == "rule" and found.phrase == "```":
+                    code = line.strip()[3:].strip().lower() not in ("", "text", "markdown", "md", "json", "xml", "plaintext", "txt")
+                    fenced = code if not fenced else False
+                if found is not None and (not fenced or found.kind == "rule"):
+                    yield found
+        start = end + 1
+
+
+def _mark(text: Text, line: str, start: int, end: int) -> Mark | None:
+    stripped = line.lstrip()
+    first = stripped[0]
+    if first in "-=*_#~+\"'`·•─═—" and (rule := _RULE.match(line)) is not None:
+        return Mark("rule", start, min(end + 1, len(text.text)), rule["rule"].strip()[:3], 1.0)
+    if not text.any(_MAIN, start, end) and stripped[:12].lower().partition(":")[0].partition("：")[0].strip("*# ") not in SPEAKERS:
+        return None
+    colon = line.find(":", 0, 110) >= 0 or line.find("：", 0, 60) >= 0
+    if colon or first in _DECORATION or len(stripped) <= _PLAIN:
+        label = _label(text, line, start, end)
+        if label is not None:
+            return label
+    if (inline := _announces_inline(text, line, start)) is not None:
+        return inline
+    if len(line) <= _SENTENCE and (announced := _announces(text, line, start, end)) is not None:
+        return announced
+    return None
+
+
+def _announces_inline(text: Text, line: str, start: int) -> Mark | None:
+    """A sentence that announces passages and goes on with the first, as `Use only this context: ...`."""
+    colon = line.find(": ", 12, _INLINE)
+    if colon < 0 or len(line) - colon < 20 or not text.has("context", start, start + colon):  # noqa: PLR2004 - some words of a passage
+        return None
+    end = start + colon
+    if not text.any(("below", "points"), start, end) or not (text.any(("question", "answer"), start, end) or _addresses_last(text, line, start, colon)):
+        return None
+    return Mark("intro", start, end + 2, line[:colon][-80:].casefold(), 0.8, True)
+
+
+def _addresses_last(text: Text, line: str, start: int, colon: int) -> bool:
+    """Whether the last sentence before a colon begins with an order."""
+    sentence = max(line.rfind(one, 0, colon) for one in (". ", "! ", "? "))
+    return text.addresses(start + max(sentence + 2, 0) if sentence >= 0 else start, start + colon)
+
+
+def _label(text: Text, line: str, start: int, end: int) -> Mark | None:
+    found = _LABEL.match(line)
+    if found is None:
+        return None
+    phrase, rest, form = found["phrase"].partition("(")[0].strip(), found["rest"].strip(), found["deco"].strip()
+    if not phrase:
+        return None
+    at = start + found.start("phrase")
+    stop = at + len(phrase)
+    unspaced = ord(phrase[0]) >= 0x0590  # noqa: PLR2004 - as in `scan`
+    if len(phrase.split()) > _LABEL_WORDS or (unspaced and len(phrase) > _WIDE_LABEL):
+        return None
+    kind = label_kind(text, at, stop) or (("question", 0.9) if phrase.lower() in SPEAKERS and found["colon"].strip() else None)
+    if phrase[:4].casefold() == "end ":
+        return Mark("instruction", start, min(end + 1, len(text.text)), phrase.casefold(), 1.0)
+    if kind is None or (kind[0] not in ("instruction", "answer") and len(phrase.split()) > 2 and text.begins("address", at) and not unspaced):  # noqa: PLR2004
+        return None
+    if not found["colon"]:
+        closed = bool(found["close"].strip())
+        if form in _BULLETS and not closed:
+            return None
+        if not form and not _is_heading(text, phrase, at, stop):
+            return None
+    if rest and set(rest) <= set("-=*_#~`\"'"):
+        rest = ""
+    body = start + found.start("rest") + (len(found["rest"]) - len(found["rest"].lstrip())) if rest else min(end + 1, len(text.text))
+    return Mark(kind[0], start, body, phrase.casefold(), kind[1], bool(rest), form if len(form) > 1 or form in ("#", "【") else "")
+
+
+def _is_heading(text: Text, phrase: str, start: int, end: int) -> bool:
+    """Whether a line of plain words is a heading: it names a part and nothing else, as `CONTEXT` or `Sources`."""
+    words = phrase.split()
+    covered = sum(stop - at for kind in _MAIN[:5] for at, stop in text.found(kind, start, end))
+    return len(words) <= 3 and covered >= (end - start - len(words)) * (0.5 if phrase.isupper() else 0.95)  # noqa: PLR2004
+
+
+def _names_the_question_last(text: Text, start: int, end: int) -> bool:
+    questions = text.found("question", start, end)
+    sources = [at for kind in _MAIN[:2] for at, _ in text.found(kind, start, end)]
+    return bool(questions) and (not sources or questions[-1][0] > max(sources) or text.has("below", start, questions[-1][0]))
+
+
+def _leads_to_the_end(raw: str, end: int) -> bool:
+    """Whether what follows is one short paragraph, and then nothing."""
+    rest = raw[end : end + 2 * _SENTENCE].strip()
+    return rest[:1] not in ("[", "{", "<") and 0 < len(rest) <= _SENTENCE and len(raw) - end <= 2 * _SENTENCE and "\n\n" not in rest
+
+
+def _announces(text: Text, line: str, start: int, end: int) -> Mark | None:
+    """A sentence that announces passages: it speaks of sources and points at them, and they come next."""
+    raw = text.text
+    colon = line.rstrip()[-1] in ":："
+    if colon and _names_the_question_last(text, start, end) and _leads_to_the_end(raw, end):
+        return Mark("question", start, min(end + 1, len(raw)), line.rstrip()[-60:].casefold(), 0.9)
+    strong = text.has("context", start, end)
+    medium = text.has("pasted", start, end)
+    if not (strong or medium or (text.has("weak", start, end) and colon)):
+        return None
+    below, points = text.has("below", start, end), text.has("points", start, end)
+    opens = not colon and _OPENS.match(raw, min(end + 1, len(raw))) is not None
+    speaks = text.any(("question", "answer"), start, end) or text.addresses(start, end)
+    if not (below or (points and (colon or opens)) or (colon and (strong or medium) and speaks)):
+        return None
+    answers = text.any(("question", "answer"), start, end)
+    if not (answers or (strong and (colon or text.addresses(start, end) or opens)) or (medium and colon and below)):
+        return None
+    if text.has("task", start, end) and not text.any(("question", "answer"), start, end):
+        return None
+    body = min(end + 1, len(raw))
+    if not (colon or opens):
+        # The paragraph may go on with more instructions: what it announces comes behind it.
+        close = raw.find("\n\n", end)
+        if close < 0 or close - end >= 2 * _SENTENCE:
+            return None
+        body = min(close + 2, len(raw))
+    sure = 0.9 if colon and strong else 0.75 if strong or (colon and medium) else 0.6
+    return Mark("intro", start, body, line.rstrip()[-80:].casefold(), sure)

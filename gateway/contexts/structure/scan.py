@@ -1,0 +1,165 @@
+"""One pass over a text that finds the words of `words`, so that every later question about it is a look-up."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from typing import Literal
+
+import ahocorasick_rs
+
+from gateway.contexts.structure import words
+
+Kind = Literal[
+    "context", "pasted", "weak", "question", "answer", "instruction", "history", "below", "points", "task", "unknowing", "address", "request", "itself"
+]
+
+HEAD = 98_304
+TAIL = 32_768
+"""Characters at the beginning and the end of a text that are read for words: passages may be in between."""
+
+_LISTS: dict[Kind, str] = {
+    "context": words.CONTEXT,
+    "pasted": words.PASTED,
+    "weak": words.WEAK,
+    "question": words.QUESTION,
+    "answer": words.ANSWER,
+    "instruction": words.INSTRUCTION,
+    "history": words.HISTORY,
+    "below": words.BELOW,
+    "points": words.POINTS,
+    "task": words.TASK,
+    "unknowing": words.UNKNOWING,
+    "address": words.ADDRESS,
+    "request": words.REQUEST,
+    "itself": words.ITSELF,
+}
+_UNSPACED = 0x0590
+"""From here on (Hebrew, Arabic, Thai, Chinese, Japanese, Korean ...) words take particles, or no blanks between them."""
+
+
+def _kinds_by_word() -> dict[str, tuple[list[Kind], bool]]:
+    found: dict[str, tuple[list[Kind], bool]] = {}
+    for kind, listed in _LISTS.items():
+        for raw in listed.replace("\n", "").split("|"):
+            if word := raw.strip():
+                stem = word.endswith("*")
+                kinds, _ = found.setdefault(word.rstrip("*"), ([], stem))
+                if kind not in kinds:
+                    kinds.append(kind)
+    return found
+
+
+_WORDS = _kinds_by_word()
+_NAMES = list(_WORDS)
+_KINDS = [tuple(kinds) for kinds, _ in _WORDS.values()]
+_STEMS = [stem for _, stem in _WORDS.values()]
+_FREE = [ord(name[0]) >= _UNSPACED for name in _NAMES]
+_SEARCH = ahocorasick_rs.AhoCorasick(_NAMES, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest)
+
+
+_TOKENS = re.compile(r"<\|[^|<>\n]{1,30}\|>|</?s>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<(?:bos|eos)>")
+"""What chat templates put between turns."""
+
+
+def _blank(token: re.Match[str]) -> str:
+    return " " * len(token[0])
+
+
+class Text:
+    """A text with the places of the words that name parts of prompts. Offsets are in characters."""
+
+    __slots__ = ("_ends", "_starts", "lower", "text")
+
+    def __init__(self, text: str) -> None:
+        if "<" in text or "[" in text:
+            text = _TOKENS.sub(_blank, text)
+        self.text = text
+        lower = text.replace("İ", "i").lower()
+        # A few letters grow when they get small (İ): offsets must stay those of the text.
+        self.lower = lower if len(lower) == len(text) else "".join(one if len(one.lower()) != 1 else one.lower() for one in text)
+        self._starts: dict[Kind, list[int]] = {kind: [] for kind in _LISTS}
+        self._ends: dict[Kind, list[int]] = {kind: [] for kind in _LISTS}
+        if len(text) <= HEAD + TAIL:
+            self._scan(self.lower, 0)
+        else:
+            self._scan(self.lower[:HEAD], 0)
+            self._scan(self.lower[-TAIL:], len(text) - TAIL)
+
+    def _scan(self, part: str, offset: int) -> None:
+        last = len(part)
+        for index, start, stop in _SEARCH.find_matches_as_indexes(part):
+            end = stop
+            if not _FREE[index]:
+                if start and part[start - 1].isalnum():
+                    continue
+                if end < last and part[end].isalnum():
+                    if not _STEMS[index]:
+                        continue
+                    while end < last and part[end].isalnum():
+                        end += 1
+            for kind in _KINDS[index]:
+                self._starts[kind].append(start + offset)
+                self._ends[kind].append(end + offset)
+
+    def has(self, kind: Kind, start: int, end: int) -> bool:
+        """Say whether a word of the kind begins between two offsets."""
+        starts = self._starts[kind]
+        index = bisect_left(starts, start)
+        return index < len(starts) and starts[index] < end
+
+    def any(self, kinds: tuple[Kind, ...], start: int, end: int) -> bool:
+        return any(self.has(kind, start, end) for kind in kinds)
+
+    def found(self, kind: Kind, start: int, end: int) -> list[tuple[int, int]]:
+        """Return where words of the kind stand that begin between two offsets."""
+        starts = self._starts[kind]
+        low, high = bisect_left(starts, start), bisect_left(starts, end)
+        return list(zip(starts[low:high], self._ends[kind][low:high], strict=True))
+
+    def begins(self, kind: Kind, at: int) -> bool:
+        """Say whether a word of the kind begins exactly there."""
+        starts = self._starts[kind]
+        index = bisect_left(starts, at)
+        return index < len(starts) and starts[index] == at
+
+    def addresses(self, start: int, end: int) -> bool:
+        """Say whether a line begins by telling the model what to do."""
+        text = self.text
+        at = start
+        limit = min(end, start + 40, len(text))
+        while at < limit and not text[at].isalnum():
+            at += 1
+        if at < limit and text[at].isdigit():
+            while at < limit and not text[at].isalpha():
+                at += 1
+        return at < limit and self.begins("address", at)
+
+    def is_meta(self, start: int, end: int) -> bool:
+        """Say whether a stretch speaks to the model about its task, by at least two signs of four.
+
+        Signs: it says what to do if the answer is not known, it begins with a request, it refers to a context or
+        documents as ones at hand, it speaks of a question and an answer.
+        """
+        end = min(end, start + 1_200)
+        signs = int(self.addresses(start, end)) + int(self.has("unknowing", start, end))
+        signs += int(self.has("question", start, end) and self.has("answer", start, end))
+        if self.has("request", start, end):
+            signs += 1 + int(self.any(("answer", "question"), start, end))
+        if signs < 2 and self._refers(start, end):  # noqa: PLR2004 - two signs suffice
+            signs += 1
+        return signs >= 2  # noqa: PLR2004
+
+    def _refers(self, start: int, end: int) -> bool:
+        """Whether sources are spoken of with `the`, `this`, `above`, `provided` ... within a few words before."""
+        for kind in ("context", "pasted", "weak", "question"):
+            for at, _ in self.found(kind, start, end)[:6]:
+                before = self.lower[max(start, at - 28) : at]
+                if self.any(("points", "below"), max(start, at - 40), at) or before.rstrip().endswith(_ARTICLES):
+                    return True
+                if ord(self.lower[at]) >= _UNSPACED and self.any(("points", "below"), start, end):
+                    return True
+        return False
+
+
+_ARTICLES = ("the", "this", "these", "those", "any", "your", "user's", "der", "die", "den", "dem", "le", "la", "les", "el", "los", "il", "i", "os", "o", "de")
