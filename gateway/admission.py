@@ -17,6 +17,7 @@ from gateway.sharing import Sharing
 from gateway.sharing import opening as sharing
 from gateway.syncing import Sync
 from monitors.settings import ConfigError, Problems
+from monitors.sqlite import file_problem
 from monitors.tasks import spawn
 
 T = TypeVar("T")
@@ -105,6 +106,17 @@ def examine(config: Config, problems: Problems) -> None:
     """Add what is wrong with the addresses of keys and limits, without opening anything."""
     problems.attempt(lambda: _open_keys(config, Path()), "keys.url")
     problems.attempt(lambda: _open_sharing(config), "limits.url")
+
+
+def examine_file(config: Config, data_dir: Path, problems: Problems) -> None:
+    """Add why the file of keys and spending in the data directory cannot be used, without opening it."""
+    if problems.cover("--data-dir: "):
+        return
+    if config.keys.url is None and needs_gate(config.keys, config.limits):
+        from gateway.keystores.sqlite import FILE, SCHEMA  # noqa: PLC0415 - only where the file is looked at
+
+        problem = file_problem(data_dir.absolute() / FILE, SCHEMA)
+        problems.extend([] if problem is None else [f"keys.url: the default: {problem}"])
 
 
 def _begin(parts: Parts) -> None:

@@ -93,8 +93,11 @@ def check(supervised: bool, **options: Any) -> None:  # noqa: FBT001 - click pas
     app.examine(config, problems)
     admission.examine(config, problems)
     problems.extend(port_problems(configuration.listeners(config)))
-    if not supervised and (problem := data_dir_problem(options["data_dir"])) is not None:
-        problems.extend([problem])
+    if not supervised:
+        problem = data_dir_problem(options["data_dir"])
+        problems.extend([] if problem is None else [problem])
+        app.examine_files(config, options["data_dir"], problems)
+        admission.examine_file(config, options["data_dir"], problems)
     if click.get_current_context().get_parameter_source("config") is ParameterSource.DEFAULT and options["config"]:
         click.echo(f"gaugeway: using ./{options['config']}", err=True)
     for warning in address_warnings(config):

@@ -26,12 +26,14 @@ from monitors.config import (
     gather_options,
     shared_problems,
 )
-from monitors.endpoints import address_problem, base_url_problem, is_own, port_problems
+from monitors.endpoints import address_problem, base_url_problem, is_own, listener_problem, port_problems
 from monitors.importer import load as load_object
 from monitors.redaction import Redactor
 
 MEBIBYTE = 1024 * 1024
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+/?", re.IGNORECASE)
+_TEMPLATE = UserTemplate(name="any", pattern="begin (?P<contexts>.) end")
+"""Nothing is wrong with it: it stands around the one part of another that is checked."""
 _HOST_NAME = re.compile(r"(?:\*\.)?[^:/?#@*\s\[\]]+|\[[0-9a-f:.]+\]", re.IGNORECASE)
 
 
@@ -238,14 +240,28 @@ def _problems(config: Config) -> list[str]:
         except ValueError as error:
             problems.append(f"capture.extractors[{index}]: {error}")
     problems += _capture_problems(config.capture)
-    if config.gateway.admin_host not in LOOPBACK and not config.gateway.admin_token:
-        host = config.gateway.admin_host
-        problems.append(f"gateway.admin_host: binding to {host} needs a token (gateway.admin_token)")
+    problems += _listener_problems(config.gateway)
     problems += _name_problems(config.gateway)
     problems += _budget_problems(config)
     problems += _judge_problems(config)
     problems += port_problems(listeners(config)[:2])
     problems += shared_problems(config)
+    return problems
+
+
+def _listener_problems(gateway: Gateway) -> list[str]:
+    problems = []
+    if (problem := listener_problem(gateway.host)) is not None:
+        problems.append(f"gateway.host: {problem}")
+    if (problem := listener_problem(gateway.admin_host)) is not None:
+        problems.append(f"gateway.admin_host: {problem}")
+    elif gateway.admin_host not in LOOPBACK and not gateway.admin_token:
+        problems.append(f"gateway.admin_host: binding to {gateway.admin_host} needs a token (gateway.admin_token)")
+    pending, body = gateway.max_pending_body_bytes, gateway.max_body_bytes
+    if pending < body and pending != Gateway().max_pending_body_bytes:  # the default grows with the body
+        problems.append(
+            f"gateway.max_pending_body_bytes: {pending} is less than one body may have (gateway.max_body_bytes: {body})"
+        )
     return problems
 
 
@@ -296,7 +312,8 @@ def _base_url_problems(upstream: Upstream, config: Config) -> list[str]:
     try:
         target = Target.parse(upstream.base_url)
     except ValueError as error:
-        return [str(error)]
+        more = base_url_problem(upstream.base_url) if address_problem(upstream.base_url) is None else None
+        return [str(error), *([] if more is None else [more])]
     problem = base_url_problem(upstream.base_url)
     itself = [
         f"this is Gaugeway itself ({key}), so that requests would loop"
@@ -309,14 +326,38 @@ def _base_url_problems(upstream: Upstream, config: Config) -> list[str]:
 def _capture_problems(capture: Capture) -> list[str]:
     problems = []
     for index, template in enumerate(capture.templates):
+        problems += [f"capture.templates[{index}].{problem}" for problem in _template_problems(template)]
+    redacted: list[tuple[str, tuple[str, ...], tuple[tuple[str, str], ...], str]] = [
+        *((f"capture.redact[{index}]", (kind,), (), "any") for index, kind in enumerate(capture.redact)),
+        *((f"capture.redact_patterns.{one[0]}", (), (one,), "any") for one in capture.redact_patterns.items()),
+        ("capture.salt", (), (), capture.salt),
+    ]
+    for key, kinds, patterns, salt in redacted:  # one by one: a redactor names its first mistake only
         try:
-            check(template)
+            Redactor(kinds, patterns, salt)
         except ValueError as error:
-            problems.append(f"capture.templates[{index}].pattern: {error}")
+            problems.append(f"{key}: {error}")
+    return problems
+
+
+def _template_problems(template: UserTemplate) -> list[str]:
     try:
-        Redactor(capture.redact, tuple(capture.redact_patterns.items()), capture.salt)
-    except ValueError as error:
-        problems.append(f"capture.redact: {error}")
+        check(template)
+    except ValueError:
+        problems = []
+    else:
+        return []
+    name = template.name.strip() or "?"
+    parts = {
+        "name": msgspec.structs.replace(_TEMPLATE, name=template.name),
+        "separator": msgspec.structs.replace(_TEMPLATE, name=name, separator=template.separator),
+        "pattern": msgspec.structs.replace(_TEMPLATE, name=name, pattern=template.pattern),
+    }
+    for key, part in parts.items():
+        try:
+            check(part)
+        except ValueError as error:
+            problems.append(f"{key}: {error}")
     return problems
 
 

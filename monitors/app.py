@@ -39,7 +39,7 @@ from monitors.labelling_store import passings
 from monitors.labels_api import label_handlers
 from monitors.leading import stand
 from monitors.metrics import LOWER_IS_BETTER, Metric, lower_is_better
-from monitors.metrics.catalogue import Catalogue, build
+from monitors.metrics.catalogue import Catalogue, Draft, build, draft
 from monitors.notifying import open_notifiers
 from monitors.plane import Plane, choice_of, tick_s
 from monitors.queues import Queue
@@ -51,6 +51,7 @@ from monitors.rules_api import rule_handlers
 from monitors.serving import Listener, serve
 from monitors.settings import ConfigError, Problems
 from monitors.sinks import open_sinks
+from monitors.sqlite import file_problem, path_from_url
 from monitors.stores import Ledger
 from monitors.stores.discreet import DiscreetStore
 from monitors.stores.opening import StoreAndLedger
@@ -160,20 +161,46 @@ def examine(config: Shared, problems: Problems) -> None:
         judging = open_judging(_ANY_JUDGE, instruments)
     judge = judging.judge if judging else None
     embeddings = problems.attempt(lambda: open_embeddings(config, instruments), "embeddings")
-    catalogue = problems.attempt(lambda: build(config.metrics, judge, embeddings, judge_settings.mode), "metrics")
+    found = problems.attempt(lambda: draft(config.metrics, judge, embeddings, judge_settings.mode), "metrics")
+    if found is not None:
+        problems.extend_names(found.names)
+        problems.extend(found.problems)
+        problems.extend([line for needed, line in found.idle if not problems.cover(f"{needed}: ")])
+    catalogue = build({}, None, None) if found is None else found.catalogue
     queue = problems.attempt(lambda: _queue(config, Path()), "queue")
     store = problems.attempt(lambda: _store(config, Path()), "store")
-    problems.attempt(lambda: _exporters(config, catalogue or build({}, None, None), instruments), "telemetry")
+    problems.attempt(lambda: _exporters(config, catalogue, instruments), "telemetry")
     problems.attempt(lambda: open_sinks(config, instruments), "sinks")
-    lost = embeddings is None and (config.embeddings.base_url or config.embeddings.model)
-    known = {one.metric.name: one.metric for one in catalogue.enabled} if catalogue is not None and not lost else None
-    problems.extend(problems.attempt(lambda: _rule_problems(config, known), "alerts.rules") or ())
+    problems.extend(problems.attempt(lambda: _rule_problems(config, found), "alerts.rules") or ())
     problems.attempt(lambda: open_notifiers(config), "notifiers")
     problems.attempt(lambda: choice_of(Sampled(), judge_settings), "judge.bias")
     if queue is not None:
         problems.attempt(lambda: _receivers(config, queue, instruments), "monitors.otlp_receiver")
-    if not problems.lines and queue is not None and store is not None and catalogue is not None:
+    if not problems.lines and queue is not None and store is not None:
         problems.attempt(lambda: _engine(config, queue, store, catalogue, instruments), "alerts")
+
+
+def examine_files(config: Shared, data_dir: Path, problems: Problems) -> None:
+    """Add which SQLite files of the store and the queue cannot be used, without opening one."""
+    from monitors.queues.sqlite import SCHEMA as QUEUE  # noqa: PLC0415 - only where files are looked at
+    from monitors.stores.sqlite_schema import SCHEMA as STORE  # noqa: PLC0415
+
+    known: dict[Path, str] = {}
+    places = (
+        ("store.url", config.store.url, configuration.store_url(config, data_dir), STORE),
+        ("queue.url", config.queue.url, configuration.queue_url(config, data_dir), QUEUE),
+    )
+    for key, given, url, schema in places:
+        if not url.startswith("sqlite:///"):
+            continue
+        if url == "sqlite:///" or (not given and problems.cover("--data-dir: ")):
+            continue  # named already
+        path = path_from_url(url).absolute()
+        problem = file_problem(path, schema)
+        if (first := known.setdefault(path.resolve(), key)) != key:
+            problem = f"{path} is the file of {first}, too; give it one of its own"
+        if problem is not None:
+            problems.extend([f"{key}: {'' if given else 'the default: '}{problem}"])
 
 
 def _with_addresses(config: Shared, problems: Problems) -> Shared:
@@ -204,11 +231,14 @@ def _store(config: Shared, data_dir: Path) -> StoreAndLedger:
         raise ConfigError([f"store.url: {error}"]) from error
 
 
-def _rule_problems(config: Shared, known: Mapping[str, Metric] | None) -> list[str]:
-    """Say what is wrong with the rules; None for `known` if it is not clear which metrics are switched on."""
-    rules = rules_of(config.alerts, known or ())
-    metrics = [rule.metric for rule in rules] if known is None else known
-    return problems_of(rules, metrics, _flipped(known or {}))
+def _rule_problems(config: Shared, found: Draft | None) -> list[str]:
+    """Say what is wrong with the rules. A metric that could not be made is as good as switched on here."""
+    made = {} if found is None else {one.metric.name: one.metric for one in found.catalogue.enabled}
+    rules = rules_of(config.alerts, made)
+    metrics = {*made, *(() if found is None else found.unmade)}
+    if found is None or found.nameless:
+        metrics |= {rule.metric for rule in rules}
+    return problems_of(rules, metrics, _flipped(made))
 
 
 def _flipped(known: Mapping[str, Metric]) -> Callable[[str], bool]:

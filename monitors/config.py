@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from monitors import endpoints, settings
+from monitors import endpoints, notifiers, settings
+from monitors.options import keys_of_kind
 
 Rate = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+_EXAMPLES = ("http://127.0.0.1:9464", "https://gaugeway.example.com", "http://127.0.0.1:4318")
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -216,6 +218,9 @@ class Alerts(Table, frozen=True):
     rules: tuple[Rule, ...] | None = None
 
 
+OF_EVERY_NOTIFIER = frozenset({"kind", "name", "severities", "apps", "send_resolved", "heartbeat", "timeout_s"})
+
+
 class Notifier(Table, frozen=True):
     """`[[notifiers]]`: who is told, about which severities and apps. Which of the other keys a kind takes is its own.
 
@@ -247,6 +252,11 @@ class Notifier(Table, frozen=True):
 
     def __repr__(self) -> str:
         return f"Notifier(kind={self.kind!r}, name={self.name!r})"  # the rest is full of secrets
+
+    @classmethod
+    def keys_for(cls, raw: Mapping[str, Any]) -> Collection[str]:
+        """The keys that such a table takes: those of its kind."""
+        return keys_of_kind(raw.get("kind"), notifiers.BUILT_IN, cls.__struct_fields__, OF_EVERY_NOTIFIER)
 
 
 class Sink(Table, frozen=True):
@@ -356,7 +366,7 @@ def address_problems(shared: Shared) -> list[str]:
     ]
     if embeddings.kind == "openai":
         asked.append(("embeddings", embeddings.base_url, embeddings.api_key))
-    problems = []
+    problems = _url_problems(shared)
     models = [("judge", judge.model), ("judge.small", small and small.model), ("embeddings", embeddings.model)]
     problems += [f"{table}.model: missing: it is empty" for table, model in models if model == ""]
     for table, url, key in asked:
@@ -367,12 +377,22 @@ def address_problems(shared: Shared) -> list[str]:
             continue
         if (problem := endpoints.base_url_problem(url)) is not None:
             problems.append(f"{table}.base_url: {problem}")
-        elif not key and endpoints.needs_key(url):
+        if not key and endpoints.needs_key(url):
             problems.append(f"{table}.api_key: missing: this provider refuses requests without one")
-    endpoint = shared.telemetry.otlp_endpoint
-    if endpoint is not None and (problem := endpoints.address_problem(endpoint)) is not None:
-        problems.append(f"telemetry.otlp_endpoint: {problem}")
     return problems
+
+
+def _url_problems(shared: Shared) -> list[str]:
+    """Say which URLs other than those of models cannot be meant."""
+    monitors = shared.monitors
+    named = [
+        *((f"monitors.gateways[{index}]", url, _EXAMPLES[0]) for index, url in enumerate(monitors.gateways or ())),
+        ("monitors.public_url", monitors.public_url, _EXAMPLES[1]),
+        ("alerts.runbook_url", shared.alerts.runbook_url, _EXAMPLES[1]),
+        ("telemetry.otlp_endpoint", shared.telemetry.otlp_endpoint, _EXAMPLES[2]),
+    ]
+    found = ((key, endpoints.address_problem(url, example)) for key, url, example in named if url is not None)
+    return [f"{key}: {problem}" for key, problem in found if problem is not None]
 
 
 def address_warnings(shared: Shared) -> list[str]:
@@ -387,7 +407,9 @@ def admin_problems(shared: Shared) -> list[str]:
     """Say what is wrong with the monitors' admin port: what others can reach asks for a token; proxies are known."""
     host = shared.monitors.host
     problems = []
-    if host not in LOOPBACK and not shared.monitors.token:
+    if (problem := endpoints.listener_problem(host)) is not None:
+        problems.append(f"monitors.host: {problem}")
+    elif host not in LOOPBACK and not shared.monitors.token:
         problems.append(f"monitors.host: binding to {host} needs a token (monitors.token)")
     for index, proxy in enumerate(shared.monitors.trusted_proxies):
         try:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from monitors.files import directory_problem
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT = Path("gaugeway.toml")
@@ -39,11 +40,5 @@ def config_option(
 
 def data_dir_problem(data_dir: Path) -> str | None:
     """Say why nothing can be written to the data directory, which need not exist yet."""
-    there = data_dir.absolute()
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    try:
-        with tempfile.TemporaryDirectory(dir=there, prefix=".gaugeway-"):
-            return None
-    except OSError as error:
-        return f"--data-dir: the data directory {data_dir} cannot be written: {error.strerror}"
+    problem = directory_problem(data_dir)
+    return None if problem is None else f"--data-dir: the data directory {data_dir} cannot be written: {problem}"

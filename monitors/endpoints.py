@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 from collections.abc import Iterable, Iterator
 from ipaddress import ip_address
@@ -33,15 +34,46 @@ _KEYED = (
 )
 """Providers that answer 401 to every request without a key."""
 IPV6 = 6
+_LABEL = r"(?!-)[A-Za-z0-9_\-\u0080-\U0010ffff]{1,63}(?<!-)"
+"""Underscores are in no host name of the standards, but in those of Docker's networks."""
+_HOST_NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*\.?")
 _LOOPBACK_NAMES = ("localhost", "ip6-localhost")
 _PRIVATE_SUFFIXES = (".internal", ".lan", ".local", ".localhost", ".svc", ".test")
 
 
-def address_problem(url: str) -> str | None:
-    """Say why `url` is no http(s) address, without quoting it: it may hold a password.
+def host_problem(host: str) -> str | None:
+    """Say why `host` can be neither an IP address nor the name of a host; nothing is resolved.
+
+    >>> host_problem("999.1.1.1")
+    'looks like an IP address and is none'
+    >>> host_problem("localhost:8080")
+    'expected an IP address or a host name alone, without scheme, port or brackets'
+    >>> host_problem("my_service"), host_problem("fe80::1%eth0")
+    (None, None)
+    """
+    if _version(host) is not None:
+        return None
+    if host.replace(".", "").isdigit():
+        return "looks like an IP address and is none"
+    if set(host) & set(":/[]"):
+        return "expected an IP address or a host name alone, without scheme, port or brackets"
+    if not _HOST_NAME.fullmatch(host):
+        return "is neither an IP address nor a host name"
+    return None
+
+
+def listener_problem(host: str) -> str | None:
+    """Say why nothing can listen on `host`; an empty one stands for all addresses."""
+    return host_problem(host) if host else None
+
+
+def address_problem(url: str, example: str = "https://api.openai.com/v1") -> str | None:
+    """Say why `url` is no http(s) address such as `example`, without quoting it: it may hold a password.
 
     >>> address_problem("api.openai.com/v1")
     'expected an http(s) URL such as https://api.openai.com/v1'
+    >>> address_problem("http://300.0.0.1/v1")
+    'its host looks like an IP address and is none'
     >>> address_problem("http://localhost:11434/v1")
     """
     try:
@@ -49,7 +81,10 @@ def address_problem(url: str) -> str | None:
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
-    return None if usable else "expected an http(s) URL such as https://api.openai.com/v1"
+    if not usable:
+        return f"expected an http(s) URL such as {example}"
+    problem = host_problem(parts.hostname or "")
+    return None if problem is None else f"its host {problem}"
 
 
 def base_url_problem(url: str) -> str | None:

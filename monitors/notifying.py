@@ -10,13 +10,15 @@ from typing import Any
 import msgspec
 
 from monitors import notifiers
+from monitors.config import OF_EVERY_NOTIFIER, Shared
 from monitors.config import Notifier as Settings
-from monitors.config import Shared
+from monitors.endpoints import host_problem
 from monitors.importer import load, reason
 from monitors.notifiers import Notifier, Route, Routed
+from monitors.options import placed
 from monitors.settings import ConfigError
 
-_OF_EVERY_KIND = {"kind", "name", "severities", "apps", "send_resolved", "heartbeat", "options", "timeout_s"}
+_MAY_BE_EMPTY = "password"
 LOG_NAMES = ("log-0", "log-built-in", "log-built-in-2")
 """Names of the log where no notifier is one: the first that is free."""
 WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - a host to be replaced, not to bind to
@@ -87,28 +89,37 @@ def _build(settings: Settings, where: str, ours: Mapping[str, Any]) -> Notifier:
     given = {
         key: value
         for key, value in msgspec.structs.asdict(settings).items()
-        if key not in _OF_EVERY_KIND and value is not None
+        if key not in OF_EVERY_NOTIFIER | {"options"} and value is not None
     }
     problems = _key_problems(settings, where, given, parameters)
     of_ours = {**ours, "timeout_s": settings.timeout_s}
     arguments = {key: value for key, value in of_ours.items() if key in parameters} | given | settings.options
-    problems += [
+    missing = [
         f"{where}.{key}: a {what} notifier needs it"
         for key, one in parameters.items()
         if one.default is one.empty and one.kind not in _VARIADIC and key not in arguments
-    ]
+    ] + _empty(given, where, parameters)
+    if missing:
+        raise ConfigError(problems + missing)
+    try:
+        notifier: Notifier = kind(**{key: value for key, value in arguments.items() if _takes(parameters, key)})
+    except Exception as error:
+        raise ConfigError(problems + placed(where, reason(error), parameters)) from error
     if problems:
         raise ConfigError(problems)
-    try:
-        notifier: Notifier = kind(**arguments)
-    except Exception as error:
-        said = reason(error)
-        key, colon, _ = said.partition(":")
-        joint = "." if colon and key in parameters else ": "
-        raise ConfigError([f"{where}{joint}{said}"]) from error
     if not callable(getattr(notifier, "notify", None)):
         raise ConfigError([f"{where}.kind: {settings.kind!r} has no method notify"])
     return notifier
+
+
+def _empty(given: Mapping[str, Any], where: str, parameters: Mapping[str, inspect.Parameter]) -> list[str]:
+    """Name the texts that are given and empty; only a password may be."""
+    empty = [key for key, value in given.items() if value == "" and key in parameters and key != _MAY_BE_EMPTY]
+    return [f"{where}.{key}: missing: it is empty" for key in empty]
+
+
+def _takes(parameters: Mapping[str, inspect.Parameter], key: str) -> bool:
+    return key in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
 def _key_problems(
@@ -121,6 +132,8 @@ def _key_problems(
         problems.append(f"{where}.options: only a notifier of one's own has them")
     if settings.heartbeat and settings.kind in _NO_HEARTBEAT:
         problems.append(f"{where}.heartbeat: not for {settings.kind}: {_NO_HEARTBEAT[settings.kind]}")
+    if built_in and settings.host is not None and (problem := host_problem(settings.host)) is not None:
+        problems += [] if settings.host == "" else [f"{where}.host: {problem}"]
     if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
         return problems
     known = ", ".join(sorted(key for key in parameters if key in Settings.__struct_fields__)) or "none of these"

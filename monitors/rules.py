@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from monitors import detectors
 from monitors.config import Alerts, Rule
 from monitors.detectors.baselines import build as baseline_of
-from monitors.importer import reason
+from monitors.importer import load, reason
+from monitors.options import fitting
 from monitors.slicing import Slices
 from monitors.streams import on_scale
 from monitors.watching import Watch, name_of
@@ -16,6 +18,10 @@ from monitors.watching import Watch, name_of
 MONTH_S = 30 * 86_400.0
 TOLERANCES = {"page": 0.05, "warn": 0.02}
 _DEFAULT_TOLERANCE = 0.05
+_MEAN = "m0"
+_GIVEN = ("budget_per_s", _MEAN)
+"""What a rule gives its detector; a mean among the options is taken and has no effect."""
+_VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
 def rules_of(config: Alerts, metrics: Iterable[str]) -> Sequence[Rule]:
@@ -42,14 +48,26 @@ def problems_of(
             problems.append(f"{where}.metric: {rule.metric!r} is not switched on; these are: {switched_on}")
         if (rule.slo is None) == (rule.baseline is None):
             problems.append(f"{where}: give either slo or baseline")
-        try:
-            detectors.build(rule.detector, rule.options, 1.0)
-        except Exception as error:  # noqa: BLE001 - a detector of the user's own raises anything
-            problems.append(f"{where}.detector: {reason(error)}")
+        problems += _detector_problems(rule, where)
+        if rule.slo is None and rule.baseline is None:
+            continue  # its name would be another one
         name = name_of(rule, lower_is_better=lower_is_better(rule.metric))
         if (first := named.setdefault(name, where)) != where:
             problems.append(f"{where}.name: {first} is called {name!r}, too; give one of them another name")
     return problems
+
+
+def _detector_problems(rule: Rule, where: str) -> list[str]:
+    try:
+        kind = load(rule.detector, detectors.BUILT_IN)
+        parameters = inspect.signature(kind).parameters
+        own = [key for key in parameters if key not in _GIVEN and parameters[key].kind not in _VARIADIC]
+        _, wrong = fitting(kind, {key: value for key, value in rule.options.items() if key != _MEAN}, own)
+        if not wrong:
+            detectors.build(rule.detector, rule.options, 1.0)
+    except Exception as error:  # noqa: BLE001 - a detector of the user's own raises anything
+        return [f"{where}.detector: {reason(error)}"]
+    return [f"{where}.options.{key}: {problem}" for key, problem in wrong.items()]
 
 
 def tolerance_of(rule: Rule) -> float:

@@ -10,7 +10,8 @@ import os
 import re
 import tomllib
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -57,9 +58,19 @@ class Problems:
 
     def extend(self, lines: Iterable[str]) -> None:
         """Add lines that were found together, of which none follows from another."""
-        found = [line for line in lines if not self.cover(line)]
-        self.lines += found
-        self._keys += [_key_of(line) for line in found]
+        self._add([line for line in lines if not self.cover(line)])
+
+    def extend_names(self, lines: Iterable[str]) -> None:
+        """Add lines about the name of a table: they do not follow from a mistake within it."""
+        self._add([line for line in lines if not any(_within(_key_of(line), known) for known in self._keys)])
+
+    def note(self, lines: Iterable[str]) -> None:
+        """Add lines about values that were mended: what else is wrong with them does not follow from these lines."""
+        self.lines += [line for line in lines if not self.cover(line)]
+
+    def _add(self, lines: list[str]) -> None:
+        self.lines += lines
+        self._keys += [_key_of(line) for line in lines]
 
     def cover(self, line: str) -> bool:
         """Whether the mistake in `line` follows from one that was found earlier."""
@@ -124,7 +135,10 @@ def resolve(path: Path) -> bytes:
 def _text_of(path: Path) -> tuple[str, Lookup | None]:
     try:
         content, lookup = unpack(path.read_bytes())
-        return content.decode().replace("\r\n", "\n").replace("\r", "\n"), lookup
+        if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+            raise ConfigError([f"{path}: begins as UTF-16 does; save it as UTF-8"])
+        # Editors on Windows begin a file of UTF-8 with a byte order mark, which tomllib does not take.
+        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n"), lookup
     except ValueError as error:
         raise ConfigError([f"{path}: not TOML: {error}"]) from error
 
@@ -176,10 +190,12 @@ def convert_into(raw: Mapping[str, Any], into: type[T], problems: Problems) -> T
     Raises ConfigError with all problems if nothing can be made of it, for want of a default.
     """
     found: list[str] = []
+    mended: list[str] = []
     try:
-        usable = _usable(_fit(raw, "", "", found), into, "", found)
+        usable = _usable(_fit(raw, "", "", found, mended), into, "", found)
     except RecursionError:
         raise ConfigError(["configuration: nested too deeply"]) from None
+    problems.note(mended)
     problems.extend(found)
     if usable is _WRONG:
         raise ConfigError(problems.lines)
@@ -234,30 +250,41 @@ def item_of(kind: Any) -> Any:
     return arguments[1] if origin is dict else None
 
 
-def _fit(raw: Any, key: str, name: str, found: list[str]) -> Any:
-    """Return `raw` without the texts that no header or address can carry; their keys are added to `found`."""
+def _fit(raw: Any, key: str, name: str, found: list[str], mended: list[str]) -> Any:
+    """Return `raw` with texts that headers and addresses can carry.
+
+    What was wrong is added to `mended`; where nothing of a text is left, to `found`.
+    """
     if isinstance(raw, dict):
         free = name.endswith(("headers", "patterns"))  # there people choose the names, which say nothing then
         return {
-            below: _fit(item, f"{key}.{below}".lstrip("."), name if free else below, found)
+            below: _fit(item, f"{key}.{below}".lstrip("."), name if free else below, found, mended)
             for below, item in raw.items()
         }
     if isinstance(raw, list):
-        return [_fit(item, f"{key}[{index}]", name, found) for index, item in enumerate(raw)]
-    if isinstance(raw, str) and (problem := _text_problem(raw, name)) is not None:
-        found.append(f"{key}: {problem}")
-        return MISSING
-    return raw
+        return [_fit(item, f"{key}[{index}]", name, found, mended) for index, item in enumerate(raw)]
+    if not isinstance(raw, str):
+        return raw
+    text, problems = _mended(raw, name)
+    if not problems:
+        return raw
+    (mended if text else found).extend(f"{key}: {problem}" for problem in problems)
+    return text or MISSING
 
 
-def _text_problem(text: str, name: str) -> str | None:
+def _mended(text: str, name: str) -> tuple[str, list[str]]:
+    """Return `text` without what no header or address can carry, and what that was."""
+    problems = []
     if _ONE_LINE.fullmatch(name) and _CONTROL.search(text):
-        return "has a line break or another control character, which no header or address can carry"
+        problems.append("has a line break or another control character, which no header or address can carry")
+        text = _CONTROL.sub("", text)
     if _IN_HEADER.fullmatch(name) and not text.isascii():
-        return "has a character beyond ASCII, which a header cannot carry"
+        problems.append("has a character beyond ASCII, which a header cannot carry")
+        text = text.encode("ascii", "ignore").decode()
     if _TRIMMED.fullmatch(name) and text != text.strip():
-        return "begins or ends with a blank"
-    return None
+        problems.append("begins or ends with a blank")
+        text = text.strip()
+    return text, problems
 
 
 def _usable(raw: Any, kind: Any, key: str, found: list[str]) -> Any:
@@ -294,8 +321,9 @@ def _usable_table(raw: Mapping[str, Any], kind: Any, key: str, found: list[str])
             usable[name] = _usable(value, hints[known[name]], where, found)
         elif kind.__struct_config__.forbid_unknown_fields:
             places = [] if key or isinstance(value, dict | list) else sorted(_tables_with(name, kind))
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+            taken = [one for one in known if one in _keys_for(kind, raw)]
+            near = difflib.get_close_matches(name, taken, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(taken)}"
             if places:
                 hint = f"it belongs in a table: {' or '.join(table for _, table in places)}"
             found.append(f"{where}: unknown key; {hint}")
@@ -306,6 +334,12 @@ def _usable_table(raw: Mapping[str, Any], kind: Any, key: str, found: list[str])
     ]
     usable = {name: value for name, value in usable.items() if value is not _WRONG}
     return usable if required <= set(usable) else _WRONG
+
+
+def _keys_for(kind: Any, raw: Mapping[str, Any]) -> Collection[str]:
+    """Return the keys that a table such as `raw` takes: all of the type's, unless the type says that it takes fewer."""
+    taken: Callable[[Mapping[str, Any]], Collection[str]] | None = getattr(kind, "keys_for", None)
+    return kind.__struct_encode_fields__ if taken is None else taken(raw)
 
 
 def _tables_with(name: str, kind: Any, path: str = "") -> Iterator[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from monitors.config import Shared, Sink
 from monitors.exporters import Exporter
 from monitors.importer import load
 from monitors.instruments import Instruments
+from monitors.options import placed
 from monitors.settings import ConfigError, Problems
 
 
@@ -33,10 +35,18 @@ def open_sinks(config: Shared, instruments: Instruments) -> list[Exporter]:
 def _open(index: int, settings: Sink, instruments: Instruments, *, documents: bool) -> Exporter:
     try:
         kind = load(settings.kind, exporters.BUILT_IN)
-    except ValueError as error:
+        parameters = inspect.signature(kind).parameters
+    except (TypeError, ValueError) as error:
         raise ConfigError([f"sinks[{index}].kind: {error}"]) from error
     named = {name: getattr(settings, name) for name in ("api_key", "public_key", "secret_key", "environment")}
     options: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    problems: list[str] = []
+    if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        taken = ", ".join(key for key in named if key in parameters) or "none of its like"
+        what = settings.kind if settings.kind in exporters.BUILT_IN else "this"
+        unknown = [key for key in options if key not in parameters]
+        problems = [f"sinks[{index}].{key}: a {what} sink does not take it; it takes: {taken}" for key in unknown]
+        options = {key: value for key, value in options.items() if key not in unknown}
     if settings.kind == "phoenix":
         options["documents"] = documents
     try:
@@ -50,7 +60,9 @@ def _open(index: int, settings: Sink, instruments: Instruments, *, documents: bo
             **options,
         )
     except (TypeError, ValueError) as error:
-        raise ConfigError([f"sinks[{index}]: {error}"]) from error
+        raise ConfigError(problems + placed(f"sinks[{index}]", str(error), Sink.__struct_fields__)) from error
+    if problems:
+        raise ConfigError(problems)
     return sink
 
 

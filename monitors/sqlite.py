@@ -20,8 +20,12 @@ import aiosqlite
 
 from monitors import engines
 from monitors.engines import EngineError, RefusedError
+from monitors.files import directory_problem
 
 _RETRY_S = 0.01
+_HEADER_BYTES, _MAGIC = 100, b"SQLite format 3\0"
+"""How a database begins: https://www.sqlite.org/fileformat2.html#the_database_header"""
+_VERSION, _APPLICATION_ID = slice(60, 64), slice(68, 72)
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
@@ -52,6 +56,39 @@ def path_from_url(url: str) -> Path:
     if not url.startswith(prefix) or not path:
         raise ValueError(f"{url!r}: expected sqlite:////absolute/path or sqlite:///relative/path")
     return Path(path)
+
+
+def file_problem(path: Path, schema: Schema) -> str | None:
+    """Say why `path` cannot be a database of `schema`. Neither is it created, nor does SQLite open it.
+
+    Not for a file that this process has open: closing it here would drop all locks that the process has on it.
+    """
+    try:
+        if path.exists():
+            problem = _content_problem(path, schema)
+            if problem is not None:
+                return f"{path} {problem}"
+    except OSError as error:
+        return f"{path} cannot be opened: {error.strerror}"
+    reason = directory_problem(path.parent)
+    return None if reason is None else f"{path.parent} cannot be written: {reason}"
+
+
+def _content_problem(path: Path, schema: Schema) -> str | None:
+    if not path.is_file():
+        return "is a directory" if path.is_dir() else "is not a regular file"
+    with path.open("r+b") as file:
+        header = file.read(_HEADER_BYTES)
+    if not header:
+        return None  # SQLite takes an empty file for a new database
+    if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
+        return "is not a SQLite database"
+    version, application_id = (int.from_bytes(header[part], "big") for part in (_VERSION, _APPLICATION_ID))
+    if (version or application_id) and application_id != schema.application_id:
+        return f"is not a {schema.kind} of Gaugeway; give it a file of its own"
+    if version > len(schema.migrations):
+        return "was written by a newer Gaugeway; upgrade, or use another file"
+    return None
 
 
 class Database:

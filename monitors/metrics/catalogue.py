@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_type_hints
-
-import msgspec
+from typing import Any, Literal, TypeAlias
 
 from monitors import config
 from monitors.embeddings import Embeddings
@@ -20,7 +17,8 @@ from monitors.metrics.idf import shipped
 from monitors.metrics.idf.traffic import TrafficIdf
 from monitors.metrics.naming import BUILT_IN, ON_REQUEST, Named, known, resolve
 from monitors.metrics.verdicts import Fused, Separate
-from monitors.settings import ConfigError, expected_words
+from monitors.options import fitting, hint
+from monitors.settings import ConfigError
 
 RATE, RATE_WITH_LLM = 1.0, 0.1
 THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD = 0.7, 0.3
@@ -32,7 +30,7 @@ _GIVEN = _PAID | {"steps_dir", "idf"}
 _COMMON = tuple(key for key in config.Metric.__struct_fields__ if key != "options")
 _COMPARING = ("answer_correctness", "answer_similarity")
 
-__all__ = ["BUILT_IN", "ON_REQUEST", "Catalogue", "Enabled", "Mode", "build"]
+__all__ = ["BUILT_IN", "ON_REQUEST", "Catalogue", "Draft", "Enabled", "Mode", "build", "draft"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +51,27 @@ class Catalogue:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What can be made of the tables, and what is wrong with the others, each line beginning with its key.
+
+    `names` are about tables whose name stands for nothing, `problems` about what is in the others. `idle` are the
+    metrics that the configuration asks for and that cannot run: the table they need, and a line. `unmade` are the
+    tables that stand for a metric which could not be made.
+    """
+
+    catalogue: Catalogue
+    names: tuple[str, ...]
+    problems: tuple[str, ...]
+    idle: tuple[tuple[str, str], ...]
+    unmade: frozenset[str]
+
+    @property
+    def nameless(self) -> bool:
+        """Whether some metric was not made whose name only itself knows."""
+        return any((named := resolve(name)) is not None and named.target == name for name in self.unmade)
+
+
 def build(
     settings: Mapping[str, config.Metric],
     judge: Judge | None,
@@ -67,10 +86,25 @@ def build(
     parameters are its options. `steps_dir` keeps the steps a judge wrote for `geval:` metrics; without it every process
     has them written anew.
     """
+    found = draft(settings, judge, embeddings, mode, steps_dir=steps_dir)
+    if problems := [*found.names, *found.problems]:
+        raise ConfigError(problems)
+    return found.catalogue
+
+
+def draft(
+    settings: Mapping[str, config.Metric],
+    judge: Judge | None,
+    embeddings: Embeddings | None,
+    mode: Mode = "fused",
+    *,
+    steps_dir: Path | None = None,
+) -> Draft:
+    """Do what `build` does, but return every problem beside what can be made."""
     builder = _Builder(judge, embeddings, mode, steps_dir)
     for name in [*BUILT_IN, *(name for name in settings if name not in BUILT_IN)]:
         builder.add(name, settings.get(name, config.Metric()), asked_for=name in settings)
-    return builder.catalogue()
+    return builder.draft()
 
 
 class _Builder:
@@ -85,17 +119,33 @@ class _Builder:
         } | self._judging(judge)
         self._enabled: list[Enabled] = []
         self._notes: list[str] = []
+        self._names: list[str] = []
         self._problems: list[str] = []
+        self._idle: list[tuple[str, str]] = []
+        self._unmade: set[str] = set()
 
     def add(self, name: str, settings: config.Metric, *, asked_for: bool) -> None:
         """Make one metric, or note or complain why not."""
         named = resolve(name)
         if named is None:
-            self._problems.append(f"metrics.{name}: unknown metric{_hint(name, known())}")
+            self._names.append(f"metrics.{name}: unknown metric{hint(name, known())}")
             return
         factory = self._factory(name, named)
-        if factory is None or not settings.enabled:
-            return
+        if settings.enabled and not self._made(name, settings, named, factory, asked_for=asked_for) and asked_for:
+            self._unmade.add(name)
+
+    def _made(
+        self,
+        name: str,
+        settings: config.Metric,
+        named: Named,
+        factory: Callable[..., Metric] | None,
+        *,
+        asked_for: bool,
+    ) -> bool:
+        """Whether the metric could be made."""
+        if factory is None:
+            return False
         parameters = inspect.signature(factory).parameters
         needs = _GIVEN & set(parameters)
         options = dict(settings.options)
@@ -104,17 +154,18 @@ class _Builder:
             given = given | self._own_judge(name, options.pop("judge", "llm"))
         options = self._options(name, factory, set(parameters) - set(named.arguments), options)
         if not self._can_run(name, needs, given, options, asked_for=asked_for):
-            return
+            return False
         try:
             metric = factory(**{key: given[key] for key in needs}, **named.arguments, **options)
         except Exception as error:  # noqa: BLE001 - a metric of the user's own raises anything
             self._problems.append(f"metrics.{name}: {reason(error)}")
-            return
+            return False
         rate = settings.rate if settings.rate is not None else RATE_WITH_LLM if needs & _PAID else RATE
         threshold = settings.threshold
         if threshold is None:
             threshold = THRESHOLD_IF_LOW_IS_GOOD if lower_is_better(metric) else THRESHOLD
         self._accept(name, Enabled(metric=metric, rate=rate, threshold=threshold, objective=settings.objective))
+        return True
 
     def _can_run(
         self, name: str, needs: Collection[str], given: Mapping[str, Any], options: dict[str, Any], *, asked_for: bool
@@ -122,25 +173,33 @@ class _Builder:
         """Whether what the metric cannot do without is there; what it is done with instead, or why not, is noted."""
         if _LLM.intersection(needs) and given["judge"] is None:
             if asked_for:
-                self._notes.append(f"{name} needs a judge, and none is configured: it does not run")
+                self._does_not_run(name, "judge", "needs a judge, and none is configured")
             return False
         if name == "answer_relevancy" and given["embeddings"] is None:
             if options.get("method", "questions") == "questions":
                 self._notes.append("answer_relevancy falls back to statements: no embeddings")
             options["method"] = "statements"
         if name in _COMPARING and given["embeddings"] is None and options.get("weight") != 1.0:
-            self._notes.append(f"{name} needs embeddings, and none are configured: it does not run")
+            self._does_not_run(name, "embeddings", "needs embeddings, and none are configured")
             return False
         return True
 
-    def catalogue(self) -> Catalogue:
-        """Hand over what was collected. Raises ConfigError."""
-        if self._problems:
-            raise ConfigError(self._problems)
+    def _does_not_run(self, name: str, needed: str, why: str) -> None:
+        self._notes.append(f"{name} {why}: it does not run")
+        self._idle.append((needed, f"metrics.{name}: {why}: it does not run"))
+
+    def draft(self) -> Draft:
+        """Hand over what was collected."""
         if self._given["judge"] is None:
             names = ", ".join(one.metric.name for one in self._enabled) or "no metric"
             self._notes.insert(0, f"no judge configured: only {names} runs")
-        return Catalogue(enabled=tuple(self._enabled), notes=tuple(self._notes))
+        return Draft(
+            catalogue=Catalogue(enabled=tuple(self._enabled), notes=tuple(self._notes)),
+            names=tuple(self._names),
+            problems=tuple(self._problems),
+            idle=tuple(self._idle),
+            unmade=frozenset(self._unmade),
+        )
 
     def _judging(self, judge: Judge | None) -> dict[str, Any]:
         return {"judge": judge, "verdicts": None if judge is None else self._verdicts(judge)}
@@ -159,15 +218,15 @@ class _Builder:
         try:
             factory: Callable[..., Metric] = load(named.target, {})
         except ValueError as error:
-            self._problems.append(f"metrics.{name}: {error}")
+            self._names.append(f"metrics.{name}: {error}")
             return None
         if not callable(factory):
-            self._problems.append(f"metrics.{name}: is no class or function that makes a metric")
+            self._names.append(f"metrics.{name}: is no class or function that makes a metric")
             return None
         try:
             inspect.signature(factory)
         except ValueError as error:
-            self._problems.append(f"metrics.{name}: {error}")
+            self._names.append(f"metrics.{name}: {error}")
             return None
         return factory
 
@@ -180,21 +239,9 @@ class _Builder:
     ) -> dict[str, Any]:
         """The options of the right types; what is wrong with the others is kept as problems."""
         parameters = inspect.signature(factory).parameters
-        anything = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
         known = [key for key in parameters if key in free and key not in _GIVEN]
-        hints = _hints(factory)
-        good: dict[str, Any] = {}
-        for key, value in options.items():
-            if key not in known and not (anything and key not in _GIVEN):
-                self._problems.append(f"metrics.{name}.{key}: unknown option{_hint(key, [*known, *_COMMON])}")
-                continue
-            try:
-                good[key] = msgspec.convert(value, hints.get(key, Any))
-            except msgspec.ValidationError as error:
-                words = expected_words(error, hints[key])
-                self._problems.append(f"metrics.{name}.{key}: {error}{words}")
-            except TypeError:  # a type msgspec does not know: the metric sees the value as it was written
-                good[key] = value
+        good, wrong = fitting(factory, options, known, near=_COMMON)
+        self._problems += [f"metrics.{name}.{key}: {problem}" for key, problem in wrong.items()]
         return good
 
     def _accept(self, name: str, enabled: Enabled) -> None:
@@ -202,18 +249,3 @@ class _Builder:
             self._problems.append(f"metrics.{name}: another metric has the name {enabled.metric.name!r} already")
         else:
             self._enabled.append(enabled)
-
-
-def _hints(factory: Callable[..., Metric]) -> dict[str, Any]:
-    try:
-        return get_type_hints(factory.__init__ if inspect.isclass(factory) else factory, include_extras=True)
-    except NameError:  # annotated with something imported for type checkers only
-        return {}
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    known = list(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    if near:
-        return f"; did you mean {near[0]!r}?"
-    return f"; known: {', '.join(known)}"

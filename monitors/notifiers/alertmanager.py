@@ -13,6 +13,7 @@ from monitors.notifiers.body import RUNBOOK, alert_link, annotations_of, rfc3339
 from monitors.notifiers.posting import Address
 from monitors.records import Alert
 
+ROUTE = "/api/v2/alerts"
 LASTS = 4
 """A firing alert is good for this many sendings that fail to come; then Alertmanager takes it for over."""
 _log = logging.getLogger("gaugeway")
@@ -40,18 +41,23 @@ class AlertmanagerNotifier:
         runbook_url: str = RUNBOOK,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        every = [*([url] if url else []), *urls]
-        if not every:
-            raise ValueError("urls: an alertmanager needs at least one")
+        every = {"url": url} if url else {}
+        every |= {f"urls[{index}]": one for index, one in enumerate(urls)}
+        problems = [] if every else ["urls: an alertmanager needs at least one"]
         if token and username:
-            raise ValueError("token: either a token or a username with its password")
+            problems.append("token: either a token or a username with its password")
         if username and password is None:
-            raise ValueError("password: a username needs one")
+            problems.append("password: a username needs one")
+        self._addresses = []
+        for key, one in every.items():
+            try:
+                self._addresses.append(Address(one, what="alertmanager", timeout_s=timeout_s, suffix=ROUTE, key=key))
+            except ValueError as error:
+                problems.append(str(error))
+        if problems:
+            raise ValueError("\n".join(problems))
         self.resend_s = resend_s
         self._lasts_s = LASTS * max(resend_s, heartbeat_s)
-        self._addresses = [
-            Address(one, what="alertmanager", timeout_s=timeout_s, suffix="/api/v2/alerts") for one in every
-        ]
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
         if username:
             for address in self._addresses:

@@ -42,12 +42,13 @@ class EmailNotifier:
         public_url: str | None = None,
         runbook_url: str = RUNBOOK,
     ) -> None:
-        if not recipients:
-            raise ValueError("recipients: a mail needs at least one")
+        problems = [] if recipients else ["recipients: a mail needs at least one"]
         if (username is None) != (password is None):
-            raise ValueError("password: a username and its password come together")
+            problems.append("password: a username and its password come together")
         if username is not None and tls == "off" and host not in LOOPBACK:
-            raise ValueError('tls: "off" would send the password for everybody to read')
+            problems.append('tls: "off" would send the password for everybody to read')
+        if problems:
+            raise ValueError("\n".join(problems))
         self._host, self._port, self._tls = host, port if port is not None else PORTS[tls], tls
         self._login = (username, password)
         self._sender, self._recipients = sender, tuple(recipients)

@@ -15,20 +15,22 @@ MAX_RETRY_AFTER_S = 3600.0
 
 
 class Address:
-    """Where to post. `what` it is, is for people; `suffix` is put behind the URL's path.
+    """Where to post. `what` it is and the `key` the URL comes from are for people; `suffix` is put behind its path.
 
     User, password, path and query of the URL may be secrets. httpx logs the URL of every request, so the request is
     made to the bare origin, with the password as a header and the path and query as the request target. A receiver
     on plain http is spoken to directly: a forward proxy would not understand that target.
     """
 
-    def __init__(self, url: str, *, what: str, timeout_s: float, suffix: str = "") -> None:
+    def __init__(self, url: str, *, what: str, timeout_s: float, suffix: str = "", key: str = "url") -> None:
         try:
             parsed = httpx.URL(url)
         except httpx.InvalidURL:
-            raise ValueError(f"url: a {what}'s url cannot be read") from None  # the reason would quote the URL
+            raise ValueError(f"{key}: a {what}'s url cannot be read") from None  # the reason would quote the URL
         if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise ValueError(f"url: a {what}'s url is http://... or https://...")
+            raise ValueError(f"{key}: a {what}'s url is http://... or https://...")
+        if suffix and parsed.path.rstrip("/").endswith(suffix):
+            raise ValueError(f"{key}: ends in {suffix}, which is put behind it: leave that out")
         self.origin = parsed.copy_with(username="", password="", raw_path=b"/", fragment=None)
         path, question, query = parsed.raw_path.partition(b"?")
         self._target = (path.rstrip(b"/") + suffix.encode() if suffix else path) + question + query

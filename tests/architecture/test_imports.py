@@ -24,7 +24,7 @@ ALLOWED = {
     "gateway.__main__": "gateway.cli",
     "gateway.accounting": "gateway.accounts gateway.exchange gateway.instruments gateway.limits gateway.metering gateway.operations gateway.prices gateway.restrictions",  # noqa: E501
     "gateway.accounts": "gateway.buckets gateway.errors gateway.keys gateway.turnstile",
-    "gateway.admission": "gateway.config gateway.instruments gateway.keeper gateway.keystores gateway.limits gateway.sharing gateway.syncing monitors.settings monitors.tasks",  # noqa: E501
+    "gateway.admission": "gateway.config gateway.instruments gateway.keeper gateway.keystores gateway.limits gateway.sharing gateway.syncing monitors.settings monitors.sqlite monitors.tasks",  # noqa: E501
     "gateway.answers": "gateway.contexts gateway.exchange monitors.bounds",
     "gateway.app": "gateway.accounting gateway.admission gateway.cache gateway.config gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.limits gateway.loops gateway.offload gateway.origins gateway.prices gateway.proxy gateway.reading gateway.realtime gateway.reloading gateway.routes gateway.spill gateway.supplements gateway.target gateway.tracing gateway.upstream gateway.upstreams gateway.worker_metrics monitors.audit monitors.config monitors.importer monitors.queues monitors.redaction_key monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
     "gateway.auxiliary": "gateway.contexts gateway.exchange",
@@ -82,7 +82,7 @@ ALLOWED = {
     "monitors.alert_api": "monitors.audit monitors.desk monitors.notifiers monitors.silences",
     "monitors.alerts": "monitors.cause_judging monitors.causes monitors.config monitors.delivery monitors.describing monitors.desk monitors.notifiers monitors.rules monitors.stores monitors.streams monitors.telling monitors.versions monitors.watching",  # noqa: E501
     "monitors.api": "monitors.admin monitors.desk monitors.openapi monitors.quality monitors.stores monitors.token_check",  # noqa: E501
-    "monitors.app": "dashboards.web monitors.admin monitors.alert_api monitors.alerts monitors.api monitors.audit monitors.cause_judging monitors.compare_api monitors.config monitors.embedding monitors.evaluation monitors.exporters monitors.gauges monitors.instruments monitors.judging monitors.labelling_store monitors.labels_api monitors.leading monitors.metrics monitors.notifying monitors.otlp monitors.plane monitors.queues monitors.redaction monitors.redaction_key monitors.rules monitors.rules_api monitors.serving monitors.settings monitors.sinks monitors.stores monitors.telemetry",  # noqa: E501
+    "monitors.app": "dashboards.web monitors.admin monitors.alert_api monitors.alerts monitors.api monitors.audit monitors.cause_judging monitors.compare_api monitors.config monitors.embedding monitors.evaluation monitors.exporters monitors.gauges monitors.instruments monitors.judging monitors.labelling_store monitors.labels_api monitors.leading monitors.metrics monitors.notifying monitors.otlp monitors.plane monitors.queues monitors.redaction monitors.redaction_key monitors.rules monitors.rules_api monitors.serving monitors.settings monitors.sinks monitors.sqlite monitors.stores monitors.telemetry",  # noqa: E501
     "monitors.cause_judging": "monitors.causes monitors.evaluation monitors.metrics monitors.stores monitors.streams",
     "monitors.causes": "monitors.statistics",
     "monitors.choosing": "monitors.sampling",
@@ -93,7 +93,8 @@ ALLOWED = {
     "monitors.comparing_cli": "monitors.comparing monitors.comparing_counts monitors.comparing_store monitors.config monitors.store_cli monitors.stores",  # noqa: E501
     "monitors.comparing_counts": "monitors.statistics monitors.stores",
     "monitors.comparing_store": "monitors.comparing monitors.comparing_counts monitors.slicing monitors.stores",
-    "monitors.config": "monitors.endpoints monitors.settings",
+    "monitors.config": "monitors.endpoints monitors.notifiers monitors.options monitors.settings",
+    "monitors.config_option": "monitors.files",
     "monitors.delivery": "monitors.config monitors.desk monitors.notifiers monitors.stores monitors.tasks monitors.telling",  # noqa: E501
     "monitors.describing": "monitors.cause_judging monitors.causes monitors.slicing monitors.statistics monitors.stores monitors.streams monitors.topics monitors.watching",  # noqa: E501
     "monitors.desk": "monitors.notifiers monitors.silences monitors.stores",
@@ -117,14 +118,15 @@ ALLOWED = {
     "monitors.labels_cli": "monitors.config monitors.labelling monitors.labelling_store monitors.offline monitors.statistics monitors.store_cli monitors.stores",  # noqa: E501
     "monitors.leading": "monitors.importer monitors.stores monitors.tasks",
     "monitors.leading_postgres": "monitors.leading monitors.postgres monitors.stores monitors.tasks",
-    "monitors.metrics": "monitors.config monitors.embeddings monitors.importer monitors.judges monitors.normalising monitors.settings monitors.tasks",  # noqa: E501
+    "monitors.metrics": "monitors.config monitors.embeddings monitors.importer monitors.judges monitors.normalising monitors.options monitors.settings monitors.tasks",  # noqa: E501
     "monitors.moving": "monitors.queues monitors.stores",
     "monitors.moving_cli": "monitors.config monitors.migrating monitors.moving monitors.postgres monitors.queues monitors.settings monitors.sqlite monitors.store_cli monitors.stores",  # noqa: E501
     "monitors.notifiers": "monitors.replies",
-    "monitors.notifying": "monitors.config monitors.importer monitors.notifiers monitors.settings",
+    "monitors.notifying": "monitors.config monitors.endpoints monitors.importer monitors.notifiers monitors.options monitors.settings",  # noqa: E501
     "monitors.offline": "monitors.config monitors.embedding monitors.embeddings monitors.evaluation monitors.importer monitors.instruments monitors.judges monitors.judging monitors.metrics monitors.settings monitors.sqlite monitors.stores",  # noqa: E501
     "monitors.offline_cli": "monitors.config monitors.config_option monitors.offline monitors.settings monitors.stores",
     "monitors.openapi": "monitors.alert_api monitors.alerts monitors.comparing monitors.desk monitors.labelling monitors.quality monitors.silences monitors.stores monitors.versions",  # noqa: E501
+    "monitors.options": "monitors.importer monitors.settings",
     "monitors.otlp": "monitors.bounds monitors.engines monitors.settings",
     "monitors.persisting": "monitors.engines monitors.queues monitors.stores monitors.tasks",
     "monitors.plane": "monitors.alerts monitors.choosing monitors.config monitors.evaluation monitors.exporters monitors.instruments monitors.joining monitors.judges monitors.judging monitors.labelling_store monitors.labels monitors.leading monitors.metrics monitors.pressure monitors.quality monitors.queues monitors.sampling monitors.settings monitors.spending monitors.statistics monitors.stores monitors.tasks monitors.worker",  # noqa: E501
@@ -133,17 +135,17 @@ ALLOWED = {
     "monitors.quality": "monitors.statistics monitors.stores",
     "monitors.queues": "monitors.bounds monitors.forgetting monitors.importer monitors.postgres monitors.redis monitors.sqlite",  # noqa: E501
     "monitors.redis": "monitors.engines",
-    "monitors.rules": "monitors.config monitors.detectors monitors.importer monitors.slicing monitors.streams monitors.watching",  # noqa: E501
+    "monitors.rules": "monitors.config monitors.detectors monitors.importer monitors.options monitors.slicing monitors.streams monitors.watching",  # noqa: E501
     "monitors.rules_api": "monitors.alert_api monitors.audit monitors.versions",
     "monitors.serving": "monitors.descriptors",
     "monitors.settings": "monitors.importer monitors.placeholders",
     "monitors.simulating": "monitors.detectors monitors.statistics monitors.stores monitors.streams",
     "monitors.simulating_cli": "monitors.config monitors.detectors monitors.labelling_store monitors.rules monitors.simulating monitors.simulating_report monitors.store_cli monitors.stores monitors.streams",  # noqa: E501
     "monitors.simulating_report": "monitors.simulating",
-    "monitors.sinks": "monitors.config monitors.exporters monitors.importer monitors.instruments monitors.settings",
+    "monitors.sinks": "monitors.config monitors.exporters monitors.importer monitors.instruments monitors.options monitors.settings",  # noqa: E501
     "monitors.slicing": "monitors.stores",
     "monitors.spending": "monitors.judges monitors.stores",
-    "monitors.sqlite": "monitors.engines",
+    "monitors.sqlite": "monitors.engines monitors.files",
     "monitors.store_cli": "monitors.config monitors.config_option monitors.embedding monitors.instruments monitors.judging monitors.metrics monitors.offline monitors.settings monitors.stores",  # noqa: E501
     "monitors.stores": "monitors.bounds monitors.clickhouse monitors.engines monitors.forgetting monitors.importer monitors.joining monitors.postgres monitors.redaction monitors.sqlite monitors.statistics monitors.tasks",  # noqa: E501
     "monitors.streams": "monitors.detectors monitors.stores",

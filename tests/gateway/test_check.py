@@ -1,6 +1,8 @@
 """`gaugeway check` names every mistake at once, and the file that is used without `--config`."""
 
+import asyncio
 import socket
+import sqlite3
 import subprocess
 import sys
 import tomllib
@@ -16,10 +18,13 @@ from monitors import config as monitors_config
 from monitors.config_option import data_dir_problem
 from monitors.endpoints import is_own, is_remote
 from monitors.extras import EXTRAS
+from monitors.queues.sqlite import SQLiteQueue
 from monitors.settings import ConfigError, child_environment
+from monitors.stores.sqlite import SQLiteStore
 
 ROOT = Path(__file__).parents[2]
 UPSTREAM = '[[upstreams]]\nbase_url = "http://127.0.0.1:9/v1"\n'
+SLO = '[[alerts.rules]]\nmetric = "lexical_groundedness"\nslo = 0.5\n'
 MANY = """
 typo = 1
 [gateway]
@@ -136,6 +141,208 @@ def test_each_mistake_is_named_by_itself_as_well():
     assert problems_of(f"{UPSTREAM}[gateway]\nadmin_port = 8080\n") == [
         "gateway.admin_port: 8080 is the port of gateway.port, too"
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("[gateway]\nmax_pending_body_bytes = 5", ["gateway.max_pending_body_bytes: 5 is less than one body may have"]),
+        ('[gateway]\nhost = "999.1.1.1"', ["gateway.host: looks like an IP address and is none"]),
+        ('[gateway]\nadmin_host = "a b"', ["gateway.admin_host: is neither an IP address nor a host name"]),
+        ('[monitors]\nhost = "localhost:9"', ["monitors.host: expected an IP address or a host name alone"]),
+        (
+            '[monitors]\ngateways = ["http://[:::"]',
+            ["monitors.gateways[0]: expected an http(s) URL such as http://127"],
+        ),
+        ('[monitors]\npublic_url = "http://[:::"', ["monitors.public_url: expected an http(s) URL"]),
+        ('[alerts]\nrunbook_url = "http://300.1.1.1"', ["alerts.runbook_url: its host looks like an IP address"]),
+        (
+            '[capture]\nredact = ["emial", "ip", "x"]\nredact_patterns = {a = "(", b = "x", C = "y"}\nsalt = ""',
+            [
+                f"capture.{key}: "
+                for key in ("redact[0]", "redact[2]", "redact_patterns.a", "redact_patterns.C", "salt")
+            ],
+        ),
+        (
+            '[[capture.templates]]\nname = " "\nseparator = ""\npattern = "("',
+            [f"capture.templates[0].{key}: " for key in ("name", "separator", "pattern")],
+        ),
+        (
+            '[[upstreams]]\nname = "b"\nbase_url = " http://127.0.0.1:9/v1/models"',
+            ["upstreams[1].base_url: begins or ends with a blank", "upstreams[1].base_url: ends in /models"],
+        ),
+        (
+            '[[upstreams]]\nname = "b"\nbase_url = "http://127.0.0.1:9/v1/models?a=b"',
+            ["upstreams[1].base_url: a base URL has no query", "upstreams[1].base_url: ends in /models"],
+        ),
+        (
+            '[[upstreams]]\nname = "b"\nbase_url = "http://127.0.0.1:9/v1"\napi_key = " \\u00fck\\n"',
+            [
+                "upstreams[1].api_key: has a line break",
+                "upstreams[1].api_key: has a character beyond ASCII",
+                "upstreams[1].api_key: begins or ends with a blank",
+            ],
+        ),
+        (
+            '[judge]\nmodel = "m"\nbase_url = "https://api.openai.com/v1/responses"',
+            ["judge.base_url: ends in /responses", "judge.api_key: missing: this provider"],
+        ),
+        (
+            '[metrics.zzz]\nobjective = 2\n[[alerts.rules]]\nmetric = "yyy"\nslo = 2',
+            [
+                "metrics.zzz.objective: ",
+                "alerts.rules[0].slo: ",
+                "metrics.zzz: unknown metric",
+                "alerts.rules[0].metric: 'yyy' is not switched on",
+            ],
+        ),
+        (
+            '[[alerts.rules]]\nmetric = "lexical_groundedness"\nslo = 2\n' * 2,
+            [f"alerts.rules[{i}].slo: " for i in (0, 1)],
+        ),
+        (
+            f"{SLO}options = {{n = 3}}",
+            ["alerts.rules[0].options.n: unknown option; there are none"],
+        ),
+        (
+            f'{SLO}detector = "threshold"\noptions = {{leats = 3, n = "a", window = 3}}',
+            [
+                "alerts.rules[0].options.leats: unknown option; did you mean 'least'?",
+                "alerts.rules[0].options.n: Expected `int | null`, got `str`",
+                "alerts.rules[0].options.window: unknown option; known: n, seconds, least",
+            ],
+        ),
+        (
+            '[[sinks]]\nkind = "phoenix"\nurl = "http://[:::"\nsecret_key = "s"',
+            ["sinks[0].secret_key: a phoenix sink does not take it; it takes: api_key", "sinks[0].url: cannot be read"],
+        ),
+    ],
+)
+def test_all_that_is_wrong_with_a_table_or_a_value_is_named(text, problems):
+    found = problems_of(f"{UPSTREAM}{text}\n")
+    assert len(found) == len(problems), found
+    assert [(one, start) for one, start in zip(found, problems, strict=True) if not one.startswith(start)] == []
+
+
+JUDGE = "[judge]\nbase_url = 'http://127.0.0.1:9/v1'\nmodel = 'm'\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [("faithfulness", ""), ("context_recall", ""), ("geval:tone", "criteria = 'c'\n")]
+)
+def test_a_metric_without_the_judge_that_it_needs_is_named(name, option):
+    table = f"[metrics.'{name}']\n{option}"
+    rule = f"[[alerts.rules]]\nmetric = '{name}'\nslo = 0.5\n"
+    assert problems_of(f"{UPSTREAM}{table}{rule}") == [
+        f"metrics.{name}: needs a judge, and none is configured: it does not run"
+    ]
+    assert problems_of(f"{UPSTREAM}{table}[judge]\nmodel = '${{NOT_SET}}'\n") == [
+        "judge.model: the environment variable NOT_SET is not set",
+        "judge.base_url: needed for a judge (or leave out the whole table)",
+    ]
+    assert check(f"{UPSTREAM}{table}{JUDGE}").exit_code == 0
+    assert check(f"{UPSTREAM}{table}enabled = false\n").exit_code == 0
+
+
+def test_a_metric_without_the_embeddings_that_it_needs_is_named():
+    table = "[metrics.answer_similarity]\n"
+    assert problems_of(f"{UPSTREAM}{table}") == [
+        "metrics.answer_similarity: needs embeddings, and none are configured: it does not run"
+    ]
+    (problem,) = problems_of(f"{UPSTREAM}{table}[embeddings]\nbase_url = 'http://127.0.0.1:9/v1'\n")
+    assert problem.startswith("embeddings")
+
+
+def test_a_body_may_grow_beyond_the_default_for_pending_ones():
+    assert check(f"{UPSTREAM}[gateway]\nmax_body_bytes = {4 * 1024**3}\n").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "host", ["::1", "fe80::1%eth0", "localhost", "my_service", "bücher.example", "हिन्दी.example", "gw.example.", ""]
+)
+def test_what_may_be_a_host_is_left_to_the_system(host):
+    answer = check(f'{UPSTREAM}[gateway]\nhost = "{host}"\n')
+    assert answer.exit_code == 0, answer.output
+
+
+@pytest.mark.parametrize("begin", ["\ufeff", ""])
+def test_a_byte_order_mark_is_no_part_of_the_file(begin):
+    assert check(f"{begin}{UPSTREAM}").exit_code == 0
+    assert load(Path("given.toml")).upstreams[0].base_url == "http://127.0.0.1:9/v1"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_file_of_utf_16_is_named_as_such(encoding):
+    Path("given.toml").write_bytes(f"\ufeff{UPSTREAM}".encode(encoding))
+    answer = CliRunner().invoke(cli.main, ["check", "--config", "given.toml"])
+    assert answer.stderr == "gaugeway: given.toml: begins as UTF-16 does; save it as UTF-8\n"
+
+
+def sqlite_file(path, *statements):
+    connection = sqlite3.connect(path)
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+
+
+@pytest.mark.parametrize("table", ["store", "queue"])
+def test_a_file_that_cannot_be_the_database_is_named(tmp_path, table):
+    (tmp_path / "text").write_text("hello")
+    (tmp_path / "directory").mkdir()
+    sqlite_file(tmp_path / "other", "PRAGMA application_id = 7", "CREATE TABLE a (b)")
+    for path, reason in (
+        ("/proc/data/x.db", "/proc/data cannot be written: "),
+        (f"{tmp_path}/text/x.db", f"{tmp_path}/text cannot be written: Not a directory"),
+        (f"{tmp_path}/directory", f"{tmp_path}/directory is a directory"),
+        (f"{tmp_path}/text", f"{tmp_path}/text is not a SQLite database"),
+        (f"{tmp_path}/other", f"{tmp_path}/other is not a "),
+    ):
+        (problem,) = problems_of(f'{UPSTREAM}[{table}]\nurl = "sqlite:///{path}"\n')
+        assert problem.startswith(f"{table}.url: {reason}")
+
+
+def test_a_file_that_is_not_a_database_in_the_data_directory_is_named():
+    Path("data").mkdir()
+    for name in ("store.db", "queue.db", "keys.db"):
+        Path("data", name).write_text("hello")
+    problems = problems_of(f"{UPSTREAM}[keys]\nenabled = true\n", "--data-dir", "data")
+    assert problems == [
+        f"{name}.url: the default: {Path('data', name).absolute()}.db is not a SQLite database"
+        for name in ("store", "queue", "keys")
+    ]
+
+
+def test_the_databases_that_gaugeway_made_are_fine_and_nothing_is_made(tmp_path):
+    databases = [
+        (SQLiteStore(tmp_path / "s.db"), "store", "s.db"),
+        (SQLiteQueue(tmp_path / "q.db", 1.0, 1), "queue", "q.db"),
+    ]
+
+    async def make():
+        for database, *_ in databases:
+            await database.prune(0.0)
+            await database.aclose()
+
+    asyncio.run(make())
+    urls = "".join(f'[{table}]\nurl = "sqlite:///{tmp_path}/{name}"\n' for _, table, name in databases)
+    before = sorted(tmp_path.iterdir())
+    assert check(UPSTREAM + urls, name=str(tmp_path.parent / "given.toml")).exit_code == 0
+    assert sorted(tmp_path.iterdir()) == before
+    (tmp_path / "empty").touch()
+    assert check(f'{UPSTREAM}[store]\nurl = "sqlite:///empty"\n').exit_code == 0
+    assert check(f'{UPSTREAM}[store]\nurl = "sqlite:///not/there/yet.db"\n').exit_code == 0
+    assert not (tmp_path / "not").exists()
+    (problem,) = problems_of(f'{UPSTREAM}[queue]\nurl = "sqlite:///{tmp_path}/s.db"\n')
+    assert problem == f"queue.url: {tmp_path}/s.db is not a queue of Gaugeway; give it a file of its own"
+    sqlite_file(tmp_path / "s.db", "PRAGMA journal_mode = DELETE", "PRAGMA user_version = 999")
+    (problem,) = problems_of(f'{UPSTREAM}[store]\nurl = "sqlite:///{tmp_path}/s.db"\n')
+    assert problem == f"store.url: {tmp_path}/s.db was written by a newer Gaugeway; upgrade, or use another file"
+
+
+def test_one_file_for_store_and_queue_is_named():
+    url = 'url = "sqlite:///one.db"\n'
+    (problem,) = problems_of(f"{UPSTREAM}[store]\n{url}[queue]\n{url}")
+    assert problem.endswith("one.db is the file of store.url, too; give it one of its own")
 
 
 RULE = '[[alerts.rules]]\nmetric = "lexical_groundedness"\nbaseline = "{}"\n'

@@ -13,6 +13,8 @@ from monitors.notifiers.log import LogNotifier
 from monitors.notifying import open_notifiers, runbook_url
 from monitors.settings import ConfigError
 
+MAIL = {"sender": "a@x.example", "recipients": ["b@x.example"]}
+OF_ALL = "kind, name, severities, apps, send_resolved, heartbeat, timeout_s"
 GOOD = {
     "log": {},
     "webhook": {"url": "http://h.example/x", "secret": "s3cret"},
@@ -139,6 +141,38 @@ def test_what_is_wrong_is_named_with_its_field_and_without_secrets(notifier, sai
     assert "s3cret" not in problem
 
 
+@pytest.mark.parametrize(
+    ("notifier", "said"),
+    [
+        ({"kind": "pagerduty", "routing_key": ""}, ["routing_key: missing: it is empty"]),
+        ({"kind": "webhook", "url": "http://h", "secret": ""}, ["secret: missing: it is empty"]),
+        ({"kind": "email", "host": "999.1.1.1", **MAIL}, ["host: looks like an IP address and is none"]),
+        ({"kind": "webhook", "url": "ftp://h", "token": "t"}, ["token: a webhook notifier", "url: a webhook's url is"]),
+        (
+            {"kind": "alertmanager", "urls": ["http://a/api/v2/alerts", "http://b", "http://c/am/api/v2/alerts/"]},
+            [f"urls[{index}]: ends in /api/v2/alerts, which is put behind it: leave that out" for index in (0, 2)],
+        ),
+        (
+            {"kind": "alertmanager", "url": "ftp://a", "token": "t", "username": "u"},
+            ["token: either a token or", "password: a username needs one", "url: "],
+        ),
+        (
+            {"kind": "email", "host": "h", "sender": "a@x", "recipients": [], "username": "u", "tls": "off"},
+            ["recipients: ", "password: ", "tls: "],
+        ),
+    ],
+)
+def test_all_that_is_wrong_with_one_notifier_is_said_at_once(notifier, said):
+    found = problems(notifier)
+    assert len(found) == len(said)
+    assert all(one.startswith(f"notifiers[0].{start}") for one, start in zip(found, said, strict=True))
+
+
+def test_an_empty_password_may_be_meant():
+    account = {"username": "key", "password": ""}
+    assert open_notifiers(config({"kind": "alertmanager", **GOOD["alertmanager"], **account, "token": None}))
+
+
 def test_all_that_is_wrong_is_said_at_once():
     found = problems(
         {"kind": "webhook"}, {"kind": "pagerduty"}, {"kind": "log", "name": "x"}, {"kind": "log", "name": "x"}
@@ -165,6 +199,18 @@ def test_a_notifier_of_ones_own_gets_its_options_and_the_keys_it_takes():
         ({"notifiers": [{"kind": "alertmanager", "resend_s": 600}]}, "notifiers[0].resend_s"),
         ({"notifiers": [{"kind": "email", "tls": "maybe"}]}, "notifiers[0].tls"),
         ({"notifiers": [{"kind": "log", "severity": "page"}]}, "notifiers[0].severity: unknown key; did you mean"),
+        (
+            {"notifiers": [{"kind": "slack", "chanel": "#rag"}]},
+            "notifiers[0].chanel: unknown key; did you mean 'channel'?",
+        ),
+        (
+            {"notifiers": [{"kind": "webhook", "chanel": "#rag"}]},
+            f"notifiers[0].chanel: unknown key; known: {OF_ALL}, url, secret",
+        ),
+        (
+            {"notifiers": [{"kind": "somebodys:Own", "chanel": "#rag"}]},
+            "notifiers[0].chanel: unknown key; did you mean 'channel'?",
+        ),
     ],
 )
 def test_values_are_checked_when_the_file_is_read(tables, said):

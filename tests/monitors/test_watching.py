@@ -172,7 +172,7 @@ def test_without_rules_every_metric_is_watched_and_mistakes_are_named():
     problems = problems_of(wrong, ["a"])
     assert [one.split(":")[0] for one in problems] == [
         *("alerts.rules[0]", "alerts.rules[1]", "alerts.rules[2].metric", "alerts.rules[3].detector"),
-        *("alerts.rules[4].detector", "alerts.rules[5].metric", "alerts.rules[5].name"),
+        *("alerts.rules[4].options.nothing", "alerts.rules[5].metric", "alerts.rules[5].name"),
     ]
 
 
