@@ -97,10 +97,10 @@ def open_judging(
     """
     if settings.base_url is None and settings.model is None:
         return None
+    problems = Problems()
     if not settings.base_url or not settings.model:
         missing = "base_url" if settings.model else "model"
-        raise ConfigError([f"judge.{missing}: needed for a judge (or leave out the whole table)"])
-    problems = Problems()
+        problems.extend([f"judge.{missing}: needed for a judge (or leave out the whole table)"])
     if paced and settings.budget_usd_per_day is not None and not _has_prices(settings):
         problems.extend(["judge.budget_usd_per_day: needs judge.price_in and judge.price_out, or judge.prices"])
     anchored = problems.attempt(lambda: _anchors(settings.anchors), "judge.anchors")

@@ -54,10 +54,10 @@ def fitting(
 def hint(name: str, known: Iterable[str]) -> str:
     """Return the end of a message about a name that is not known: the nearest that is, or all.
 
-    >>> hint("treshold", ["rate", "threshold"]), hint("x", ["rate"]), hint("x", [])
+    >>> hint("treshold", ["rate", "threshold"]), hint("x", ["rate", "rate"]), hint("x", [])
     ("; did you mean 'threshold'?", '; known: rate', '; there are none')
     """
-    known = list(known)
+    known = list(dict.fromkeys(known))
     near = difflib.get_close_matches(name, known, n=1)
     if near:
         return f"; did you mean {near[0]!r}?"

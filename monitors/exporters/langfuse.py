@@ -33,10 +33,15 @@ class LangfuseSink(OutboxExporter[dict[str, Any]]):
         timeout_s: float = 10.0,
         give_up_s: float = 600.0,
     ) -> None:
-        if not (public_key and secret_key):
-            raise ValueError("langfuse needs public_key and secret_key")
+        keys = (("public_key", public_key), ("secret_key", secret_key))
+        problems = [f"{name}: a langfuse sink needs it" for name, key in keys if not key]
         super().__init__("langfuse", observe=observe, metrics=metrics, give_up_s=give_up_s)
-        self._api = Api(url, auth=httpx.BasicAuth(public_key, secret_key), timeout_s=timeout_s)
+        try:
+            self._api = Api(url, auth=httpx.BasicAuth(public_key or "", secret_key or ""), timeout_s=timeout_s)
+        except ValueError as error:
+            problems.append(str(error))
+        if problems:
+            raise ValueError("\n".join(problems))
         self._environment = environment
         self._content = content
 

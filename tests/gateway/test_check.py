@@ -216,6 +216,14 @@ def test_each_mistake_is_named_by_itself_as_well():
             '[[sinks]]\nkind = "phoenix"\nurl = "http://[:::"\nsecret_key = "s"',
             ["sinks[0].secret_key: a phoenix sink does not take it; it takes: api_key", "sinks[0].url: cannot be read"],
         ),
+        (
+            '[[sinks]]\nkind = "langfuse"\nurl = "ftp://h"',
+            [f"sinks[0].{key}: " for key in ("public_key", "secret_key", "url")],
+        ),
+        (
+            '[judge]\nmodel = "m"\nbudget_usd_per_day = 3\nanchors = "/not/there"',
+            ["judge.base_url: needed for a judge", "judge.budget_usd_per_day: needs judge.price_in", "judge.anchors: "],
+        ),
     ],
 )
 def test_all_that_is_wrong_with_a_table_or_a_value_is_named(text, problems):
