@@ -112,7 +112,26 @@ def _verdicts() -> list[Built]:
 
 def _capture() -> list[Built]:
     extractions = "gaugeway_context_extractions_total"
+    captured = lines(
+        "Captured",
+        "Of the answers, the share in which question and passages were found, with its 95 % interval. Calls that answer"
+        " no user do not count.",
+        "percentunit",
+        Query(series("gaugeway_capture_ratio", "app"), "captured"),
+        Query(series("gaugeway_capture_ci_low", "app"), "low"),
+        Query(series("gaugeway_capture_ci_high", "app"), "high"),
+        top=1,
+    )
     return [
+        with_bands(captured, [""]),
+        lines(
+            "What was found in answers",
+            "Question and passages (both), one of them, or nothing. More of the others than before: the prompt is no"
+            " longer recognised.",
+            "percentunit",
+            Query(rate(series("gaugeway_answers_total", "app"), "found"), "{{found}}"),
+            stacked="percent",
+        ),
         lines(
             "What found the contexts",
             "Captured exchanges by the extractor that found their contexts. More `none` than before: the prompt is no"

@@ -77,7 +77,7 @@ def _now() -> list[Built]:
             [(None, GREEN), (1, RED)],
         ),
         figure(
-            "Lowest coverage",
+            "Lowest scored share",
             "The smallest share, over apps and metrics, of applicable samples that got a score. Below 1 evaluations"
             " fail, and the means say less than they seem to.",
             "percentunit",
@@ -125,7 +125,7 @@ def _means() -> list[Built]:
         "Mean": gauge("mean"),
         "95 % from": gauge("ci_low"),
         "to": gauge("ci_high"),
-        "Coverage": gauge("coverage_ratio"),
+        "Scored": gauge("coverage_ratio"),
         "Objective": series("gaugeway_slo_objective_ratio", *STREAM),
         "Threshold": series("gaugeway_score_threshold_ratio", *STREAM),
     }
@@ -216,10 +216,19 @@ def _coverage() -> list[Built]:
     stream = "{{app}} {{metric}}"
     return [
         lines(
-            "Coverage",
+            "Scored",
             "Share of the applicable samples that got a score; the others failed. Skipped samples do not count.",
             "percentunit",
             Query(series("gaugeway_quality_coverage_ratio", *STREAM), stream),
+            width=THIRD,
+            top=1,
+        ),
+        lines(
+            "Captured",
+            "Of the answers of each app, the share in which question and passages were found; metrics that need them"
+            " skip the others. 0 for an app that does not retrieve.",
+            "percentunit",
+            Query(f"max by (app) ({series('gaugeway_capture_ratio', 'app')})", "{{app}}"),
             width=THIRD,
             top=1,
         ),

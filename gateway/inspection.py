@@ -258,7 +258,7 @@ def render(inspection: Inspection) -> RenderableType:
     if inspection.route is not None:
         facts.add_row("route", inspection.route + (" (guessed)" if inspection.guessed else ""))
     facts.add_row("app", _safe(inspection.app))
-    facts.add_row("question", _safe(inspection.question or "-"))
+    facts.add_row("question", _safe(inspection.question or "not found"))
     marker = f" ({inspection.marker})" if inspection.marker else ""
     facts.add_row("contexts", _safe(f"{len(inspection.contexts)}, found by {inspection.source}{marker}"))
     if inspection.tried:

@@ -16,6 +16,7 @@ from litestar.types import Message, Scope
 from prometheus_client import CollectorRegistry
 
 from monitors.admin import allowed_hosts, guess_guard, metrics_handler, token_guard
+from monitors.capture_coverage import Captured
 from monitors.desk import DeskClosedError
 from monitors.openapi import openapi_handler
 from monitors.quality import Quality
@@ -38,6 +39,9 @@ class Insight(Protocol):
 
     def quality(self) -> Sequence[Quality]:
         """The latest estimates."""
+
+    def captured(self) -> Sequence[Captured]:
+        """What was found in the answers of each app."""
 
     def states(self) -> Mapping[tuple[str, str], str]:
         """The worst state, quiet, pending or firing, of the rules that watch each stream, by app and metric."""
@@ -114,7 +118,11 @@ def _overview_handlers(insight: Insight) -> list[Any]:
     def alerts() -> list[dict[str, Any]]:
         return [asdict(alert) for alert in insight.alerts()]
 
-    return [status, metrics, alerts]
+    @get("/api/capture", sync_to_thread=False)
+    def capture() -> list[dict[str, Any]]:
+        return [asdict(one) for one in insight.captured()]
+
+    return [status, metrics, capture, alerts]
 
 
 def _exchange_handlers(store: Store) -> list[Any]:

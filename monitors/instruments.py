@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from monitors.capture_coverage import Captured
 from monitors.labelling import Labelled
 from monitors.labels import OVERFLOW, LabelCap
 from monitors.quality import Quality
@@ -33,6 +34,7 @@ class Instruments:
         self.verdicts = counter("verdicts", "Scores against their threshold.", ("app", "metric", "verdict"))
         self.evaluations = counter("evaluations", "Evaluations by outcome.", ("metric", "outcome", "reason"))
         self._for_quality(counter, gauge)
+        self._for_capture(counter, gauge)
         self._for_judging(counter, gauge, histogram)
         self.queue_depth = gauge("queue_depth", "Samples waiting or being evaluated.")
         self.queue_oldest_seconds = gauge("queue_oldest_seconds", "Age of the oldest of them.")
@@ -91,6 +93,19 @@ class Instruments:
         )
         self.slo_objective_ratio = gauge("slo_objective_ratio", "Share of scores that should pass.", stream)
         self.score_threshold_ratio = gauge("score_threshold_ratio", "From which score on one passes.", stream)
+
+    def _for_capture(self, counter: Callable[..., Counter], gauge: Callable[..., Gauge]) -> None:
+        self.answers = counter(
+            "answers", "Answers evaluated, by what of question and passages was found.", ("app", "found")
+        )
+        names = {
+            "capture_ratio": "Share of the answers with question and passages found.",
+            "capture_ci_low": "Lower end of its 95 % interval.",
+            "capture_ci_high": "Upper end of its 95 % interval.",
+            "capture_n": "Answers behind it.",
+        }
+        self._capture_gauges = [gauge(name, text, ("app",)) for name, text in names.items()]
+        self._captured: set[str] = set()
 
     def _for_labels(self, gauge: Callable[..., Gauge]) -> None:
         stream = ("app", "metric")
@@ -233,6 +248,18 @@ class Instruments:
             _set(self._label_gauges, gone, (None,) * len(self._label_gauges))
         self._labelled = shown
 
+    def show_capture(self, rows: Sequence[Captured]) -> None:
+        """Set the gauges of what was found in each app's answers; what is gone is taken away."""
+        shown: set[str] = set()
+        for one in rows:
+            app = self.cap("app", one.app)
+            if app != OVERFLOW:
+                shown.add(app)
+                _set(self._capture_gauges, (app,), (one.ratio, one.ci_low, one.ci_high, float(one.answers)))
+        for gone in self._captured - shown:
+            _set(self._capture_gauges, (gone,), (None,) * len(self._capture_gauges))
+        self._captured = shown
+
     def _set(self, labels: tuple[str, str], values: tuple[float | None, ...]) -> None:
         gauges = (
             *(self.quality_n_eff, self.quality_coverage_ratio, self.quality_mean, self.quality_ci_low),
@@ -242,7 +269,7 @@ class Instruments:
         _set(gauges, labels, values)
 
 
-def _set(gauges: Sequence[Gauge], labels: tuple[str, str], values: Sequence[float | None]) -> None:
+def _set(gauges: Sequence[Gauge], labels: tuple[str, ...], values: Sequence[float | None]) -> None:
     """Set each gauge, or take its series away where there is no basis for a number."""
     for gauge, value in zip(gauges, values, strict=True):
         if value is not None:

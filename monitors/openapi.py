@@ -16,6 +16,7 @@ from litestar.openapi import OpenAPIConfig
 
 from monitors.alert_api import NewAck, NewMatcher, NewSilence
 from monitors.alerts import Watched
+from monitors.capture_coverage import Captured
 from monitors.comparing import Compared
 from monitors.desk import Ack, DeadLetter
 from monitors.labelling import Labelled
@@ -30,6 +31,7 @@ _SAID = (NewAck, NewMatcher, NewSilence)
 _TOLD = (
     Ack,
     Alert,
+    Captured,
     Compared,
     DeadLetter,
     Failed,
@@ -152,6 +154,9 @@ _OPERATIONS = {
     ("get", "/api/metrics"): _Operation(
         summary="Per app and metric, the mean with its interval",
         answer=_many(_with(Quality, state=_words("unwatched", "quiet", "pending", "firing"))),
+    ),
+    ("get", "/api/capture"): _Operation(
+        summary="Per app, in how many answers question and passages were found", answer=_many(_ref(Captured))
     ),
     ("get", "/api/alerts"): _Operation(summary="Alerts, newest first", answer=_many(_ref(Alert))),
     ("get", "/api/silences"): _Operation(summary="Silences", answer=_many(_SILENCE)),

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from monitors.alerts import AlertEngine
+from monitors.capture_coverage import CaptureCoverage, Captured, found_in
 from monitors.choosing import Choice
 from monitors.config import Config, Judge, Sampled, Shared
 from monitors.evaluation import TIMEOUT_S, evaluate
@@ -76,6 +77,7 @@ class Plane:
         self._engine = engine
         self._instruments = instruments
         self._quality: Sequence[Quality] = ()
+        self._capture = CaptureCoverage(ledger, _replica(config), config.monitors.window_s)
         self._has_cheap = any(one.metric.name == CHEAP for one in catalogue.enabled) and judging is not None
         self._fits: dict[tuple[str, str], Fit] = {}
         self._refit_at = 0.0
@@ -103,6 +105,7 @@ class Plane:
             judge_pace=self._judge_pace,
             max_age_s=config.queue.max_age_s,
             on_expired=instruments.queue_expired.inc,
+            on_stored=self._count_capture,
         )
 
     def start(self) -> None:
@@ -114,6 +117,7 @@ class Plane:
             spawn(_every(2.0, self._estimate, self._failed("estimates")), name="estimates"),
             spawn(_every(2.0, self._measure_queue, self._failed("queue")), name="queue gauges"),
             spawn(_every(300.0, self._label, self._failed("labels")), name="labels"),
+            spawn(_every(30.0, self._capture.tick, self._failed("capture")), name="capture coverage"),
             spawn(while_leading(self._leader, self._retain, name="retention"), name="retention's turn"),
             *(
                 [spawn(while_leading(self._leader, self._anchors.run, name="anchors"), name="anchors' turn")]
@@ -133,8 +137,9 @@ class Plane:
         await asyncio.wait([worker, *others])
         try:
             await self._spend()  # what was paid since the last time
+            await self._capture.tick()
         except Exception as error:  # noqa: BLE001 - whatever the store does, stopping goes on
-            _log.warning("the last spending is not saved: %s: %s", type(error).__name__, error)
+            _log.warning("the last counts are not saved: %s: %s", type(error).__name__, error)
         await self._engine.aclose()
         await self._leader.aclose()
 
@@ -169,6 +174,10 @@ class Plane:
         """Return the latest estimates."""
         return self._quality
 
+    def captured(self) -> Sequence[Captured]:
+        """Return what was found in the answers of each app."""
+        return self._capture.captured()
+
     def states(self) -> Mapping[tuple[str, str], str]:
         """Return the worst state of the rules that watch each stream, by app and metric."""
         worst_last = sorted(self._engine.streams(), key=lambda one: _BADNESS[one.state])
@@ -177,6 +186,11 @@ class Plane:
     def alerts(self) -> Sequence[Alert]:
         """Return the alerts, newest first."""
         return self._engine.alerts()
+
+    def _count_capture(self, sample: Sample, before: Sample | None) -> None:
+        self._capture.add(sample, before)
+        if before is None and (found := found_in(sample)) is not None:
+            self._instruments.answers.labels(self._instruments.cap("app", sample.app), found).inc()
 
     async def _tick(self) -> None:
         await (self._engine.tick() if self._leader.is_leader() else self._engine.follow())
@@ -228,6 +242,7 @@ class Plane:
         self._quality = estimate(largest(await self.store.summary(window)), paired, self._fits)
         promises = {one.metric.name: (one.objective, one.threshold) for one in self._catalogue.enabled}
         self._instruments.show_quality(self._quality, promises)
+        self._instruments.show_capture(self._capture.captured())
 
     async def _label(self) -> None:
         now = time.time()

@@ -68,7 +68,8 @@ class Worker:
     would lose scores, and not by chance. All judging of one sample has `deadline_s`, waiting for its turn not counted.
     `pace` gives the factor by which a budget lowers the rates of judged metrics for a sample, `judge_pace` the one by
     which a slow judge does. What began more than `max_age_s` ago asks no judge any more: its judged metrics are skipped
-    as "expired", and `on_expired` is told.
+    as "expired", and `on_expired` is told. `on_stored` is told each sample that is stored, and when it was completed
+    later, with what it was before.
 
     What was said about a sample beside it is joined before it is evaluated. One that expects more (`joining.expected`)
     waits up to `join_window_s` for it (for more spans of a trace `settle_s`), without taking a place and never more
@@ -104,6 +105,7 @@ class Worker:
         judge_pace: JudgePace | None = None,
         max_age_s: float = math.inf,
         on_expired: Callable[[], None] = lambda: None,
+        on_stored: Callable[[Sample, Sample | None], None] = lambda *_: None,
     ) -> None:
         self._queue = queue
         self._store = store
@@ -123,6 +125,7 @@ class Worker:
         self._judge_pace = judge_pace or JudgePace(concurrency)
         self._max_age_s = max_age_s
         self._on_expired = on_expired
+        self._on_stored = on_stored
         self._room = WaitingRoom(join_window_s, waiting_limit, settle_s)
         self._ready: dict[str, Sample] = {}
         self._late: deque[tuple[str, asyncio.Future[bool]]] = deque()
@@ -243,6 +246,8 @@ class Worker:
         new = await self._persist.keep(joined, evaluations, settled=not unfinished)
         if new is None:
             return
+        if new or not evaluations:  # it may have been stored before a crash
+            self._on_stored(joined, None)
         self._show(joined, new)
         for supplement in supplements:
             self._on_supplement(supplement.source, "joined")
@@ -302,9 +307,12 @@ class Worker:
         # Which share of the exchanges got a metric was decided when this one was chosen.
         outcomes = [replace(one, rate=rates[one.metric, one.version]) for one in outcomes]
         new = await self._persist.keep(completed, [one for one in outcomes if not isinstance(one.outcome, Skipped)])
+        if new is None:
+            return False
+        self._on_stored(completed, sample)
         if new:
             self._show(completed, new)
-        return new is not None
+        return True
 
     async def _drain(self) -> None:
         """Bring supplements from the queue to the store, and to the samples that they concern."""

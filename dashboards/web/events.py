@@ -27,9 +27,10 @@ def digests(site: Site) -> dict[str, str]:
     ]
     watched = [(one.app, one.metric, one.rule, one.slice, one.state) for one in site.engine.streams()]
     means = [(one.app, one.metric, one.n, one.mean) for one in site.insight.quality()]
+    captured = [(one.app, one.answers, one.captured) for one in site.insight.captured()]
     depth = [site.registry.get_sample_value(name) for name in ("gaugeway_queue_depth", "gaugeway_queue_dead_letters")]
     acks = sorted(site.engine.desk.acks())
-    shown = {"overview": means, "alerts": (alerts, watched, acks), "queue": depth}
+    shown = {"overview": (means, captured), "alerts": (alerts, watched, acks), "queue": depth}
     return {name: blake2b(repr(value).encode(), digest_size=8).hexdigest() for name, value in shown.items()}
 
 

@@ -41,6 +41,7 @@ FILTERS = {
     "number": words.number,
     "interval": words.interval,
     "percent": words.percent,
+    "part": words.part,
     "count": words.count,
     "usd": words.usd,
     "duration": words.duration,

@@ -18,6 +18,7 @@ from dashboards.web.site import Page, Site
 from dashboards.web.trends import HOUR_S, HOURS, Key, Trends, dot, movement
 from dashboards.web.words import interval, number
 from monitors.alerts import Watched
+from monitors.capture_coverage import Captured
 from monitors.quality import Quality, estimate, largest
 from monitors.stores import Query, Summary
 from monitors.watching import ALL
@@ -26,6 +27,10 @@ ORDER = ("firing", "pending", "learning", "quiet", "unwatched")
 MAX_SLICES = 200
 MAX_ROWS = 500
 """Rows of the table: those that fire come first."""
+MAX_CAPTURE_NOTES = 5
+"""Apps that a note about their capture names: those with the lowest share first."""
+LOW_CAPTURE, LEAST_ANSWERS = 0.9, 3
+"""Whose share is lower, beyond chance, and whose answers are so many, gets a note."""
 _DAY_S = 86_400.0
 
 
@@ -114,6 +119,12 @@ def _chart(quality: Quality, watch: Watch, dots: Sequence[Dot], now: float) -> M
     )
 
 
+def low_captures(captured: Iterable[Captured]) -> list[Captured]:
+    """The apps whose answers lack question or passages too often for chance, the lowest share first."""
+    low = [one for one in captured if one.answers >= LEAST_ANSWERS and one.ci_high < LOW_CAPTURE]
+    return sorted(low, key=lambda one: (one.ratio, -one.answers, one.app))
+
+
 def dimensions(tags: Iterable[str]) -> list[str]:
     """What traffic can be cut by on this page."""
     return list(dict.fromkeys(["model", "prompt", *sorted(tags)]))
@@ -136,6 +147,8 @@ def overview_handlers(site: Site) -> list[Any]:
             rows
         )
         parts: list[Quality] = []
+        captured = {one.app: one for one in site.insight.captured()}
+        low = low_captures(captured.values())
         if chosen:
             window = Query(since=now - window_s, until=now + _DAY_S)
             parts = [one for one in estimate(largest(await site.insight.store.summary(window, chosen))) if one.slice]
@@ -145,6 +158,9 @@ def overview_handlers(site: Site) -> list[Any]:
             "overview.html",
             title="Is quality fine?",
             rows=rows,
+            captured=captured,
+            low=low[:MAX_CAPTURE_NOTES],
+            more_low=len(low[MAX_CAPTURE_NOTES:]),
             more_rows=more,
             complete=complete,
             alerts=[(one, headline(one)) for one in site.engine.alerts() if one.state == "firing"],

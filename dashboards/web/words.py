@@ -40,6 +40,17 @@ def percent(value: float | None, digits: int = 1) -> str:
     return UNKNOWN if value is None else f"{100.0 * value:.{digits}f} %"
 
 
+def part(value: float | None) -> str:
+    """A share in whole percents, which are 0 and 100 only when nothing and everything is meant.
+
+    >>> part(0.998), part(1.0), part(0.001), part(0.75)
+    ('99 %', '100 %', '1 %', '75 %')
+    """
+    if value is None or value in (0.0, 1.0):
+        return percent(value, 0)
+    return f"{min(99, max(1, round(100.0 * value)))} %"
+
+
 def count(value: float | None) -> str:
     r"""A number of things, in groups of three digits.
 

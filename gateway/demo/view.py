@@ -170,7 +170,7 @@ def _phases(progress: Progress) -> RenderableType:
 
 def _scores(progress: Progress) -> RenderableType:
     table = Table(title="Scores of the last seconds, with 95 % confidence sequences", title_justify="left")
-    for heading in ("metric", "mean [interval]", "n", "covered", "state"):
+    for heading in ("metric", "mean [interval]", "n", "scored", "state"):
         table.add_column(Text(heading))
     for row in progress.metrics:
         state = str(row.get("state"))

@@ -112,4 +112,4 @@ def test_recordings_are_named_level_metric_operation():
     names = [rule["record"] for group in groups for rule in group["rules"] if "record" in rule]
     assert len(set(names)) == len(names)
     for name in names:
-        assert re.fullmatch(r"app_metric:gaugeway_\w+:[a-z_0-9]+", name), name
+        assert re.fullmatch(r"app(_metric)?:gaugeway_\w+:[a-z_0-9]+", name), name

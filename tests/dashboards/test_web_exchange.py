@@ -113,7 +113,7 @@ def test_an_unknown_exchange_is_not_found(tmp_path):
 def test_an_exchange_without_anything_is_shown(tmp_path):
     sample = Sample(id="x", started_at=time.time())
     page = shown(tmp_path, sample, [])
-    assert "(none was found)" in page.words
+    assert "(not found)" in page.words
     assert "No passages were found in the request" in page.words
     assert "Nothing was computed for this exchange." in page.words
 

@@ -86,6 +86,64 @@ def test_what_fires_is_in_the_banner_and_comes_first(tmp_path):
     assert page.words.index("shop faithfulness") < page.words.index("bank faithfulness")
 
 
+def test_an_app_whose_prompt_is_not_recognised_is_the_first_thing_one_sees(tmp_path):
+    async def scenario(w):
+        w.answered(5, app="new")
+        return await w.page("/"), await w.page("/runbook")
+
+    page, runbook = run(tmp_path, scenario)
+    assert page.words.index("No passages were found in any of 5 answers of app new in the last 1 d") < page.words.index(
+        "Nothing was scored"
+    )
+    assert {"href": "/runbook#capture"} in page.all("a")
+    assert "capture" in [one.get("id") for one in runbook.all("h2")]
+
+
+def test_what_is_scored_and_what_is_captured_are_told_apart(tmp_path):
+    async def scenario(w):
+        for _ in range(3):
+            await w.add(0.9)
+        w.answered(2, source="tools")
+        w.answered(46)
+        w.answered(2, source="tools", question=None)
+        w.answered(40, app="whole", source="tools")
+        w.answered(1, app="whole")
+        w.answered(2, app="tiny")
+        await w.look()
+        page = await w.page("/")
+        answer = (await w.client.get("/api/capture")).json()
+        return page, {one["app"]: one for one in answer}
+
+    page, answer = run(tmp_path, scenario)
+    assert "Coverage" not in page.words
+    assert "100 % 4 % of 50" in page.words  # Scored, Captured
+    assert "92 % of app shop's answers have no passages" in page.words
+    assert "4 % of app shop's answers have no question" in page.words
+    assert "50 answers in the last 1 h" in page.words
+    assert "No alert is firing on what is measured." in page.words
+    assert page.words.count("of app") == 2  # nothing is said about the others
+    assert (answer["shop"]["ratio"], answer["whole"]["captured"], answer["tiny"]["answers"]) == (0.04, 40, 2)
+
+
+def test_when_everything_is_captured_no_note_is_shown_and_with_many_low_apps_five_are_named(tmp_path):
+    async def scenario(w):
+        await w.add(0.9)
+        w.answered(50, source="tools")
+        calm = await w.page("/")
+        for number in range(8):
+            w.answered(10 + number, app=f"low-{number}{EVIL}")
+        return calm, await w.page("/")
+
+    calm, page = run(tmp_path, scenario)
+    assert "No alert is firing." in calm.words
+    assert "measured" not in calm.words
+    assert page.words.count("No passages were found") == 5
+    assert "3 more apps" in page.words
+    assert page.text.index("low-7") < page.text.index("low-3")
+    assert "low-2" not in page.text
+    assert not page.all("img")
+
+
 def test_a_slice_is_shown_on_demand(tmp_path):
     async def scenario(w):
         for n in range(240):

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from monitors.admin import behind, guess_guard, token_guard
 from monitors.api import admin_app
 from monitors.attempts import ATTEMPTS, CHECK_S, MAX_CHECK_WAIT_S, Attempts, TooManyGuessesError
+from monitors.capture_coverage import Captured
 from monitors.config import Monitors, Shared, admin_problems
 from monitors.quality import Quality
 from monitors.token_check import TokenCheck
@@ -29,6 +30,10 @@ class Insight:
 
     def quality(self):
         return [Quality(app=app, metric="m", n=1, n_eff=1.0, coverage_ratio=1.0) for app in ("a", "b")]
+
+    def captured(self):
+        counts = {"answers": 40, "captured": 30, "without_question": 4, "without_passages": 8}
+        return [Captured(app="a", window_s=3600.0, **counts, ratio=0.75, ci_low=0.6, ci_high=0.86)]
 
     def states(self):
         return {("a", "m"): "firing"}
@@ -76,6 +81,12 @@ def test_with_a_token_the_token_decides_and_the_name_does_not():
 def test_the_state_of_what_no_rule_watches_is_said():
     answer = ask("/api/metrics", headers={"host": "localhost"}).json()
     assert [(one["app"], one["state"]) for one in answer] == [("a", "firing"), ("b", "unwatched")]
+
+
+def test_what_was_found_in_answers_is_said_by_app():
+    (one,) = ask("/api/capture", headers={"host": "localhost"}).json()
+    assert (one["app"], one["window_s"], one["answers"], one["captured"]) == ("a", 3600.0, 40, 30)
+    assert (one["without_question"], one["without_passages"], one["ratio"]) == (4, 8, 0.75)
 
 
 def bearer(token):

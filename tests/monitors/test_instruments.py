@@ -6,6 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from monitors.alerts import Watched
+from monitors.capture_coverage import Captured
 from monitors.gauges import AlertGauges
 from monitors.instruments import Instruments
 from monitors.labels import LabelCap
@@ -61,6 +62,29 @@ def test_apps_beyond_the_cap_have_no_gauges_and_are_counted_once(instruments):
         assert all(value(instruments, name, app=app, metric="m") is None for name in GAUGES)
         assert value(instruments, "quality_alarm", app=app, metric="m", rule="r") is None
     assert value(instruments, "label_overflow_total", label="app") == 3.0
+
+
+def test_the_gauges_of_capture_leave_with_their_app_and_apps_beyond_the_cap_have_none(instruments):
+    def captured(app):
+        return Captured(
+            app=app,
+            window_s=3600.0,
+            answers=40,
+            captured=30,
+            without_question=0,
+            without_passages=10,
+            ratio=0.75,
+            ci_low=0.6,
+            ci_high=0.86,
+        )
+
+    names = ("capture_ratio", "capture_ci_low", "capture_ci_high", "capture_n")
+    instruments.show_capture([captured(f"app-{k:03}") for k in range(103)])
+    assert [value(instruments, name, app="app-099") for name in names] == [0.75, 0.6, 0.86, 40.0]
+    assert all(value(instruments, name, app=app) is None for name in names for app in ("app-100", "_other"))
+    instruments.show_capture([captured("app-000")])
+    assert [value(instruments, name, app="app-000") for name in names] == [0.75, 0.6, 0.86, 40.0]
+    assert all(value(instruments, name, app="app-099") is None for name in names)
 
 
 def test_the_memory_for_values_beyond_the_cap_is_bounded():

@@ -97,6 +97,50 @@ def test_the_estimate_is_that_of_the_scores_in_the_window(tmp_path):
     run(tmp_path, scenario)
 
 
+def test_what_is_found_in_answers_is_counted_shown_and_goes_on_after_a_restart(tmp_path):
+    def answers(prefix, count, **about):
+        fields = {"app": "shop", "question": "How long?", "response": "Two years.", "context_source": "none"} | about
+        return [Sample(id=f"{prefix}{k}", started_at=time.time(), **fields) for k in range(count)]
+
+    async def captured(store, samples, wanted):
+        instruments, queue = Instruments(CollectorRegistry(), version="0"), MemoryQueue()
+        plane = make_plane(Config(), store, instruments, queue=queue)
+        plane.start()
+        try:
+            await queue.put(samples)
+            async with asyncio.timeout(10.0):
+                while sum(one.answers for one in plane.captured()) < wanted:  # noqa: ASYNC110 - nothing tells
+                    await asyncio.sleep(0.01)
+            await plane._estimate()
+        finally:
+            await plane.aclose()
+            await queue.aclose()
+        return plane.captured(), instruments.registry.get_sample_value
+
+    async def main():
+        store = SQLiteStore(tmp_path / "store.db")
+        found = answers("found", 30, context_source="tools")
+        titles = answers("title", 100, skip_reason="auxiliary")
+        first = await captured(store, [*found, *answers("bare", 10), *titles], 40)
+        second = await captured(store, answers("later", 20), 60)
+        await store.aclose()
+        return first, second
+
+    (first, value), (second, later) = asyncio.run(main())
+    assert [(one.app, one.answers, one.captured) for one in first] == [("shop", 40, 30)]
+    assert [
+        value("gaugeway_answers_total", {"app": "shop", "found": one}) for one in ("both", "question", "nothing")
+    ] == [
+        *(30.0, 10.0),
+        None,
+    ]
+    names = ("gaugeway_capture_ratio", "gaugeway_capture_ci_low", "gaugeway_capture_ci_high", "gaugeway_capture_n")
+    assert [round(value(name, {"app": "shop"}), 3) for name in names] == [0.75, 0.598, 0.858, 40.0]
+    assert [(one.answers, one.captured) for one in second] == [(60, 30)]
+    assert later("gaugeway_capture_ratio", {"app": "shop"}) == 0.5
+    assert later("gaugeway_answers_total", {"app": "shop", "found": "question"}) == 20.0
+
+
 def test_the_state_of_a_stream_is_the_worst_of_its_rules(tmp_path):
     rules = (Rule(metric="m", slo=0.9, name="strict"), Rule(metric="m", slo=0.1, name="lenient"))
 

@@ -280,7 +280,7 @@ class Bench:
 
     def __init__(self, path, metric, **options):
         self.queue, self.store, self.metric = MemoryQueue(), SQLiteStore(path), metric
-        self.failed, self.scored, self.counts = [], [], []
+        self.failed, self.scored, self.counts, self.kept = [], [], [], []
         self.began = time.monotonic()
         self.worker = Worker(
             queue=self.queue,
@@ -294,6 +294,7 @@ class Bench:
             on_error=self.failed.append,
             on_scored=lambda sample, new: self.scored.append((sample.id, [one.metric for one in new])),
             on_supplement=lambda source, result: self.counts.append((source, result)),
+            on_stored=lambda sample, before: self.kept.append((sample, before)),
             poll_s=0.01,
             **{"concurrency": 4, "join_window_s": 5.0, **options},
         )
@@ -401,6 +402,23 @@ def test_who_waits_in_vain_is_evaluated_when_the_time_is_up_and_completed_when_t
         assert here.counts[1:] == [("contexts", "joined")]
 
     bench(tmp_path / "s.db", scenario, join_window_s=0.3)
+
+
+def test_a_sample_is_told_once_when_it_is_stored_and_again_with_what_it_was_when_it_is_completed(tmp_path):
+    async def scenario(here):
+        bare = sample(context_key="k")
+        await here.queue.put([bare])
+        await is_settled(here)
+        await here.queue.supply([said("a", source="feedback")])
+        await is_settled(here)
+        await here.queue.supply([said("b", source="feedback", name="u2")])
+        await is_settled(here)
+        await here.queue.put([bare])  # a lease that ran out at the wrong moment
+        await is_settled(here)
+        found = [(one.context_source, before and before.context_source) for one, before in here.kept]
+        assert found == [("none", None), ("feedback", "none")]
+
+    bench(tmp_path / "s.db", scenario, join_window_s=0.05)
 
 
 def test_what_comes_late_changes_no_score_and_asks_no_metric_that_gave_one(tmp_path):

@@ -92,6 +92,15 @@ class World:
         await self.store.add(sample, [Evaluation(sample_id=sample.id, metric=metric, version="1", outcome=outcome)])
         return sample
 
+    def answered(self, count, *, app="shop", source="none", question="How long?"):
+        """Have the plane count answers in which this was found."""
+        for _ in range(count):
+            self._count += 1
+            one = Sample(
+                id=f"c{self._count}", started_at=time.time(), app=app, question=question, context_source=source
+            )
+            self.plane._count_capture(one, None)
+
     async def drop(self, *, good=200, bad=120, minutes=120, app="shop", model="m-1", **about):
         """Good scores, then bad ones, spread over the last minutes; then the engine looks."""
         now, total = time.time(), good + bad
