@@ -221,7 +221,8 @@ class CaptureCoverage:
         if own is None or self._own.apps != own.apps:
             self._own.at = now
             changes[self._key] = msgspec.json.encode(self._own)
-        await self._ledger.save(changes)
+        if changes:
+            await self._ledger.save(changes)
 
     def _read(self, key: str, state: bytes) -> Tally | None:
         if not key.startswith(PREFIX) or not state:

@@ -20,7 +20,7 @@ from benchmarks.page.stand import standing
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 MOST_BYTES = 150_000
-WIDTH, MOST_HIGH = 1040, 800
+WIDTH, MOST_HIGH = 1040, 780
 
 
 def views(made: Any) -> dict[str, str]:

@@ -155,3 +155,6 @@ def _plane(made: Any, exchanges: int) -> None:
     counts.judge_budget_spent.set(3.1)
     counts.judge_budget_factor.set(0.64)
     counts.late_scores.inc(12)
+    made.answered(171, app="support", source="explicit")
+    made.answered(4, app="support")
+    made.answered(75, app="handbook", source="tools")
