@@ -11,10 +11,11 @@ import msgspec
 from gateway import answers, encoding, sse
 from gateway.auxiliary import auxiliary
 from gateway.contexts import Extraction, Extractor, last_user_text
+from gateway.contexts.prompt_parts import capture_info
 from gateway.exchange import Exchange, Explicit, Headers, Recording, Request, Response
 from gateway.prompts import prompt_version
 from gateway.resubmissions import Resubmissions, digest
-from monitors.bounds import bounded_name
+from monitors.bounds import bounded_capture, bounded_name
 from monitors.choosing import keeps
 from monitors.records import Sample
 
@@ -26,8 +27,9 @@ class Capture:
     """Reads recordings and chooses samples: `rate` is the probability, decided by a salted hash of the trace's id.
 
     Without a trace the exchange's own id decides. With `errors` every one that failed is captured. `limit` bounds what
-    a body may unpack to, in bytes. `protect` is applied to every sample before anybody else sees it. An answer to a
-    request that was answered before, as `resubmissions` remembers, is not to be judged again.
+    a body may unpack to, in bytes. `protect` is applied to every sample before anybody else sees it. Without `content`
+    a sample has no text that its evaluation does not need. An answer to a request that was answered before, as
+    `resubmissions` remembers, is not to be judged again.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Capture:
         limit: int,
         nested_with_otel: bool = False,
         errors: bool = False,
+        content: bool = True,
         protect: Callable[[Sample], Sample] | None = None,
         resubmissions: Resubmissions | None = None,
     ) -> None:
@@ -48,6 +51,7 @@ class Capture:
         self._nested = nested_with_otel
         self._errors = errors
         self._limit = limit
+        self._content = content
         self._protect = protect
         self._resubmissions = resubmissions
 
@@ -78,8 +82,15 @@ class Capture:
             reason = "resubmission"
         extraction = extract(exchange, self._extractors)
         version = prompt_version(exchange.request, extraction, salt=self._salt)
-        sample = replace(to_sample(exchange, extraction, self.rate(exchange), reason, kind), prompt=version)
-        return sample if self._protect is None else self._protect(sample)
+        found = capture_info(exchange.request, extraction, content=self._content)
+        sample = to_sample(exchange, extraction, self.rate(exchange), reason, kind)
+        return self._protected(replace(sample, prompt=version, capture=found))
+
+    def _protected(self, sample: Sample) -> Sample:
+        """Redact first and cut then: what is cut in half is not recognised."""
+        if self._protect is not None:
+            sample = self._protect(sample)
+        return sample if sample.capture is None else replace(sample, capture=bounded_capture(sample.capture))
 
     def _is_repeated(self, exchange: Exchange) -> bool:
         seen, known = self._resubmissions, exchange.digest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -16,12 +16,16 @@ from gateway import answers
 from gateway.auxiliary import auxiliary
 from gateway.contexts import Extraction, Extractor, last_user_text, trace
 from gateway.contexts.explicit import ExplicitError, from_body_key, from_headers, merge
+from gateway.contexts.prompt_parts import capture_info
 from gateway.exchange import GENERATION_ROUTES, Explicit, Request, Response, route_of
-from monitors.records import Context, Evaluation, Failed, Sample, Score
+from monitors.bounds import bounded_capture
+from monitors.prompt_text import Piece, pieces, unplaced
+from monitors.records import CaptureInfo, Context, Evaluation, Failed, PromptPart, Sample, Score
 
 _decode = msgspec.json.Decoder().decode
 _ROUTES = GENERATION_ROUTES | {"embeddings"}
-_LONG_QUESTION, _SHOWN, _SHOWN_PASSAGES = 2000, 600, 20
+_LONG_QUESTION, _SHOWN, _SHOWN_PASSAGES, _SHOWN_OF_PASSAGE = 2000, 600, 20, 200
+_STYLES = {"instructions": "dim", "question": "bold green", "passage": "cyan"}
 
 
 class InspectionError(ValueError):
@@ -48,7 +52,11 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What was seen. `source` "none": no extractor recognised the request. `guessed`: nobody said the route."""
+    """What was seen. `source` "none": no extractor recognised the request. `guessed`: nobody said the route.
+
+    `found_by`, `confidence`, `reason` and `parts` are what the extractors saw in the request. Of a stored exchange
+    `source` differs from `found_by` when contexts came beside it; `found_by` is None if an older release stored it.
+    """
 
     route: str | None
     guessed: bool = False
@@ -57,6 +65,10 @@ class Inspection:
     contexts: tuple[Context, ...]
     source: str
     marker: str | None = None
+    found_by: str | None = None
+    confidence: float | None = None
+    reason: str | None = None
+    parts: tuple[PromptPart, ...] = ()
     cut: bool = False
     tried: tuple[Tried, ...] = ()
     auxiliary: str | None = None
@@ -91,15 +103,16 @@ def inspect_request(raw: bytes, extractors: Sequence[Extractor]) -> Inspection:
     question = (explicit.question if explicit else None) or (found.question if found else None)
     question = question or last_user_text(request)
     kind = auxiliary(request, response)
+    seen = found or Extraction(question=None, contexts=(), source="none")
+    info = bounded_capture(capture_info(request, replace(seen, question=question)))
     return Inspection(
         route=route,
         guessed=given.route is None,
         app=(explicit.app if explicit else None) or "default",
         question=question,
-        contexts=found.contexts if found else (),
-        source=found.source if found else "none",
-        marker=found.marker if found else None,
-        cut=found.cut if found else False,
+        contexts=seen.contexts,
+        source=seen.source,
+        **_provenance(info),
         tried=tuple(Tried(name, None if one is None else len(one.contexts)) for name, one in said),
         auxiliary=kind,
         response=response.text,
@@ -116,11 +129,19 @@ def inspect_sample(sample: Sample, evaluations: Sequence[Evaluation]) -> Inspect
         question=sample.question,
         contexts=sample.contexts,
         source=sample.context_source,
+        **_provenance(sample.capture),
         auxiliary=sample.tags.get("auxiliary"),
         response=sample.response,
         judged=tuple(_judged(one) for one in evaluations),
         warnings=(f"not judged: {reason}",) if reason else (),
     )
+
+
+def _provenance(info: CaptureInfo | None) -> dict[str, Any]:
+    if info is None:
+        return {}
+    names = ("marker", "confidence", "reason", "parts", "cut")
+    return {name: getattr(info, name) for name in names} | {"found_by": info.source}
 
 
 def guess_route(body: dict[str, Any]) -> str:
@@ -252,6 +273,24 @@ def _judged(evaluation: Evaluation) -> Judged:
 
 def render(inspection: Inspection) -> RenderableType:
     """Lay an inspection out for a terminal. What was captured is data: none of it is taken for markup or control."""
+    parts: list[RenderableType] = [_facts(inspection)]
+    for number, context in enumerate(inspection.contexts[:_SHOWN_PASSAGES], start=1):
+        about = [f"passage {number}", *(one for one in (context.id, context.source) if one)]
+        if context.score is not None:
+            about.append(f"score {context.score:g}")
+        title = _safe(" · ".join(about))
+        parts.append(Panel(_safe(context.text), title=title, title_align="left"))
+    if (more := len(inspection.contexts) - _SHOWN_PASSAGES) > 0:
+        parts.append(Text(f"... and {more} more"))
+    if inspection.parts:
+        parts.append(_prompt(inspection))
+    if inspection.judged:
+        parts.append(_outcomes(inspection.judged))
+    parts += [Text.assemble(("! ", "bold yellow"), _safe(warning)) for warning in inspection.warnings]
+    return Group(*parts)
+
+
+def _facts(inspection: Inspection) -> Table:
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold")
     facts.add_column(overflow="fold")
@@ -261,24 +300,40 @@ def render(inspection: Inspection) -> RenderableType:
     facts.add_row("question", _safe(inspection.question or "not found"))
     marker = f" ({inspection.marker})" if inspection.marker else ""
     facts.add_row("contexts", _safe(f"{len(inspection.contexts)}, found by {inspection.source}{marker}"))
+    if inspection.confidence is not None:
+        facts.add_row("confidence", f"{inspection.confidence:.2f}")
+    if inspection.reason:
+        facts.add_row("reason", _safe(inspection.reason))
     if inspection.tried:
         facts.add_row("asked", _safe(", ".join(_said(one) for one in inspection.tried)))
     facts.add_row("auxiliary", inspection.auxiliary or "no")
     if inspection.response:
         facts.add_row("response", _safe(inspection.response))
-    parts: list[RenderableType] = [facts]
-    for number, context in enumerate(inspection.contexts[:_SHOWN_PASSAGES], start=1):
-        about = [f"passage {number}", *(one for one in (context.id, context.source) if one)]
-        if context.score is not None:
-            about.append(f"score {context.score:g}")
-        title = _safe(" · ".join(about))
-        parts.append(Panel(_safe(context.text), title=title, title_align="left"))
-    if (more := len(inspection.contexts) - _SHOWN_PASSAGES) > 0:
-        parts.append(Text(f"... and {more} more"))
-    if inspection.judged:
-        parts.append(_outcomes(inspection.judged))
-    parts += [Text.assemble(("! ", "bold yellow"), _safe(warning)) for warning in inspection.warnings]
-    return Group(*parts)
+    return facts
+
+
+def _prompt(inspection: Inspection) -> Panel:
+    """The prompt with its parts in styles of their own; a name in front of each says the same without colours."""
+    info = CaptureInfo(source=inspection.found_by or "none", parts=inspection.parts)
+    lines: list[Text] = []
+    before = -1
+    for piece in pieces(info, inspection.question, inspection.contexts, inspection.source):
+        if piece.message != before:
+            lines.append(Text(f"{piece.role} message {piece.message}", style="bold underline"))
+            before = piece.message
+        lines.append(_piece(piece))
+    if inspection.source == info.source and (others := unplaced(info.parts, len(inspection.contexts))):
+        numbers = ", ".join(map(str, others[:_SHOWN_PASSAGES])) + (" ..." if len(others) > _SHOWN_PASSAGES else "")
+        lines.append(Text(f"not word for word in the prompt: passages {numbers}", style="italic"))
+    legend = Text.assemble("prompt: ", *(one for kind in _STYLES for one in ((kind, _STYLES[kind]), " ")))
+    return Panel(Group(*lines), title=legend, title_align="left")
+
+
+def _piece(piece: Piece) -> Text:
+    most = _SHOWN_OF_PASSAGE if piece.kind == "passage" else _SHOWN
+    words = f"{piece.size} characters, not kept" if piece.text is None else piece.text.strip("\r\n")
+    place = f"[{piece.label.lower()}] "
+    return Text.assemble((place, "bold"), _safe(words, most), style=_STYLES[piece.kind])
 
 
 def _outcomes(judged: Sequence[Judged]) -> Table:
@@ -293,7 +348,7 @@ def _said(tried: Tried) -> str:
     return f"{tried.extractor}: {'no' if tried.passages is None else f'yes, {tried.passages} passages'}"
 
 
-def _safe(text: str) -> Text:
+def _safe(text: str, most: int = _SHOWN) -> Text:
     """Shorten a text and take its control characters out, so that it cannot steer the terminal."""
-    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ... ({len(text)} characters)"
+    shown = text if len(text) <= most else f"{text[:most]} ... ({len(text)} characters)"
     return Text("".join(one if one in "\n\t" or one.isprintable() else "\ufffd" for one in shown))

@@ -24,6 +24,7 @@ def capture_of(settings: Settings, key: str) -> Capture:
         nested_with_otel=settings.nested_with_otel,
         errors=settings.errors,
         limit=settings.max_content_bytes,
+        content=settings.content,
         protect=lambda sample: sample if sample.app in plain else redactor.redact_sample(sample),
         resubmissions=Resubmissions(settings.resubmission_s, _REMEMBERED) if settings.resubmission_s else None,
     )

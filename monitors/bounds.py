@@ -8,7 +8,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import NamedTuple
 
-from monitors.records import Context, Sample, Supplement, Usage
+from monitors.records import CaptureInfo, Context, PromptPart, Sample, Supplement, Usage
 
 MAX_PASSAGES = 200
 MAX_BYTES = 1_000_000
@@ -27,6 +27,14 @@ MAX_PASSAGE_NAME = 1000
 """Characters of a passage's id and source, which may be URLs."""
 MAX_TOKENS = 10**9
 """Tokens of one exchange: what reports more is wrong, and counts as not reported."""
+MAX_PARTS = 400
+"""Parts of a prompt whose place is kept."""
+
+MAX_INSTRUCTION_BYTES = 32_768
+"""Of UTF-8: the words of the instructions of one prompt, together."""
+
+MAX_REASON = 300
+"""Characters of the reason why an extractor decided as it did."""
 _MARK = 17
 _UNFIT = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff0-\uffff]"
@@ -189,7 +197,60 @@ def bounded_sample(sample: Sample) -> Sample:
         skip_reason=optional_name(sample.skip_reason),
         usage=bounded_usage(sample.usage),
         contexts=bounded_passages(sample.contexts),
+        capture=None if sample.capture is None else bounded_capture(sample.capture),
     )
+
+
+def bounded_capture(capture: CaptureInfo, *, margin: int = 0) -> CaptureInfo:
+    """Return how a sample was found with as many parts and as much text as is kept; the longest texts are cut.
+
+    With `margin` a text that is cut keeps so many characters more. They are for whoever redacts it, and cuts it again
+    without: half a secret is not recognised as one.
+    """
+    names = (optional_name(capture.marker), optional_name(capture.reason, MAX_REASON), bounded_name(capture.source))
+    if names != (capture.marker, capture.reason, capture.source):
+        capture = replace(capture, marker=names[0], reason=names[1], source=names[2])
+    parts = capture.parts
+    if any(bounded_name(role) != role for role in {one.role for one in parts}):
+        parts = tuple(replace(one, role=bounded_name(one.role)) for one in parts)
+    if len(parts) > MAX_PARTS:
+        parts = _most_telling(parts)
+    if (most := _level([_size(one.text) for one in parts if one.text], MAX_INSTRUCTION_BYTES)) is not None:
+        parts = tuple(_shortened(one, most, margin) for one in parts)
+    if parts is capture.parts:
+        return capture
+    shortened = capture.shortened or most is not None or len(parts) < len(capture.parts)
+    return replace(capture, parts=parts, shortened=shortened)
+
+
+def _most_telling(parts: tuple[PromptPart, ...]) -> tuple[PromptPart, ...]:
+    """Leave out the shortest instructions first, then what comes last."""
+    told = [index for index, one in enumerate(parts) if one.kind != "instructions"]
+    around = [index for index, one in enumerate(parts) if one.kind == "instructions"]
+    around.sort(key=lambda index: parts[index].start - parts[index].end)
+    return tuple(parts[index] for index in sorted([*told, *around][:MAX_PARTS]))
+
+
+def _shortened(part: PromptPart, most: int, margin: int) -> PromptPart:
+    text = part.text
+    if _size(text) <= most:
+        return part
+    kept = text[:most].encode("utf-8", "surrogatepass")[:most].decode("utf-8", "ignore")
+    return replace(part, text=text[: len(kept) + margin])
+
+
+def _level(sizes: Iterable[int], room: int) -> int | None:
+    """The size to which all have to be cut so that they fit into `room`; None when they do.
+
+    >>> _level([10, 90, 300], 200), _level([10, 90], 200)
+    (100, None)
+    """
+    left = sorted(sizes)
+    if sum(left) <= room:
+        return None
+    while left[0] * len(left) <= room:
+        room -= left.pop(0)
+    return room // len(left)
 
 
 def bounded_supplement(supplement: Supplement) -> Supplement:

@@ -27,6 +27,44 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromptPart:
+    """A stretch of a request's text: instructions, the question, or a passage.
+
+    `message` is the index of its message in the conversation: in chat requests that in `messages`; a system text beside
+    the messages (Anthropic's `system`, `instructions` of the Responses API) comes before them. `start` and `end` count
+    characters of the message's text. `passage` is an index into the contexts that were found. `text` are the words of
+    instructions; those of the question and of passages are in the sample.
+    """
+
+    role: str
+    kind: Literal["instructions", "question", "passage"]
+    start: int
+    end: int
+    message: int = 0
+    text: str = ""
+    passage: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureInfo:
+    """How the question and the passages were found in a request.
+
+    `source` names the extractor, as the sample's `context_source` did before anything else was said about the exchange.
+    `confidence` lies in [0, 1], and is None where no extractor recognised the request. `parts` are in the order of the
+    text; what is found nowhere word for word (a field of JSON, a passage out of the response) has none. `cut` says that
+    passages were left out or shortened, `shortened` that parts or words of instructions were.
+    """
+
+    source: str = "none"
+    marker: str | None = None
+    confidence: float | None = None
+    reason: str | None = None
+    parts: tuple[PromptPart, ...] = ()
+    cut: bool = False
+    shortened: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """An exchange chosen for evaluation.
 
@@ -36,7 +74,8 @@ class Sample:
     (an error, a cut stream, a tool call ...); `None` means it is one. `context_key` is the client's name for this
     exchange, under which more about it may arrive (a `Supplement`). `prompt` is the version of the prompt, a short hash
     of the instructions without what changes from request to request. `reference_contexts` and `reference_context_ids`
-    are the passages that should have been retrieved, where a data set says so.
+    are the passages that should have been retrieved, where a data set says so. `capture` says how the question and the
+    contexts were found in the request; it is None for what an older release captured, and for data sets.
     """
 
     id: str
@@ -61,6 +100,7 @@ class Sample:
     prompt: str | None = None
     reference_contexts: tuple[str, ...] = ()
     reference_context_ids: tuple[str, ...] = ()
+    capture: CaptureInfo | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

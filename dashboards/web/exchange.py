@@ -15,16 +15,16 @@ from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath
 from litestar.response import Redirect, Template
 
+from dashboards.web.exchange_prompt import prompt_of
 from dashboards.web.exchange_texts import MOST, SHOWN, SIGNS, read
 from dashboards.web.site import Page, Site
+from monitors.prompt_text import HASHED
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped, Supplement
 
 MAX_LABEL, MAX_COMMENT, MAX_REFERENCE = 200, 2000, 40_000
 RATINGS = {"1": 1.0, "0.5": 0.5, "0": 0.0}
 MAX_SUPPLEMENTS = 50
 _EVIDENCE = 4000
-HASHED = "blake2b:"
-"""What the texts begin with where none are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +155,7 @@ def exchange_handlers(site: Site) -> list[Any]:
             sample=sample,
             question=(sample.question or "")[: MOST if everything else SHOWN],
             reading=reading,
+            prompt=prompt_of(sample, everything=everything),
             lines=[line_of(one) for one in evaluations],
             facts=facts_of(sample),
             said=said[-MAX_SUPPLEMENTS:],

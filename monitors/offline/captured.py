@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -94,6 +95,7 @@ def as_record(sample: Sample, evaluations: Mapping[str, Evaluation]) -> dict[str
         "model": sample.model,
         "started_at": sample.started_at,
         "duration_s": sample.duration_s,
+        "capture": None if sample.capture is None else asdict(sample.capture),
         "scores": {name: _told(one) for name, one in evaluations.items()} or None,
     }
     return {name: value for name, value in record.items() if value is not None}

@@ -31,7 +31,7 @@ ALIASES = {
 LISTS = frozenset({"retrieved_contexts", "reference_contexts", "retrieved_context_ids", "reference_context_ids"})
 TABLES = frozenset({"tags"})
 NUMBERS = {"started_at": "Unix seconds", "duration_s": "seconds, 0 or more"}
-_IGNORED = frozenset({"scores"})
+_IGNORED = frozenset({"capture", "scores"})
 _CONTENT = ("user_input", "response", *sorted(LISTS))
 _KNOWN = {name: name for name in ALIASES} | {alias: name for name, some in ALIASES.items() for alias in some}
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import regex
 
-from monitors.records import Context, Sample, Supplement
+from monitors.records import CaptureInfo, Context, Sample, Supplement
 from monitors.redaction.credentials import secrets
 from monitors.redaction.personal import addresses, cards, emails, ibans
 from monitors.redaction.phones import phones
@@ -91,6 +91,7 @@ class Redactor:
             tags={name: self.redact(value) for name, value in sample.tags.items()},
             session=self._optional(sample.session),
             context_key=self._optional(sample.context_key),
+            capture=None if sample.capture is None else self._capture(sample.capture),
         )
 
     def redact_supplement(self, supplement: Supplement) -> Supplement:
@@ -113,6 +114,7 @@ class Redactor:
             contexts=tuple(replace(one, text=self._digest(one.text) or "") for one in sample.contexts),
             response=self._digest(sample.response) or "",
             reference=self._digest(sample.reference),
+            capture=None if sample.capture is None else _without_words(sample.capture),
         )
 
     def supplement_without_content(self, supplement: Supplement) -> Supplement:
@@ -137,6 +139,15 @@ class Redactor:
             for one in contexts
         )
 
+    def _capture(self, capture: CaptureInfo) -> CaptureInfo:
+        """Places stay those in the request, whatever the placeholders' length."""
+        return replace(
+            capture,
+            marker=self._optional(capture.marker),
+            reason=self._optional(capture.reason),
+            parts=tuple(replace(one, text=self.redact(one.text)) if one.text else one for one in capture.parts),
+        )
+
     def _digest(self, text: str | None) -> str | None:
         """Hash a text; what is empty or missing stays so, since that is no content but a fact about the exchange."""
         return f"blake2b:{self._hash('content', text)}" if text else text
@@ -144,6 +155,11 @@ class Redactor:
     def _hash(self, kind: str, value: str) -> str:
         said = f"{kind}\0{value}".encode("utf-8", "surrogatepass")
         return blake2b(said, key=self._key, digest_size=16).hexdigest()
+
+
+def _without_words(capture: CaptureInfo) -> CaptureInfo:
+    """Instructions are dropped, not hashed: nothing is compared with them. A reason may quote them."""
+    return replace(capture, reason=None, parts=tuple(replace(one, text="") for one in capture.parts))
 
 
 def _compiled(name: str, pattern: str) -> regex.Pattern[str]:

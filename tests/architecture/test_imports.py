@@ -20,7 +20,7 @@ ALLOWED = {
     "dashboards.pressure": "dashboards.panels",
     "dashboards.quality": "dashboards.frame dashboards.panels",
     "dashboards.traffic": "dashboards.frame dashboards.panels",
-    "dashboards.web": "monitors.alert_api monitors.alerts monitors.api monitors.attempts monitors.audit monitors.comparing monitors.comparing_counts monitors.comparing_store monitors.config monitors.desk monitors.metrics monitors.notifiers monitors.offline monitors.quality monitors.silences monitors.slicing monitors.statistics monitors.stores monitors.tasks monitors.telling monitors.token_check monitors.versions monitors.watching",  # noqa: E501
+    "dashboards.web": "monitors.alert_api monitors.alerts monitors.api monitors.attempts monitors.audit monitors.comparing monitors.comparing_counts monitors.comparing_store monitors.config monitors.desk monitors.metrics monitors.notifiers monitors.offline monitors.prompt_text monitors.quality monitors.silences monitors.slicing monitors.statistics monitors.stores monitors.tasks monitors.telling monitors.token_check monitors.versions monitors.watching",  # noqa: E501
     "gateway.__main__": "gateway.cli",
     "gateway.accounting": "gateway.accounts gateway.exchange gateway.instruments gateway.limits gateway.metering gateway.operations gateway.prices gateway.restrictions",  # noqa: E501
     "gateway.accounts": "gateway.buckets gateway.errors gateway.keys gateway.turnstile",
@@ -39,7 +39,7 @@ ALLOWED = {
     "gateway.handoff": "gateway.encoding gateway.exchange gateway.instruments gateway.offload gateway.pressure monitors.engines monitors.labels monitors.queues monitors.tasks",  # noqa: E501
     "gateway.headers": "gateway.exchange",
     "gateway.inspect_cli": "gateway.config gateway.inspection gateway.reading monitors.config monitors.config_option monitors.settings monitors.stores",  # noqa: E501
-    "gateway.inspection": "gateway.answers gateway.auxiliary gateway.contexts gateway.exchange",
+    "gateway.inspection": "gateway.answers gateway.auxiliary gateway.contexts gateway.exchange monitors.bounds monitors.prompt_text",
     "gateway.instruments": "gateway.exchange gateway.worker_metrics monitors.labels",
     "gateway.keeper": "gateway.keys gateway.keystores gateway.limits monitors.tasks",
     "gateway.keys": "gateway.errors gateway.exchange monitors.bounds",
@@ -164,6 +164,7 @@ PURE = (
     "monitors/joining.py",
     "monitors/sampling.py",
     "monitors/causes",
+    "monitors/prompt_text.py",
     "monitors/topics.py",
     "monitors/slicing.py",
     "monitors/streams.py",

@@ -1,0 +1,258 @@
+"""Where the question, the passages and the instructions stand in a request, for people who look at a capture.
+
+Pure, and after the extractors: it looks for what they found in the texts they read. So it holds for every extractor,
+built in or not, and an extractor need not keep places. The time grows with the length of the texts only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gateway.contexts import BESIDE_RESULTS, MOST_SYSTEM_TEXTS, Extraction, messages_of, text_of
+from gateway.contexts.tools import MOST_HOPS
+from gateway.exchange import Request
+from monitors.bounds import bounded_capture
+from monitors.records import CaptureInfo, PromptPart
+
+MAX_SEARCHED = 4_000_000
+"""Characters that are gone through beyond the texts' own length for passages that are not where they should be."""
+
+LONGEST_SECRET = 1_024
+"""Characters kept beyond the bound of a text that is cut, until what may not be stored has been taken out of it."""
+
+_LEAST_SEARCHED, _TIMES = 65_536, 4
+_LONG = 24
+"""Characters from which a text is taken to stand once in a prompt. A shorter one (a name, a number) is looked for only
+beside its neighbours, as a word of its own."""
+
+_PROBE, _PROBES = 48, 4
+_EARLIER, _TRIES, _REPEATED = 20, 50, 8
+_RESULTS = ("function_call_output", "custom_tool_call_output")
+
+
+@dataclass(slots=True)
+class _Message:
+    """A text of the request with what was found in it: (start, end, index of the passage or None for the question)."""
+
+    index: int
+    role: str
+    text: str
+    found: list[tuple[int, int, int | None]] = field(default_factory=list)
+
+
+def capture_info(request: Request, extraction: Extraction, *, content: bool = True) -> CaptureInfo:
+    """Say how an extraction came about and where in the request it stands; without `content` no word is kept.
+
+    The words of instructions are to be redacted, and then cut (`bounded_capture`): a long text has some more than fits.
+    """
+    now, earlier = _read(request)
+    _mark_passages([one.text for one in extraction.contexts], now, earlier)
+    _mark_question(extraction.question, now, earlier)
+    there = sorted([*now, *(one for one in earlier if one.found)], key=lambda one: one.index)
+    recognised = extraction.source != "none"
+    info = CaptureInfo(
+        source=extraction.source,
+        marker=extraction.marker,
+        confidence=min(max(extraction.confidence, 0.0), 1.0) if recognised else None,
+        reason=extraction.reason,
+        parts=tuple(part for message in there for part in _parts(message, content=content)),
+        cut=extraction.cut,
+    )
+    return bounded_capture(info, margin=LONGEST_SECRET)
+
+
+def _read(request: Request) -> tuple[list[_Message], list[_Message]]:
+    """Return the texts that this turn is about, in their order, and the user's earlier turns, the last one first."""
+    system: list[_Message] = []
+    users: list[_Message] = []
+    results: list[_Message] = []
+    for index, message in enumerate(messages_of(request)):
+        role = message.get("role")
+        if role in ("system", "developer") and len(system) < MOST_SYSTEM_TEXTS:
+            system.append(_Message(index, "system", text_of(message.get("content"))))
+        elif role == "user":
+            text = text_of(message.get("content"))
+            if text and not text.isspace():
+                users.append(_Message(index, "user", text))
+                if not message.get(BESIDE_RESULTS):
+                    results.clear()
+        elif role in ("tool", "function") or message.get("type") in _RESULTS:
+            results.append(_Message(index, "tool", text_of(_result(message))))
+    now = sorted([*system, *users[-1:], *results[-MOST_HOPS:]], key=lambda one: one.index)
+    return now, users[-2 : -2 - _EARLIER : -1]
+
+
+def _result(message: dict[str, Any]) -> Any:
+    return message.get("output") if "output" in message else message.get("content")
+
+
+class _Search:
+    """Looks for texts one behind the other. What is gone through is bounded, however many texts are not there."""
+
+    def __init__(self, messages: Sequence[_Message]) -> None:
+        self._messages = messages
+        self._at, self._position = 0, 0
+        total = sum(len(one.text) for one in messages)
+        self._left = total + min(_LEAST_SEARCHED + _TIMES * total, MAX_SEARCHED)
+
+    def next(self, wanted: str) -> tuple[int, int] | None:
+        """Return (message, start) of the next place of a text; where there is none, of the first before this one."""
+        for turn in range(len(self._messages) + 1):
+            at = (self._at + turn) % len(self._messages)
+            text, start = self._messages[at].text, self._position if turn == 0 else 0
+            end = min(len(text), start + self._left)
+            found = _find(text, wanted, start, end)
+            if found >= 0:
+                self._at, self._position = at, found + len(wanted)
+                self._left -= self._position - start
+                return at, found
+            self._left -= end - start
+        return None
+
+    def word(self, wanted: str, at: int, start: int, end: int, *, last: bool = False) -> int:
+        """Return where a text stands as a word of its own between two places, or -1; the last such place if wanted."""
+        text = self._messages[at].text
+        for _ in range(_TRIES):
+            start, end = (max(start, end - self._left), end) if last else (start, min(end, start + self._left))
+            found = text.rfind(wanted, start, end) if last else text.find(wanted, start, end)
+            if found < 0:
+                self._left -= max(0, end - start)
+                break
+            self._left -= end - found if last else found + len(wanted) - start
+            if _is_word(text, found, found + len(wanted)):
+                return found
+            start, end = (start, found + len(wanted) - 1) if last else (found + 1, end)
+        return -1
+
+
+def _mark_passages(passages: Sequence[str], now: list[_Message], earlier: list[_Message]) -> None:
+    """Find the long passages first, then the short ones between them; in earlier turns only what is not in this one."""
+    places: dict[int, tuple[_Message, int]] = {}
+    for messages in (now, earlier):
+        if not messages or len(places) == len(passages):
+            continue
+        search = _Search(messages)
+        found: dict[int, tuple[int, int]] = {}
+        missing = [index for index, one in enumerate(passages) if index not in places and one and not one.isspace()]
+        for index in missing:
+            if len(passages[index]) >= _LONG and (place := search.next(passages[index])) is not None:
+                found[index] = place
+        if short := [index for index in missing if len(passages[index]) < _LONG]:
+            _find_short(short, passages, search, found, messages)
+        places |= {index: (messages[at], start) for index, (at, start) in found.items()}
+    for index, (message, start) in places.items():
+        message.found.append((start, start + len(passages[index]), index))
+    for message in (*now, *earlier):
+        if len(message.found) > 1:
+            message.found = _apart(message.found)
+
+
+def _find_short(
+    short: list[int],
+    passages: Sequence[str],
+    search: _Search,
+    found: dict[int, tuple[int, int]],
+    messages: Sequence[_Message],
+) -> None:
+    """Find short passages behind the one before them, or else in front of the one after them; alone, anywhere."""
+    for index in short:
+        if (before := found.get(index - 1)) is not None:
+            at, start = before[0], before[1] + len(passages[index - 1])
+            later = [place for one, (there, place) in found.items() if one > index and there == at and place >= start]
+            if (place := search.word(passages[index], at, start, min(later, default=len(messages[at].text)))) >= 0:
+                found[index] = (at, place)
+    for index in reversed(short):
+        if index not in found and (after := found.get(index + 1)) is not None:
+            at, end = after
+            if (place := search.word(passages[index], at, 0, end, last=True)) >= 0:
+                found[index] = (at, place)
+    at = start = 0
+    for index in short if not found else ():
+        for number in range(at, len(messages)):
+            place = search.word(passages[index], number, start if number == at else 0, len(messages[number].text))
+            if place >= 0:
+                found[index] = (number, place)
+                at, start = number, place + len(passages[index])
+                break
+
+
+def _mark_question(question: str | None, now: list[_Message], earlier: list[_Message]) -> None:
+    """Find the question outside of the passages: in the user's turn, as an earlier turn, in another text."""
+    if not question or question.isspace():
+        return
+    turn = [one for one in now if one.role == "user"]
+    said = [one for one in earlier if one.text.strip() == question][:1]
+    for message in [*turn, *said, *(one for one in now if one.role == "system"), *earlier]:
+        if places := _places(question, message):
+            message.found = sorted([*message.found, *((start, end, None) for start, end in places)])
+            return
+
+
+def _places(question: str, message: _Message) -> list[tuple[int, int]]:
+    """Return where the question stands outside of passages: a long one each time, a short one the last time.
+
+    Only short texts are looked for backwards: `rfind` takes quadratic time for long ones.
+    """
+    text, gaps, length = message.text, list(_gaps(message)), len(question)
+    if length < _LONG:
+        search = _Search([message])
+        gaps = [(start, end) for start, end in gaps if end - start >= length]
+        found = (search.word(question, 0, start, end, last=True) for start, end in reversed(gaps))
+        last = next((place for place in found if place >= 0), None)
+        return [] if last is None else [(last, last + length)]
+    places: list[tuple[int, int]] = []
+    for start, end in gaps:
+        place = text.find(question, start, end)
+        while place >= 0 and len(places) < _REPEATED:
+            places.append((place, place + length))
+            place = text.find(question, place + length, end)
+    return places
+
+
+def _gaps(message: _Message) -> Iterator[tuple[int, int]]:
+    at = 0
+    for start, end, _ in message.found:
+        yield at, start
+        at = end
+    yield at, len(message.text)
+
+
+def _parts(message: _Message, *, content: bool) -> Iterator[PromptPart]:
+    """Yield the parts of a message. What stands around the passages of a tool's result is data, no instructions."""
+    index, role, whole = message.index, message.role, message.text
+    marks = iter([*message.found, None])
+    for start, end in _gaps(message):
+        if start < end and role != "tool" and (text := whole[start:end]) and not text.isspace():
+            text = text if content else ""
+            yield PromptPart(role=role, kind="instructions", start=start, end=end, message=index, text=text)
+        if (mark := next(marks)) is not None:
+            kind: Literal["question", "passage"] = "question" if mark[2] is None else "passage"
+            yield PromptPart(role=role, kind=kind, start=mark[0], end=mark[1], message=index, passage=mark[2])
+
+
+def _find(text: str, wanted: str, start: int, end: int) -> int:
+    """Do what `str.find` does, which for a long text prepares longer than it mostly searches."""
+    beginning, at = wanted[:_PROBE], start
+    for _ in range(_PROBES):
+        at = text.find(beginning, at, end)
+        if at < 0 or (text.startswith(wanted, at) and at + len(wanted) <= end):
+            return at
+        at += 1
+    return text.find(wanted, at, end)
+
+
+def _apart(found: list[tuple[int, int, int | None]]) -> list[tuple[int, int, int | None]]:
+    """Put places in order and leave out those that reach into one before them."""
+    kept: list[tuple[int, int, int | None]] = []
+    for one in sorted(found, key=lambda place: (place[0], -place[1])):
+        if not kept or one[0] >= kept[-1][1]:
+            kept.append(one)
+    return kept
+
+
+def _is_word(text: str, start: int, end: int) -> bool:
+    """Whether a stretch neither begins nor ends within a word. Scripts without blanks have no such border."""
+    before, after = text[max(start - 1, 0) : start + 1], text[end - 1 : end + 1]
+    return not any(len(edge) > 1 and edge.isascii() and edge.isalnum() for edge in (before, after))

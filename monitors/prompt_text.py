@@ -1,0 +1,73 @@
+"""A prompt put together again from the parts of a capture, for people to look at. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from monitors.records import CaptureInfo, Context, PromptPart
+
+HASHED = "blake2b:"
+"""What texts begin with where none are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A part with its words; `text` is None where they are not kept. `number` is the passage's, from 1."""
+
+    message: int
+    role: str
+    kind: Literal["instructions", "question", "passage"]
+    label: str
+    text: str | None
+    size: int
+    number: int | None = None
+
+
+def pieces(
+    capture: CaptureInfo, question: str | None, contexts: Sequence[Context], context_source: str
+) -> Iterator[Piece]:
+    """Yield the parts in order with the words of the question and the passages.
+
+    Where contexts came beside the exchange later, they are others than those of the prompt; with the contexts request
+    the question may be another one as well.
+    """
+    own = context_source == capture.source
+    asked = question if own or context_source != "contexts_api" else None
+    for part in capture.parts:
+        number = part.passage if own and part.passage is not None and 0 <= part.passage < len(contexts) else None
+        label, text = part.kind.capitalize(), part.text
+        if part.kind == "question":
+            text = asked or ""
+        elif part.kind == "passage":
+            label = label if part.passage is None else f"{label} {part.passage + 1}"
+            text = "" if number is None else contexts[number].text
+        yield Piece(
+            message=part.message,
+            role=part.role,
+            kind=part.kind,
+            label=label,
+            text=text if text and not (part.kind != "instructions" and text.startswith(HASHED)) else None,
+            size=max(0, part.end - part.start),
+            number=None if number is None else number + 1,
+        )
+
+
+def unplaced(parts: Sequence[PromptPart], passages: int) -> list[int]:
+    """The numbers, from 1, of passages that stand nowhere in the prompt word for word."""
+    placed = {part.passage for part in parts}
+    return [index + 1 for index in range(passages) if index not in placed]
+
+
+def found_by(capture: CaptureInfo) -> str:
+    """Say how a capture came about, in a line.
+
+    >>> found_by(CaptureInfo(source="documents", marker="<doc>", confidence=1.0))
+    'documents (<doc>), confidence 1.00'
+    """
+    if capture.source == "none":
+        return "no extractor" + (f": {capture.reason}" if capture.reason else "")
+    marker = f" ({capture.marker})" if capture.marker else ""
+    sure = "" if capture.confidence is None else f", confidence {capture.confidence:.2f}"
+    return f"{capture.source}{marker}{sure}" + (f": {capture.reason}" if capture.reason else "")
