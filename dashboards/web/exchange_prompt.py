@@ -37,13 +37,17 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A prompt. `elsewhere` are the numbers of the passages that stand in no message word for word."""
+    """A prompt. `elsewhere` are the numbers of the passages that stand in no message word for word.
+
+    `replaced`: contexts came beside the exchange; `lost`: the prompt had some of its own.
+    """
 
     found_by: str
     messages: tuple[Message, ...]
     size: int
     elsewhere: tuple[int, ...] = ()
     replaced: bool = False
+    lost: bool = False
     shortened: bool = False
     cut: bool = False
 
@@ -65,6 +69,7 @@ def prompt_of(sample: Sample, *, everything: bool = False) -> Prompt | None:
         size=sum(one.size for one in told),
         elsewhere=() if replaced else tuple(unplaced(capture.parts, len(sample.contexts))),
         replaced=replaced,
+        lost=any(one.kind == "passage" and one.text is None for one in told),
         shortened=capture.shortened,
         cut=capture.cut,
     )

@@ -39,7 +39,7 @@ ALLOWED = {
     "gateway.handoff": "gateway.encoding gateway.exchange gateway.instruments gateway.offload gateway.pressure monitors.engines monitors.labels monitors.queues monitors.tasks",  # noqa: E501
     "gateway.headers": "gateway.exchange",
     "gateway.inspect_cli": "gateway.config gateway.inspection gateway.reading monitors.config monitors.config_option monitors.settings monitors.stores",  # noqa: E501
-    "gateway.inspection": "gateway.answers gateway.auxiliary gateway.contexts gateway.exchange monitors.bounds monitors.prompt_text",
+    "gateway.inspection": "gateway.answers gateway.auxiliary gateway.contexts gateway.exchange monitors.bounds monitors.prompt_text",  # noqa: E501
     "gateway.instruments": "gateway.exchange gateway.worker_metrics monitors.labels",
     "gateway.keeper": "gateway.keys gateway.keystores gateway.limits monitors.tasks",
     "gateway.keys": "gateway.errors gateway.exchange monitors.bounds",

@@ -13,7 +13,7 @@ from monitors.forgetting import Forgetful, Subject
 from monitors.judges.cache import Kept
 from monitors.judges.cache_file import AnswerFile
 from monitors.queues.opening import from_url as open_queue
-from monitors.records import Context, Evaluation, Sample, Score, Supplement
+from monitors.records import CaptureInfo, Context, Evaluation, PromptPart, Sample, Score, Supplement
 from monitors.stores import Query
 from monitors.stores.opening import from_url as open_store
 from tests.support.postgres import postgres
@@ -38,6 +38,12 @@ SAMPLES = {
     "response": sample("response", response=f"Ask {HERS.upper()}."),
     "context": sample("context", contexts=(Context(text="t", source=f"mail from {HERS}"),)),
     "tag": sample("tag", tags={"user": HERS}),
+    "prompt": sample(
+        "prompt",
+        capture=CaptureInfo(
+            parts=(PromptPart(role="system", kind="instructions", start=0, end=40, text=f"You write to {HERS}."),)
+        ),
+    ),
     "session": sample("session", session=f"s-{HERS}"),
     "other app": sample("other app", app="help", question=HERS, trace_id="t" * 32),
     "nobody": sample("nobody", question="maria.kessler(at)example.org", session="s-2"),
@@ -126,10 +132,10 @@ def test_what_is_meant_goes_and_the_rest_stays(engines):
         assert isinstance(queue, Forgetful)
         before = await left(store, queue)
         would = dict(await store.forget(Subject(match=HERS), dry_run=True))
-        assert would == {"samples": 6, "evaluations": 6, "supplements": 3}
+        assert would == {"samples": 7, "evaluations": 7, "supplements": 3}
         assert (await left(store, queue))[:3] == before[:3]
         assert dict(await store.forget(Subject(match=HERS))) == would
-        counted = {"queued samples": 6, "dead letters": 0, "queued supplements": 3}
+        counted = {"queued samples": 7, "dead letters": 0, "queued supplements": 3}
         assert dict(await queue.forget(Subject(match=HERS), dry_run=True)) == counted
         assert dict(await queue.forget(Subject(match=HERS))) == counted
         points, said, waiting, _ = await left(store, queue)

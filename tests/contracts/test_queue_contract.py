@@ -13,7 +13,7 @@ from monitors.queues.opening import from_url
 from monitors.queues.postgres import PostgresQueue
 from monitors.queues.redis import RedisQueue
 from monitors.queues.sqlite import SQLiteQueue
-from monitors.records import Context, Sample, Supplement, Usage
+from monitors.records import CaptureInfo, Context, PromptPart, Sample, Supplement, Usage
 from monitors.redis import read_url
 from tests.support.postgres import postgres
 from tests.support.redis import redis_server
@@ -98,6 +98,19 @@ def test_a_sample_comes_out_as_it_went_in(bench):
         usage=Usage(input_tokens=1, output_tokens=2, cached_tokens=None),
         duration_s=0.5,
         skip_reason="stream_cut",
+        capture=CaptureInfo(
+            source="tools",
+            marker="search",
+            confidence=0.75,
+            reason="naïve \U0001f600",
+            parts=(
+                PromptPart(role="system", kind="instructions", start=0, end=9, text="Be naïve."),
+                PromptPart(role="user", kind="question", start=2, end=9, message=1),
+                PromptPart(role="tool", kind="passage", start=0, end=3, message=3, passage=0),
+            ),
+            cut=True,
+            shortened=True,
+        ),
     )
 
     async def scenario(queue):

@@ -8,7 +8,18 @@ import pytest
 
 from monitors.bounds import MAX_HEARD_BYTES
 from monitors.engines import RefusedError
-from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped, Supplement, Usage
+from monitors.records import (
+    CaptureInfo,
+    Context,
+    Evaluation,
+    Failed,
+    PromptPart,
+    Sample,
+    Score,
+    Skipped,
+    Supplement,
+    Usage,
+)
 from monitors.statistics.powered import sums
 from monitors.stores import Point, Query, Summary
 from monitors.stores.opening import from_url
@@ -69,6 +80,19 @@ def test_a_sample_and_its_evaluations_come_out_as_they_went_in(run):
         rate=0.25,
         usage=Usage(input_tokens=1),
         duration_s=0.5,
+        capture=CaptureInfo(
+            source="tools",
+            marker="search",
+            confidence=0.75,
+            reason="naïve \U0001f600",
+            parts=(
+                PromptPart(role="system", kind="instructions", start=0, end=9, text="Be naïve."),
+                PromptPart(role="user", kind="question", start=2, end=9, message=1),
+                PromptPart(role="tool", kind="passage", start=0, end=3, message=3, passage=0),
+            ),
+            cut=True,
+            shortened=True,
+        ),
     )
     evaluations = [
         evaluation("a", "z", Score(0.25, "two of eight", ({"claim": "é", "ok": True}, {"n": 2})), judge="gpt@1"),

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 
 from dashboards.web.exchange import is_hashed, line_of, supplement_of
 from dashboards.web.exchange_texts import MARKED, SHOWN, find, patterns, read, segmented
-from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped, Supplement, Usage
+from monitors.records import (
+    CaptureInfo,
+    Context,
+    Evaluation,
+    Failed,
+    PromptPart,
+    Sample,
+    Score,
+    Skipped,
+    Supplement,
+    Usage,
+)
 from tests.support.pages import EVIL, world
 
 PASSAGES = (
@@ -142,6 +154,51 @@ def test_claims_of_the_reference_are_marked_in_the_reference(tmp_path):
     assert [one["class"] for one in page.all("mark")] == ["quoted", "claim supported"]
 
 
+PARTS = (
+    PromptPart(role="system", kind="instructions", start=0, end=9, text="Be brief."),
+    PromptPart(role="user", kind="instructions", start=0, end=8, message=3, text="Excerpt:"),
+    PromptPart(role="user", kind="passage", start=9, end=33, message=3, passage=1),
+    PromptPart(role="user", kind="question", start=34, end=50, message=3),
+)
+FOUND = CaptureInfo(source="tools", marker="search_docs", confidence=0.75, reason="a tool's name", parts=PARTS)
+
+
+def test_the_prompt_says_in_words_what_is_what(tmp_path):
+    page = shown(tmp_path, stored(capture=FOUND), [])
+    for words in (
+        "Question and passages found by tools (search_docs), confidence 0.75: a tool's name.",
+        "2 messages, 57 characters",
+        "System message Instructions Be brief. 2 messages that are not shown",
+        "User message Instructions Excerpt: Passage 2 Gift cards never expire. Question May I return it?",
+        "Not word for word in the prompt (in JSON, sent beside it, or out of the response): passages 1.",
+    ):
+        assert words in page.words, words
+    assert "passage-2" in {one["href"][1:] for one in page.all("a") if one["href"].startswith("#")}
+    assert [one.get("class") for one in page.all("details") if "open" in one] == ["box prompt"]
+
+
+def test_a_long_prompt_is_closed_and_cut_until_all_of_it_is_asked_for(tmp_path):
+    long = PromptPart(role="system", kind="instructions", start=0, end=30_000, text="rule " * 6_000)
+    sample = stored(capture=replace(FOUND, parts=(long, *PARTS[1:]), shortened=True, cut=True))
+    page = shown(tmp_path, sample, [])
+    assert not [one for one in page.all("details") if "open" in one]
+    assert "28 000 characters more" in page.words
+    assert "The prompt is long: not all of its instructions are kept." in page.words
+    assert "There were too many or too long passages" in page.words
+    assert "characters more" not in shown(tmp_path / "all", sample, [], "/exchanges/x?all=1").words
+
+
+def test_contexts_that_came_beside_the_exchange_are_not_shown_in_its_prompt(tmp_path):
+    page = shown(tmp_path, stored(capture=FOUND, context_source="contexts_api"), [])
+    assert "came beside the exchange (contexts_api); those of the prompt are not kept." in page.words
+    assert "Passage 2 24 characters, not kept" in page.words
+    assert "Question 16 characters, not kept" in page.words
+
+
+def test_an_exchange_of_an_older_release_has_no_prompt(tmp_path):
+    assert "prompt-h" not in [one.get("id") for one in shown(tmp_path, stored(), []).all("h2")]
+
+
 def test_nothing_of_the_data_becomes_markup(tmp_path):
     evidence = ({"claim": EVIL, "verdict": "supported", "contexts": [0, 99, "1", None], "quote": EVIL},)
     sample = stored(
@@ -156,6 +213,17 @@ def test_nothing_of_the_data_becomes_markup(tmp_path):
         trace_id=EVIL,
         contexts=(Context(text=EVIL, id=EVIL, source=EVIL),),
         context_source=EVIL,
+        capture=CaptureInfo(
+            source=EVIL,
+            marker=EVIL,
+            reason=EVIL,
+            confidence=1.0,
+            parts=(
+                PromptPart(role=EVIL, kind="instructions", start=0, end=9, text=EVIL),
+                PromptPart(role=EVIL, kind="passage", start=0, end=9, message=1, passage=0),
+                PromptPart(role=EVIL, kind="question", start=9, end=19, message=1),
+            ),
+        ),
     )
     bad = Evaluation(sample_id="x", metric=EVIL, version=EVIL, outcome=Failed(EVIL, EVIL), judge=EVIL)
 

@@ -1,11 +1,13 @@
 import gzip
 import json
+import re
 
 import pytest
 
 from gateway.capture import Capture, read, skip_reason
 from gateway.exchange import Explicit, Recording, Trace
 from gateway.resubmissions import Resubmissions
+from monitors.bounds import MAX_INSTRUCTION_BYTES
 from monitors.records import Usage
 from monitors.redaction import Redactor
 
@@ -171,3 +173,33 @@ def test_a_sample_is_protected_before_anybody_sees_it():
     )
     assert "example.com" not in f"{sample.question}{sample.response}"
     assert sample.question.removeprefix("Mail ") in sample.response
+
+
+def captured(body, **options):
+    return Capture([], rate=1.0, salt="s", limit=LIMIT, **options).sample(read(recording(body), LIMIT))
+
+
+def test_a_sample_says_how_it_was_found_and_its_instructions_are_protected_too():
+    told = [{"role": "system", "content": "Write to ada@example.com."}, {"role": "user", "content": "How long?"}]
+    body = {"model": "m", "messages": told}
+    sample = captured(body, protect=Redactor(("email",), (), "k").redact_sample)
+    instructions, question = sample.capture.parts
+    assert (instructions.kind, instructions.start, instructions.end) == ("instructions", 0, 25)
+    assert re.fullmatch(r"Write to \[EMAIL_[0-9a-f]{6}\]\.", instructions.text)
+    assert (question.kind, question.message, question.text) == ("question", 1, "")
+    assert (sample.capture.source, sample.capture.confidence) == ("none", None)
+    bare = captured(body, content=False)
+    assert bare.question == "How long?"  # the evaluation needs it, and the store hashes it
+    assert [one.text for one in bare.capture.parts] == ["", ""]
+
+
+@pytest.mark.parametrize("visible", range(1, 40, 3))
+def test_a_secret_at_the_end_of_what_is_kept_is_redacted_as_a_whole(visible):
+    secret = "sk-" + "4fZ81kQ0xW7b2Lm9" * 2
+    rules = "r" * (MAX_INSTRUCTION_BYTES - visible - 1) + f" {secret} and more. " * 60
+    told = [{"role": "system", "content": rules}, {"role": "user", "content": "How long?"}]
+    sample = captured({"model": "m", "messages": told}, protect=Redactor(("secret",), (), "k").redact_sample)
+    kept = sample.capture.parts[0].text
+    assert sample.capture.shortened
+    assert len(kept) == MAX_INSTRUCTION_BYTES
+    assert secret[:4] not in kept

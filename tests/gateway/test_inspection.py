@@ -1,6 +1,8 @@
 import asyncio
 import io
 import json
+import re
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -8,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from gateway.contexts import BUILT_IN
+from gateway.contexts import BUILT_IN, Extraction
 from gateway.contexts.explicit import ExplicitExtractor
 from gateway.contexts.templates import TemplateExtractor
 from gateway.contexts.tools import ToolExtractor
 from gateway.inspect_cli import inspect
 from gateway.inspection import InspectionError, Tried, guess_route, inspect_request, inspect_sample, render
 from monitors.config import Shared, store_url
-from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped
+from monitors.records import CaptureInfo, Context, Evaluation, Failed, PromptPart, Sample, Score, Skipped
 from monitors.stores.opening import from_url
 
 EXTRACTORS = [ExplicitExtractor(), ToolExtractor(), TemplateExtractor()]
@@ -43,7 +45,7 @@ def test_a_bare_body_shows_what_was_found_by_whom_and_who_was_asked_before():
     assert (found.route, found.guessed, found.question) == ("chat_completions", True, "How long?")
     assert [context.text for context in found.contexts] == [PASSAGE]
     assert found.tried == (Tried("explicit", None), Tried("tools", None), Tried("templates", 1))
-    assert found.source == "llamaindex"
+    assert (found.source, found.found_by, found.confidence) == ("llamaindex", "llamaindex", 1.0)
     assert not found.warnings
 
 
@@ -230,3 +232,73 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path):
         assert result.stderr.startswith("gaugeway: ")
         assert said in result.stderr
     assert not empty.exists()  # looking for an exchange makes no store
+
+
+def test_the_prompt_is_shown_with_its_parts_marked_and_a_legend():
+    body = {"messages": [{"role": "system", "content": "Be [brief]."}, *chat(QA)["messages"]]}
+    found = seen(body)
+    assert [one.kind for one in found.parts] == [
+        "instructions",
+        "instructions",
+        "passage",
+        "instructions",
+        "question",
+        "instructions",
+    ]
+    assert [QA[one.start : one.end] for one in found.parts if one.kind != "instructions"] == [PASSAGE, "How long?"]
+    text = shown(found)
+    for words in (
+        "confidence  1.00",
+        "prompt: instructions question passage",
+        "system message 0",
+        "[instructions] Be [brief].",
+        "user message 1",
+        f"[passage 1] {PASSAGE}",
+        "[question] How long?",
+    ):
+        assert words in text, words
+    out = io.StringIO()
+    Console(file=out, width=200, force_terminal=True, color_system="standard").print(render(found))
+    lines = {
+        kind: line for kind in ("[instr", "[quest", "[passa") for line in out.getvalue().splitlines() if kind in line
+    }
+    codes = [re.search(r"(\x1b\[[0-9;]*m)[^\x1b]*\Z", line.partition(kind)[0] + "x") for kind, line in lines.items()]
+    assert len({found[1] for found in codes if found}) == len(lines)
+    assert "not word for word" not in text
+
+
+def test_the_reason_of_an_extractor_is_shown_and_a_passage_that_is_nowhere_is_named():
+    class Structure:
+        def extract(self, request, response):
+            contexts = (Context(text="nowhere"), Context(text=PASSAGE))
+            return Extraction(
+                question=None, contexts=contexts, source="structure", confidence=0.625, reason="a label\x1b[2J"
+            )
+
+    found = inspect_request(json.dumps(chat(f"Notes: {PASSAGE}")).encode(), [Structure()])
+    assert (found.confidence, [one.passage for one in found.parts]) == (0.625, [None, 1])
+    text = shown(found)
+    assert "confidence  0.62" in text
+    assert "reason      a label" in text
+    assert "\x1b" not in text
+    assert "not word for word in the prompt: passages 1" in text
+
+
+def test_where_nothing_was_found_the_prompt_is_shown_all_the_same():
+    found = seen({"messages": [{"role": "system", "content": "Be brief."}, *chat("Hi")["messages"]]})
+    assert (found.source, found.confidence) == ("none", None)
+    assert [(one.kind, one.text) for one in found.parts] == [("instructions", "Be brief."), ("question", "")]
+    assert "[question] Hi" in shown(found)
+
+
+def test_a_stored_sample_shows_its_prompt_and_what_came_beside_it_is_not_put_into_it():
+    parts = (PromptPart(role="user", kind="passage", start=0, end=12, passage=0),)
+    capture = CaptureInfo(source="documents", marker="<doc>", confidence=0.5, reason="a tag", parts=parts)
+    sample = replace(SAMPLE, contexts=(Context(text="What is true."),), context_source="documents", capture=capture)
+    found = inspect_sample(sample, [])
+    assert (found.marker, found.found_by, found.reason) == ("<doc>", "documents", "a tag")
+    assert "[passage 1] What is true." in shown(found)
+    beside = inspect_sample(replace(sample, context_source="contexts_api"), [])
+    assert (beside.source, beside.found_by) == ("contexts_api", "documents")
+    assert "[passage 1] 12 characters, not kept" in shown(beside)
+    assert inspect_sample(SAMPLE, []).parts == ()

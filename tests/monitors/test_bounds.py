@@ -2,12 +2,22 @@
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from dashboards.web.overview import MAX_ROWS, rows_of
-from monitors.bounds import MAX_NAME, MAX_TAGS, MAX_TOKENS, bounded_name, bounded_sample, token_count
+from monitors.bounds import (
+    MAX_NAME,
+    MAX_PARTS,
+    MAX_REASON,
+    MAX_TAGS,
+    MAX_TOKENS,
+    bounded_name,
+    bounded_sample,
+    token_count,
+)
 from monitors.choosing import Choice
 from monitors.exporters.prometheus import PrometheusExporter
 from monitors.instruments import Instruments
@@ -15,7 +25,17 @@ from monitors.labels import MAX_PAIRS
 from monitors.metrics.catalogue import Enabled
 from monitors.quality import Quality, largest
 from monitors.queues.memory import MemoryQueue
-from monitors.records import Context, Evaluation, Sample, Score, Skipped, Supplement, Usage
+from monitors.records import (
+    CaptureInfo,
+    Context,
+    Evaluation,
+    PromptPart,
+    Sample,
+    Score,
+    Skipped,
+    Supplement,
+    Usage,
+)
 from monitors.stores import Point, Summary
 from monitors.stores.sqlite import SQLiteStore
 from monitors.versions import ENOUGH, MAX_APPS, Versions
@@ -98,6 +118,25 @@ def test_a_supplement_still_finds_its_sample_when_their_key_is_cut(tmp_path):
     said = Supplement(id="1", received_at=1.0, source="feedback", key=LONG, reference="The reference.")
     (stored,), _ = evaluated(tmp_path / "s.db", [sample(context_key=LONG)], [said], _has_reference)
     assert stored.reference == "The reference."
+
+
+def test_how_a_sample_was_found_is_bounded():
+    texts = ["Short.", "ä" * 40_000, "b" * 40_000]
+    parts = tuple(
+        PromptPart(role=LONG, kind="instructions", start=n, end=n + 1, text=one) for n, one in enumerate(texts)
+    )
+    passages = tuple(PromptPart(role="user", kind="passage", start=n, end=n + 1, passage=n) for n in range(MAX_PARTS))
+    found = CaptureInfo(source=LONG, marker="a\nb", reason=LONG, parts=(*parts, *passages))
+    kept = bounded_sample(sample(capture=replace(found, parts=parts))).capture
+    assert (len(kept.source), kept.marker[:3], len(kept.reason)) == (MAX_NAME, "a\ufffdb", MAX_REASON)
+    assert [len(one.text.encode()) for one in kept.parts] == [6, 16_380, 16_381]
+    assert kept.shortened
+    assert {len(one.role) for one in kept.parts} == {MAX_NAME}
+    assert bounded_sample(sample(capture=found)).capture.parts == passages
+    fits = CaptureInfo(source="documents", parts=passages)
+    assert bounded_sample(sample(capture=fits)).capture == fits
+    again = bounded_sample(sample(capture=kept)).capture
+    assert again == kept
 
 
 def test_bounding_twice_changes_nothing():

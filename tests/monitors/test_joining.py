@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from monitors.bounds import MAX_BYTES, MAX_PASSAGES, bounded, shed, size
 from monitors.joining import Address, WaitingRoom, address_of, addresses_of, complete, completes, expected, join
-from monitors.records import Context, Sample, Supplement
+from monitors.records import CaptureInfo, Context, PromptPart, Sample, Supplement
 
 
 def context(text, **fields):
@@ -330,3 +330,13 @@ def test_what_another_app_says_neither_joins_nor_ends_a_wait():
     assert not room.holds(foreign)
     assert room.holds(own)
     assert room.release([own], 1.0) == [ours]
+
+
+def test_how_the_prompt_was_read_stays_whatever_contexts_come_beside_it():
+    capture = CaptureInfo(
+        source="templates", parts=(PromptPart(role="user", kind="passage", start=0, end=3, passage=0),)
+    )
+    captured = sample(**FOUND, capture=capture)
+    joined = join(captured, [said("contexts", "beside it", exchange_id="e1")])
+    assert (joined.context_source, joined.capture) == ("contexts_api", capture)
+    assert completes(replace(sample(capture=capture), reference="R"), sample(capture=capture))

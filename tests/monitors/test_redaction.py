@@ -5,17 +5,18 @@ import sys
 import time
 from base64 import b64encode
 from collections import Counter
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitors.records import Context, Sample, Supplement, Usage
+from monitors.records import CaptureInfo, Context, PromptPart, Sample, Supplement, Usage
 from monitors.redaction import FINDERS, KINDS, Redactor
 from monitors.redaction.spans import Span, resolve
 
+PART = PromptPart(role="user", kind="instructions", start=0, end=9, text="Be brief.")
 CORPUS = Path(__file__).parent / "corpora" / "redaction.jsonl"
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "redact.md"
 PLACEHOLDER = re.compile(r"\[[A-Z]+_[0-9a-f]{6}\]")
@@ -267,12 +268,15 @@ def test_every_text_of_a_sample_is_redacted_and_all_else_stays(redactor):
         trace_id="t",
         usage=Usage(input_tokens=1),
         rate=0.5,
+        capture=CaptureInfo(marker=mail, reason=mail, parts=(PART, replace(PART, start=9, end=22, text=mail))),
     )
     redacted = redactor.redact_sample(sample)
     text = redactor.redact(mail)
     assert redacted.contexts == (Context(text=text, id=text, score=0.5, source=f"mailto:{text}"),)
     assert (redacted.question, redacted.response, redacted.reference, redacted.session) == (text,) * 4
     assert (redacted.tags, redacted.context_key) == ({"user": text}, text)
+    assert (redacted.capture.marker, redacted.capture.reason) == (text, text)
+    assert redacted.capture.parts == (PART, replace(PART, start=9, end=22, text=text))
     for name in ("id", "started_at", "app", "model", "trace_id", "usage", "rate", "context_source", "skip_reason"):
         assert getattr(redacted, name) == getattr(sample, name)
 
@@ -296,14 +300,17 @@ def test_without_content_nothing_but_hashes_is_left_of_the_texts(redactor):
         response="Because.",
         tags={"v": "7"},
         session="s",
+        capture=CaptureInfo(source="x", marker="<doc>", confidence=0.5, reason="Said so.", parts=(PART,)),
     )
     bare = redactor.without_content(sample)
     assert bare.response == bare.contexts[0].text  # equal texts stay equal
     assert all(re.fullmatch("blake2b:[0-9a-f]{32}", text or "") for text in (bare.question, bare.response))
     assert (bare.contexts[0].id, bare.contexts[0].score, bare.contexts[0].source) == ("d1", 0.5, "faq.md")
-    unchanged = {one.name for one in fields(Sample)} - {"question", "contexts", "response", "reference"}
+    unchanged = {one.name for one in fields(Sample)} - {"question", "contexts", "response", "reference", "capture"}
     assert all(getattr(bare, name) == getattr(sample, name) for name in unchanged)
     assert bare.reference is None
+    parts = (replace(PART, text=""),)
+    assert bare.capture == CaptureInfo(source="x", marker="<doc>", confidence=0.5, parts=parts)
     assert redactor.without_content(Sample(id="e", started_at=1.0)).response == ""
     assert Redactor([], salt="other").without_content(sample).response != bare.response
 

@@ -427,3 +427,10 @@ def test_rows_that_cannot_be_read_are_left_out_of_every_answer_and_said_once(pat
 
     run(store, scenario)
     assert caplog.text.count("cannot read") == 1
+
+
+def test_a_sample_of_a_release_that_did_not_say_how_it_was_found_is_read(store, path):
+    run(store, lambda: store.add(Sample(id="a", started_at=1.0), []))
+    execute(path, "UPDATE samples SET payload = ?", '{"id":"a","started_at":1.0,"context_source":"tools"}')
+    found, _ = run(store, lambda: store.sample("a"))
+    assert (found.context_source, found.capture) == ("tools", None)

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from examples import rules
 from monitors import offline_cli
 from monitors.offline import Run
-from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped
+from monitors.records import CaptureInfo, Context, Evaluation, Failed, PromptPart, Sample, Score, Skipped
 from monitors.stores.sqlite import SQLiteStore
 from tests.support.llm_server import LLMServer, Reply
 
@@ -285,6 +285,8 @@ def test_stopped_half_way_it_goes_on_from_there(tmp_path):
 
 # --- captured exchanges
 
+PART = PromptPart(role="system", kind="instructions", start=0, end=9, text="Be brief.")
+
 
 def captured(tmp_path):
     """A data directory with twelve exchanges: six good, five bad ones, and one that holds no answer."""
@@ -304,6 +306,7 @@ def captured(tmp_path):
                     Context(text="Bulbs are excluded.", id="p2"),
                 ),
                 context_source="explicit",
+                capture=CaptureInfo(source="explicit", confidence=1.0, parts=(PART,)),
                 response=text,
                 tags={"lang": "en"},
                 skip_reason="tool_call" if number == 11 else None,
@@ -367,9 +370,11 @@ def test_an_export_is_read_by_evaluate_with_the_same_texts(tmp_path):
         "judge": "old",
         "rate": 0.05,
     }
+    assert (rows[-1]["capture"]["source"], rows[-1]["capture"]["parts"][0]["text"]) == ("explicit", "Be brief.")
     assert rows[-2]["scores"]["hallucination"]["failed"] == "timeout"
     assert rows[-3]["scores"]["hallucination"]["skipped"] == "no_contexts"
-    assert evaluate(tmp_path / "out.jsonl", "--judge", "none", "--output", "run.json").exit_code == 0
+    evaluated = evaluate(tmp_path / "out.jsonl", "--judge", "none", "--output", "run.json")
+    assert (evaluated.exit_code, "is not read" in evaluated.output) == (0, False)
     sample = Run.load(tmp_path / "run.json").rows[-1].sample
     original, _ = stored(data, "x0")
     assert (sample.id, sample.question, sample.response, sample.tags, sample.app) == (
