@@ -64,7 +64,10 @@ def echo(request):
 def send(running, index, text, **names):
     body = {
         "model": "m",
-        "messages": [{"role": "user", "content": f"Number {index}: {text}"}],
+        "messages": [
+            {"role": "system", "content": f"You know: {text}"},
+            {"role": "user", "content": f"Number {index}: {text}"},
+        ],
         "gaugeway": {"contexts": [f"A passage. {text}"], "reference": text, **names},
     }
     response = httpx.post(f"{running.base_url}/chat/completions", json=body, headers={"authorization": "Bearer k"})
@@ -127,5 +130,6 @@ def test_without_content_the_store_has_scores_and_hashes_only(tmp_path):
     assert sample["question"].startswith("blake2b:")
     assert sample["response"].startswith("blake2b:")
     assert [one["text"][:8] for one in sample["contexts"]] == ["blake2b:"]
+    assert [(one["kind"], one["text"]) for one in sample["capture"]["parts"]] == [("instructions", ""), ("question", "")]
     assert any("glass bridge" in json.dumps(request.body) for request in judge.requests)
     assert b"glass bridge" not in store + log
