@@ -130,6 +130,9 @@ def test_without_content_the_store_has_scores_and_hashes_only(tmp_path):
     assert sample["question"].startswith("blake2b:")
     assert sample["response"].startswith("blake2b:")
     assert [one["text"][:8] for one in sample["contexts"]] == ["blake2b:"]
-    assert [(one["kind"], one["text"]) for one in sample["capture"]["parts"]] == [("instructions", ""), ("question", "")]
+    assert [(one["kind"], one["text"]) for one in sample["capture"]["parts"]] == [
+        ("instructions", ""),
+        ("question", ""),
+    ]
     assert any("glass bridge" in json.dumps(request.body) for request in judge.requests)
     assert b"glass bridge" not in store + log
