@@ -324,7 +324,8 @@ def _prompt(inspection: Inspection) -> Panel:
         lines.append(_piece(piece))
     if inspection.source == info.source and (others := unplaced(info.parts, len(inspection.contexts))):
         numbers = ", ".join(map(str, others[:_SHOWN_PASSAGES])) + (" ..." if len(others) > _SHOWN_PASSAGES else "")
-        lines.append(Text(f"not word for word in the prompt: passages {numbers}", style="italic"))
+        some = "passage" if len(others) == 1 else "passages"
+        lines.append(Text(f"not word for word in the prompt: {some} {numbers}", style="italic"))
     legend = Text.assemble("prompt: ", *(one for kind in _STYLES for one in ((kind, _STYLES[kind]), " ")))
     return Panel(Group(*lines), title=legend, title_align="left")
 

@@ -2,9 +2,9 @@
 
     python benchmarks/extraction/cost.py [--rounds 5]
 
-A row is one prompt; a column is the time of that extractor alone, the last one of the chain up to the first that
-recognises the prompt (all of them, when none does). Printed is the median of the rounds. Extraction runs off the
-request path; the aim is 50 ms for the chain.
+A row is one prompt; a column is the time of that extractor alone, the last but one of the chain up to the first that
+recognises the prompt (all of them, when none does), the last of finding where in the prompt question and passages
+stand. Printed is the median of the rounds. Extraction runs off the request path; the aim is 50 ms for the chain.
 """
 
 from __future__ import annotations
@@ -19,8 +19,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from gateway.contexts import BUILT_IN, DEFAULT_ORDER, trace  # noqa: E402 - the tree is not installed everywhere
+from gateway.contexts import (  # noqa: E402 - the tree is not installed everywhere
+    BUILT_IN,
+    DEFAULT_ORDER,
+    Extraction,
+    last_user_text,
+    trace,
+)
 from gateway.contexts.patterns import PatternExtractor, UserTemplate  # noqa: E402
+from gateway.contexts.prompt_parts import capture_info  # noqa: E402
 from gateway.exchange import Request, Response  # noqa: E402
 from monitors.importer import load  # noqa: E402
 
@@ -99,14 +106,16 @@ def main():
     pattern = UserTemplate(name="facts", pattern=r"FACTS:\n(?P<contexts>.*)\nASKED: (?P<question>.*)")
     extractors[DEFAULT_ORDER.index("patterns")] = PatternExtractor([pattern])
     response = Response(status=200, body={})
-    print("| prompt | " + " | ".join(DEFAULT_ORDER) + " | chain | found by |")
-    print("|---|" + "---:|" * (len(DEFAULT_ORDER) + 1) + "---|")
+    print("| prompt | " + " | ".join(DEFAULT_ORDER) + " | chain | places | found by |")
+    print("|---|" + "---:|" * (len(DEFAULT_ORDER) + 2) + "---|")
     for name, body in requests():
         request = Request(route="chat_completions", headers={}, body=body)
         alone = [milliseconds(lambda one=one: one.extract(request, response), rounds) for one in extractors]  # noqa: B023 - called at once
         chain = milliseconds(lambda: trace(request, response, extractors), rounds)  # noqa: B023 - called at once
         by, found = trace(request, response, extractors)[-1]
-        cells = " | ".join(f"{one:.1f}" for one in [*alone, chain])
+        seen = found or Extraction(question=last_user_text(request), contexts=(), source="none")
+        places = milliseconds(lambda: capture_info(request, seen), rounds)  # noqa: B023 - called at once
+        cells = " | ".join(f"{one:.1f}" for one in [*alone, chain, places])
         print(f"| {name} | {cells} | {by if found else '-'} |")
 
 

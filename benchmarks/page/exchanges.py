@@ -20,7 +20,18 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.page.browser import chromium
 from benchmarks.page.screenshots import narrow, shoot
 from benchmarks.page.stand import CONFIG, make, standing
-from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped, Supplement, Usage
+from monitors.records import (
+    CaptureInfo,
+    Context,
+    Evaluation,
+    Failed,
+    PromptPart,
+    Sample,
+    Score,
+    Skipped,
+    Supplement,
+    Usage,
+)
 from tests.support.pages import world
 
 AGAIN = 9
@@ -44,6 +55,26 @@ RESPONSE = (
     "You can return your headphones free of charge within 30 days of delivery. As they were opened, we check them "
     "first, which takes up to five working days. Your gift card expires at the end of the year, so use it soon. "
     "We send a courier who collects the parcel at your door."
+)
+PROMPT = CaptureInfo(
+    source="documents",
+    marker="<documents>",
+    confidence=1.0,
+    parts=(
+        PromptPart(
+            role="system",
+            kind="instructions",
+            start=0,
+            end=60,
+            text="You answer customers of a shop. Answer briefly, from:\n<docs>",
+        ),
+        *(
+            PromptPart(role="system", kind="passage", start=70 + 200 * place, end=260 + 200 * place, passage=place)
+            for place in range(2)
+        ),
+        PromptPart(role="system", kind="instructions", start=660, end=668, text="\n</docs>"),
+        PromptPart(role="user", kind="question", start=0, end=95, message=3),
+    ),
 )
 CLAIMS = (
     ("They can be returned free of charge within 30 days.", "supported", 0, "within 30 days of delivery"),
@@ -72,7 +103,8 @@ async def add_exchange(made: Any) -> str:
         model="chat-1",
         question="I opened the headphones I bought last week. Can I send them back, and what about my gift card?",
         contexts=CONTEXTS,
-        context_source="tools",
+        context_source="documents",
+        capture=PROMPT,
         response=RESPONSE,
         tags={"release": "42", "tenant": "north"},
         trace_id="7d1f0c9a6b5e4d3c2b1a09f8e7d6c5b4",

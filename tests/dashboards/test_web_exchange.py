@@ -168,9 +168,9 @@ def test_the_prompt_says_in_words_what_is_what(tmp_path):
     for words in (
         "Question and passages found by tools (search_docs), confidence 0.75: a tool's name.",
         "2 messages, 57 characters",
-        "System message Instructions Be brief. 2 messages that are not shown",
+        "System message Instructions Be brief. 2 other messages, not shown",
         "User message Instructions Excerpt: Passage 2 Gift cards never expire. Question May I return it?",
-        "Not word for word in the prompt (in JSON, sent beside it, or out of the response): passages 1.",
+        "Not word for word in the prompt (in JSON, sent beside it, or out of the response): passage 1.",
     ):
         assert words in page.words, words
     assert "passage-2" in {one["href"][1:] for one in page.all("a") if one["href"].startswith("#")}

@@ -281,7 +281,7 @@ def test_the_reason_of_an_extractor_is_shown_and_a_passage_that_is_nowhere_is_na
     assert "confidence  0.62" in text
     assert "reason      a label" in text
     assert "\x1b" not in text
-    assert "not word for word in the prompt: passages 1" in text
+    assert "not word for word in the prompt: passage 1" in text
 
 
 def test_where_nothing_was_found_the_prompt_is_shown_all_the_same():
