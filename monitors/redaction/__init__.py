@@ -30,6 +30,8 @@ KINDS = ("email", "phone", "card", "iban", "ip", "secret")
 PATTERN_S = 0.1
 """What an own pattern may take for one text, in seconds, and as much again for each million of characters."""
 _MILLION = 1_000_000
+_REMEMBERED = 200
+"""Instructions whose redacted text is remembered: of at most 33 KB each."""
 _NAME = regex.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
@@ -54,6 +56,7 @@ class Redactor:
             raise ValueError(f"two patterns are named {twice!r}")
         self._order = {kind: rank for rank, kind in enumerate([*names, *FINDERS])}
         self._key = blake2b(salt.encode("utf-8", "surrogatepass")).digest()
+        self._known: dict[bytes, str] = {}
         self.withheld = 0
 
     def redact(self, text: str) -> str:
@@ -145,8 +148,21 @@ class Redactor:
             capture,
             marker=self._optional(capture.marker),
             reason=self._optional(capture.reason),
-            parts=tuple(replace(one, text=self.redact(one.text)) if one.text else one for one in capture.parts),
+            parts=tuple(replace(one, text=self._repeated(one.text)) if one.text else one for one in capture.parts),
         )
+
+    def _repeated(self, text: str) -> str:
+        """Redact a text that mostly was redacted before: an app sends the same instructions with every request."""
+        key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        if (known := self._known.get(key)) is not None:
+            return known
+        withheld = self.withheld
+        redacted = self.redact(text)
+        if self.withheld == withheld:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[key] = redacted
+        return redacted
 
     def _digest(self, text: str | None) -> str | None:
         """Hash a text; what is empty or missing stays so, since that is no content but a fact about the exchange."""

@@ -291,6 +291,22 @@ def test_every_text_of_a_supplement_is_redacted_and_its_key_still_fits_the_sampl
     assert redactor.redact_supplement(Supplement(id="1", received_at=1.0, source="contexts")).contexts is None
 
 
+def test_instructions_that_come_again_are_redacted_each_time():
+    redactor = Redactor(("email",), (("slow", r"(a|aa)+$"),), "k")
+
+    def redacted(text):
+        capture = CaptureInfo(parts=(replace(PART, text=text),))
+        return redactor.redact_sample(Sample(id="e", started_at=1.0, capture=capture)).capture.parts[0].text
+
+    texts = [f"Write to {name}@example.com." for name in ("ada", "bob", "ada")]
+    assert [redacted(text) for text in texts] == [redactor.redact(text) for text in texts]
+    for number in range(500):  # more than are remembered
+        assert redacted(f"Write to a{number}@example.com.") == redactor.redact(f"Write to a{number}@example.com.")
+    endless = "a" * 60 + "b"
+    assert [redacted(endless)[:9] for _ in range(2)] == ["[WITHHELD"] * 2
+    assert redactor.withheld == 2
+
+
 def test_without_content_nothing_but_hashes_is_left_of_the_texts(redactor):
     sample = Sample(
         id="e",
