@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from gateway.contexts.structure.outline import SPEAKERS, Mark, label_kind, marks
@@ -34,8 +34,8 @@ _SURE = 0.9
 class Block:
     """A place for passages in a text, offsets in characters. `outer` includes what announces it and closes it.
 
-    `header` is what announced it, for people; `sure` in [0, 1] how clearly. `closed`: its end is marked as clearly as
-    its beginning, or is the text's.
+    `header` is what announced it, for people; `sure` in [0, 1] how clearly. `several`: other blocks of passages stand
+    beside it, so that it may not be all of them.
     """
 
     start: int
@@ -44,7 +44,7 @@ class Block:
     outer_end: int
     header: str
     sure: float
-    closed: bool = True
+    several: bool = False
 
 
 def candidates(text: Text) -> list[Block]:
@@ -61,7 +61,17 @@ def candidates(text: Text) -> list[Block]:
     if not blocks:
         blocks += _before_question(text, found, stop)
     blocks = [block for block in blocks if text.text[block.start : block.end].strip()]
+    blocks = [replace(block, several=True) if _goes_on(text, block, blocks) else block for block in blocks]
     return sorted(blocks, key=lambda block: -block.sure)
+
+
+def _goes_on(text: Text, block: Block, blocks: Sequence[Block]) -> bool:
+    """Whether another block as clearly announced stands apart from this one, in front of it or behind."""
+    return any(
+        other.sure >= 0.7 and (other.outer_start >= block.outer_end or other.outer_end <= block.outer_start) and not text.addresses(other.start, other.end) and len(text.text[other.start : other.end].strip()) > 40  # noqa: PLR2004
+        for other in blocks
+        if other is not block
+    )
 
 
 def _answer_label(text: Text, found: Sequence[Mark]) -> int:
@@ -136,9 +146,9 @@ def _tag_sure(name: str) -> float:
 def _labelled(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
     raw = text.text
     labels = [mark for mark in found if mark.kind == "context" and not (raw[mark.start : mark.body].lstrip().startswith("<") and " " not in mark.phrase)]
-    covered = -1
+    covered, covering = -1, ""
     for index, mark in enumerate(labels[:40]):
-        if mark.start < covered or mark.body >= stop:
+        if (mark.start < covered and (mark.inline or any(one.isdigit() for one in mark.phrase) or mark.phrase == covering)) or mark.body >= stop:
             continue
         following = labels[index + 1] if index + 1 < len(labels) else None
         if any(other.phrase == mark.phrase and _is_apart(found, mark, other) for other in labels[index + 1 :]):
@@ -147,7 +157,7 @@ def _labelled(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
         start = mark.start if item else mark.body
         end = _end(text, found, start, stop, form=mark.form)
         if item:
-            covered = end
+            covered, covering = end, mark.phrase
         outer = end
         start, end = _unruled(raw, start, end)
         yield Block(start, end, mark.start, outer, f"label {mark.phrase!r}", (0.85 if item else 0.95) * mark.sure)
@@ -230,6 +240,9 @@ def _end(text: Text, found: Sequence[Mark], start: int, stop: int, *, form: str 
     heading = next((mark for mark in later if form and mark.form == form and mark.kind in ("instruction", "history", "answer")), None)
     if heading is not None and start < heading.start < end:
         end = heading.start
+    closings = [mark for mark in later if mark.phrase.startswith("end ") and start < mark.start < end]
+    if closings and len({_unnumbered(mark.phrase) for mark in closings}) == len(closings):
+        end = closings[0].start
     for _ in range(_MOST_TRIMS):
         before = end
         mark = next((one for one in reversed(later) if one.start < end and one.kind in ("instruction", "history", "answer")), None)
@@ -251,10 +264,18 @@ def _first_speaker(later: Sequence[Mark], last: Mark) -> Mark:
 
 def _speaks(text: Text, mark: Mark, end: int) -> bool:
     """Whether what stands behind a label of instructions, a history or an answer is what the label says."""
-    if mark.kind == "history" or mark.phrase.startswith("end ") or not text.text[mark.body : end].strip():
+    if mark.phrase.startswith("end "):
+        return False
+    if mark.kind == "history" or not text.text[mark.body : end].strip():
         return True
     body = _skip(text.text, mark.body)
+    if mark.kind == "instruction" and not mark.inline and text.any(("context", "question"), body, end):
+        return True
     return text.is_meta(body, end) or text.addresses(body, end) or text.is_meta(mark.start, end)
+
+
+def _unnumbered(phrase: str) -> str:
+    return re.sub(r"\d+", "", phrase)
 
 
 def _without_last_paragraph(text: Text, start: int, end: int) -> int:

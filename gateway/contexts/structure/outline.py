@@ -158,7 +158,7 @@ def _addresses_last(text: Text, line: str, start: int, colon: int) -> bool:
 
 def _label(text: Text, line: str, start: int, end: int) -> Mark | None:
     found = _LABEL.match(line)
-    if found is None:
+    if found is None or "(" in found["deco"]:
         return None
     phrase, rest, form = found["phrase"].partition("(")[0].strip(), found["rest"].strip(), found["deco"].strip()
     if not phrase:

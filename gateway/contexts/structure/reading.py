@@ -255,6 +255,9 @@ def _against(text: Text, block: Block, splitting: Splitting, asked: Asked | None
             points += 1.0
     points += _is_task(text, block, asked, beside, own=own, signs=signs)
     loose = kind in ("blank-line", "lines", "whole", "inline", "bullets")
+    if block.several and block.sure < 0.99:  # noqa: PLR2004 - tags of their own are clear
+        points += 2.0
+        signs.append("one of several blocks")
     if splitting.odd or (loose and _speaks_of_itself(text, block)) or _differs_at_the_end(texts) or (kind in ("blank-line", "lines") and any(len(one) < 12 or one.rstrip()[-1] in ":：" for one in texts)):  # noqa: PLR2004
         points += 3.0
         signs.append("passages differ in form")
@@ -271,9 +274,12 @@ def _differs_at_the_end(texts: Sequence[str]) -> bool:
 def _speaks_of_itself(text: Text, block: Block) -> bool:
     """Whether the first or the last lines of a block use words that only a prompt uses, of itself."""
     raw = text.text
-    head = raw.find("\n", block.start, block.end)
+    start = block.start
+    while start < block.end and raw[start] in " \t\n":
+        start += 1
+    head = raw.find("\n", start, block.end)
     tail = raw.rfind("\n", block.start, block.end)
-    return head >= 0 and (text.has("itself", block.start, head) or text.has("itself", tail, block.end))
+    return head >= 0 and (text.has("itself", start, head) or text.has("itself", tail, block.end))
 
 
 def _reads(text: str) -> bool:

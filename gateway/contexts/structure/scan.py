@@ -55,6 +55,17 @@ _NAMES = list(_WORDS)
 _KINDS = [tuple(kinds) for kinds, _ in _WORDS.values()]
 _STEMS = [stem for _, stem in _WORDS.values()]
 _FREE = [ord(name[0]) >= _UNSPACED for name in _NAMES]
+_INNER = [
+    [
+        (offset, len(part), _WORDS[part][0])
+        for first in range(len(name.split()))
+        for last in range(first + 1, len(name.split()) + 1)
+        if (part := " ".join(name.split()[first:last])) != name and part in _WORDS and (offset := name.find(part)) >= 0
+    ]
+    for name in _NAMES
+]
+"""The words within those of several words: the longest is found, and those in it count as well."""
+
 _SEARCH = ahocorasick_rs.AhoCorasick(_NAMES, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest)
 
 
@@ -101,6 +112,11 @@ class Text:
             for kind in _KINDS[index]:
                 self._starts[kind].append(start + offset)
                 self._ends[kind].append(end + offset)
+            for inner, length, kinds in _INNER[index]:
+                for kind in kinds:
+                    if not self._starts[kind] or self._starts[kind][-1] < start + offset + inner:
+                        self._starts[kind].append(start + offset + inner)
+                        self._ends[kind].append(start + offset + inner + length)
 
     def has(self, kind: Kind, start: int, end: int) -> bool:
         """Say whether a word of the kind begins between two offsets."""
