@@ -1,3 +1,4 @@
+import asyncio
 import json
 from itertools import pairwise
 
@@ -6,7 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import usage
+from gateway.config import Capture, Config, Upstream
+from gateway.config import Gateway as GatewayTable
 from gateway.usage import HideUsage, ask_for_usage
+from tests.gateway.test_proxy import post, request
+from tests.support.running import read_request, running_gateway, tcp_server
 
 CHUNK = b'data: {"choices":[{"index":0,"delta":{"content":"a\\n\\nb"}}],"usage":null}\n\n'
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n'
@@ -67,8 +72,42 @@ def test_a_line_without_end_is_searched_once_and_not_held(monkeypatch):
     line = b"data: " + b"x" * 1018
     for number in range(500):
         assert len(hide.feed(line)) + len(hide._held) >= 1024
-        assert len(hide._held) <= usage.MAX_EVENT_BYTES, number
+        assert len(hide._held) <= 65_536, number
     assert sum(searched) < 500 * (1024 + 3)
+
+
+@pytest.mark.parametrize("http_path", ["asgi", "protocol"])
+def test_the_beginning_of_an_event_without_end_reaches_the_client_before_more_is_sent(http_path):
+    arrived = asyncio.Event()
+
+    async def upstream(reader, writer):
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+        writer.write(b"data: " + b"x" * 200_000)
+        await arrived.wait()
+        writer.write(b"\n\n" + USAGE + DONE)
+        writer.close()
+
+    async def main():
+        async with tcp_server(upstream) as port:
+            config = Config(
+                gateway=GatewayTable(http_path=http_path),
+                upstreams=(Upstream(base_url=f"http://127.0.0.1:{port}/v1"),),
+                capture=Capture(include_usage=True),
+            )
+            async with running_gateway("", config=config) as gateway, asyncio.timeout(30):
+                reader, writer = await request(gateway.port, post(b'{"model": "m", "stream": true}'))
+                received = b""
+                while received.count(b"x") < 150_000:
+                    received += await reader.readexactly(1000)
+                arrived.set()
+                received += await reader.readuntil(b"\r\n0\r\n\r\n")
+                writer.close()
+        assert received.count(b"x") >= 200_000
+        assert DONE in received
+        assert b'"usage"' not in received
+
+    asyncio.run(main())
 
 
 @given(

@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+import socket
 
 import pytest
 
 from gateway.express import express_protocol
-from monitors.serving import MAX_HEAD_BYTES, ServerProtocol
+from monitors.serving import MAX_HEAD_BYTES, Listener, ServerProtocol, _bind
 from tests.support.running import serving
 
 LINE = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
@@ -248,3 +249,19 @@ def test_a_large_body_at_a_fair_pace_has_its_time():
         assert app.requests == 2
 
     run(scenario, impatient(ServerProtocol))
+
+
+def test_an_address_that_a_process_is_about_to_release_is_waited_for():
+    """That of a gateway whose supervisor was killed, and which has not noticed yet."""
+
+    async def main():
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = taken.getsockname()
+            binding = asyncio.ensure_future(_bind(Listener(None, *address)))
+            await asyncio.sleep(0)
+            assert not binding.done()
+        async with asyncio.timeout(20):
+            with await binding as bound:
+                assert bound.getsockname() == address
+
+    asyncio.run(main())
