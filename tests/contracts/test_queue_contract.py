@@ -435,6 +435,18 @@ def test_a_supplement_comes_out_as_it_went_in(bench):
     bench.run(scenario)
 
 
+def test_of_too_many_passages_one_more_than_is_kept_is_taken(bench):
+    """Enough to see that there were more; a queue in memory holds all of them anyway."""
+    much = supplement("a", contexts=tuple(Context(text=str(number)) for number in range(5000)))
+
+    async def scenario(queue):
+        await queue.supply([much])
+        (taken,) = await queue.take(1)
+        assert taken.contexts == much.contexts[: 5000 if isinstance(queue, MemoryQueue) else 201]
+
+    bench.run(scenario)
+
+
 def test_supplying_nothing_taking_nothing_and_acknowledging_nothing_is_harmless(bench):
     async def scenario(queue):
         assert list(await queue.take(10)) == []
