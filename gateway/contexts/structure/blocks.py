@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from gateway.contexts.structure.outline import SPEAKERS, Mark, label_kind, marks
+from gateway.contexts.structure.outline import LOOSE, SPEAKERS, Mark, label_kind, marks
 from gateway.contexts.structure.scan import HEAD, Text
 
 _MOST_TAGS = 60
@@ -23,6 +23,7 @@ _NO_PASSAGES = frozenset(
     "tool tools function functions parameters system policy persona tone style constraints goal environment_details user_rules communication".split()
 )
 _INLINE_LABEL = re.compile(r"(?:(?<=[.!?。！？\n] )|(?<=[.!?。！？\n])|(?<=\A))(?P<phrase>[^\W\d_][^\n:：.!?\"'\[{]{2,30})[:：][ \t]*(?=[\[{\"\w])")
+_QUESTION_LABEL = re.compile(r"(?<=[.!?。！？;] )(?P<phrase>[^\W\d_][^\n:：.!?]{2,24})[:：]")
 _PARAGRAPH_START = re.compile(r"\n[ \t]*\n[^\S\n]*(?=\S)")
 _RULE_LINE = re.compile(r"[ \t]{0,8}(?:([-=*_#~+·•─═—])\1{2,200}|\"{3}|'{3}|`{3}\w{0,20}|(?:[-*_=] ){2,60}[-*_=])[ \t]*")
 _CLOSING = re.compile(r"[ \t]*</(?P<tag>[A-Za-z][\w.-]{0,40})>[ \t]*")
@@ -179,8 +180,11 @@ def _is_apart(found: Sequence[Mark], mark: Mark, other: Mark) -> bool:
 
 def _announced(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
     raw = text.text
+    last = max((one.start for one in found if one.kind == "question"), default=-1)
     for mark in [one for one in found if one.kind == "intro"][:6]:
         start = mark.body
+        if mark.phrase == LOOSE and last < start:
+            continue  # only the question behind says that something stands in between
         for _ in range(_MOST_TRIMS):
             close = raw.find("\n\n", start)
             line = raw[start : start + 200].lstrip().partition("\n")[0]
@@ -236,7 +240,7 @@ def _end(text: Text, found: Sequence[Mark], start: int, stop: int, *, form: str 
     """
     later = [mark for mark in found if start <= mark.start < stop]
     questions = [mark for mark in later if mark.kind == "question"]
-    end = _first_speaker(later, questions[-1]).start if questions else stop
+    end = _first_speaker(later, questions[-1]).start if questions else _inline_question(text, start, stop)
     heading = next((mark for mark in later if form and mark.form == form and mark.kind in ("instruction", "history", "answer")), None)
     if heading is not None and start < heading.start < end:
         end = heading.start
@@ -253,6 +257,16 @@ def _end(text: Text, found: Sequence[Mark], start: int, stop: int, *, form: str 
         if end == before:
             break
     return _at_closing_rule(text.text, later, start, end)
+
+
+def _inline_question(text: Text, start: int, stop: int) -> int:
+    """Return where a label of the question stands in the middle of the last line, else `stop`."""
+    line = max(text.text.rfind("\n", start, len(text.text[:stop].rstrip())), start, stop - _TAIL)
+    for label in reversed(list(_QUESTION_LABEL.finditer(text.text, line, stop))[-4:]):
+        kind = label_kind(text, label.start("phrase"), label.end("phrase"))
+        if kind is not None and kind[0] == "question":
+            return label.start("phrase")
+    return stop
 
 
 def _first_speaker(later: Sequence[Mark], last: Mark) -> Mark:

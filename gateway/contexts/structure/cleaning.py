@@ -62,7 +62,7 @@ _MOST_LINES = 12
 class Cleaned:
     """A passage's text with what was taken off it. `odd` says that lines remain that may be a title or the like."""
 
-    __slots__ = ("identity", "labelled", "meta", "odd", "score", "source", "text")
+    __slots__ = ("identity", "labelled", "leading", "meta", "odd", "score", "source", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -70,6 +70,7 @@ class Cleaned:
         self.identity: str | None = None
         self.score: float | None = None
         self.meta = 0
+        self.leading = 0
         self.labelled = False
         self.odd = False
 
@@ -92,6 +93,7 @@ def clean(text: str, *, number: str | None = None) -> Cleaned:
     one.identity = number
     one.text = _unfenced(one.text)
     _leading(one)
+    one.leading = one.meta
     _trailing(one)
     one.text = unquoted(_unfenced(one.text))
     return one

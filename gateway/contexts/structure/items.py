@@ -213,7 +213,7 @@ def _cleaned(name: str, pieces: Sequence[tuple[str | None, str]], certain: float
             cleaned.append(one)
     if not cleaned:
         return None
-    odd = len(cleaned) > 1 and len({one.meta > 0 for one in cleaned}) > 1
+    odd = len(cleaned) > 1 and len({one.leading > 0 for one in cleaned}) > 1
     for _ in range(3):
         if not _without_common(cleaned, titled=name.startswith(("numbered", "headed"))):
             break

@@ -18,6 +18,7 @@ _LABEL_WORDS = 7
 _WIDE_LABEL = 14
 _SENTENCE = 600
 _PLAIN = 40
+LOOSE = "instructions that point at a context"
 _INLINE = 300
 _LABEL = re.compile(
     r"(?P<deco>[^\w\n]{0,14}(?:\d{1,2}[.)][ \t])?[*_]{0,3})(?P<phrase>[^\W_][^\n:：\])】」』》〉*=|<>\"?.!{};]{0,70}?(?:[ ]?\([^\n()\"=]{1,30}\))?)"
@@ -195,7 +196,8 @@ def _is_heading(text: Text, phrase: str, start: int, end: int) -> bool:
 def _names_the_question_last(text: Text, start: int, end: int) -> bool:
     questions = text.found("question", start, end)
     sources = [at for kind in _MAIN[:2] for at, _ in text.found(kind, start, end)]
-    return bool(questions) and (not sources or questions[-1][0] > max(sources) or text.has("below", start, questions[-1][0]))
+    near = questions[-1] if questions else (0, 0)
+    return bool(questions) and (not sources or near[0] > max(sources) or text.has("below", max(start, near[0] - 20), near[1] + 20))
 
 
 def _leads_to_the_end(raw: str, end: int) -> bool:
@@ -217,7 +219,8 @@ def _announces(text: Text, line: str, start: int, end: int) -> Mark | None:
     below, points = text.has("below", start, end), text.has("points", start, end)
     opens = not colon and _OPENS.match(raw, min(end + 1, len(raw))) is not None
     speaks = text.any(("question", "answer"), start, end) or text.addresses(start, end)
-    if not (below or (points and (colon or opens)) or (colon and (strong or medium) and speaks)):
+    loose = points and not colon and strong
+    if not (below or loose or (points and (colon or opens)) or (colon and (strong or medium) and speaks)):
         return None
     answers = text.any(("question", "answer"), start, end)
     if not (answers or (strong and (colon or text.addresses(start, end) or opens)) or (medium and colon and below)):
@@ -231,5 +234,7 @@ def _announces(text: Text, line: str, start: int, end: int) -> Mark | None:
         if close < 0 or close - end >= 2 * _SENTENCE:
             return None
         body = min(close + 2, len(raw))
+    if loose and not below and not opens:
+        return Mark("intro", start, body, LOOSE, 0.6)
     sure = 0.9 if colon and strong else 0.75 if strong or (colon and medium) else 0.6
     return Mark("intro", start, body, line.rstrip()[-80:].casefold(), sure)

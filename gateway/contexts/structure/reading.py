@@ -8,10 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gateway.contexts.passages import decoded
+from gateway.contexts.passages import read as listed
 from gateway.contexts.retrieval import reads_like_a_passage
 from gateway.contexts.structure.asking import Asked, ask, ask_turn, asks
 from gateway.contexts.structure.blocks import Block, candidates
 from gateway.contexts.structure.items import Splitting, split
+from gateway.contexts.structure.outline import label_kind
 from gateway.contexts.structure.scan import Text
 from gateway.contexts.structure.words import PERSON
 from monitors.records import Context
@@ -113,6 +116,10 @@ def _all(turns: Sequence[Turn]) -> Iterator[_Judged]:
     question_turn = turns[last].text if last is not None else ""
     if last is not None and len(turns[last].parts) > 2 and (parts := _parts(turns[last], instructions)) is not None:  # noqa: PLR2004
         yield parts
+    if last is not None:
+        order += [index for index in (last - 1, last + 1) if 0 <= index < len(turns) and turns[index].role == "assistant"]
+    if (told := _json_prompt(question_turn)) is not None:
+        yield told
     for index in order:
         said = turns[index].text
         if len(said) < 40:  # noqa: PLR2004 - no room for a passage
@@ -121,9 +128,31 @@ def _all(turns: Sequence[Turn]) -> Iterator[_Judged]:
         own = index == last
         beside = Text(instructions if own else "")
         for block in candidates(text)[:_TRIED]:
+            if turns[index].role == "assistant" and block.sure < 0.9:  # noqa: PLR2004 - what a model says is no context
+                continue
             judged = _judge(text, block, own=own, question_turn=question_turn, beside=beside)
             if judged is not None:
                 yield judged
+
+
+def _json_prompt(said: str) -> _Judged | None:
+    """A user's turn that is one JSON object: a question under its name, passages under theirs."""
+    if said.strip()[:1] != "{" or not isinstance(value := decoded(said), dict) or len(value) > 40:  # noqa: PLR2004 - an app's few fields
+        return None
+    asked = passages = None
+    for name, one in value.items():
+        label = Text(str(name).replace("_", " ")[:60])
+        kind = label_kind(label, 0, len(label.text))
+        if kind is None:
+            continue
+        if kind[0] == "question" and isinstance(one, str) and asked is None:
+            asked = Asked(one.strip(), 1.0, f"field {name!r}")
+        elif kind[0] == "context" and isinstance(one, str | list | dict) and passages is None:
+            passages = (name, split(one) if isinstance(one, str) else Splitting("data", tuple(found.context for found in listed(one)), 1.0))
+    if asked is None or passages is None or passages[1] is None or not passages[1].items or passages[1].odd:
+        return None
+    name, splitting = passages
+    return _Judged(THRESHOLD + 1.5, asked, splitting, Block(0, 0, 0, 0, f"field {name!r}", 1.0), ["a JSON object with a question and passages"])
 
 
 def _acknowledged(turns: Sequence[Turn], last: int | None) -> list[int]:
@@ -256,7 +285,7 @@ def _against(text: Text, block: Block, splitting: Splitting, asked: Asked | None
     points += _is_task(text, block, asked, beside, own=own, signs=signs)
     loose = kind in ("blank-line", "lines", "whole", "inline", "bullets")
     if block.several and block.sure < 0.99:  # noqa: PLR2004 - tags of their own are clear
-        points += 2.0
+        points += 3.0
         signs.append("one of several blocks")
     if splitting.odd or (loose and _speaks_of_itself(text, block)) or _differs_at_the_end(texts) or (kind in ("blank-line", "lines") and any(len(one) < 12 or one.rstrip()[-1] in ":：" for one in texts)):  # noqa: PLR2004
         points += 3.0

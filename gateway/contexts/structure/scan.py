@@ -55,15 +55,17 @@ _NAMES = list(_WORDS)
 _KINDS = [tuple(kinds) for kinds, _ in _WORDS.values()]
 _STEMS = [stem for _, stem in _WORDS.values()]
 _FREE = [ord(name[0]) >= _UNSPACED for name in _NAMES]
-_INNER = [
-    [
-        (offset, len(part), _WORDS[part][0])
-        for first in range(len(name.split()))
-        for last in range(first + 1, len(name.split()) + 1)
-        if (part := " ".join(name.split()[first:last])) != name and part in _WORDS and (offset := name.find(part)) >= 0
-    ]
-    for name in _NAMES
-]
+def _within(name: str) -> list[tuple[int, int, list[Kind]]]:
+    if ord(name[0]) >= _UNSPACED:
+        parts = {part for part in _WORDS if part != name and part in name}
+    else:
+        words_of = name.split()
+        parts = {" ".join(words_of[low:high]) for low in range(len(words_of)) for high in range(low + 1, len(words_of) + 1)}
+    found = [(name.find(part), len(part), _WORDS[part][0]) for part in parts if part != name and part in _WORDS]
+    return sorted(found, key=lambda one: one[:2])
+
+
+_INNER = [_within(name) for name in _NAMES]
 """The words within those of several words: the longest is found, and those in it count as well."""
 
 _SEARCH = ahocorasick_rs.AhoCorasick(_NAMES, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest)

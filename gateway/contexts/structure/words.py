@@ -17,7 +17,7 @@ contesto|fonte|fonti|brano|brani|estratto|estratti|frammento|frammenti|base di c
 fontes|trecho|trechos|excerto|excertos|base de conhecimento|resultados da pesquisa|
 bron|bronnen|fragmenten|kennisbank|zoekresultaten|
 контекст*|источник*|фрагмент*|отрыв*|выдержк*|база знаний|базы знаний|результаты поиска|
-źródł*|fragment|fragmenty|baza wiedzy|bağlam*|kaynak*|bilgi tabanı|alıntı*|ngữ cảnh|nguồn|konteks|sumber|källor|kontextus*|forrás*|zdroj*|
+źródł*|fragment*|baza wiedzy|bağlam*|kaynak*|bilgi tabanı|alıntı*|ngữ cảnh|nguồn|konteks|sumber|källor|kontextus*|forrás*|zdroj*|
 上下文|已知信息|已知内容|参考资料|参考信息|参考内容|参考文档|参考文献|知识库|背景信息|背景知识|检索结果|检索内容|检索到的|搜索结果|片段|引用内容|資料來源|參考資料|知識庫|
 コンテキスト|文脈|参考情報|参考資料|検索結果|抜粋|情報源|関連情報|出典|参照情報|
 문맥|컨텍스트|맥락|참고 자료|참고자료|참고 문서|참고문서|참고 정보|검색 결과|검색된|출처|발췌|지식 베이스|
