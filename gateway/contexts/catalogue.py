@@ -15,6 +15,7 @@ from gateway.contexts.splitting import (
     librechat,
     nodes,
     numbered,
+    padded,
     paragraphs,
     ragflow,
     sources,
@@ -22,7 +23,7 @@ from gateway.contexts.splitting import (
 )
 
 _BLANK_LINE = paragraphs
-_PADDED = paragraphs
+_PADDED = padded
 _21 = "-" * 21
 _20 = "-" * 20
 _16 = "-" * 16

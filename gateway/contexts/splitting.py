@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
 from gateway.contexts.shapes import Splitter
 from gateway.contexts.structure.items import split as structured
 from monitors.records import Context
 
+_PLAIN_TO_SEE = ("data", "objects", "tag:", "numbered")
 _MOST = 1_000
 """Pieces that are looked at: far more than the bounds keep, and few enough for a prompt made of nothing but joints."""
 
@@ -37,10 +39,21 @@ def by(separator: str, *, strip: bool = False) -> Splitter:
 def paragraphs(text: str) -> Iterator[Context]:
     """Whatever the app joined: as the block itself shows it, and between blank lines where it shows nothing."""
     found = structured(text)
-    if found is not None and not found.odd:
+    if (
+        found is not None
+        and not found.odd
+        and found.name.startswith(_PLAIN_TO_SEE)
+        and (len(found.items) > 1 or found.name in ("data", "objects"))
+    ):
         yield from found.items
-    elif found is None or found.name == "blank-line":
+    else:
         yield from by("\n\n")(text)
+
+
+def padded(text: str) -> Iterator[Context]:
+    """As `paragraphs`, for prompts that indent or pad what they are given."""
+    for one in paragraphs(text):
+        yield replace(one, text=one.text.strip())
 
 
 def labelled(text: str) -> Iterator[Context]:

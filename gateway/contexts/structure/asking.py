@@ -17,9 +17,14 @@ _INLINE = re.compile(r"[:：]\**[ \t]{0,4}(?P<text>[^\n:：]{4,2000})\Z")
 _QUOTED = re.compile(r"[\"“«「`'](?P<text>[^\"”»」`\n]{4,600})[\"”»」`']")
 _ASKS = re.compile(r"[?？؟;][\s\"'”’»)*_]*\Z")
 _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
-_FENCES = re.compile(r"\A(?:[-=*_#~]{3,}|\"{3}|'{3}|`{3}\w{0,20})[ \t]*\n|\n[ \t]*(?:[-=*_#~]{3,}|\"{3}|'{3}|`{3})[ \t]*\Z")
+_FENCES = re.compile(
+    r"\A(?:[-=*_#~]{3,}|\"{3}|'{3}|`{3}\w{0,20})[ \t]*\n|\n[ \t]*(?:[-=*_#~]{3,}|\"{3}|'{3}|`{3})[ \t]*\Z"
+)
 _KEY = re.compile(r"[ \t]*[^\W\d_][^\n:：?]{1,30}[:：]")
 _SWITCH = re.compile(r"\s*/no_?think\Z")
+_PREFIX = re.compile(r"\A\W{0,4}[^\W\d_]{2,16}(?: [^\W\d_]{2,16})?[:：]\**[ \t]")
+"""A word or two and a colon in front of a question: a label that is not in any list."""
+
 _MOST_TEXT = 12_000
 _SHORT = 600
 _MOST_TAGS = 100
@@ -51,6 +56,9 @@ def ask(segments: Sequence[str]) -> Asked | None:
     for text in texts:
         if (inline := _inline(text)) is not None:
             return inline
+    for text, found in zip(texts, outlines, strict=True):
+        if (ordered := _ordered(text, found)) is not None:
+            return ordered
     return _left_over(texts)
 
 
@@ -79,7 +87,11 @@ def _tagged(text: Text) -> Asked | None:
     best = None
     raw = text.text
     for opening in islice(_OPENING.finditer(raw), _MOST_TAGS):
-        kind = label_kind(text, opening.start("tag"), opening.end("tag")) if "_" not in opening["tag"] else _kind_of_tag(opening["tag"])
+        kind = (
+            label_kind(text, opening.start("tag"), opening.end("tag"))
+            if "_" not in opening["tag"]
+            else _kind_of_tag(opening["tag"])
+        )
         if (kind is None or kind[0] != "question") and opening["tag"].lower() not in _USERS:
             continue
         closing = raw.find(f"</{opening['tag']}>", opening.end())
@@ -106,6 +118,19 @@ def _labelled(text: Text, found: Sequence[Mark]) -> Asked | None:
     return None
 
 
+def _ordered(text: Text, found: Sequence[Mark]) -> Asked | None:
+    """A question under the label of an instruction, as data sets for tuning write it."""
+    for mark in reversed(found):
+        if mark.kind == "instruction":
+            body = text.text[mark.body :].strip()
+            return (
+                Asked(trimmed(body), 0.8, f"label {mark.phrase!r}")
+                if asks(body) and "\n\n" not in body and len(body) <= _SHORT
+                else None
+            )
+    return None
+
+
 def _ends_question(mark: Mark, raw: str, question: Mark) -> bool:
     if mark.kind == "rule":
         # A fence that opens the question does not end it.
@@ -127,7 +152,11 @@ def _without_instructions(text: Text, start: int, end: int, *, inline: bool) -> 
     if inline:
         line = raw.find("\n", position, stop)
         while line >= 0:
-            if text.addresses(line + 1, stop) or text.is_meta(line + 1, stop) or (asks(raw[position:line]) and _KEY.match(raw, line + 1, stop)):
+            if (
+                text.addresses(line + 1, stop)
+                or text.is_meta(line + 1, stop)
+                or (asks(raw[position:line]) and _KEY.match(raw, line + 1, stop))
+            ):
                 stop = line
                 break
             line = raw.find("\n", line + 1, stop)
@@ -157,7 +186,9 @@ def _inline(text: Text) -> Asked | None:
 
 
 def _leads_over(text: Text, start: int, end: int) -> bool:
-    return text.any(("question", "answer"), start, end) or (text.any(("context", "pasted", "weak"), start, end) and text.any(("points", "below"), start, end))
+    return text.any(("question", "answer"), start, end) or (
+        text.any(("context", "pasted", "weak"), start, end) and text.any(("points", "below"), start, end)
+    )
 
 
 def _left_over(texts: Sequence[Text]) -> Asked | None:
@@ -170,8 +201,12 @@ def _left_over(texts: Sequence[Text]) -> Asked | None:
                 remaining.append((start, end))
         asking = [text.text[start:end] for start, end in remaining if asks(text.text[start:end])]
         if asking:
-            return Asked(trimmed(asking[-1]), 0.8, "remaining text")
-        plain += [text.text[start:end] for start, end in remaining if not text.addresses(start, end) and not text.has("task", start, end)]
+            return Asked(trimmed(_PREFIX.sub("", asking[-1])), 0.8, "remaining text")
+        plain += [
+            text.text[start:end]
+            for start, end in remaining
+            if not text.addresses(start, end) and not text.has("task", start, end)
+        ]
     if len(plain) == 1 and len(plain[0]) <= _SHORT:
         return Asked(trimmed(plain[0]), 0.4, "remaining text")
     return None
@@ -191,4 +226,6 @@ def _is_mark(text: Text, start: int, end: int) -> bool:
     said = text.text[start:end].strip()
     if said.endswith((":", "：")) or not any(one.isalnum() for one in said):
         return True
-    return "\n" not in said and len(said) < 60 and not asks(said) and text.any(("context", "pasted", "weak"), start, end)  # noqa: PLR2004
+    return (
+        "\n" not in said and len(said) < 60 and not asks(said) and text.any(("context", "pasted", "weak"), start, end)
+    )  # noqa: PLR2004

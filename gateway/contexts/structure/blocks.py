@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -22,11 +23,17 @@ _NO_PASSAGES = frozenset(
     "example examples instructions instruction rules rule guidelines task role format output output_format thinking answer response user_info env "
     "tool tools function functions parameters system policy persona tone style constraints goal environment_details user_rules communication".split()
 )
-_INLINE_LABEL = re.compile(r"(?:(?<=[.!?。！？\n] )|(?<=[.!?。！？\n])|(?<=\A))(?P<phrase>[^\W\d_][^\n:：.!?\"'\[{]{2,30})[:：][ \t]*(?=[\[{\"\w])")
+_INLINE_LABEL = re.compile(
+    r"(?:(?<=[.!?。！？\n] )|(?<=[.!?。！？\n])|(?<=\A))(?P<phrase>[^\W\d_][^\n:：.!?\"'\[{]{2,30})[:：][ \t]*(?=[\[{\"\w])"
+)
 _QUESTION_LABEL = re.compile(r"(?<=[.!?。！？;] )(?P<phrase>[^\W\d_][^\n:：.!?]{2,24})[:：]")
 _PARAGRAPH_START = re.compile(r"\n[ \t]*\n[^\S\n]*(?=\S)")
-_RULE_LINE = re.compile(r"[ \t]{0,8}(?:([-=*_#~+·•─═—])\1{2,200}|\"{3}|'{3}|`{3}\w{0,20}|(?:[-*_=] ){2,60}[-*_=])[ \t]*")
+_RULE_LINE = re.compile(
+    r"[ \t]{0,8}(?:([-=*_#~+·•─═—])\1{2,200}|\"{3}|'{3}|`{3}\w{0,20}|(?:[-*_=] ){2,60}[-*_=])[ \t]*"
+)
 _CLOSING = re.compile(r"[ \t]*</(?P<tag>[A-Za-z][\w.-]{0,40})>[ \t]*")
+_FENCE = re.compile(r"^[ \t]{0,12}```(?P<language>\w{0,20})", re.MULTILINE)
+_MOST_FENCES = 400
 _ANSWER_TAIL = 60
 _SURE = 0.9
 
@@ -69,7 +76,10 @@ def candidates(text: Text) -> list[Block]:
 def _goes_on(text: Text, block: Block, blocks: Sequence[Block]) -> bool:
     """Whether another block as clearly announced stands apart from this one, in front of it or behind."""
     return any(
-        other.sure >= 0.7 and (other.outer_start >= block.outer_end or other.outer_end <= block.outer_start) and not text.addresses(other.start, other.end) and len(text.text[other.start : other.end].strip()) > 40  # noqa: PLR2004
+        other.sure >= 0.7
+        and (other.outer_start >= block.outer_end or other.outer_end <= block.outer_start)
+        and not text.addresses(other.start, other.end)
+        and len(text.text[other.start : other.end].strip()) > 40  # noqa: PLR2004
         for other in blocks
         if other is not block
     )
@@ -90,7 +100,15 @@ def _tagged(text: Text, stop: int) -> Iterator[Block]:
     for opening in islice(_TAG.finditer(raw, 0, min(HEAD, stop)), _MOST_TAGS):
         tag = opening["tag"]
         base = tag.rstrip("0123456789")
-        if opening.start() < covered or base in seen or base.lower() in _HTML or base.lower() in _NO_PASSAGES or not _begins_a_line(raw, opening.start()):
+        if (
+            opening.start() < covered
+            or base in seen
+            or base.lower() in _HTML
+            or base.lower() in _NO_PASSAGES
+            or not _begins_a_line(raw, opening.start())
+        ):
+            continue
+        if _in_code(raw, opening.start()):
             continue
         closings = [f"</{tag}>", f"<{tag}/>", f"<{tag} />"] if base == tag else [f"</{base}"]
         end = max(_last_closing(raw, one, opening.end(), stop) for one in closings)
@@ -111,6 +129,19 @@ def _tagged(text: Text, stop: int) -> Iterator[Block]:
             yield Block(opening.start(), outer_end, opening.start(), outer_end, header, 0.98 * sure if sure else 0.45)
         else:
             yield Block(opening.end(), end, opening.start(), outer_end, header, sure)
+
+
+def _in_code(raw: str, at: int) -> bool:
+    """Whether a place lies in a fence of code: one that names its language."""
+    fences = [fence for fence in islice(_FENCE.finditer(raw, 0, at), _MOST_FENCES)]
+    return len(fences) % 2 == 1 and fences[-1]["language"].lower() not in (
+        "",
+        "text",
+        "txt",
+        "markdown",
+        "md",
+        "plaintext",
+    )
 
 
 def _last_closing(raw: str, closing: str, start: int, stop: int) -> int:
@@ -146,15 +177,25 @@ def _tag_sure(name: str) -> float:
 
 def _labelled(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
     raw = text.text
-    labels = [mark for mark in found if mark.kind == "context" and not (raw[mark.start : mark.body].lstrip().startswith("<") and " " not in mark.phrase)]
+    labels = [
+        mark
+        for mark in found
+        if mark.kind == "context"
+        and not (raw[mark.start : mark.body].lstrip().startswith("<") and " " not in mark.phrase)
+    ]
     covered, covering = -1, ""
+    last_of = {mark.phrase: mark for mark in labels}
+    turns = [mark.start for mark in found if mark.kind in ("answer", "question")]
     for index, mark in enumerate(labels[:40]):
-        if (mark.start < covered and (mark.inline or any(one.isdigit() for one in mark.phrase) or mark.phrase == covering)) or mark.body >= stop:
+        if (
+            mark.start < covered
+            and (mark.inline or any(one.isdigit() for one in mark.phrase) or mark.phrase == covering)
+        ) or mark.body >= stop:
             continue
         following = labels[index + 1] if index + 1 < len(labels) else None
-        if any(other.phrase == mark.phrase and _is_apart(found, mark, other) for other in labels[index + 1 :]):
+        if (again := last_of[mark.phrase]).start > mark.start and _is_apart(turns, mark, again):
             continue  # a worked example: the block that counts comes after its question and answer
-        item = _is_item(raw, mark, following, again=any(other.phrase == mark.phrase for other in labels[index + 1 :]))
+        item = _is_item(raw, mark, following, again=again.start > mark.start)
         start = mark.start if item else mark.body
         end = _end(text, found, start, stop, form=mark.form)
         if item:
@@ -173,9 +214,10 @@ def _is_item(raw: str, mark: Mark, following: Mark | None, *, again: bool) -> bo
     return following.phrase == mark.phrase or (mark.inline and raw.count("\n", mark.start, following.start) == 1)
 
 
-def _is_apart(found: Sequence[Mark], mark: Mark, other: Mark) -> bool:
-    """Whether a question and its answer stand between two labels: then the first is an example's."""
-    return any(one.kind in ("answer", "question") for one in found if mark.start < one.start < other.start)
+def _is_apart(turns: Sequence[int], mark: Mark, other: Mark) -> bool:
+    """Whether a question or an answer stands between two labels: then the first is an example's."""
+    index = bisect(turns, mark.start)
+    return index < len(turns) and turns[index] < other.start
 
 
 def _announced(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
@@ -188,7 +230,9 @@ def _announced(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
         for _ in range(_MOST_TRIMS):
             close = raw.find("\n\n", start)
             line = raw[start : start + 200].lstrip().partition("\n")[0]
-            if close < 0 or (raw[start:close].strip() and (_RULE_LINE.fullmatch(line) or not text.is_meta(_skip(raw, start), close))):
+            if close < 0 or (
+                raw[start:close].strip() and (_RULE_LINE.fullmatch(line) or not text.is_meta(_skip(raw, start), close))
+            ):
                 break
             start = close + 2
         if start >= stop:
@@ -219,7 +263,12 @@ def _between_rules(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Blo
     """Text between two rules of one kind, when the question stands in front of them."""
     rules = [mark for mark in found if mark.kind == "rule" and mark.start < stop]
     question = next((mark for mark in found if mark.kind == "question"), None)
-    if len(rules) > 1 and question is not None and question.start < rules[0].start and rules[0].phrase == rules[-1].phrase:
+    if (
+        len(rules) > 1
+        and question is not None
+        and question.start < rules[0].start
+        and rules[0].phrase == rules[-1].phrase
+    ):
         if not text.text[rules[-1].body : stop].strip():
             yield Block(rules[0].body, rules[-1].start, rules[0].start, rules[-1].body, "rules", 0.55)
 
@@ -241,7 +290,10 @@ def _end(text: Text, found: Sequence[Mark], start: int, stop: int, *, form: str 
     later = [mark for mark in found if start <= mark.start < stop]
     questions = [mark for mark in later if mark.kind == "question"]
     end = _first_speaker(later, questions[-1]).start if questions else _inline_question(text, start, stop)
-    heading = next((mark for mark in later if form and mark.form == form and mark.kind in ("instruction", "history", "answer")), None)
+    heading = next(
+        (mark for mark in later if form and mark.form == form and mark.kind in ("instruction", "history", "answer")),
+        None,
+    )
     if heading is not None and start < heading.start < end:
         end = heading.start
     closings = [mark for mark in later if mark.phrase.startswith("end ") and start < mark.start < end]
@@ -249,7 +301,10 @@ def _end(text: Text, found: Sequence[Mark], start: int, stop: int, *, form: str 
         end = closings[0].start
     for _ in range(_MOST_TRIMS):
         before = end
-        mark = next((one for one in reversed(later) if one.start < end and one.kind in ("instruction", "history", "answer")), None)
+        mark = next(
+            (one for one in reversed(later) if one.start < end and one.kind in ("instruction", "history", "answer")),
+            None,
+        )
         if mark is not None and mark.start > start and _speaks(text, mark, end):
             end = mark.start
             continue
@@ -316,7 +371,11 @@ def _first_instruction(text: Text, start: int, end: int) -> int | None:
         addresses = text.addresses(line_start, line_end)
         if line.lstrip()[:1] in ("[", "{", "<") and line.strip():
             break
-        if text.is_meta(line_start, line_end) or (addresses and text.is_meta(line_start, end)) or (_RULE_LINE.fullmatch(line) and not held):
+        if (
+            text.is_meta(line_start, line_end)
+            or (addresses and text.is_meta(line_start, end))
+            or (_RULE_LINE.fullmatch(line) and not held)
+        ):
             cut, held = line_start, 0
         elif held >= 3 or (line.rstrip()[-1:] in (*".!?。！？",) and not addresses and held == 0 and cut is not None):  # noqa: PLR2004 - wrapped lines
             break
@@ -350,7 +409,9 @@ def _unruled(raw: str, start: int, end: int) -> tuple[int, int]:
             start = line_end + 1
             continue
         line_start = raw.rfind("\n", start, end)
-        if line_start > 0 and (_RULE_LINE.fullmatch(raw, line_start + 1, end) or _is_foreign_closing(raw, start, line_start + 1, end)):
+        if line_start > 0 and (
+            _RULE_LINE.fullmatch(raw, line_start + 1, end) or _is_foreign_closing(raw, start, line_start + 1, end)
+        ):
             end = line_start
             continue
         break

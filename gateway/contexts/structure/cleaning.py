@@ -33,7 +33,8 @@ _META_LINE = re.compile(
     re.IGNORECASE,
 )
 _TEXT_LABEL = re.compile(
-    rf"{_DECORATION}(?:{_TEXT}|{_TEXT_WIDE})[\])>】]?(?:\*{{1,2}}|_{{1,2}})?[ \t]*(?::|：)(?:\*{{1,2}})?[ \t]*", re.IGNORECASE
+    rf"{_DECORATION}(?:{_TEXT}|{_TEXT_WIDE})[\])>】]?(?:\*{{1,2}}|_{{1,2}})?[ \t]*(?::|：)(?:\*{{1,2}})?[ \t]*",
+    re.IGNORECASE,
 )
 _SOURCE_NAMES = re.compile(
     r"(?:title|source|url|uri|link|file|path|document|doc|name|titel|quelle|datei|titre|fuente|fonte|título|来源|标题|文件|出典|출처|источник)",
@@ -53,10 +54,22 @@ _NAME_ONLY = re.compile(
     re.IGNORECASE,
 )
 _TRAILING = re.compile(r"\n[ \t]*[-*•–—]{0,2}[ \t]*[\[(【]?[^\n]{1,300}\Z")
-_QUOTES = (('"""', '"""'), ("'''", "'''"), ("```", "```"), ('"', '"'), ("“", "”"), ("«", "»"), ("„", "“"), ("「", "」"), ("'", "'"), ("‘", "’"))
+_QUOTES = (
+    ('"""', '"""'),
+    ("'''", "'''"),
+    ("```", "```"),
+    ('"', '"'),
+    ("“", "”"),
+    ("«", "»"),
+    ("„", "“"),
+    ("「", "」"),
+    ("'", "'"),
+    ("‘", "’"),
+)
 _RULE = re.compile(r"(?:[ \t]*(?:[-=*_#~+]{3,}|\"{3}|'{3}|`{3}\w{0,20}|(?:[-*_] ){2,}[-*_])[ \t]*(?:\n|\Z))")
 _LAST_RULE = re.compile(r"\n[ \t]*(?:[-=*_#~+]{3,}|\"{3}|'{3}|`{3}|(?:[-*_] ){2,}[-*_])[ \t]*\Z")
 _MOST_LINES = 12
+_MOST_RULES = 4
 
 
 class Cleaned:
@@ -107,7 +120,11 @@ def _leading(one: Cleaned) -> None:
         if (label := _TEXT_LABEL.match(text)) is not None and text[label.end() :].strip():
             text, one.labelled = text[label.end() :], True
             break
-        if (aside := _ASIDE.match(text)) is not None and _ASIDE_SAYS.search(aside["inside"]) and text[aside.end() :].strip():
+        if (
+            (aside := _ASIDE.match(text)) is not None
+            and _ASIDE_SAYS.search(aside["inside"])
+            and text[aside.end() :].strip()
+        ):
             one.note(aside["inside"], aside["inside"].partition(":")[2] or aside["inside"])
             text = text[aside.end() :]
             continue
@@ -149,7 +166,12 @@ def _trailing(one: Cleaned) -> None:
             return
     tail = text[-320:]
     for opening, closing in (("(", ")"), ("[", "]"), ("【", "】")):
-        if tail.endswith(closing) and (at := tail.rfind(opening)) > 0 and _ASIDE_SAYS.search(tail[at + 1 : -1]) and tail[at - 1] in " \n\t":
+        if (
+            tail.endswith(closing)
+            and (at := tail.rfind(opening)) > 0
+            and _ASIDE_SAYS.search(tail[at + 1 : -1])
+            and tail[at - 1] in " \n\t"
+        ):
             one.note(tail[at:], tail[at + 1 : -1].partition(":")[2] or tail[at + 1 : -1])
             text = text[: len(text) - len(tail) + at].rstrip()
             break
@@ -158,11 +180,16 @@ def _trailing(one: Cleaned) -> None:
 
 def _unfenced(text: str) -> str:
     """Take off rules that stand on lines of their own at the beginning and the end."""
-    while (rule := _RULE.match(text)) is not None and rule.end() < len(text):
-        text = text[rule.end() :]
-        text = text.lstrip("\n")
+    for _ in range(_MOST_RULES):
+        rule = _RULE.match(text)
+        if rule is None or rule.end() >= len(text):
+            break
+        text = text[rule.end() :].lstrip("\n")
     text = text.rstrip()
-    while (rule := _LAST_RULE.search(text[-200:])) is not None:
+    for _ in range(_MOST_RULES):
+        rule = _LAST_RULE.search(text[-200:])
+        if rule is None:
+            break
         text = text[: len(text) - (min(len(text), 200) - rule.start())].rstrip()
     return text.strip("\n")
 

@@ -28,9 +28,15 @@ _SHORT_LINE = 25
 _TITLE = 80
 _LEFT_TAG = re.compile(r"</[A-Za-z][\w-]{0,40}>\s*\Z|\[/[A-Za-z]")
 _PREFIX = re.compile(r"[^.!?\n。！？]{0,60}(?::[ \t]|：|:(?=[^\W\d_]))")
-_BRACKET = re.compile(r"[ \t]*(?:[-*•][ \t]+)?[\[【](?P<name>[^\[\]【】\n]{1,150})[\]】][ \t]*(?::|：|[-–—](?=[ \t]))?[ \t]*(?=\S|\n)")
+_NAMED = re.compile(r"[^\W\d_a-z][^.!?\n:]{1,40}: ")
+_BRACKET = re.compile(
+    r"[ \t]*(?:[-*•][ \t]+)?[\[【](?P<name>[^\[\]【】\n]{1,150})[\]】][ \t]*(?::|：|[-–—](?=[ \t]))?[ \t]*(?=\S|\n)"
+)
 _KEYED = re.compile(r"[^.!?\n:：]{1,40}[:：][ \t]?.{0,200}\Z")
-_HEADING = re.compile(r"^[ \t]*(?:【[^】\n]{1,60}】[ \t]*$|#{1,6} .{1,80}$|\*\*[^*\n]{1,60}\*\*:?[ \t]*$|=+ .{1,60} =+[ \t]*$)", re.MULTILINE)
+_HEADING = re.compile(
+    r"^[ \t]*(?:【[^】\n]{1,60}】[ \t]*$|#{1,6} .{1,80}$|\*\*[^*\n]{1,60}\*\*:?[ \t]*$|=+ .{1,60} =+[ \t]*$)",
+    re.MULTILINE,
+)
 _MARKDOWN = re.compile(r"^#{1,6} \S", re.MULTILINE)
 _LONG_TITLE = 160
 _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
@@ -77,7 +83,12 @@ def _as_elements(text: str) -> Splitting | None:
     if found is None:
         return None
     tag, contexts = found
-    return Splitting(f"tag:{tag}", tuple(contexts[:MOST_ITEMS]), 1.0, len(contexts) > 1 and _has_remains([one.text for one in contexts]))
+    return Splitting(
+        f"tag:{tag}",
+        tuple(contexts[:MOST_ITEMS]),
+        1.0,
+        len(contexts) > 1 and _has_remains([one.text for one in contexts]),
+    )
 
 
 def _as_pairs(text: str) -> Splitting | None:
@@ -150,9 +161,15 @@ def _as_bullets(text: str) -> Splitting | None:
     if len(bullets) < 2 or text[: bullets[0].start()].strip():  # noqa: PLR2004 - one bullet is no list
         return None
     first = bullets[0]
-    bullets = [one for one in bullets if one["bullet"] == first["bullet"] and one["indent"] == first["indent"]]
+    indents = {one["indent"] for one in bullets[1:]}
+    level = (
+        first["indent"] if first["indent"] or len(indents) != 1 else next(iter(indents))
+    )  # a block's first line lost its own
+    bullets = [one for one in bullets if one["bullet"] == first["bullet"] and (one is first or one["indent"] == level)]
     ends = [one.start() for one in bullets[1:]] + [len(text)]
-    pieces: list[tuple[str | None, str]] = [(None, text[one.end() : end]) for one, end in zip(bullets, ends, strict=True)]
+    pieces: list[tuple[str | None, str]] = [
+        (None, text[one.end() : end]) for one, end in zip(bullets, ends, strict=True)
+    ]
     return _cleaned("bullets", pieces, 0.85) if len(pieces) > 1 else None
 
 
@@ -269,13 +286,24 @@ def _has_remains(texts: Sequence[str]) -> bool:
         return True
     if len(texts) < 2:  # noqa: PLR2004 - one passage shows no form
         return _MARKDOWN.search(texts[0], 1) is not None or texts[0].lstrip()[:1] == "<"
-    if len({one[0] for one in heads}) == 1 and heads[0][0] in "[(<{#*|=@" or any(_LEFT_TAG.search(one[-60:]) for one in texts):  # noqa: RUF021
+    if (
+        len({one[:1] for one in heads}) == 1
+        and heads[0][:1] in (*"[(<{#*|=@",)
+        or any(_LEFT_TAG.search(one[-60:]) for one in texts)
+    ):  # noqa: RUF021
         return True
-    if all(_PREFIX.match(one) for one in heads):
+    if all(_PREFIX.match(one) for one in heads) or sum(_NAMED.match(one) is not None for one in heads) > 0.5 * len(
+        heads
+    ):
         return True
     lines = [one.strip().split("\n") for one in texts]
     if not all(len(one) > 1 for one in lines):
-        return len(texts) > 2 and len(lines[-1]) > 2 and all(len(one) == 1 for one in lines[:-1]) and not _SENTENCE_END.search(lines[-1][-1])  # noqa: PLR2004
+        return (
+            len(texts) > 2
+            and len(lines[-1]) > 2
+            and all(len(one) == 1 for one in lines[:-1])
+            and not _SENTENCE_END.search(lines[-1][-1])
+        )  # noqa: PLR2004
     titled = all(len(one[0]) <= _TITLE and not _SENTENCE_END.search(one[0]) for one in lines)
     return titled or len({one[-1].strip()[:3] for one in lines}) == 1
 

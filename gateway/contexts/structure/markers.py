@@ -14,11 +14,16 @@ from gateway.contexts.structure.scan import Text
 from monitors.records import Context
 
 _MOST = 400
-_OPENING = re.compile(r"\s{0,200}<(?P<tag>[A-Za-z][\w.-]{0,40}?)(?P<number>[_-]?\d{0,4})(?P<attributes>(?:\s[^<>\n]{0,600})?)>")
+_OPENING = re.compile(
+    r"\s{0,200}<(?P<tag>[A-Za-z][\w.-]{0,40}?)(?P<number>[_-]?\d{0,4})(?P<attributes>(?:\s[^<>\n]{0,600})?)>"
+)
 _ATTRIBUTE = re.compile(r"([A-Za-z_-]{1,40})\s?=\s?(?:\"([^\"\n]{0,500})\"|'([^'\n]{0,500})'|([^\s\"'>]{1,200}))")
 _CHILD = re.compile(r"\s{0,200}<(?P<tag>[A-Za-z][\w.-]{0,40})(?:\s[^<>\n]{0,300})?>")
 _SELF_CLOSED = re.compile(r"\s{0,200}<[A-Za-z][\w.-]{0,40}(?:\s[^<>\n]{0,300})?/>")
-_TEXT_TAG = re.compile(r"(?:document_?|page_?|passage_?|chunk_?)?(?:content|contents|text|body|snippet|passage|excerpt|chunk|quote|extract|paragraph|page_content|summary)", re.IGNORECASE)
+_TEXT_TAG = re.compile(
+    r"(?:document_?|page_?|passage_?|chunk_?)?(?:content|contents|text|body|snippet|passage|excerpt|chunk|quote|extract|paragraph|page_content|summary)",
+    re.IGNORECASE,
+)
 _NAME_TAG = re.compile(r"(?:source|title|name|url|uri|link|file|file_?name|path|document|file_?path)", re.IGNORECASE)
 _ID_TAG = re.compile(r"(?:id|index|number|n|rank|doc_?id|document_?id|chunk_?id|i)", re.IGNORECASE)
 _SCORE_TAG = re.compile(r"(?:score|similarity|relevance)", re.IGNORECASE)
@@ -32,7 +37,9 @@ def elements(text: str, depth: int = 0) -> tuple[str, list[Context]] | None:
     if opening is None or depth > 3:  # noqa: PLR2004 - a wrapper in a wrapper in a wrapper
         return None
     tag = opening["tag"]
-    closing = re.compile(rf"</{re.escape(tag)}(?:[_-]?\d{{0,4}})>\s*\Z", re.IGNORECASE).search(text, max(len(text) - 300, 0))
+    closing = re.compile(rf"</{re.escape(tag)}(?:[_-]?\d{{0,4}})>\s*\Z", re.IGNORECASE).search(
+        text, max(len(text) - 300, 0)
+    )
     if closing is None:
         return None
     joint = re.compile(
@@ -88,7 +95,9 @@ def _element(body: str, attributes: str, digits: str) -> Context | None:
     """Read one element: its text child, or its text behind children that say where it is from."""
     said = {name.lower(): one or two or three for name, one, two, three in _ATTRIBUTE.findall(attributes)}
     source = next((value for name, value in said.items() if _NAME_TAG.fullmatch(name)), None)
-    identity = next((value for name, value in said.items() if _ID_TAG.fullmatch(name)), None) or digits.strip("_-") or None
+    identity = (
+        next((value for name, value in said.items() if _ID_TAG.fullmatch(name)), None) or digits.strip("_-") or None
+    )
     score = next((value for name, value in said.items() if _SCORE_TAG.fullmatch(name)), None)
     rest, texts, position = body, [], 0
     if _CHILD.match(body) is not None:
@@ -118,12 +127,35 @@ def _score(value: str | None) -> float | None:
         return None
 
 
-_END_LINE = re.compile(r"^[ \t]*[^\w\n]{0,8}(?:(?:END|FIN|ENDE)(?: OF)?[ _:-]{1,3}|(?<=[\[{])/)(?P<what>[^\W\d_][^\n]{0,60}?)[^\w\n]{0,8}$", re.MULTILINE | re.IGNORECASE)
+_END_LINE = re.compile(
+    r"^[ \t]*[^\w\n]{0,8}(?:(?:END|FIN|ENDE)(?: OF)?[ _:-]{1,3}|(?<=[\[{])/)(?P<what>[^\W\d_][^\n]{0,60}?)[^\w\n]{0,8}$",
+    re.MULTILINE | re.IGNORECASE,
+)
 _BEGIN_WORD = re.compile(r"[ \t]*[^\w\n]{0,8}(?:BEGIN|START|BEGINNING)(?: OF)?[ _:-]{1,3}", re.IGNORECASE)
+
+
+_BEGIN_END = re.compile(r"\[(?P<what>[^\[\]\n]{1,60}?) (?:begin|start)\]", re.IGNORECASE)
+
+
+def _between(text: str) -> list[tuple[str | None, str]] | None:
+    """Cut between `[page 1 begin]` and `[page 1 end]`."""
+    pieces: list[tuple[str | None, str]] = []
+    position = 0
+    while len(pieces) < _MOST and (opening := _BEGIN_END.search(text, position)) is not None:
+        closing = f"[{opening['what']} end]"
+        end = text.find(closing, opening.end())
+        if end < 0:
+            break
+        number = re.search(r"\d{1,6}", opening["what"])
+        pieces.append((number[0] if number else None, text[opening.end() : end]))
+        position = end + len(closing)
+    return pieces or None
 
 
 def paired(text: str) -> list[tuple[str | None, str]] | None:
     """Cut between `[DOC 1]` ... `[END DOC 1]` and the like; nothing but blanks may stand behind an end."""
+    if (between := _between(text)) is not None:
+        return between
     ends = list(islice(_END_LINE.finditer(text), _MOST))
     if not ends or text[ends[-1].end() :].strip(" \t\n-=*#"):
         return None
@@ -171,11 +203,13 @@ def numbered(text: str) -> tuple[str, list[tuple[str | None, str]]] | None:
         body = text[opened.end() : end]
         aside = (opened["aside"] or "").strip()
         inside = (opened["inside"] or "").strip(" :：,;|–—-\t")
-        pieces.append((opened["n"], f"{aside} {body}" if aside else f"source: {inside}\n{body.lstrip()}" if inside else body))
+        pieces.append(
+            (opened["n"], f"{aside} {body}" if aside else f"source: {inside}\n{body.lstrip()}" if inside else body)
+        )
         if following is None or len(pieces) == _MOST:
             break
         opened = following
-    if len(pieces) == 1 and not (word and label_kind(Text(word), 0, len(word)) or "[" in head or "【" in head):
+    if len(pieces) == 1 and not (label_kind(Text(word), 0, len(word)) if word else head.strip() in ("[", "【", "[[")):
         return None
     name = re.sub(r"\s+", " ", f"{head.strip()}n{close}{first['term'].strip()}")
     return name, pieces
@@ -187,12 +221,18 @@ def _first_number(text: str) -> re.Match[str] | None:
         if before and ("\n" in before or len(before) > _HEADING or before[-1] not in ":："):
             return None
         bracket = one["close"] or (one["term"].strip() and one["n"])
-        if int(one["n"]) <= 1 and (bracket or one["word"]) and (one["term"].strip() or one["close"] or one["aside"] or text[one.end() : one.end() + 1] == "\n"):
+        if (
+            int(one["n"]) <= 1
+            and (bracket or one["word"])
+            and (one["term"].strip() or one["close"] or one["aside"] or text[one.end() : one.end() + 1] == "\n")
+        ):
             return one
     return None
 
 
-def _next_number(text: str, opened: re.Match[str], head: str, close: str, number: int, *, anywhere: bool) -> re.Match[str] | None:
+def _next_number(
+    text: str, opened: re.Match[str], head: str, close: str, number: int, *, anywhere: bool
+) -> re.Match[str] | None:
     """Find the header with the next number: at a line's beginning, or behind a passage that lost its line break."""
     inner = "" if opened["inside"] else close
     digits = f"{number:0{len(opened['n'])}d}" if opened["n"].startswith("0") and len(opened["n"]) > 1 else str(number)
@@ -200,7 +240,12 @@ def _next_number(text: str, opened: re.Match[str], head: str, close: str, number
     position = opened.end()
     while (at := text.find(f"\n{literal}", position)) >= 0:
         found = _NUMBER.match(text, at + 1)
-        if found is not None and found["n"] == digits and found["close"] == close and bool(found["term"].strip()) == bool(opened["term"].strip()):
+        if (
+            found is not None
+            and found["n"] == digits
+            and found["close"] == close
+            and bool(found["term"].strip()) == bool(opened["term"].strip())
+        ):
             return found
         position = at + 1
     if anywhere and (at := text.find(f"{literal}{opened['term']}", opened.end())) >= 0:
@@ -208,14 +253,18 @@ def _next_number(text: str, opened: re.Match[str], head: str, close: str, number
     return None
 
 
-_KEY = re.compile(r"(?P<key>[ \t]{0,8}(?:[-*•][ \t]{1,3})?(?:\*{1,2}|_{1,2}|\[)?(?P<name>[^\W\d_][\w ]{0,30}?)(?:\]|\*{1,2}|_{1,2})?[ \t]*[:：](?:\*{1,2})?)")
+_KEY = re.compile(
+    r"(?P<key>[ \t]{0,8}(?:[-*•][ \t]{1,3})?(?:\*{1,2}|_{1,2}|\[)?(?P<name>[^\W\d_][\w ]{0,30}?)(?:\]|\*{1,2}|_{1,2})?[ \t]*[:：](?:\*{1,2})?)"
+)
 
 
 def records(text: str) -> tuple[str, list[str]] | None:
     """Cut before the key that begins the first record and begins again: `Title: ...`, `Content: ...`."""
     stripped = text.lstrip("\n")
     key = _KEY.match(stripped)
-    if key is None or (cleaning._META_LINE.match(key["key"]) is None and cleaning._TEXT_LABEL.match(key["key"]) is None):  # noqa: SLF001 - one vocabulary
+    if key is None or (
+        cleaning._META_LINE.match(key["key"]) is None and cleaning._TEXT_LABEL.match(key["key"]) is None
+    ):  # noqa: SLF001 - one vocabulary
         return None
     literal = key["key"]
     starts = [0]
@@ -230,7 +279,9 @@ def records(text: str) -> tuple[str, list[str]] | None:
     return key["name"].strip().lower(), [stripped[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
-_HEADER = re.compile(r"[ \t]{0,8}(?P<prefix>[^\w\s]{1,12}[ \t]{0,2}(?:[\[({<]?[^\W\d_]{1,24}[ \t]{0,2}[:#=])?|(?:[^\W\d_]{1,24}[ _]){0,3}[^\W\d_]{1,24}[ \t]{0,2}[:#])")
+_HEADER = re.compile(
+    r"[ \t]{0,8}(?P<prefix>[^\w\s]{1,12}[ \t]{0,2}(?:[\[({<]?[^\W\d_]{1,24}[ \t]{0,2}[:#=])?|(?:[^\W\d_]{1,24}[ _]){0,3}[^\W\d_]{1,24}[ \t]{0,2}[:#])"
+)
 _HEADER_LINE = 220
 
 
@@ -248,19 +299,16 @@ def headed(text: str) -> list[tuple[str | None, str]] | None:
     same = line in rest
     prefix = form[0]
     bare = prefix.strip()
-    if not same and (not suffix.strip(" \t.!?,;。！？") or set(bare) <= set("#") or set(bare) <= set("*_") or bare in ("-", "•", "[", "(", "\"", "'", "<", "“", "«", "{", "[{", ">")):
+    if not same and (
+        not suffix.strip(" \t.!?,;。！？")
+        or set(bare) <= set("#")
+        or set(bare) <= set("*_")
+        or bare in ("-", "•", "[", "(", '"', "'", "<", "“", "«", "{", "[{", ">")
+    ):
         return None
-    starts: list[tuple[int, int]] = []
-    position = 0
-    probe = line if same else prefix
-    while position >= 0 and len(starts) < _MOST:
-        if position == 0 or stripped[position - 1] == "\n":
-            end = stripped.find("\n", position)
-            end = len(stripped) if end < 0 else end
-            candidate = stripped[position:end]
-            if candidate.endswith(suffix) and len(candidate) <= _HEADER_LINE and (not same or candidate == line):
-                starts.append((position, end))
-        position = stripped.find(probe, position + 1)
+    starts = _lines_like(stripped, prefix, suffix) if suffix.strip(" \t.!?,;。！？") else []
+    if same and len(alike := _lines_like(stripped, line, "", whole=True)) >= len(starts):
+        starts = alike
     if len(starts) < 2:  # noqa: PLR2004 - one line is no form
         return None
     ends = [start for start, _ in starts[1:]] + [len(stripped)]
@@ -271,9 +319,27 @@ def headed(text: str) -> list[tuple[str | None, str]] | None:
     ]
 
 
+def _lines_like(text: str, probe: str, suffix: str, *, whole: bool = False) -> list[tuple[int, int]]:
+    """Return where lines stand that begin with `probe` and end with `suffix`, or are `probe`."""
+    starts: list[tuple[int, int]] = []
+    position = 0
+    while position >= 0 and len(starts) < _MOST:
+        if position == 0 or text[position - 1] == "\n":
+            end = text.find("\n", position)
+            end = len(text) if end < 0 else end
+            line = text[position:end]
+            if len(line) <= _HEADER_LINE and (line == probe if whole else line.endswith(suffix)):
+                starts.append((position, end))
+        position = text.find(probe, position + 1)
+    return starts
+
+
 def _with_header(header: str, body: str, *, same: bool) -> str:
     """Return the body, in front of it what the header says of its source."""
-    name = re.search(r"[^\s:;,\[\](){}<>=]{1,120}\.(?:md|mdx|pdf|txt|html?|docx?|csv|json|xlsx?|pptx?|rst)\b|https?://[^\s\])>;,]{1,200}", header)
+    name = re.search(
+        r"[^\s:;,\[\](){}<>=]{1,120}\.(?:md|mdx|pdf|txt|html?|docx?|csv|json|xlsx?|pptx?|rst)\b|https?://[^\s\])>;,]{1,200}",
+        header,
+    )
     return body if same or name is None else f"source: {name[0]}\n{body.lstrip()}"
 
 
@@ -282,7 +348,9 @@ def named(text: str) -> list[int]:
     starts: list[int] = []
     position = 0
     while position >= 0 and len(starts) < _MOST:
-        at = position + (1 if position or text[:1] == "\n" else 0) if text[position : position + 1] == "\n" else position
+        at = (
+            position + (1 if position or text[:1] == "\n" else 0) if text[position : position + 1] == "\n" else position
+        )
         found = cleaning._NAME_ONLY.match(text, at)  # noqa: SLF001 - one form of names
         if found is not None and found["end"] in (":", "：", "\n"):
             starts.append(at)
@@ -290,7 +358,10 @@ def named(text: str) -> list[int]:
     return starts
 
 
-_OBJECT = re.compile(r"\b(?P<field>page_content|chunk_text|page_text|text|content)\s?=\s?(?P<text>'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\")", re.DOTALL)
+_OBJECT = re.compile(
+    r"\b(?P<field>page_content|chunk_text|page_text|text|content)\s?=\s?(?P<text>'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\")",
+    re.DOTALL,
+)
 _CALL = re.compile(r"\s*\[?\s*[A-Z]\w{2,40}\(")
 
 
@@ -300,7 +371,9 @@ def printed_objects(text: str) -> list[str]:
         return []
     found = list(islice(_OBJECT.finditer(text), _MOST))
     fields = {one["field"] for one in found}
-    wanted = next((name for name in ("page_content", "chunk_text", "page_text", "text", "content") if name in fields), None)
+    wanted = next(
+        (name for name in ("page_content", "chunk_text", "page_text", "text", "content") if name in fields), None
+    )
     texts = []
     for one in found:
         if one["field"] == wanted:

@@ -24,14 +24,18 @@ _LABEL = re.compile(
     r"(?P<deco>[^\w\n]{0,14}(?:\d{1,2}[.)][ \t])?[*_]{0,3})(?P<phrase>[^\W_][^\n:：\])】」』》〉*=|<>\"?.!{};]{0,70}?(?:[ ]?\([^\n()\"=]{1,30}\))?)"
     r"(?P<close>[\])】」』》〉>*_=#~|\-\s]{0,14})(?P<colon>(?::{1,3}|：)[*_]{0,3}|(?<=[】」』])|(?<=\]\])|$)(?P<rest>[^\n]*)"
 )
-_RULE = re.compile(r"[ \t]{0,8}(?P<rule>([-=*_#~+·•─═—])\2{2,200}|\"{3}|'{3}|`{3}\w{0,20}|(?:[-*_=] ){2,60}[-*_=])[ \t]*\Z")
+_RULE = re.compile(
+    r"[ \t]{0,8}(?P<rule>([-=*_#~+·•─═—])\2{2,200}|\"{3}|'{3}|`{3}\w{0,20}|(?:[-*_=] ){2,60}[-*_=])[ \t]*\Z"
+)
 _OPENS = re.compile(
     r"[ \t\n]{0,20}(?:<[A-Za-z][\w.-]{0,40}[ >]|\[{1,2}|[-=*_#~+]{3,}[ \t]*\n|\"{3}|'{3}|`{3}|(?:[^\W\d_]{1,20} )?[#\[(]?\d{1,2}[.:)\]])"
 )
 """What follows a sentence that announces passages when they begin right behind it."""
 
 _DECORATION = "#>*_=~|+-[(<【「『《〈（•"
-SPEAKERS = frozenset("user human customer utente usuario usuário benutzer nutzer utilisateur kullanıcı 用户 用戶 ユーザー 사용자 пользователь".split())
+SPEAKERS = frozenset(
+    "user human customer utente usuario usuário benutzer nutzer utilisateur kullanıcı 用户 用戶 ユーザー 사용자 пользователь".split()
+)
 _BULLETS = ("-", "*", "•", "+", ">", "(", "~", "|", "_", "=")
 _PARTICIPLE = re.compile(r"(?:ed|és?|ées?|[aio]d[oa]s?|[aiu]t[oiae]|ene?[rns]?|ten?|new|only|below|above)\Z")
 _MAIN: tuple[Kind, ...] = ("context", "pasted", "weak", "question", "answer", "instruction", "history")
@@ -114,7 +118,16 @@ def _marks(text: Text, start: int, limit: int) -> Iterator[Mark]:
             if not line.isspace():
                 found = _mark(text, line, start, end)
                 if found is not None and found.kind == "rule" and found.phrase == "```":
-                    code = line.strip()[3:].strip().lower() not in ("", "text", "markdown", "md", "json", "xml", "plaintext", "txt")
+                    code = line.strip()[3:].strip().lower() not in (
+                        "",
+                        "text",
+                        "markdown",
+                        "md",
+                        "json",
+                        "xml",
+                        "plaintext",
+                        "txt",
+                    )
                     fenced = code if not fenced else False
                 if found is not None and (not fenced or found.kind == "rule"):
                     yield found
@@ -126,11 +139,21 @@ def _mark(text: Text, line: str, start: int, end: int) -> Mark | None:
     first = stripped[0]
     if first in "-=*_#~+\"'`·•─═—" and (rule := _RULE.match(line)) is not None:
         return Mark("rule", start, min(end + 1, len(text.text)), rule["rule"].strip()[:3], 1.0)
-    if not text.any(_MAIN, start, end) and stripped[:12].lower().partition(":")[0].partition("：")[0].strip("*# ") not in SPEAKERS:
+    if (
+        not text.any(_MAIN, start, end)
+        and stripped[:12].lower().partition(":")[0].partition("：")[0].strip("*# ") not in SPEAKERS
+    ):
         return None
     colon = line.find(":", 0, 110) >= 0 or line.find("：", 0, 60) >= 0
     if colon or first in _DECORATION or len(stripped) <= _PLAIN:
         label = _label(text, line, start, end)
+        if (
+            label is not None
+            and label.kind == "instruction"
+            and label.inline
+            and (announced := _announces(text, line, start, end)) is not None
+        ):
+            return announced
         if label is not None:
             return label
     if (inline := _announces_inline(text, line, start)) is not None:
@@ -146,7 +169,9 @@ def _announces_inline(text: Text, line: str, start: int) -> Mark | None:
     if colon < 0 or len(line) - colon < 20 or not text.has("context", start, start + colon):  # noqa: PLR2004 - some words of a passage
         return None
     end = start + colon
-    if not text.any(("below", "points"), start, end) or not (text.any(("question", "answer"), start, end) or _addresses_last(text, line, start, colon)):
+    if not text.any(("below", "points"), start, end) or not (
+        text.any(("question", "answer"), start, end) or _addresses_last(text, line, start, colon)
+    ):
         return None
     return Mark("intro", start, end + 2, line[:colon][-80:].casefold(), 0.8, True)
 
@@ -169,10 +194,17 @@ def _label(text: Text, line: str, start: int, end: int) -> Mark | None:
     unspaced = ord(phrase[0]) >= 0x0590  # noqa: PLR2004 - as in `scan`
     if len(phrase.split()) > _LABEL_WORDS or (unspaced and len(phrase) > _WIDE_LABEL):
         return None
-    kind = label_kind(text, at, stop) or (("question", 0.9) if phrase.lower() in SPEAKERS and found["colon"].strip() else None)
+    kind = label_kind(text, at, stop) or (
+        ("question", 0.9) if phrase.lower() in SPEAKERS and found["colon"].strip() else None
+    )
     if phrase[:4].casefold() == "end ":
         return Mark("instruction", start, min(end + 1, len(text.text)), phrase.casefold(), 1.0)
-    if kind is None or (kind[0] not in ("instruction", "answer") and len(phrase.split()) > 2 and text.begins("address", at) and not unspaced):  # noqa: PLR2004
+    if kind is None or (
+        kind[0] not in ("instruction", "answer")
+        and len(phrase.split()) > 2
+        and text.begins("address", at)
+        and not unspaced
+    ):  # noqa: PLR2004
         return None
     if not found["colon"]:
         closed = bool(found["close"].strip())
@@ -182,8 +214,20 @@ def _label(text: Text, line: str, start: int, end: int) -> Mark | None:
             return None
     if rest and set(rest) <= set("-=*_#~`\"'"):
         rest = ""
-    body = start + found.start("rest") + (len(found["rest"]) - len(found["rest"].lstrip())) if rest else min(end + 1, len(text.text))
-    return Mark(kind[0], start, body, phrase.casefold(), kind[1], bool(rest), form if len(form) > 1 or form in ("#", "【") else "")
+    body = (
+        start + found.start("rest") + (len(found["rest"]) - len(found["rest"].lstrip()))
+        if rest
+        else min(end + 1, len(text.text))
+    )
+    return Mark(
+        kind[0],
+        start,
+        body,
+        phrase.casefold(),
+        kind[1],
+        bool(rest),
+        form if len(form) > 1 or form in ("#", "【") else "",
+    )
 
 
 def _is_heading(text: Text, phrase: str, start: int, end: int) -> bool:
@@ -197,13 +241,20 @@ def _names_the_question_last(text: Text, start: int, end: int) -> bool:
     questions = text.found("question", start, end)
     sources = [at for kind in _MAIN[:2] for at, _ in text.found(kind, start, end)]
     near = questions[-1] if questions else (0, 0)
-    return bool(questions) and (not sources or near[0] > max(sources) or text.has("below", max(start, near[0] - 20), near[1] + 20))
+    return bool(questions) and (
+        not sources or near[0] > max(sources) or text.has("below", max(start, near[0] - 20), near[1] + 20)
+    )
 
 
 def _leads_to_the_end(raw: str, end: int) -> bool:
     """Whether what follows is one short paragraph, and then nothing."""
     rest = raw[end : end + 2 * _SENTENCE].strip()
-    return rest[:1] not in ("[", "{", "<") and 0 < len(rest) <= _SENTENCE and len(raw) - end <= 2 * _SENTENCE and "\n\n" not in rest
+    return (
+        rest[:1] not in ("[", "{", "<")
+        and 0 < len(rest) <= _SENTENCE
+        and len(raw) - end <= 2 * _SENTENCE
+        and "\n\n" not in rest
+    )
 
 
 def _announces(text: Text, line: str, start: int, end: int) -> Mark | None:

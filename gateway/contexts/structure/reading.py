@@ -24,19 +24,25 @@ THRESHOLD = 3.0
 
 _SLOPE = 1.1
 _TRIED = 3
+_TURNS = 20
 _NEAR = 900
 _SHORT_INSTRUCTIONS = 4_000
 _ORDER = 1.5
 _REST = 600
 _LETTERS = 0.7
 _CLEAR = 5.0
+_HEADER = 2.1
+_TAGGED = 0.7
+_WIDE = 0x2E80
+_PLACEHOLDER = re.compile(r"[\[{<(][^\n]{0,300}[\]}>)]|\.{3}|…")
+_FEW = 70
 _LONGEST_QUESTION = 600
 _LONG_TURN = 2_000
 _WORTH = {"data": 1.0, "bullets": 0.5, "blank-line": 0.6, "lines": 0.4, "whole": 0.0, "headed": 1.0}
 _WHOLE = ("tag", "data", "objects", "pairs")
 _REQUEST = re.compile(r"(?:ください|下さい|なさい|하세요|해주세요|주세요|십시오)[。.]?\s*\Z")
 _CODE = re.compile(
-    r"^\s{0,20}(?:def |class |import |from \w+ import|function |const |let |var |public |private |#include|#define |SELECT |<\?|[{}][;,]?\s*$|diff --git|@@ |\+\+\+ |commit |return\b|//|/\*)",
+    r"^\s{0,20}(?:def |class |import |from \w+ import|function |const |let |var |public |private |#include|#define |SELECT |<\?|[{}][;,]?\s*$|diff --git|@@ |\+\+\+ |commit |return\b|//|/\*|- [\w-]{1,30}: ?|[a-z][\w-]{0,30}:\s*(?:$|[\w./-]+$))",
     re.MULTILINE,
 )
 _SENTENCE = re.compile(r"[^\n.!?。]+[\n.!?。]?")
@@ -109,15 +115,26 @@ def is_prompt(said: str) -> bool:
 
 
 def _all(turns: Sequence[Turn]) -> Iterator[_Judged]:
-    last = next((index for index in reversed(range(len(turns))) if turns[index].role == "user" and turns[index].text.strip()), None)
+    last = next(
+        (index for index in reversed(range(len(turns))) if turns[index].role == "user" and turns[index].text.strip()),
+        None,
+    )
     systems = [index for index, turn in enumerate(turns) if turn.role in ("system", "developer")]
     instructions = "\n".join(turns[index].text for index in systems[:4])[:_SHORT_INSTRUCTIONS]
-    order = ([last] if last is not None else []) + list(reversed(systems[-8:])) + _acknowledged(turns, last)
+    acknowledged = _acknowledged(turns, last)
+    order = ([last] if last is not None else []) + list(reversed(systems[-8:])) + acknowledged
     question_turn = turns[last].text if last is not None else ""
     if last is not None and len(turns[last].parts) > 2 and (parts := _parts(turns[last], instructions)) is not None:  # noqa: PLR2004
         yield parts
     if last is not None:
-        order += [index for index in (last - 1, last + 1) if 0 <= index < len(turns) and turns[index].role == "assistant"]
+        order += [
+            index
+            for index in reversed(range(max(last - _TURNS, 0), last))
+            if turns[index].role == "user" and index not in order
+        ]
+        order += [
+            index for index in (last - 1, last + 1) if 0 <= index < len(turns) and turns[index].role == "assistant"
+        ]
     if (told := _json_prompt(question_turn)) is not None:
         yield told
     for index in order:
@@ -128,8 +145,13 @@ def _all(turns: Sequence[Turn]) -> Iterator[_Judged]:
         own = index == last
         beside = Text(instructions if own else "")
         for block in candidates(text)[:_TRIED]:
-            if turns[index].role == "assistant" and block.sure < 0.9:  # noqa: PLR2004 - what a model says is no context
-                continue
+            if (
+                not own
+                and turns[index].role not in ("system", "developer")
+                and index not in acknowledged
+                and block.sure < 0.7
+            ):  # noqa: PLR2004
+                continue  # what was said before is no context unless it says so
             judged = _judge(text, block, own=own, question_turn=question_turn, beside=beside)
             if judged is not None:
                 yield judged
@@ -148,11 +170,22 @@ def _json_prompt(said: str) -> _Judged | None:
         if kind[0] == "question" and isinstance(one, str) and asked is None:
             asked = Asked(one.strip(), 1.0, f"field {name!r}")
         elif kind[0] == "context" and isinstance(one, str | list | dict) and passages is None:
-            passages = (name, split(one) if isinstance(one, str) else Splitting("data", tuple(found.context for found in listed(one)), 1.0))
+            passages = (
+                name,
+                split(one)
+                if isinstance(one, str)
+                else Splitting("data", tuple(found.context for found in listed(one)), 1.0),
+            )
     if asked is None or passages is None or passages[1] is None or not passages[1].items or passages[1].odd:
         return None
     name, splitting = passages
-    return _Judged(THRESHOLD + 1.5, asked, splitting, Block(0, 0, 0, 0, f"field {name!r}", 1.0), ["a JSON object with a question and passages"])
+    return _Judged(
+        THRESHOLD + 1.5,
+        asked,
+        splitting,
+        Block(0, 0, 0, 0, f"field {name!r}", 1.0),
+        ["a JSON object with a question and passages"],
+    )
 
 
 def _acknowledged(turns: Sequence[Turn], last: int | None) -> list[int]:
@@ -162,7 +195,13 @@ def _acknowledged(turns: Sequence[Turn], last: int | None) -> list[int]:
     return [
         index
         for index in range(max(last - 6, 0), last)
-        if turns[index].role == "user" and turns[index + 1].role == "user" and index + 1 == last or turns[index].role == "user" and turns[index + 1].role == "assistant" and len(turns[index + 1].text) <= 200 and not asks(turns[index].text)  # noqa: PLR2004
+        if turns[index].role == "user"
+        and turns[index + 1].role == "user"
+        and index + 1 == last
+        or turns[index].role == "user"
+        and turns[index + 1].role == "assistant"
+        and len(turns[index + 1].text) <= 200
+        and not asks(turns[index].text)  # noqa: PLR2004
     ][-2:]
 
 
@@ -170,19 +209,32 @@ def _parts(turn: Turn, instructions: str) -> _Judged | None:
     """A part for each passage, and the question in the last one."""
     parts = [one for one in turn.parts if one.strip()]
     said, first = Text(instructions), Text(parts[0][:300])
-    if len(parts) < 3 or not (said.any(("context", "pasted"), 0, len(instructions)) or first.any(("context", "pasted"), 0, 200)):  # noqa: PLR2004
+    if len(parts) < 3 or not (
+        said.any(("context", "pasted"), 0, len(instructions)) or first.any(("context", "pasted"), 0, 200)
+    ):  # noqa: PLR2004
         return None
     asked = ask_turn(parts[-1])
     body = parts[:-1]
     if len(parts[0]) < 200 and (first.is_meta(0, 300) or parts[0].rstrip().endswith(":")):  # noqa: PLR2004 - a sentence in front
         body = body[1:]
     texts = [Text(one) for one in body]
-    if asked is None or not body or not all(reads_like_a_passage(one) or len(one) > 60 for one in body) or any(one.is_meta(0, len(one.text)) for one in texts):  # noqa: PLR2004
+    if (
+        asked is None
+        or not body
+        or not all(reads_like_a_passage(one) or len(one) > 60 for one in body)
+        or any(one.is_meta(0, len(one.text)) for one in texts)
+    ):  # noqa: PLR2004
         return None
     found = [one for part in body if (one := split(part)) is not None]
     single = all(len(one.items) == 1 for one in found)
     contexts = tuple(one.items[0] for one in found) if single else tuple(Context(text=one.strip()) for one in body)
-    return _Judged(THRESHOLD + 1.5, asked, Splitting("parts", contexts, 0.9), Block(0, 0, 0, 0, "content parts", 0.8), ["a content part for each passage"])
+    return _Judged(
+        THRESHOLD + 1.5,
+        asked,
+        Splitting("parts", contexts, 0.9),
+        Block(0, 0, 0, 0, "content parts", 0.8),
+        ["a content part for each passage"],
+    )
 
 
 def _judge(text: Text, block: Block, *, own: bool, question_turn: str, beside: Text) -> _Judged | None:
@@ -196,7 +248,7 @@ def _judge(text: Text, block: Block, *, own: bool, question_turn: str, beside: T
     splitting = split(region)
     if splitting is None:
         return None
-    points, signs = 2.1 * block.sure, [block.header or "no header"]
+    points, signs = _HEADER * block.sure + 0.3 * (block.sure == 1.0), [block.header or "no header"]
     grounding = max(_grounding(text, block), _orders(beside, 0, len(beside.text)))
     if grounding:
         points += grounding
@@ -214,7 +266,8 @@ def _asked_at_the_end(region: str) -> tuple[Asked, str] | None:
     """A question without a label behind the last passage: its last paragraph, short and with a question mark."""
     before, _, last = region.rstrip().rpartition("\n\n")
     if before.strip() and len(last) <= _LONGEST_QUESTION and "\n" not in last.strip() and asks(last.strip()):
-        return Asked(last.strip(), 0.7, "last paragraph"), before
+        inner = ask([last])
+        return Asked(inner.text if inner is not None else last.strip(), 0.7, "last paragraph"), before
     return None
 
 
@@ -222,7 +275,11 @@ def _grounding(text: Text, block: Block) -> float:
     """Weigh what the instructions near the block say: to answer from what is given, or at least the words for it."""
     found = 0.0
     length = len(text.text)
-    for start, end in ((max(block.outer_start - _NEAR, 0), block.start), (block.outer_end, min(block.outer_end + _NEAR, length)), (0, min(_NEAR, block.start))):
+    for start, end in (
+        (max(block.outer_start - _NEAR, 0), block.start),
+        (block.outer_end, min(block.outer_end + _NEAR, length)),
+        (0, min(_NEAR, block.start)),
+    ):
         found = max(found, _orders(text, start, end))
         if found >= _ORDER:
             break
@@ -261,33 +318,55 @@ def _question_points(asked: Asked | None, *, own: bool, signs: list[str]) -> flo
     return 0.7 if asked.sure >= 0.8 else -0.8  # noqa: PLR2004 - with a question mark
 
 
-def _against(text: Text, block: Block, splitting: Splitting, asked: Asked | None, beside: Text, *, own: bool, signs: list[str]) -> float:
+def _against(
+    text: Text, block: Block, splitting: Splitting, asked: Asked | None, beside: Text, *, own: bool, signs: list[str]
+) -> float:
     points = 0.0
     region = text.text[block.start : block.end]
     kind = splitting.name.partition(":")[0]
     texts = [one.text for one in splitting.items][:20]
-    if sum(_reads(one) for one in texts[:8]) < 0.5 * len(texts[:8]):  # noqa: PLR2004
+    if sum(_reads(one, 3 if block.sure >= _TAGGED and kind != "whole" else 20) for one in texts[:8]) < 0.5 * len(
+        texts[:8]
+    ):  # noqa: PLR2004
         points += 1.5
         signs.append("does not read like text")
+    if not any(" " in one.strip() or ord(one.strip()[:1] or " ") >= _WIDE for one in texts) or all(
+        _PLACEHOLDER.fullmatch(one.strip()) for one in texts
+    ):
+        points += 3.0
+        signs.append("names or placeholders only")
     if len(_CODE.findall(region[:2_000])) > 1 and kind not in (*_WHOLE, "numbered"):
         points += 2.0
         signs.append("code")
+    if kind in ("whole", "lines", "blank-line", "records") and len(region) < _FEW and not block.header.startswith("<"):
+        points += 1.0
+        signs.append("hardly any text")
     if _instructs(text, block, texts):
         points += 3.0
         signs.append("reads like instructions")
+    if not block.header and text.addresses(block.start, block.end):
+        points += 3.0
+        signs.append("begins with instructions")
     if (re.findall(r"[\w'’]+", texts[0][:30].lower()) or [""])[0] in PERSON and own:
         points += 2.0
         signs.append("in the first person")
     if not own and block.sure < 0.9:  # noqa: PLR2004 - a long system prompt has sentences of every kind
         points += 1.0 * (len(text.text) - block.outer_end > _REST) + 1.5 * (block.outer_start > _SHORT_INSTRUCTIONS)
-        if block.header.startswith("sentence") and not text.any(("question", "answer", "context"), block.outer_start, block.start):
+        if block.header.startswith("sentence") and not text.any(
+            ("question", "answer", "context"), block.outer_start, block.start
+        ):
             points += 1.0
     points += _is_task(text, block, asked, beside, own=own, signs=signs)
     loose = kind in ("blank-line", "lines", "whole", "inline", "bullets")
     if block.several and block.sure < 0.99:  # noqa: PLR2004 - tags of their own are clear
         points += 3.0
         signs.append("one of several blocks")
-    if splitting.odd or (loose and _speaks_of_itself(text, block)) or _differs_at_the_end(texts) or (kind in ("blank-line", "lines") and any(len(one) < 12 or one.rstrip()[-1] in ":：" for one in texts)):  # noqa: PLR2004
+    if (
+        splitting.odd
+        or (loose and _speaks_of_itself(text, block))
+        or _differs_at_the_end(texts)
+        or (kind in ("blank-line", "lines") and any(len(one) < 12 or one.rstrip()[-1] in ":：" for one in texts))
+    ):  # noqa: PLR2004
         points += 3.0
         signs.append("passages differ in form")
     return points
@@ -311,11 +390,11 @@ def _speaks_of_itself(text: Text, block: Block) -> bool:
     return head >= 0 and (text.has("itself", start, head) or text.has("itself", tail, block.end))
 
 
-def _reads(text: str) -> bool:
+def _reads(text: str, least: int) -> bool:
     """Whether a text is words rather than figures, symbols or code, by its beginning."""
     sample = text[:300]
     letters, blanks = sum(map(str.isalpha, sample)), sum(map(str.isspace, sample))
-    return letters >= 20 and letters >= _LETTERS * (len(sample) - blanks) and not _CODE.match(sample)  # noqa: PLR2004
+    return letters >= least and letters >= _LETTERS * (len(sample) - blanks) and not _CODE.match(sample)
 
 
 def _instructs(text: Text, block: Block, texts: Sequence[str]) -> bool:
@@ -340,9 +419,13 @@ def _is_task(text: Text, block: Block, asked: Asked | None, beside: Text, *, own
     if asked is not None and asked.how != "remaining text" and own:
         return 0.0
     said = Text(asked.text[:400] if asked is not None else "")
-    around = text.has("task", 0, block.outer_start) or text.has("task", block.outer_end, len(text.text)) if own else False
+    around = (
+        text.has("task", 0, block.outer_start) or text.has("task", block.outer_end, len(text.text)) if own else False
+    )
     system = beside if own else text
-    orders = system.has("task", 0, min(len(system.text), _SHORT_INSTRUCTIONS)) and not system.has("question", 0, _SHORT_INSTRUCTIONS)
+    orders = system.has("task", 0, min(len(system.text), _SHORT_INSTRUCTIONS)) and not system.has(
+        "question", 0, _SHORT_INSTRUCTIONS
+    )
     if around or said.has("task", 0, 400) or orders:
         signs.append("a task on the text")
         return 2.5

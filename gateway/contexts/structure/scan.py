@@ -11,7 +11,20 @@ import ahocorasick_rs
 from gateway.contexts.structure import words
 
 Kind = Literal[
-    "context", "pasted", "weak", "question", "answer", "instruction", "history", "below", "points", "task", "unknowing", "address", "request", "itself"
+    "context",
+    "pasted",
+    "weak",
+    "question",
+    "answer",
+    "instruction",
+    "history",
+    "below",
+    "points",
+    "task",
+    "unknowing",
+    "address",
+    "request",
+    "itself",
 ]
 
 HEAD = 98_304
@@ -55,12 +68,16 @@ _NAMES = list(_WORDS)
 _KINDS = [tuple(kinds) for kinds, _ in _WORDS.values()]
 _STEMS = [stem for _, stem in _WORDS.values()]
 _FREE = [ord(name[0]) >= _UNSPACED for name in _NAMES]
+
+
 def _within(name: str) -> list[tuple[int, int, list[Kind]]]:
     if ord(name[0]) >= _UNSPACED:
         parts = {part for part in _WORDS if part != name and part in name}
     else:
         words_of = name.split()
-        parts = {" ".join(words_of[low:high]) for low in range(len(words_of)) for high in range(low + 1, len(words_of) + 1)}
+        parts = {
+            " ".join(words_of[low:high]) for low in range(len(words_of)) for high in range(low + 1, len(words_of) + 1)
+        }
     found = [(name.find(part), len(part), _WORDS[part][0]) for part in parts if part != name and part in _WORDS]
     return sorted(found, key=lambda one: one[:2])
 
@@ -90,7 +107,9 @@ class Text:
         self.text = text
         lower = text.replace("İ", "i").lower()
         # A few letters grow when they get small (İ): offsets must stay those of the text.
-        self.lower = lower if len(lower) == len(text) else "".join(one if len(one.lower()) != 1 else one.lower() for one in text)
+        self.lower = (
+            lower if len(lower) == len(text) else "".join(one if len(one.lower()) != 1 else one.lower() for one in text)
+        )
         self._starts: dict[Kind, list[int]] = {kind: [] for kind in _LISTS}
         self._ends: dict[Kind, list[int]] = {kind: [] for kind in _LISTS}
         if len(text) <= HEAD + TAIL:
@@ -101,7 +120,11 @@ class Text:
 
     def _scan(self, part: str, offset: int) -> None:
         last = len(part)
-        for index, start, stop in _SEARCH.find_matches_as_indexes(part):
+        try:
+            matches = _SEARCH.find_matches_as_indexes(part)
+        except UnicodeEncodeError:  # half of a surrogate pair: no word has one
+            matches = _SEARCH.find_matches_as_indexes(part.encode("utf-8", "replace").decode())
+        for index, start, stop in matches:
             end = stop
             if not _FREE[index]:
                 if start and part[start - 1].isalnum():
@@ -180,4 +203,26 @@ class Text:
         return False
 
 
-_ARTICLES = ("the", "this", "these", "those", "any", "your", "user's", "der", "die", "den", "dem", "le", "la", "les", "el", "los", "il", "i", "os", "o", "de")
+_ARTICLES = (
+    "the",
+    "this",
+    "these",
+    "those",
+    "any",
+    "your",
+    "user's",
+    "der",
+    "die",
+    "den",
+    "dem",
+    "le",
+    "la",
+    "les",
+    "el",
+    "los",
+    "il",
+    "i",
+    "os",
+    "o",
+    "de",
+)

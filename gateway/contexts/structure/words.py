@@ -30,7 +30,7 @@ document|documents|doc|docs|documentation|article|articles|manual|manuals|post|p
 section|sections|file|files|record|records|entries|results|result|hits|matches|materials|material|resources|content|contents|text|texts|
 dokument*|artikel|abschnitt*|dokumentation|texte|inhalt*|unterlagen|documento|documentos|artículo*|documenti|artigo*|documenten|teksten|
 документ*|стать*|текст*|материал*|dokumenty|teksty|belge*|doküman*|metin*|tài liệu|dokumen|dokumentum*|dokumenty|
-资料|文档|文献|文件|材料|相关内容|内容|文章|文書|ドキュメント|資料|記事|문서|자료|المستندات|الوثائق|दस्तावेज़|เอกสาร|מסמכים
+资料|文档|文檔|文献|文件|檔案|材料|相关内容|内容|內容|文章|文書|ドキュメント|資料|記事|문서|자료|المستندات|الوثائق|दस्तावेज़|เอกสาร|מסמכים
 """
 """What is retrieved, or what a user pastes."""
 
@@ -38,7 +38,7 @@ WEAK = """
 information|info|infos|data|notes|note|background|details|memory|memories|input|database|website|
 informationen|informations|hintergrund*|daten|renseignements|données|información|datos|informazioni|dati|informações|dados|informatie|gegevens|
 информаци*|данны*|сведени*|informacj*|dane|bilgi*|thông tin|informasi|information bank|
-信息|資訊|情報|정보|معلومات|जानकारी|ข้อมูล|מידע
+信息|資訊|資料庫|情報|정보|معلومات|जानकारी|ข้อมูล|מידע
 """
 
 QUESTION = """

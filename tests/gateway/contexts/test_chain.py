@@ -25,6 +25,7 @@ EXTRACTORS[DEFAULT_ORDER.index("patterns")] = PatternExtractor(
     [UserTemplate(name="facts", pattern=r"FACTS:(?P<contexts>.*)ASKED:(?P<question>.*)")]
 )
 ORDINARY = Path(__file__).parents[1] / "corpora" / "ordinary.jsonl"
+LONG = "one passage that is long enough"
 NOTHING = Response(status=200, body={})
 
 
@@ -83,7 +84,7 @@ def test_tools_come_before_templates_and_templates_before_tags():
     assert found({"messages": prompt + searched("found")[1:]})[1:] == (["found"], "tools")
     pattern = user("FACTS:\n<context>\none\n</context>\nASKED: q")
     assert found({"messages": pattern}) == ("q", ["\n<context>\none\n</context>\n"], "patterns")
-    assert found({"messages": user("<context>\none\n</context>\nq?")}) == ("q?", ["one"], "documents")
+    assert found({"messages": user(f"<context>\n{LONG}\n</context>\nq?")}) == ("q?", [LONG], "structure")
 
 
 def test_a_tool_that_retrieved_nothing_lets_the_others_try():
