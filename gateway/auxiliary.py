@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Literal, get_args
 
@@ -21,32 +22,17 @@ import msgspec
 
 from gateway.contexts import messages_of, text_of
 from gateway.exchange import Request, Response
+from gateway.instructions import Role, asked_for, starts_of, wants_an_answer
+from gateway.instructions.directives import LENGTH_OF_START, Kind
 
-Kind = Literal[
-    "standalone_question",
-    "multi_query",
-    "query_generation",
-    "hypothetical_document",
-    "keywords",
-    "translation",
-    "title",
-    "tags",
-    "follow_ups",
-    "emoji",
-    "autocomplete",
-    "image_prompt",
-    "summary",
-    "refine",
-    "rerank",
-    "grading",
-    "routing",
-    "extraction",
-    "tool_call",
-]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 """Every word that `auxiliary` may return."""
 
-_HEAD, _TAIL = 1500, 240
+_HEAD, _TAIL = 1500, 320
+_LEAD = 40
+MOST_REMEMBERED = 1_000
+"""System messages whose verdict is kept: `_HEAD` and `_TAIL` characters of each. An app has a few."""
+
 _decode = msgspec.json.Decoder().decode
 
 
@@ -139,6 +125,7 @@ _REWRITE = re.compile(
     r"\b(?:rephrase|rewrite|reformulate|turn|condense|convert)\b[^.\n]{0,160}?"
     r"\b(?:standalone|stand-alone|self-contained)\W+(?:[\w'-]+\W+){0,3}?(?:question|query|message|request)\b"
 )
+_IN_ANY_WORDS = ("title", "alone", "self-contained")
 _ANSWERS_TOO = re.compile(r"\b(?:then|and|finally|before you|to) answer\b")
 _REFINES = "given the new context, refine the original answer"
 _ENDS = (
@@ -175,9 +162,22 @@ _ANSWER_KEYS = frozenset(
 _PROSE_WORDS = 12
 _DEEPEST, _MOST_LEAVES = 6, 2000
 
-_RULES_OF: dict[str, list[_Rule]] = {
-    role: [rule for rule in _RULES if rule.role in ("any", role)] for role in ("system", "user")
-}
+
+_COMMON = frozenset(["following", "question", "questions", "context", "document", "documents", "answer"])
+
+
+def _rarest(rule: _Rule) -> str:
+    """A word without which the rule cannot fit, roughly the longest one."""
+    words = (word for words in rule.words for word in words.split())
+    return max(words, key=lambda word: (word not in _COMMON, len(word)))
+
+
+_TAIL_RULES = tuple(rule for rule in _RULES if rule.tail)
+_RULES_AT: dict[str, list[tuple[int, str, _Rule]]] = {}
+for _index, _rule in enumerate(_RULES):
+    if not _rule.tail:
+        _RULES_AT.setdefault(_rarest(_rule)[:LENGTH_OF_START], []).append((_index, _rarest(_rule), _rule))
+_RULE_STARTS = frozenset(_RULES_AT)
 
 
 def auxiliary(request: Request, response: Response) -> str | None:
@@ -188,10 +188,11 @@ def auxiliary(request: Request, response: Response) -> str | None:
     if not _brings_contexts(request, messages):
         systems = [text_of(one.get("content")) for one in messages if one.get("role") in ("system", "developer")]
         users = [text_of(one.get("content")) for one in messages if one.get("role") == "user"]
+        agent = bool(request.body.get("tools"))
         for text in systems:
-            if (kind := _by_instruction(text, "system")) is not None:
+            if (kind := _by_instruction(text, "system", agent=agent)) is not None:
                 return kind
-        if users and (kind := _by_instruction(users[-1], "user")) is not None:
+        if users and (kind := _by_instruction(users[-1], "user", agent=agent)) is not None:
             return kind
         if users and _refines(messages, users[-1]):
             return "refine"
@@ -210,22 +211,48 @@ def _brings_contexts(request: Request, messages: list[dict[str, Any]]) -> bool:
     return False
 
 
-def _by_instruction(text: str, role: Literal["system", "user"]) -> Kind | None:
-    head, tail = _plain(text[:_HEAD]), _plain(text[-_TAIL:])
-    if (task := _webui_task(text, head)) is not None:
+def _by_instruction(text: str, role: Role, *, agent: bool) -> Kind | None:
+    """Say what a message asks for. A system message recurs with every request of an app: its verdict is looked up."""
+    if text[:_LEAD].lstrip()[:3] == "###" and (task := _webui_task(text)) is not None:
         return task
-    for rule in _RULES_OF[role]:
-        where = tail if rule.tail else head
-        if rule.words[0] in where and all(word in where for word in rule.words[1:]):
-            return rule.kind
-    if tail.rstrip(_MARKUP).endswith(_ENDS) or tail.endswith("<standalone question>"):
+    seen = text if len(text) <= _HEAD + _TAIL else text[:_HEAD] + text[-_TAIL:]
+    return _remembered(seen, agent) if role == "system" else _verdict(seen, role, agent=agent)
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _remembered(text: str, agent: bool) -> Kind | None:  # noqa: FBT001 - a key of the cache
+    return _verdict(text, "system", agent=agent)
+
+
+def _verdict(text: str, role: Role, *, agent: bool) -> Kind | None:
+    """Judge an instruction by its first and last characters, which is all that `text` holds of a long one."""
+    low_head, low_tail = text[:_HEAD].lower(), text[-_TAIL:].lower()
+    if (rule := _fixed_words(low_head, low_tail, role)) is not None:
+        return rule.kind
+    ending = low_tail.rstrip()
+    if ending.endswith("<standalone question>") or ending.rstrip(_MARKUP).endswith(_ENDS):
         return "standalone_question"
-    if "new context:" in head and tail.rstrip().endswith("new answer:"):
+    if ending.endswith("new answer:") and "new context:" in _plain(low_head):
         return "refine"
     # In everybody's words: from a user without a conversation to work on, this would be the question itself, and in a
     # long list of an assistant's duties it is but one of them.
-    alone = len(text) <= _HEAD if role == "system" else _holds_a_transcript(text[:_HEAD])
-    return _in_any_words(head) if alone else None
+    if any(word in low_head for word in _IN_ANY_WORDS):
+        alone = len(text) <= _HEAD if role == "system" else _holds_a_transcript(text[:_HEAD])
+        if alone and (kind := _in_any_words(_plain(low_head))) is not None:
+            return kind
+    return None if agent else asked_for(text, role)
+
+
+def _fixed_words(low_head: str, low_tail: str, role: Role) -> _Rule | None:
+    tried = sorted(entry for start in starts_of(low_head) & _RULE_STARTS for entry in _RULES_AT[start])
+    rules = [rule for _, word, rule in tried if rule.role in ("any", role) and word in low_head]
+    if rules:
+        head = _plain(low_head)
+        for rule in rules:
+            if rule.words[0] in head and all(word in head for word in rule.words[1:]):
+                return rule
+    ends = [rule for rule in _TAIL_RULES if rule.words[0][: _LEAD // 2] in low_tail]
+    return next((rule for rule in _TAIL_RULES if ends and all(word in _plain(low_tail) for word in rule.words)), None)
 
 
 def _refines(messages: list[dict[str, Any]], text: str) -> bool:
@@ -239,13 +266,16 @@ def _refines(messages: list[dict[str, Any]], text: str) -> bool:
     return answered and head.startswith("we have the opportunity to refine the existing answer")
 
 
-def _webui_task(text: str, head: str) -> Kind | None:
+def _webui_task(text: str) -> Kind | None:
+    head = _plain(text[:_HEAD])
     if not head.startswith("### task:") or ("<chat_history>" not in text and "### Chat History" not in text):
         return None
     return next((kind for words, kind in _WEBUI_TASKS if words in head[:_WEBUI_WORDS]), None)
 
 
 def _in_any_words(head: str) -> Kind | None:
+    if wants_an_answer(head):
+        return None
     if _TITLE.search(head):
         return "title"
     return "standalone_question" if _REWRITE.search(head) and not _ANSWERS_TOO.search(head) else None

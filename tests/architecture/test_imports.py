@@ -27,7 +27,7 @@ ALLOWED = {
     "gateway.admission": "gateway.config gateway.instruments gateway.keeper gateway.keystores gateway.limits gateway.sharing gateway.syncing monitors.settings monitors.sqlite monitors.tasks",  # noqa: E501
     "gateway.answers": "gateway.contexts gateway.exchange monitors.bounds",
     "gateway.app": "gateway.accounting gateway.admission gateway.cache gateway.config gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.limits gateway.loops gateway.offload gateway.origins gateway.prices gateway.proxy gateway.reading gateway.realtime gateway.reloading gateway.routes gateway.spill gateway.supplements gateway.target gateway.tracing gateway.upstream gateway.upstreams gateway.worker_metrics monitors.audit monitors.config monitors.importer monitors.queues monitors.redaction_key monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
-    "gateway.auxiliary": "gateway.contexts gateway.exchange",
+    "gateway.auxiliary": "gateway.contexts gateway.exchange gateway.instructions",
     "gateway.cache": "gateway.exchange",
     "gateway.capture": "gateway.answers gateway.auxiliary gateway.contexts gateway.encoding gateway.exchange gateway.prompts gateway.resubmissions gateway.sse monitors.bounds monitors.choosing",  # noqa: E501
     "gateway.cli": "dashboards.cli gateway.admission gateway.app gateway.config gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor monitors.app monitors.audit monitors.cli monitors.comparing_cli monitors.config monitors.config_option monitors.descriptors monitors.endpoints monitors.forgetting_cli monitors.labels_cli monitors.locking monitors.moving_cli monitors.offline_cli monitors.serving monitors.settings monitors.simulating_cli",  # noqa: E501

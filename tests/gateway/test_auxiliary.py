@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway import auxiliary as auxiliary_calls
 from gateway.auxiliary import KINDS, auxiliary
 from gateway.exchange import Explicit, Request, Response
 from monitors.records import Context
@@ -117,3 +118,50 @@ def test_the_time_grows_with_the_length_only(unit):
 def test_the_words_are_fit_for_a_label():
     assert all(word.replace("_", "").isalpha() and word.islower() for word in KINDS)
     assert Counter(entry["kind"] for entry in ENTRIES if entry["kind"]).keys() <= KINDS
+
+
+INSTRUCTIONS = [json.loads(line) for line in (CORPUS.parent / "instructions.jsonl").read_text("utf-8").splitlines()]
+"""Instructions in words of no product: what they ask for, or None where they want an answer."""
+
+
+def told(instruction, **beside):
+    user = {"role": "user", "content": "How long does it run?"}
+    said = {"role": instruction["role"], "content": instruction["text"]}
+    return kind_of({"messages": [said] if instruction["role"] == "user" else [said, user], **beside})
+
+
+@pytest.mark.parametrize("instruction", INSTRUCTIONS, ids=[one["text"][:60] for one in INSTRUCTIONS])
+def test_what_an_instruction_asks_for_is_told_in_anybodys_words(instruction):
+    assert told(instruction) == instruction["kind"]
+
+
+def test_the_instructions_are_of_many_kinds_and_languages():
+    asked = [one for one in INSTRUCTIONS if one["kind"]]
+    assert len({one["kind"] for one in asked}) >= 13
+    assert {one["language"] for one in asked} >= {"en", "de", "fr", "es", "it", "pt", "zh", "ja", "ko"}
+    assert sum(one["kind"] is None for one in INSTRUCTIONS) >= 50
+
+
+def test_an_agent_with_tools_rewrites_questions_on_its_way_to_an_answer():
+    instruction = next(one for one in INSTRUCTIONS if one["kind"] == "query_generation" and one["role"] == "system")
+    tools = [{"type": "function", "function": {"name": "search"}}]
+    assert told(instruction) == "query_generation"
+    assert told(instruction, tools=tools) is None
+
+
+def test_an_instruction_that_recurs_is_looked_up():
+    instruction = INSTRUCTIONS[-1]
+    auxiliary_calls._remembered.cache_clear()
+    for _ in range(3):
+        told(instruction)
+    assert auxiliary_calls._remembered.cache_info().hits == 2
+    for number in range(auxiliary_calls.MOST_REMEMBERED + 10):
+        told({"role": "system", "text": f"Instruction {number}"})
+    assert auxiliary_calls._remembered.cache_info().currsize == auxiliary_calls.MOST_REMEMBERED
+
+
+def test_a_long_instruction_is_judged_alike_wherever_its_middle_was_left_out():
+    ask = "Write a search query for the vector index. Only the query."
+    assert told({"role": "system", "text": ask + " Be careful." * 2_000}) == "query_generation"
+    assert told({"role": "user", "text": "It runs for twelve minutes. " * 2_000 + "\n" + ask}) == "query_generation"
+    assert told({"role": "user", "text": "It runs. " * 1_000 + ask + " It runs." * 1_000}) is None
