@@ -1,0 +1,201 @@
+"""Elements that hold one passage each: `<document index="1">`, `<item><source>a.md</source><text>...</text></item>`.
+
+What an element says in attributes or in children beside its text (a source, a title, a score) is about the passage and
+never the passage itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from monitors.records import Context
+
+_ELEMENTS = 1_000
+_INDENT = 40
+_BEFORE = 2_000
+"""Elements of a block; characters of a tag's indentation, and of what is looked through for the element around."""
+
+_ATTRIBUTE = re.compile(r"([A-Za-z_-]{1,40})=[\"']([^\"'\n]{0,500})[\"']")
+_NAMED = frozenset({"id", "index", "name", "title", "number", "source", "url", "path", "file", "filename", "n"})
+_CHILD = re.compile(r"\s*<(?P<tag>[A-Za-z][\w-]{0,40})>(?P<text>[^<\n]{0,500})</(?P=tag)>")
+_ABOUT = frozenset({"source", "title", "name", "url", "id"})
+_SOURCE_KEYS = ("source", "title", "name", "url", "path", "file", "filename", "link", "uri", "document", "doc")
+_ID_KEYS = ("id", "index", "number", "n", "chunk_id", "doc_id", "document_id")
+_SCORE_KEYS = ("score", "similarity", "relevance", "relevance_score")
+_CONTENT_TAGS = (
+    "document_content",
+    "document_contents",
+    "content",
+    "contents",
+    "text",
+    "page_content",
+    "passage",
+    "chunk",
+    "snippet",
+    "excerpt",
+    "body",
+    "chunk_text",
+    "document_text",
+)
+_TAG = re.compile(r"<(?P<closes>/)?(?P<tag>[A-Za-z][\w-]{0,40})(?P<attributes>(?: [^<>\n]*)?)>")
+_OPENING = re.compile(r"\s*<(?P<tag>[A-Za-z][\w-]{0,40})(?P<attributes>(?: [^<>\n]*)?)>")
+_HTML = frozenset(
+    """html head body div span p a ul ol li table tr td th thead tbody section article main nav header footer h1 h2 h3 h4
+    h5 h6 img script style meta link br form input button label svg video audio iframe pre code blockquote em strong b i
+    rss channel feed urlset project configuration plist""".split()
+)
+_CDATA = re.compile(r"\s*<!\[CDATA\[(?P<text>.*?)\]\]>\s*\Z", re.DOTALL)
+_WIDE = re.compile(r"[\u2e80-\uffef]")
+MARKUP_STARTS = ("<", "{", "[{", "import ", "#include")
+
+
+class Block(NamedTuple):
+    """Where a block of elements begins and ends in a text, and the tag of its elements."""
+
+    tag: str
+    start: int
+    end: int
+
+
+def items(text: str) -> list[Context]:
+    """Return the passages of a text that is nothing but elements, or one wrapper around some; else none."""
+    first = _OPENING.match(text)
+    if first is None or first["tag"].lower() in _HTML or not text.rstrip().endswith(">"):
+        return []
+    found = list(elements(text, first["tag"], wrapped=True)) if _is_element(text, first) else []
+    if found:
+        return found
+    end = text.rfind(f"</{first['tag']}>")
+    inner = text[first.end() : end] if end > 0 else ""
+    second = _OPENING.match(inner)
+    if second is None or second["tag"].lower() in _HTML or not _is_element(inner, second):
+        return []
+    return list(elements(inner, second["tag"], wrapped=True))
+
+
+def _is_element(text: str, opening: re.Match[str]) -> bool:
+    """Whether the first tag is that of a passage: it comes again, has a name or number, or holds a content element."""
+    if text.count(f"</{opening['tag']}>", opening.end()) > 1:
+        return True
+    inner = text[opening.end() :]
+    named = not _NAMED.isdisjoint(dict(_ATTRIBUTE.findall(opening["attributes"])))
+    return (named and _OPENING.match(inner) is None) or _content(inner, _children(inner, {}, 0)) is not None
+
+
+def elements(block: str, tag: str, *, wrapped: bool) -> Iterator[Context]:
+    """Read elements that follow one another; between two are a closing and an opening tag, blanks, maybe a line."""
+    between = re.compile(rf"</{tag}>\s*(?:[-=*]{{2,80}}\s*)?<{tag}(?P<attributes>(?: [^<>\n]*)?)>")
+    first = re.compile(rf"\s*<{tag}(?P<attributes>(?: [^<>\n]*)?)>").match(block)
+    if first is None:
+        return
+    attributes, start = first["attributes"], first.end()
+    body = block[: max(block.rfind(f"</{tag}>"), start)]
+    for boundary in islice(between.finditer(body, start), _ELEMENTS):
+        yield from _element(body[start : boundary.start()], attributes, wrapped=wrapped)
+        attributes, start = boundary["attributes"], boundary.end()
+    yield from _element(body[start:], attributes, wrapped=wrapped)
+
+
+def block_around(text: str, start: int, end: int) -> Block | None:
+    """Return the block of elements of which `text[start:end]` is a child; None when it is an element of its own.
+
+    A child is on one line, between other children; its parent is no wrapper of sources.
+    """
+    if "\n" in text[start:end] or not (_OPENING.match(text, end) or text[:start].rstrip().endswith(">")):
+        return None
+    parent = _parent(text, start)
+    tag = parent["tag"] if parent is not None else ""
+    if parent is None or tag.lower() in ("sources", "documents", "docs", "contexts", "context"):
+        return None
+    closing = text.rfind(f"</{tag}>", end)
+    return None if closing < 0 else Block(tag, parent.start(), closing + len(tag) + 3)
+
+
+def without_wrapper(text: str, block: Block) -> tuple[str, str]:
+    """Return what stands before and behind a block, and the wrapper around it."""
+    before, after = text[: block.start], text[block.end :]
+    parent = _parent(text, block.start)
+    if parent is not None and (end := after.find(f"</{parent['tag']}>")) >= 0 and not after[:end].strip():
+        return text[: parent.start()], after[end + len(parent["tag"]) + 3 :]
+    return before, after
+
+
+def _parent(text: str, start: int) -> re.Match[str] | None:
+    """Return the opening tag of the element that is open at a place."""
+    stack: list[re.Match[str]] = []
+    for tag in islice(_TAG.finditer(text, max(start - _BEFORE, 0), start), _ELEMENTS):
+        if not tag["closes"]:
+            stack.append(tag)
+        else:
+            while stack and stack.pop()["tag"] != tag["tag"]:
+                pass
+    return stack[-1] if stack else None
+
+
+def _element(text: str, attributes: str, *, wrapped: bool) -> Iterator[Context]:
+    said = dict(_ATTRIBUTE.findall(attributes))
+    named = not _NAMED.isdisjoint(said)
+    position = _children(text, said, 0)
+    content = _content(text, position)
+    if content is None and position:
+        position = _children(text, said, 0, only=_ABOUT)
+    elif content is not None:
+        _children(text, said, content[1])
+    passage = _unpadded(text[position:] if content is None else content[0])
+    long_enough = (wrapped and named) or _is_text(passage)
+    likely = content is not None or (long_enough and not passage.lstrip().startswith(MARKUP_STARTS))
+    if not (likely and (wrapped or named or position)):
+        return
+    if passage.strip():
+        score = next((value for key in _SCORE_KEYS if (value := _number(said.get(key))) is not None), None)
+        source = next((said[key] for key in _SOURCE_KEYS if said.get(key)), None)
+        identity = next((said[key] for key in _ID_KEYS if said.get(key)), None)
+        yield Context(text=passage, id=identity, score=score, source=source)
+
+
+def _children(text: str, said: dict[str, str], position: int, only: frozenset[str] | None = None) -> int:
+    """Note the children on one line that come next, but for the text itself; return where they end."""
+    while (child := _CHILD.match(text, position)) is not None:
+        tag = child["tag"].lower()
+        if tag in _CONTENT_TAGS or (only is not None and tag not in only):
+            break
+        said.setdefault(tag, child["text"].strip())
+        position = child.end()
+    return position
+
+
+def _content(text: str, position: int) -> tuple[str, int] | None:
+    """Return what stands between content tags, when they come next, and where they end."""
+    for tag in _CONTENT_TAGS:
+        opening = f"<{tag}>"
+        start = text.find(opening, position, position + _INDENT + len(opening))
+        if start >= 0 and not text[position:start].strip():
+            end = text.rfind(f"</{tag}>", start)
+            inner = text[start + len(opening) : end if end >= 0 else len(text)]
+            data = _CDATA.match(inner)
+            return data["text"] if data else inner, end + len(tag) + 3 if end >= 0 else len(text)
+    return None
+
+
+def _unpadded(body: str) -> str:
+    """Take off the line breaks that keep tags on lines of their own, and the closing tag's indentation."""
+    head, found, tail = body.rpartition("\n")
+    if found and not tail.strip(" \t"):
+        body = head
+    return body.removeprefix("\n")
+
+
+def _is_text(passage: str) -> bool:
+    """Say whether there is more than a word or a path in it."""
+    return len(passage.split(None, 2)) > 1 or len(_WIDE.findall(passage[:200])) >= 6  # noqa: PLR2004 - a short phrase
+
+
+def _number(said: str | None) -> float | None:
+    try:
+        value = float(said or "")
+    except ValueError:
+        return None
+    return value if abs(value) < 1e9 else None  # noqa: PLR2004 - no score; this leaves out infinity and NaN, too
