@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gateway.contexts.elements import items
+from gateway.contexts.joined import records
 from gateway.contexts.notation import printed
 from monitors.records import Context
 
@@ -50,13 +52,18 @@ _SOURCE_KEYS = ("source", "url", "uri", "link", "filename", "file_name", "file_p
 _ID_KEYS = ("id", "_id", "id_", "chunk_id", "document_id", "doc_id", "file_id")
 _SCORE_KEYS = ("score", "_score", "@search.score", "relevance_score", "similarity")
 
+_WRAPPERS = ("result", "hit", "match", "item")
+_MEASURED_KEYS = (*_SCORE_KEYS, "distance", "relevance", "rank")
+_WORDS, _WORDS_OF_A_SENTENCE, _CHARACTERS = 8, 4, 12
+_WIDE = 0x2E80
+
 _PART_TYPES = ("text", "input_text", "output_text")
 _MCP_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})
 
 _DEPTH = 10
 _VALUES = 1_500
 """Values of one result that are looked at: more than the bounds keep."""
-_SOURCE_BLOCK = re.compile(r"(?:\A|\n\n)Source: (?P<source>[^\n]*)\nContent: ")
+_SOURCE_BLOCK = re.compile(r"(?:\A|\n{1,2})Source: (?P<source>[^\n]*)\nContent: ")
 _METADATA = 4_000
 """Characters of a block's `Source:` line up to which it may be printed metadata."""
 
@@ -120,6 +127,10 @@ class _Reader:
             yield from self.value(value, certain=certain, depth=depth + 1)
         elif (stripped := text.strip()).startswith("Source: ") and _SOURCE_BLOCK.match(stripped):
             yield from _source_blocks(stripped)
+        elif stripped.startswith("<") and (inside := items(stripped)):
+            yield from (Found(one, certain=True) for one in inside)
+        elif several := records(stripped):
+            yield from (Found(one, certain=True) for one in several)
         elif stripped.startswith("# ") and _SECTION.match(stripped):
             yield from _sections(stripped)
         elif stripped:
@@ -131,7 +142,7 @@ class _Reader:
         if value.get("type") in _PART_TYPES and isinstance(value.get("text"), str):
             yield from self._text(value["text"], certain=certain, depth=depth + 1)
             return
-        is_hit = any(isinstance(value.get(key), str) for key in _PASSAGE_KEYS)
+        is_hit = any(isinstance(value.get(key), str) for key in _PASSAGE_KEYS) or _is_measured_wrapper(value)
         found = [] if is_hit else list(self._inside(value, certain=certain, depth=depth + 1))
         yield from found or _entry(value, certain=certain)
 
@@ -161,7 +172,7 @@ class _Reader:
 
 
 def _source_blocks(text: str) -> Iterator[Found]:
-    """Read LangChain's blocks: `Source: ...`, `Content: ...`, a blank line between two.
+    """Read LangChain's blocks: `Source: ...`, `Content: ...`, a blank line (Python) or none (JavaScript) between two.
 
     The source is mostly a document's whole metadata as Python prints it.
     """
@@ -201,7 +212,8 @@ def _columns(value: dict[str, Any]) -> Iterator[Found]:
 
 def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:
     """Read one hit: its text, possibly one level down, with what stands beside it."""
-    places = (entry, *(entry[key] for key in _INNER_KEYS if isinstance(entry.get(key), dict)))
+    wrappers = _WRAPPERS if _is_measured_wrapper(entry) else ()
+    places = (entry, *(entry[key] for key in (*wrappers, *_INNER_KEYS) if isinstance(entry.get(key), dict)))
     for place in places:
         for key in (*_PASSAGE_KEYS, *_TEXT_KEYS):
             text = _parts(place.get(key))
@@ -217,6 +229,40 @@ def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:
             known = key in _PASSAGE_KEYS or score is not None or entry.get("type") == "search_result"
             yield Found(context, certain or known)
             return
+    yield from _measured(entry)
+
+
+def _is_measured_wrapper(entry: dict[str, Any]) -> bool:
+    """Whether a hit stands under a key of its own beside its score: `{"score": 0.8, "result": {"text": ...}}`."""
+    return any(isinstance(entry.get(key), dict) for key in _WRAPPERS) and _measure(entry)
+
+
+def _measure(entry: dict[str, Any]) -> bool:
+    return _first(_score, (entry,), _MEASURED_KEYS) is not None
+
+
+def _measured(entry: dict[str, Any]) -> Iterator[Found]:
+    """Read a hit whose text has an unusual name: the only one that runs on, beside a score (`name`, `similarity`)."""
+    if not _measure(entry):
+        return
+    running = [key for key, said in entry.items() if isinstance(said, str) and _runs_on(said)]
+    if len(running) == 1:
+        sources = [key for key in _SOURCE_KEYS if key != running[0]]
+        context = Context(
+            text=entry[running[0]],
+            id=_first(_identity, (entry,), _ID_KEYS),
+            score=_first(_score, (entry,), _SCORE_KEYS),
+            source=_first(_name, (entry,), sources),
+        )
+        yield Found(context, certain=True)
+
+
+def _runs_on(text: str) -> bool:
+    """Whether a text is a sentence or more rather than a name."""
+    words = len(text.split(None, _WORDS))
+    ends = text.rstrip()[-1:] in (".", "!", "?", "\u3002", "\u2026")
+    wide = sum(ord(character) >= _WIDE for character in text[:200])
+    return words >= _WORDS or (ends and words >= _WORDS_OF_A_SENTENCE) or wide >= _CHARACTERS
 
 
 def _first(read: Callable[[Any], _T | None], places: Sequence[dict[str, Any]], keys: Sequence[str]) -> _T | None:

@@ -5,6 +5,9 @@
 3. A tool whose name says search (`web_search`, `get_docs`, `knowledge_base`, `rag`), or whose description begins by
    saying so: every text it returns is a passage, however short, and so is every record of a list without texts.
    Nothing returned: retrieval found nothing.
+   A text that it joined from several passages is taken apart: numbered or labelled passages, and, when the tool returns
+   several (`search`, `retrieve_docs`) and not one document (`fetch_page`, `read_file`, `get_article`), those between
+   rules or blank lines. What one document holds stays one passage, however many paragraphs it has.
 4. Any other tool: a result counts when it has the form of one (keys as `page_content`, `snippet`, `documents`, a score
    beside a text, `Source:`/`Content:` blocks) or when one of its texts reads like a passage: long enough, and words
    rather than figures or symbols. So `{"ok": true}`, a number, a status line, a log or a table of rows is no retrieval.
@@ -17,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.contexts import text_of
+from gateway.contexts import joined, text_of
 from gateway.contexts.passages import Found, decoded, read
 from monitors.records import Context
 
@@ -41,6 +44,19 @@ _ACTS = _vocabulary(
 _MEASURES = _vocabulary(
     """weather forecast temperature time date clock calendar currency exchange rate price stock quote balance status
     calculator timezone location inventory"""
+)
+_SEVERAL = _vocabulary(
+    """search searches retrieve retriever retrieval rag knowledge knowledgebase kb semantic vector corpus recall docs
+    documents faqs articles passages contexts results context chunks excerpts snippets similar similarity query find
+    lookup citations grounding"""
+)
+_OPENS = _vocabulary("fetch browse read open load view visit crawl scrape download navigate extract summarize cat")
+_ONE = _OPENS | _vocabulary("page url webpage website file summary")
+_DESCRIBED_AS_ONE = re.compile(
+    r"\b(?:fetch(?:es)?|reads?|opens?|loads?|visits?|scrapes?|crawls?|downloads?)\b"
+    r"|\b(?:full|whole|complete|entire) (?:page|document|article|text|file|content)"
+    r"|\bcontents? of (?:an?|the|one) (?:\w+ )?(?:page|document|article|file|url)\b",
+    re.IGNORECASE,
 )
 _DESCRIBED = re.compile(
     r"\b(?:search(?:es)?|retrieves?|retriever|look(?:s|ing)? up|knowledge base|excerpts?|passages)\b", re.IGNORECASE
@@ -75,6 +91,7 @@ def retrieved(name: str | None, content: Any, description: str | None = None) ->
         searches = searches or _DESCRIBED.search(description[:_NAME]) is not None
     value = _decoded(content)
     found = [one for one in read(content if value is None else value) if not _says_nothing(one)]
+    found = _taken_apart(found, words, description, searches=searches)
     if searches:
         return tuple(one.context for one in found) or _records(value)
     if not _MEASURES.isdisjoint(words):
@@ -82,6 +99,31 @@ def retrieved(name: str | None, content: Any, description: str | None = None) ->
     if any(one.certain or reads_like_a_passage(one.context.text) for one in found):
         return tuple(one.context for one in found)
     return () if _is_empty_list(value) else None
+
+
+def _taken_apart(found: list[Found], words: list[str], description: str | None, *, searches: bool) -> list[Found]:
+    """Take apart a text that is all a tool returned, and maybe several passages."""
+    if len(found) != 1 or found[0].certain or not _OPENS.isdisjoint(words[:1]):
+        return found
+    only = found[0].context
+    if only != Context(text=only.text) or not (searches or reads_like_a_passage(only.text)):
+        return found
+    listed = joined.numbered(only.text)
+    if listed is not None and (searches or not listed.bare):
+        return [Found(one, certain=True) for one in listed.passages]
+    if listed is None and _returns_several(words, description):
+        return [Found(one, certain=True) for one in joined.paragraphs(only.text)] or found
+    return found
+
+
+def _returns_several(words: list[str], description: str | None) -> bool:
+    """Whether a tool returns several passages: its name says so, else its description does and not that it is one."""
+    if not _SEVERAL.isdisjoint(words):
+        return True
+    said = (description or "")[:_NAME]
+    if not _ONE.isdisjoint(words) or _DESCRIBED_AS_ONE.search(said):
+        return False
+    return _DESCRIBED.search(said) is not None and _MEASURES.isdisjoint(words)
 
 
 def descriptions_of(body: dict[str, Any]) -> dict[str, str]:
