@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.contexts import BUILT_IN as EXTRACTORS
 from gateway.contexts import DEFAULT_ORDER
-from gateway.contexts.patterns import UserTemplate, check
+from gateway.contexts.patterns import UserTemplate, check, check_separator
 from gateway.target import Target
 from monitors import settings
 from monitors.config import (
@@ -346,7 +346,7 @@ def _template_problems(template: UserTemplate) -> list[str]:
     except ValueError:
         problems = []
     else:
-        return []
+        return _separator_problems(template)
     name = template.name.strip() or "?"
     parts = {
         "name": msgspec.structs.replace(_TEMPLATE, name=template.name),
@@ -358,7 +358,15 @@ def _template_problems(template: UserTemplate) -> list[str]:
             check(part)
         except ValueError as error:
             problems.append(f"{key}: {error}")
-    return problems
+    return problems + _separator_problems(template)
+
+
+def _separator_problems(template: UserTemplate) -> list[str]:
+    try:
+        check_separator(template)
+    except ValueError as error:
+        return [f"separator_pattern: {error}"]
+    return []
 
 
 def _routing_problems(upstreams: tuple[Upstream, ...]) -> list[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import msgspec
 import regex
@@ -16,8 +19,11 @@ TIMEOUT_S = 0.05
 """For one pattern on one message. A pattern that takes longer has not matched."""
 
 _GROUPS = frozenset({"question", "contexts"})
+_SEPARATOR = "\n\n"
+_SEPARATOR_GROUPS = frozenset({"id", "source", "title", "score"})
 _LONGEST = 10_000
 _PIECES = 1_000
+_LEAST_S = 1e-6
 _PROBE = 1_000
 _PROBE_S = 0.25
 """Twenty times what usual patterns take for so short a text, too little for one that explodes."""
@@ -32,12 +38,14 @@ _SKIPPED = frozenset("()|*+?{}^$")
 class UserTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A prompt of the user's app. `pattern` has a group `contexts` and maybe one `question`; a dot matches line breaks.
 
-    A group `contexts` that matches repeatedly gives one piece each time; every piece is split at `separator`.
+    A group `contexts` that matches repeatedly gives one piece each time; every piece is split at `separator`, or where
+    `separator_pattern` matches. Its groups `id`, `source`, `title` and `score` say it of the passage that follows.
     """
 
     name: str
     pattern: str
-    separator: str = "\n\n"
+    separator: str = _SEPARATOR
+    separator_pattern: str | None = None
 
 
 class PatternExtractor:
@@ -45,25 +53,37 @@ class PatternExtractor:
 
     def __init__(self, templates: Sequence[UserTemplate] = (), *, timeout_s: float = TIMEOUT_S) -> None:
         """Raise ValueError for a template that `check` refuses."""
-        self._templates = [(template, check(template)) for template in templates]
+        self._templates = [(one, check(one), check_separator(one)) for one in templates]
         self._timeout_s = timeout_s
 
     def extract(self, request: Request, response: Response) -> Extraction | None:  # noqa: ARG002 - the port's shape
         if not self._templates:
             return None
         texts = [*user_texts(request)[:1], *system_texts(request)]
-        for template, pattern in self._templates:
+        for template, pattern, between in self._templates:
             try:
                 for text in texts:
                     if (match := pattern.search(text, timeout=self._timeout_s)) is not None:
                         question = match.groupdict().get("question") or last_user_text(request)
                         pieces = match.captures("contexts")
-                        return extraction(
-                            question, _split(pieces, template.separator), source="patterns", marker=template.name
-                        )
+                        split = self._split_at(pieces, between) if between else _split(pieces, template.separator)
+                        return extraction(question, split, source="patterns", marker=template.name)
             except (TimeoutError, MemoryError, RecursionError):
                 continue
         return None
+
+    def _split_at(self, pieces: Sequence[str], between: regex.Pattern[str]) -> Iterator[Context]:
+        """Raise TimeoutError when the pattern takes too long, for all pieces together."""
+        ends = time.monotonic() + self._timeout_s
+        for piece in pieces[:_PIECES]:
+            # A header that begins the text has no line break in front of it, as the others have.
+            text = piece if piece.startswith("\n") else f"\n{piece}"
+            said: dict[str, str] = {}
+            position = 0
+            for match in islice(between.finditer(text, timeout=max(ends - time.monotonic(), _LEAST_S)), _PIECES):
+                yield from _passage(text[position : match.start()], said)
+                position, said = match.end(), {key: value for key, value in match.groupdict().items() if value}
+            yield from _passage(text[position:], said)
 
 
 def check(template: UserTemplate) -> regex.Pattern[str]:
@@ -73,25 +93,44 @@ def check(template: UserTemplate) -> regex.Pattern[str]:
         raise ValueError("a template needs a name")
     if not template.separator:
         raise ValueError(f"{name}: the separator is empty")
-    if len(template.pattern) > _LONGEST:
-        raise ValueError(f"{name}: the pattern is longer than {_LONGEST} characters")
-    try:
-        pattern = regex.compile(template.pattern, regex.DOTALL)
-    except (regex.error, ValueError, OverflowError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{name}: the pattern is no regular expression: {error}") from error
+    pattern = _compiled(name, template.pattern, regex.DOTALL, _GROUPS)
     if "contexts" not in pattern.groupindex:
         raise ValueError(f"{name}: the pattern has no group (?P<contexts>...)")
-    if unknown := sorted(set(pattern.groupindex) - _GROUPS):
-        raise ValueError(f"{name}: unknown group {unknown[0]!r}; known: contexts, question")
     _probe(name, template.pattern, pattern)
+    if any(pattern.search(text, timeout=_PROBE_S) is not None for text in _ORDINARY):
+        raise ValueError(f"{name}: the pattern matches any message, even {_ORDINARY[-1]!r}")
+    return pattern
+
+
+def check_separator(template: UserTemplate) -> regex.Pattern[str] | None:
+    """Return the compiled pattern between passages, if the template has one. Raises ValueError as `check` does."""
+    if template.separator_pattern is None:
+        return None
+    name = f"template {template.name!r}, separator_pattern"
+    if template.separator != _SEPARATOR:
+        raise ValueError(f"{name}: there is a separator as well; give one of the two")
+    pattern = _compiled(name, template.separator_pattern, regex.MULTILINE, _SEPARATOR_GROUPS)
+    if pattern.search("", timeout=_PROBE_S) is not None:
+        raise ValueError(f"{name}: the pattern matches the empty text")
+    _probe(name, template.separator_pattern, pattern)
+    return pattern
+
+
+def _compiled(name: str, source: str, flags: int, groups: frozenset[str]) -> regex.Pattern[str]:
+    if len(source) > _LONGEST:
+        raise ValueError(f"{name}: the pattern is longer than {_LONGEST} characters")
+    try:
+        pattern = regex.compile(source, flags)
+    except (regex.error, ValueError, OverflowError, RecursionError, MemoryError) as error:
+        raise ValueError(f"{name}: the pattern is no regular expression: {error}") from error
+    if unknown := sorted(set(pattern.groupindex) - groups):
+        raise ValueError(f"{name}: unknown group {unknown[0]!r}; known: {', '.join(sorted(groups))}")
     return pattern
 
 
 def _probe(name: str, source: str, pattern: regex.Pattern[str]) -> None:
     """Search texts made to lead the pattern astray: beginnings of what it wants, then a long run, then no end."""
     try:
-        if any(pattern.search(text, timeout=_PROBE_S) is not None for text in _ORDINARY):
-            raise ValueError(f"{name}: the pattern matches any message, even {_ORDINARY[-1]!r}")
         for text in _probes(_skeleton(source)):
             pattern.search(text, timeout=_PROBE_S)
     except TimeoutError:
@@ -142,6 +181,25 @@ def _behind_the_opening(source: str, index: int) -> int:
     while position < len(source) and source[position] not in ":)=!>":
         position += 1
     return position
+
+
+def _passage(text: str, said: dict[str, str]) -> Iterator[Context]:
+    """Yield a passage with what the separator in front of it said; none for a blank one. Line breaks around it go."""
+    if (text := text.strip("\r\n")) and not text.isspace():
+        yield Context(
+            text=text,
+            id=said.get("id"),
+            source=said.get("source") or said.get("title"),
+            score=_score(said.get("score")),
+        )
+
+
+def _score(said: str | None) -> float | None:
+    try:
+        value = float(said or "")
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 def _split(pieces: Sequence[str], separator: str) -> Iterator[Context]:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gateway.contexts.patterns import PatternExtractor, UserTemplate, check
+from gateway.contexts.patterns import PatternExtractor, UserTemplate, check, check_separator
 from gateway.exchange import Request, Response
 from monitors.records import Context
 
@@ -96,3 +96,56 @@ def test_a_pattern_that_takes_too_long_on_a_message_has_not_matched():
     begin = time.process_time()
     assert found(slow, ("user", text)) is None
     assert time.process_time() - begin < 2.0  # the limit is 0.05 s, checking the pattern included; without it: minutes
+
+
+def numbered(pattern, **beside):
+    return UserTemplate(
+        name="n", pattern=r"FACTS:\n(?P<contexts>.*)\nASKED: [^\n]+", separator_pattern=pattern, **beside
+    )
+
+
+def test_a_separator_may_be_a_pattern_that_says_something_of_the_passage_behind_it():
+    template = numbered(r"\n\[(?P<id>\d+)\] (?P<title>[^\n]*?)(?: \((?P<score>[\d.]+)\))?\n")
+    extraction = found(
+        template, ("user", "FACTS:\n[1] Loans (0.5)\none\n\nline two\n[2] Fees\ntwo [3] x\nASKED: How far?")
+    )
+    assert extraction.contexts == (
+        Context(text="one\n\nline two", id="1", source="Loans", score=0.5),
+        Context(text="two [3] x", id="2", source="Fees"),
+    )
+
+
+def test_text_before_the_first_separator_is_a_passage_and_blank_ones_are_none():
+    text = "FACTS:\nzero\n--- a.md\none\n--- b.md\n\n--- c.md\ntwo\n\nASKED: q"
+    contexts = found(numbered("^--- (?P<source>.*)$"), ("user", text)).contexts
+    assert [(one.text, one.source) for one in contexts] == [("zero", None), ("one", "a.md"), ("two", "c.md")]
+
+
+def test_a_source_counts_more_than_a_title_and_an_odd_score_is_left_out():
+    template = numbered(r"\n(?P<title>\w+)/(?P<source>\w+)/(?P<score>\S+):")
+    said = found(template, ("user", "FACTS:\nT/S/nan:one\nT/S/many:two\nASKED: q")).contexts
+    assert said == (Context(text="one", source="S"), Context(text="two", source="S"))
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        (numbered("(?P<title>"), "separator_pattern: the pattern is no regular expression"),
+        (numbered("a(?P<page>b)"), "unknown group 'page'; known: id, score, source, title"),
+        (numbered("x*"), "matches the empty text"),
+        (numbered("a" * 10_001), "longer than"),
+        (numbered(r"\n(?P<title>(?:\w|\w\w|\s)+):END"), "too slow"),
+        (numbered(r"\n-", separator="\n---\n"), "give one of the two"),
+    ],
+)
+def test_a_separator_pattern_that_cannot_work_is_refused(template, reason):
+    with pytest.raises(ValueError, match=reason):
+        check_separator(template)
+    with pytest.raises(ValueError, match=reason):
+        PatternExtractor([template])
+
+
+def test_a_separator_that_takes_too_long_on_a_message_has_not_matched():
+    template = numbered(r"\n[^\n]*x[^\n]*x[^\n]*y")
+    assert found(template, ("user", "FACTS:\n" + "x" * 20_000 + "\nASKED: q")) is None
+    assert found(template, ("user", "FACTS:\nxxy one\nASKED: q")).contexts == (Context(text=" one"),)
