@@ -202,7 +202,7 @@ def _is_a_command(start: str) -> bool:
 
 def _tidy(low: str) -> str:
     """One blank between words, no empty lines, straight quotes, no bold: prompts are indented and decorated."""
-    low = low.replace("**", "").replace("`", "")
+    low = low.replace("*", "").replace("`", "")
     if not low.isascii():
         for curly, straight in _QUOTES:
             low = low.replace(curly, straight)

@@ -63,7 +63,40 @@ def sentence(pattern: str) -> str:
 
 LENGTH_OF_START = 4
 BEFORE_A_COMMAND = frozenset(
-    ["please", "to", "and", "must", "should", "shall", "will", "then", "can", "now", "that", "which", "who", "also", "first", "next", "or", "just", "only", "you", "at", "in", "for", "by", "of", "with", "is", "generally", "immediately", "automatically", "simply", "carefully"]
+    [
+        "please",
+        "to",
+        "and",
+        "must",
+        "should",
+        "shall",
+        "will",
+        "then",
+        "can",
+        "now",
+        "that",
+        "which",
+        "who",
+        "also",
+        "first",
+        "next",
+        "or",
+        "just",
+        "only",
+        "you",
+        "at",
+        "in",
+        "for",
+        "by",
+        "of",
+        "with",
+        "is",
+        "generally",
+        "immediately",
+        "automatically",
+        "simply",
+        "carefully",
+    ]
 )
 """What stands before an imperative, "that writes" or "at writing"."""
 

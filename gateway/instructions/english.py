@@ -42,7 +42,7 @@ _QUESTION_NEEDS = (
     r"|\bsearch\w*|\bretriev\w*|\bvector|\bindex|\bimproved? (?:question|query)|\brewritten|\brephrased|\bsemantic|\bre-?writ|\bknowledge base|\bquery\b|\bpronouns?"
 )
 _ROUTING_NEEDS = (
-    r"\bonly\b|\bone of\b|\bjson\b|\byes ?(?:or|/) ?no\b|['\"]yes['\"]|\bsingle word\b|\bone word\b|\bfollowing (?:categories|classes|intents|labels|routes|options|types)\b"
+    r"\bonly\b|\bone of\b|\bexactly one\b|\bno extra\b|\bjson\b|\byes ?(?:or|/) ?no\b|['\"]yes['\"]|\bsingle word\b|\bone word\b|\bfollowing (?:categories|classes|intents|labels|routes|options|types)\b"
     r"|\bclass(?:es|ification)\b|\bcategory:|\bintent:|\bto (?:a|the|either) (?:vector|web|appropriate|right|correct|best)|\bnothing else\b|\bbinary\b|\bname of the\b"
 )
 _MANY = r"(?:different|alternative|alternate|multiple|diverse|several|various|similar|additional|new|\d+|two|three|four|five|few|n|more)"
@@ -263,5 +263,45 @@ ENGLISH = (
         r"|(?:whether|if) [^.\n]{0,60}\b(?:search\w*|retriev\w+|look-?up|context|documents|external \w+)\b[^.\n]{0,40}\b(?:needed|required|necessary)\b",
         r"\byes ?(?:or|/) ?no\b|['\"]yes['\"]|\btrue ?(?:or|/) ?false\b|['\"]true['\"]|\bjson\b|\bbinary\b|\bone word\b|\bsingle word\b",
         imperative=False,
+    ),
+    rule(
+        "routing",
+        "intent|query|question",
+        "inte quer ques",
+        r"(?:intent|query|question) (?:classif\w+|detect(?:or|ion)|recogni\w+|rout(?:er|ing))\b",
+        _ROUTING_NEEDS,
+        imperative=False,
+        roots="intent|classif|router|routing",
+    ),
+    rule(
+        "routing",
+        "classify|categorize|categorise",
+        "give",
+        rf"given [^.\n]{{0,40}}\b{_SAID}\b[^.\n]{{0,24}}\b(?:classify|categori[sz]e) (?:it|them)\b[^.]{{0,80}}\b(?:categor\w+|class(?:es)?|intents?|types?|labels?)\b",
+        _ROUTING_NEEDS,
+        imperative=False,
+    ),
+    rule(
+        "routing",
+        "search|retrieve|lookup",
+        "whet if",
+        r"(?:whether|if) [^.\n]{0,40}\b(?:search|retrieval|look-?up)\b[^.\n]{0,24}\b(?:helpful|useful|beneficial)\b",
+        r"\byes\b|\btrue\b|\bfalse\b|\bjson\b|\bbinary\b|\b(?:one|single) word\b",
+        imperative=False,
+    ),
+    rule(
+        "title",
+        "conversation|chat",
+        "conv chat",
+        r"(?:conversation|chat) (?:titler|titling|title generator|namer)\b",
+        imperative=False,
+        roots="titl|namer",
+    ),
+    rule(
+        "title",
+        "title|titles",
+        _MAKES,
+        rf"{_MAKE} {_FILL}titles?\b",
+        r"\b(?:started|starts|begins|began|opened|opens) (?:a |the )?(?:new )?(?:chat|conversation)\b|\bfirst (?:user )?(?:message|question|prompt|query) of\b",
     ),
 )

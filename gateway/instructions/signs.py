@@ -18,6 +18,13 @@ ANSWERS = re.compile(
         r"|\b(?:then|and|before you|finally) (?:\w+ )?(?:answer|respond|reply|help|assist)\b"
         r"(?! (?:with|only|in|by|yes|just|using only|either|as|['\"`]))"
         r"|\bhelp(?:s|ing|ful)? (?:the |our |their )?(?:users?|customers?|employees|readers|people|visitors|clients|students|patients)\b"
+        r"|\b(?:reply|respond|answer)s? in (?:that|the same|the user|the customer|their|his|her)\b"
+        r"|(?:^|[.!?;:,] ?|\b(?:then|and|please|otherwise|must|should) )(?:give|provide|write|produce|compose|formulate|generate) "
+        r"(?:the|an?)(?: [\w-]+,?){0,4} (?<!hypothetical )(?<!possible )(?<!plausible )(?<!json )(?:answer|response|reply)\b"
+        r"|\b(?:and|then) (?:explain|advise|recommend|tell|offer|solve|(?:give|offer) (?:\w+ ){0,2}(?:advice|recommendations?|feedback))\b"
+        r"|\b(?:and|then) write (?:an? |the )(?:\w+ ){0,3}(?:description|article|post|email|letter|report|essay|story|text|review|plan)\b"
+        r"|\b(?:perform|run|execute|call|use) (?:\w+ ){0,3}(?:search(?:es)?|tools?)\b|\bfetch the\b"
+        r"|\bgive the (?:user|customer)\b"
         r"|\b(?:cite|citing|citations?)\b|\b(?:on request|when asked|if asked|as requested)\b"
         r"|\b(?:when|if|whenever) (?:the |a )?(?:user|customer|they|he|she|someone)(?: \w+){0,2} (?:asks?|wants?|requests?) (?:for|you|to)\b"
         r"|\b(?:beantworte(?!t)|antworte (?:auf|dem|der|den|nur (?:mit (?:hilfe|den|dem)|anhand)|anhand)|beantwortest|und (?:dann )?antworte\b|hilf(?:st)? )"
@@ -87,8 +94,8 @@ TRANSCRIPT = re.compile(
 
 COMMAND = re.compile(
     sentence(
-        r"\A(?:please )?(?:generate|create|write|formulate|produce|make|build|give|find|suggest)(?: me)?(?: an?| the| \d+| some| multiple| several)?"
-        r"(?: \w+){0,2} search (?:quer(?:y|ies)|terms?|phrases?) (?:for|from|to|about|based on)\b[^\n.?!:]{0,80}:"
+        r"\A(?:please )?(?:generate|create|write|formulate|produce|make|build|give|find|suggest)s?(?: me)?(?: an?| the| \d+| some| multiple| several)?"
+        r"(?: \w+){0,2} search (?:quer(?:y|ies)|terms?|phrases?) (?:for|from|to|about|based on|related to|regarding)\b[^\n.?!:]{0,80}:"
         r"|\A(?:erstelle|erzeuge|formuliere|generiere|schreibe?)(?: mir)?(?: \w+){0,3} suchanfragen?\b[^\n.?!:]{0,80}:"
         r"|\A(?:génère|générez|crée|créez|formule|formulez|écris|rédige)(?: \w+){0,3} requêtes? (?:de recherche)?\b[^\n.?!:]{0,80}:"
         r"|\A(?:genera|crea|escribe|formula|gere|crie|escreva)(?: \w+){0,3} (?:consultas?|termos?|query|quer(?:y|ies)) (?:de|di) (?:búsqueda|busca|pesquisa|ricerca)\b[^\n.?!:]{0,80}:"
