@@ -51,9 +51,11 @@ _PLAINLY = ("context to answer the", "question-answering", "answer the question 
 _start = itemgetter(slice(LENGTH_OF_START))
 _AT: dict[str, list[int]] = {}
 for _index, _one in enumerate(DIRECTIVES):
-    for _begin in _one.starts:
+    for _begin in _one.stems[0] if _one.starts else ():
         _AT.setdefault(_begin, []).append(_index)
-_BEGINNINGS = frozenset(_AT)
+_FIRST = frozenset(_AT)
+_VERBS = frozenset().union(*(one.starts for one in DIRECTIVES))
+_STEMS = frozenset().union(*(group for one in DIRECTIVES for group in one.stems))
 _ANYWHERE = tuple(one for one in DIRECTIVES if not one.starts)
 _QUOTES = (("\u2019", "'"), ("\u2018", "'"), ("\u201c", '"'), ("\u201d", '"'))
 
@@ -75,14 +77,17 @@ def starts_of(low: str) -> set[str]:
     return set(map(_start, low.split()))
 
 
-def asked_for(text: str, role: Role) -> Kind | None:
-    """Say what a message asks the model to produce beside answers; None for anything else. Linear, never raises."""
+def asked_for(text: str, role: Role, starts: set[str]) -> Kind | None:
+    """Say what a message asks the model to produce beside answers; None for anything else. Linear, never raises.
+
+    `starts` is what its words begin with, at least those at its beginning and its end.
+    """
     first = _START[role]
     start, end = text[:first].lower(), text[-_END:].lower() if len(text) > first else ""
     both = f"{start} {end}"
-    starts = starts_of(both)
-    tried = {index for begin in starts & _BEGINNINGS for index in _AT[begin]}
-    candidates = [one for one in map(DIRECTIVES.__getitem__, sorted(tried)) if _may_fit(one, starts, both)]
+    verbs, stems = starts & _VERBS, starts & _STEMS
+    tried = {index for stem in stems & _FIRST for index in _AT[stem]}
+    candidates = [one for one in map(DIRECTIVES.__getitem__, sorted(tried)) if _may_fit(one, verbs, stems, both)]
     if not (start.isascii() and end.isascii()):
         candidates += [one for one in _ANYWHERE if all(any(stem in both for stem in stems) for stems in one.stems)]
     if not candidates:
@@ -97,9 +102,11 @@ def asked_for(text: str, role: Role) -> Kind | None:
     return next(_kinds(zones, role, candidates, short=len(text) <= _SHORT), None)
 
 
-def _may_fit(directive: Directive, starts: set[str], text: str) -> bool:
+def _may_fit(directive: Directive, verbs: set[str], stems: set[str], text: str) -> bool:
+    if directive.starts.isdisjoint(verbs):
+        return False
     for group in directive.stems:
-        if group.isdisjoint(starts):
+        if group.isdisjoint(stems):
             return False
     for root in directive.roots:
         if root in text:

@@ -209,8 +209,8 @@ ENGLISH = (
     rule(
         "grading",
         "yes|'yes|\"yes|(yes|'true|\"true|true|binary|score|scale|rating|grade|word|relevant|number|0-|1-|integer & relevant|irrelevant|grounded|support|faithful|sufficient|useful|helpful|hallucination|address|resolve|contradict|entail|consistent|related|correct|complete|factual|accurate|enough|pertinent|contain",
-        "asse grad eval dete judg deci chec veri rate rati scor clas tell say stat is are whet if does do can labe",
-        rf"(?:assess\w*|grad\w+|evaluat\w*|determin\w+|judg\w+|decid\w+|check\w*|verif\w+|rat(?:e|es|ing)|scor\w+|classif\w+|tell|say|state|is|are|whether|if|does|do|can|label)\b[^.\n?]{{0,100}}\b{_TOLD}\b[^.\n?]{{0,90}}\b(?:{_JUDGED}|contains? (?:\w+ ){{0,3}}(?:information|answer|keywords?))\b"
+        "asse grad eval dete judg deci chec veri rate rati scor clas is are whet if does",
+        rf"(?:assess\w*|grad\w+|evaluat\w*|determin\w+|judg\w+|decid\w+|check\w*|verif\w+|rat(?:e|es|ing)|scor\w+|classif\w+|is|are|whether|if|does)\b[^.\n?]{{0,100}}\b{_TOLD}\b[^.\n?]{{0,90}}\b(?:{_JUDGED}|contains? (?:\w+ ){{0,3}}(?:information|answer|keywords?))\b"
         rf"|(?:assess\w*|grad\w+|evaluat\w*|determin\w+|judg\w+|check\w*|rat(?:e|es|ing)|scor\w+) [^.\n?]{{0,40}}\b{_JUDGED} [^.\n?]{{0,60}}\b{_TOLD}\b",
         r"\byes ?(?:or|/|and|,) ?no\b|['\"]yes['\"]|\btrue ?(?:or|/) ?false\b|['\"]true['\"]|\bbinary\b|\brelevant ?(?:or|/) ?(?:not|irrelevant)|\bone word\b|\bpass or fail\b"
         r"|\b(?:score|rating|grade|scale|number|value|integer|float|rate)\b[^\n]{0,60}\b(?:\d|zero|one)\b|\b[01] ?(?:to|-|–|and|or) ?\d|\bscore (?:only|alone)\b|\bonly (?:the|a) (?:score|number|grade|label)\b",

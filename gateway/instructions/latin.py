@@ -155,7 +155,7 @@ ROMANCE = (
     rule(
         "grading",
         "pertinent|relevant|rilevant|fondé|pertinente",
-        "éval eval dete déte indi dis di valu aval deci si se est- est",
+        "éval eval dete déte indi valu aval deci",
         r"(?:évalu|détermin|indiqu|dis|évalue|evalú|evalu|determin|indic|di|valut|avali|decid|si|se|est-ce que)\w* [^.\n?]{0,100}\b(?:document\w*|passage|contexte|réponse|fragmento|contexto|respuesta|documento|brano|contesto|risposta|trecho|resposta)\b[^.\n?]{0,80}\b(?:pertinent\w*|relevant\w*|rilevant\w*|fondé\w*|útil|utile)",
         r"\boui\b[^\n]{0,12}\bnon\b|\bsí\b[^\n]{0,12}\bno\b|\bsì\b[^\n]{0,12}\bno\b|\bsim\b[^\n]{0,12}\bnão\b|\bde [01] à|\bdel? [01] al?\b|\bda [01] a\b|\bscore\b|\bpuntuación\b|\bpunteggio\b|\bnota\b",
         imperative=False,
