@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
@@ -23,7 +22,7 @@ _SEPARATOR = "\n\n"
 _SEPARATOR_GROUPS = frozenset({"id", "source", "title", "score"})
 _LONGEST = 10_000
 _PIECES = 1_000
-_LEAST_S = 1e-6
+_LEAST_S = 0.001
 _PROBE = 1_000
 _PROBE_S = 0.25
 """Twenty times what usual patterns take for so short a text, too little for one that explodes."""
@@ -73,14 +72,15 @@ class PatternExtractor:
         return None
 
     def _split_at(self, pieces: Sequence[str], between: regex.Pattern[str]) -> Iterator[Context]:
-        """Raise TimeoutError when the pattern takes too long, for all pieces together."""
-        ends = time.monotonic() + self._timeout_s
-        for piece in pieces[:_PIECES]:
+        """Raise TimeoutError when the pattern takes too long: the pieces share the time that a message has."""
+        kept = pieces[:_PIECES]
+        for piece in kept:
             # A header that begins the text has no line break in front of it, as the others have.
             text = piece if piece.startswith("\n") else f"\n{piece}"
             said: dict[str, str] = {}
             position = 0
-            for match in islice(between.finditer(text, timeout=max(ends - time.monotonic(), _LEAST_S)), _PIECES):
+            matches = between.finditer(text, timeout=max(self._timeout_s / len(kept), _LEAST_S))
+            for match in islice(matches, _PIECES):
                 yield from _passage(text[position : match.start()], said)
                 position, said = match.end(), {key: value for key, value in match.groupdict().items() if value}
             yield from _passage(text[position:], said)
