@@ -227,8 +227,7 @@ def _remembered(text: str, agent: bool) -> Kind | None:  # noqa: FBT001 - a key 
 def _verdict(text: str, role: Role, *, agent: bool) -> Kind | None:
     """Judge an instruction by its first and last characters, which is all that `text` holds of a long one."""
     low_head, low_tail = text[:_HEAD].lower(), text[-_TAIL:].lower()
-    starts = starts_of(low_head if len(text) <= _HEAD else f"{low_head} {low_tail}")
-    if (rule := _fixed_words(low_head, low_tail, starts, role)) is not None:
+    if (rule := _fixed_words(low_head, low_tail, role)) is not None:
         return rule.kind
     ending = low_tail.rstrip()
     if ending.endswith("<standalone question>") or ending.rstrip(_MARKUP).endswith(_ENDS):
@@ -241,11 +240,11 @@ def _verdict(text: str, role: Role, *, agent: bool) -> Kind | None:
         alone = len(text) <= _HEAD if role == "system" else _holds_a_transcript(text[:_HEAD])
         if alone and (kind := _in_any_words(_plain(low_head))) is not None:
             return kind
-    return None if agent else asked_for(text, role, starts)
+    return None if agent else asked_for(text, role)
 
 
-def _fixed_words(low_head: str, low_tail: str, starts: set[str], role: Role) -> _Rule | None:
-    tried = sorted(entry for start in starts & _RULE_STARTS for entry in _RULES_AT[start])
+def _fixed_words(low_head: str, low_tail: str, role: Role) -> _Rule | None:
+    tried = sorted(entry for start in starts_of(low_head) & _RULE_STARTS for entry in _RULES_AT[start])
     rules = [rule for _, word, rule in tried if rule.role in ("any", role) and word in low_head]
     if rules:
         head = _plain(low_head)

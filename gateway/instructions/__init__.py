@@ -77,14 +77,12 @@ def starts_of(low: str) -> set[str]:
     return set(map(_start, low.split()))
 
 
-def asked_for(text: str, role: Role, starts: set[str]) -> Kind | None:
-    """Say what a message asks the model to produce beside answers; None for anything else. Linear, never raises.
-
-    `starts` is what its words begin with, at least those at its beginning and its end.
-    """
+def asked_for(text: str, role: Role) -> Kind | None:
+    """Say what a message asks the model to produce beside answers; None for anything else. Linear, never raises."""
     first = _START[role]
     start, end = text[:first].lower(), text[-_END:].lower() if len(text) > first else ""
     both = f"{start} {end}"
+    starts = starts_of(both)
     verbs, stems = starts & _VERBS, starts & _STEMS
     tried = {index for stem in stems & _FIRST for index in _AT[stem]}
     candidates = [one for one in map(DIRECTIVES.__getitem__, sorted(tried)) if _may_fit(one, verbs, stems, both)]
