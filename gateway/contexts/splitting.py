@@ -68,6 +68,9 @@ def nodes(text: str) -> Iterator[Context]:
 
     When the first node has metadata all are taken to have some, and a node may then contain blank lines itself.
     """
+    if (found := structured(text)) is not None and found.name == "data":
+        yield from found.items
+        return
     chunks = [chunk.strip() for chunk in text.strip().split("\n\n", _MOST)]
     chunks = [chunk for chunk in chunks if chunk]
     kinds = [_metadata(chunk) for chunk in chunks[:-1]] + [None] if chunks else []
