@@ -33,6 +33,7 @@ _OPENS = re.compile(
 """What follows a sentence that announces passages when they begin right behind it."""
 
 _DECORATION = "#>*_=~|+-[(<【「『《〈（•"
+MODELS = frozenset("assistant ai bot chatbot model output asistente assistente assistent asystent ассистент asistan 助手 アシスタント 어시스턴트".split())
 SPEAKERS = frozenset(
     "user human customer utente usuario usuário benutzer nutzer utilisateur kullanıcı 用户 用戶 ユーザー 사용자 пользователь".split()
 )
@@ -141,7 +142,7 @@ def _mark(text: Text, line: str, start: int, end: int) -> Mark | None:
         return Mark("rule", start, min(end + 1, len(text.text)), rule["rule"].strip()[:3], 1.0)
     if (
         not text.any(_MAIN, start, end)
-        and stripped[:12].lower().partition(":")[0].partition("：")[0].strip("*# ") not in SPEAKERS
+        and stripped[:12].lower().partition(":")[0].partition("：")[0].strip("*# ") not in SPEAKERS | MODELS
     ):
         return None
     colon = line.find(":", 0, 110) >= 0 or line.find("：", 0, 60) >= 0
@@ -194,9 +195,7 @@ def _label(text: Text, line: str, start: int, end: int) -> Mark | None:
     unspaced = ord(phrase[0]) >= 0x0590  # noqa: PLR2004 - as in `scan`
     if len(phrase.split()) > _LABEL_WORDS or (unspaced and len(phrase) > _WIDE_LABEL):
         return None
-    kind = label_kind(text, at, stop) or (
-        ("question", 0.9) if phrase.lower() in SPEAKERS and found["colon"].strip() else None
-    )
+    kind = label_kind(text, at, stop) or _speaker(phrase.lower(), found["colon"])
     if phrase[:4].casefold() == "end ":
         return Mark("instruction", start, min(end + 1, len(text.text)), phrase.casefold(), 1.0)
     if kind is None or (
@@ -228,6 +227,13 @@ def _label(text: Text, line: str, start: int, end: int) -> Mark | None:
         bool(rest),
         form if len(form) > 1 or form in ("#", "【") else "",
     )
+
+
+def _speaker(phrase: str, colon: str) -> tuple[MarkKind, float] | None:
+    """A turn of a conversation that the prompt quotes: the user's is a question, the model's an answer."""
+    if not colon.strip():
+        return None
+    return ("question", 0.9) if phrase in SPEAKERS else ("answer", 0.9) if phrase in MODELS else None
 
 
 def _is_heading(text: Text, phrase: str, start: int, end: int) -> bool:

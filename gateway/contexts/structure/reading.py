@@ -42,7 +42,7 @@ _WORTH = {"data": 1.0, "bullets": 0.5, "blank-line": 0.6, "lines": 0.4, "whole":
 _WHOLE = ("tag", "data", "objects", "pairs")
 _REQUEST = re.compile(r"(?:ください|下さい|なさい|하세요|해주세요|주세요|십시오)[。.]?\s*\Z")
 _CODE = re.compile(
-    r"^\s{0,20}(?:def |class |import |from \w+ import|function |const |let |var |public |private |#include|#define |SELECT |<\?|[{}][;,]?\s*$|diff --git|@@ |\+\+\+ |commit |return\b|//|/\*|- [\w-]{1,30}: ?|[a-z][\w-]{0,30}:\s*(?:$|[\w./-]+$))",
+    r"^\s{0,20}(?:def |class |import |from \w+ import|function |const |let |var |public |private |#include|#define |SELECT |<\?|[{}][;,]?\s*$|diff --git|@@ |\+\+\+ |commit |return\b|module |require |package |fn |func |end\s*$|//|/\*|- [\w-]{1,30}: ?|[a-z][\w-]{0,30}:\s*(?:$|[\w./-]+$))",
     re.MULTILINE,
 )
 _SENTENCE = re.compile(r"[^\n.!?。]+[\n.!?。]?")
@@ -258,7 +258,7 @@ def _judge(text: Text, block: Block, *, own: bool, question_turn: str, beside: T
     points += _WORTH.get(kind, 1.2) if many else min(_WORTH.get(kind, 0.4), 0.4)
     signs.append(f"{len(splitting.items)} by {splitting.name}")
     points += _question_points(asked, own=own, signs=signs)
-    points -= _against(text, block, splitting, asked, beside, own=own, signs=signs)
+    points -= _against(text, block, splitting, asked, beside, own=own, grounding=grounding, signs=signs)
     return _Judged(points, asked, splitting, block, signs)
 
 
@@ -309,7 +309,7 @@ def _orders(text: Text, start: int, end: int) -> float:
 def _question_points(asked: Asked | None, *, own: bool, signs: list[str]) -> float:
     if asked is None or not asked.text:
         signs.append("no question")
-        return -1.0
+        return -1.6
     signs.append(f"question by {asked.how}")
     if not own:
         return 0.9 if len(asked.text) < _LONG_TURN else 0.2
@@ -319,7 +319,7 @@ def _question_points(asked: Asked | None, *, own: bool, signs: list[str]) -> flo
 
 
 def _against(
-    text: Text, block: Block, splitting: Splitting, asked: Asked | None, beside: Text, *, own: bool, signs: list[str]
+    text: Text, block: Block, splitting: Splitting, asked: Asked | None, beside: Text, *, own: bool, grounding: float, signs: list[str]
 ) -> float:
     points = 0.0
     region = text.text[block.start : block.end]
@@ -352,12 +352,19 @@ def _against(
         signs.append("in the first person")
     if not own and block.sure < 0.9:  # noqa: PLR2004 - a long system prompt has sentences of every kind
         points += 1.0 * (len(text.text) - block.outer_end > _REST) + 1.5 * (block.outer_start > _SHORT_INSTRUCTIONS)
-        if block.header.startswith("sentence") and not text.any(
-            ("question", "answer", "context"), block.outer_start, block.start
-        ):
-            points += 1.0
+        if block.header.startswith("sentence") and not text.has("context", block.outer_start, block.start):
+            points += 2.0
+        points += 0.8 * (block.header.startswith("sentence") and kind == "whole")
     points += _is_task(text, block, asked, beside, own=own, signs=signs)
     loose = kind in ("blank-line", "lines", "whole", "inline", "bullets")
+    if not grounding and (block.header.startswith("sentence") or (not own and 0 < block.sure < 0.9)):  # noqa: PLR2004
+        points += 0.8
+        signs.append("nothing says to answer from it")
+    if not grounding and not own and kind == "bullets":
+        points += 0.6
+    if kind == "tag" and len(_CODE.findall(texts[0][:1_500])) > 1:
+        points += 2.0
+        signs.append("code")
     if block.several and block.sure < 0.99:  # noqa: PLR2004 - tags of their own are clear
         points += 3.0
         signs.append("one of several blocks")

@@ -49,7 +49,7 @@ pytani*|zapytani*|soru|sorusu|sorunuz|soruyu|soruya|sorgu*|câu hỏi|pertanyaan
 """
 
 ANSWER = """
-answer|answers|answering|respond|responding|response|responses|reply|output|completion|assistant|ai|bot|antwort*|réponse*|respuesta*|risposta|risposte|
+answer|answers|answering|respond|responding|response|responses|reply|antwort*|réponse*|respuesta*|risposta|risposte|
 resposta*|antwoord*|ответ*|odpowied*|yanıt*|cevap*|cevab*|trả lời|jawaban|svar|válasz*|odpověď|
 回答|答案|解答|作答|答复|答え|答えて|답변|대답|الإجابة|الجواب|उत्तर|คำตอบ|תשובה
 """
@@ -107,7 +107,7 @@ weiß ich nicht|weißt|nicht weiß|nicht enthalten|keine antwort|no lo sé|no s�
 ADDRESS = """
 please|now|then|finally|first|you|your|you're|answer|respond|reply|use|using|do not|don't|don’t|if you|if the|if there|if no|if it|if none|if unsure|if not|if a|given|
 based on|provide|cite|write|remember|reminder|only|always|never|keep|make sure|ensure|return|be concise|be brief|be polite|be friendly|be helpful|be precise|be specific|be as|
-note that|note:|when answering|when you|when the|explain|think|let's|act as|act like|include|avoid|refer to|according to|from the above|from the context|in your answer|
+note that|note:|when|when answering|when you|when the|explain|think|let's|act as|act like|include|avoid|refer to|according to|from the above|from the context|in your answer|
 in your response|limit|quote|output|generate|give|create|format|take|read|consider|follow|stick to|state|say|help|ask|hint|tip|
 bitte|beantworte*|antworte*|nutze|verwende|wenn du|falls|du bist|sie sind|gib|réponds|répondez|utilise|utilisez|si tu|si vous|si la|si les|si le|tu es|vous êtes|
 en te basant|ne réponds|responde|responda|utiliza|utilice|usa|use|si no|si la|eres|se não|se a|você é|não|rispondi|se non|sei un|usa|beantwoord|gebruik|als je|je bent|
