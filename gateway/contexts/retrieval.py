@@ -1,7 +1,8 @@
 """Whether a tool's result is retrieval: the one rule for chat tools, MCP and the Responses API.
 
 1. Empty, an error or "no results": no passages.
-2. A tool whose name starts with the word of an action (`create_ticket`, `send_mail`, `run_sql`) retrieves nothing.
+2. A tool whose name starts with the word of an action (`create_ticket`, `send_mail`, `run_sql`) retrieves nothing, nor
+   does one that opens a file the model named (`read_file`, `view_file`): nothing was searched for.
 3. A tool whose name says search (`web_search`, `get_docs`, `knowledge_base`, `rag`), or whose description begins by
    saying so: every text it returns is a passage, however short, and so is every record of a list without texts.
    Nothing returned: retrieval found nothing.
@@ -58,6 +59,8 @@ _DESCRIBED_AS_ONE = re.compile(
     r"|\bcontents? of (?:an?|the|one) (?:\w+ )?(?:page|document|article|file|url)\b",
     re.IGNORECASE,
 )
+_OPENS_FILES = _vocabulary("read view open cat show list ls")
+_FILES = _vocabulary("file files directory dir folder path")
 _DESCRIBED = re.compile(
     r"\b(?:search(?:es)?|retrieves?|retriever|look(?:s|ing)? up|knowledge base|excerpts?|passages)\b", re.IGNORECASE
 )
@@ -84,7 +87,7 @@ _WIDE = 0x2E80
 def retrieved(name: str | None, content: Any, description: str | None = None) -> tuple[Context, ...] | None:
     """Return the passages of a tool's result; None when the result is no retrieval, () when it found nothing."""
     words = [word.lower() for word in _WORDS.findall(name[:_NAME])] if name else []
-    if words and words[0] in _ACTS:
+    if words and (words[0] in _ACTS or (words[0] in _OPENS_FILES and not _FILES.isdisjoint(words))):
         return None
     searches = not _SEARCHES.isdisjoint(words)
     if description and _MEASURES.isdisjoint(words):

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from gateway.contexts.structure.cleaning import unquoted
-from gateway.contexts.structure.outline import Mark, label_kind, marks
+from gateway.contexts.structure.outline import Mark, kind_of, marks
 from gateway.contexts.structure.scan import Text
 
 _OPENING = re.compile(r"<(?P<tag>[^\W\d][\w-]{1,40})(?:\s[^<>\n]{0,80})?>")
@@ -43,21 +43,23 @@ def asks(text: str) -> bool:
     return _ASKS.search(text[-20:]) is not None
 
 
-def ask(segments: Sequence[str]) -> Asked | None:
-    """Find the question in what stands around passages, the segment behind them first."""
-    texts = [Text(one[-_MOST_TEXT:]) for one in segments if one.strip()]
-    for text in texts:
-        if (tagged := _tagged(text)) is not None:
+def ask(text: Text, segments: Sequence[tuple[int, int]]) -> Asked | None:
+    """Find the question in what stands around passages, the segment behind them first: the last characters of each."""
+    texts = [
+        text.part(max(start, end - _MOST_TEXT), end) for start, end in segments if text.text[start:end].strip()
+    ]
+    for one in texts:
+        if (tagged := _tagged(one)) is not None:
             return tagged
-    outlines = [marks(text) for text in texts]
-    for text, found in zip(texts, outlines, strict=True):
-        if (labelled := _labelled(text, found)) is not None:
+    outlines = [marks(one) for one in texts]
+    for one, found in zip(texts, outlines, strict=True):
+        if (labelled := _labelled(one, found)) is not None:
             return labelled
-    for text in texts:
-        if (inline := _inline(text)) is not None:
+    for one in texts:
+        if (inline := _inline(one)) is not None:
             return inline
-    for text, found in zip(texts, outlines, strict=True):
-        if (ordered := _ordered(text, found)) is not None:
+    for one, found in zip(texts, outlines, strict=True):
+        if (ordered := _ordered(one, found)) is not None:
             return ordered
     return _left_over(texts)
 
@@ -87,22 +89,13 @@ def _tagged(text: Text) -> Asked | None:
     best = None
     raw = text.text
     for opening in islice(_OPENING.finditer(raw), _MOST_TAGS):
-        kind = (
-            label_kind(text, opening.start("tag"), opening.end("tag"))
-            if "_" not in opening["tag"]
-            else _kind_of_tag(opening["tag"])
-        )
+        kind = kind_of(opening["tag"].replace("_", " "))
         if (kind is None or kind[0] != "question") and opening["tag"].lower() not in _USERS:
             continue
         closing = raw.find(f"</{opening['tag']}>", opening.end())
         if closing >= 0 and raw[opening.end() : closing].strip():
             best = Asked(trimmed(raw[opening.end() : closing]), 1.0, f"<{opening['tag']}>")
     return best
-
-
-def _kind_of_tag(tag: str) -> tuple[str, float] | None:
-    said = Text(tag.replace("_", " "))
-    return label_kind(said, 0, len(tag))
 
 
 def _labelled(text: Text, found: Sequence[Mark]) -> Asked | None:

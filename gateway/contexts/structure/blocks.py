@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from gateway.contexts.structure.outline import LOOSE, SPEAKERS, Mark, label_kind, marks
+from gateway.contexts.structure.outline import LOOSE, SPEAKERS, Mark, kind_of, label_kind, marks
 from gateway.contexts.structure.scan import HEAD, Text
 
 _MOST_TAGS = 60
@@ -23,9 +23,13 @@ _NO_PASSAGES = frozenset(
     "example examples instructions instruction rules rule guidelines task role format output output_format thinking answer response user_info env "
     "tool tools function functions parameters system policy persona tone style constraints goal environment_details user_rules communication".split()
 )
+_COLON = re.compile(r"[:：]")
 _INLINE_LABEL = re.compile(
-    r"(?:(?<=[.!?。！？\n] )|(?<=[.!?。！？\n])|(?<=\A))(?P<phrase>[^\W\d_][^\n:：.!?\"'\[{]{2,30})[:：][ \t]*(?=[\[{\"\w])"
+    r"(?:(?<=[.!?。！？\n] )|(?<=[.!?。！？\n])|(?<=\A))(?P<phrase>[^\W\d_][^\n:：.!?\"'\[{]{2,30})\Z"
 )
+_INLINE_BODY = re.compile(r"[:：][ \t]*(?=[\[{\"\w])")
+_LABEL_WITHIN = 32
+_MOST_INLINE = 12
 _QUESTION_LABEL = re.compile(r"(?<=[.!?。！？;] )(?P<phrase>[^\W\d_][^\n:：.!?]{2,24})[:：]")
 _PARAGRAPH_START = re.compile(r"\n[ \t]*\n[^\S\n]*(?=\S)")
 _RULE_LINE = re.compile(
@@ -34,6 +38,11 @@ _RULE_LINE = re.compile(
 _CLOSING = re.compile(r"[ \t]*</(?P<tag>[A-Za-z][\w.-]{0,40})>[ \t]*")
 _FENCE = re.compile(r"^[ \t]{0,12}```(?P<language>\w{0,20})", re.MULTILINE)
 _MOST_FENCES = 400
+_JOINTS = re.compile(r"[_.-]|(?<=[a-z])(?=[A-Z])")
+"""What joins the words of a tag's name."""
+_PROSE = ("", "text", "txt", "markdown", "md", "plaintext")
+_WEAK_SURE = 0.5
+_ANNOUNCED = 0.85
 _ANSWER_TAIL = 60
 _SURE = 0.9
 
@@ -97,6 +106,7 @@ def _tagged(text: Text, stop: int) -> Iterator[Block]:
     raw = text.text
     seen: set[str] = set()
     covered = 0
+    fences: list[tuple[int, bool]] | None = None
     for opening in islice(_TAG.finditer(raw, 0, min(HEAD, stop)), _MOST_TAGS):
         tag = opening["tag"]
         base = tag.rstrip("0123456789")
@@ -108,7 +118,8 @@ def _tagged(text: Text, stop: int) -> Iterator[Block]:
             or not _begins_a_line(raw, opening.start())
         ):
             continue
-        if _in_code(raw, opening.start()):
+        fences = _fences(raw) if fences is None else fences
+        if _in_code(fences, opening.start()):
             continue
         closings = [f"</{tag}>", f"<{tag}/>", f"<{tag} />"] if base == tag else [f"</{base}"]
         end = max(_last_closing(raw, one, opening.end(), stop) for one in closings)
@@ -131,17 +142,18 @@ def _tagged(text: Text, stop: int) -> Iterator[Block]:
             yield Block(opening.end(), end, opening.start(), outer_end, header, sure)
 
 
-def _in_code(raw: str, at: int) -> bool:
+def _fences(raw: str) -> list[tuple[int, bool]]:
+    """Return where the fences of the text's beginning stand, and whether each names a language that is code."""
+    if "```" not in raw:
+        return []
+    found = islice(_FENCE.finditer(raw, 0, HEAD), _MOST_FENCES)
+    return [(fence.start(), fence["language"].lower() not in _PROSE) for fence in found]
+
+
+def _in_code(fences: Sequence[tuple[int, bool]], at: int) -> bool:
     """Whether a place lies in a fence of code: one that names its language."""
-    fences = [fence for fence in islice(_FENCE.finditer(raw, 0, at), _MOST_FENCES)]
-    return len(fences) % 2 == 1 and fences[-1]["language"].lower() not in (
-        "",
-        "text",
-        "txt",
-        "markdown",
-        "md",
-        "plaintext",
-    )
+    before = bisect(fences, (at, False))
+    return before % 2 == 1 and fences[before - 1][1]
 
 
 def _last_closing(raw: str, closing: str, start: int, stop: int) -> int:
@@ -170,8 +182,7 @@ def _begins_a_line(raw: str, at: int) -> bool:
 
 
 def _tag_sure(name: str) -> float:
-    said = Text(re.sub(r"[_.-]|(?<=[a-z])(?=[A-Z])", " ", name))
-    kind = label_kind(said, 0, len(said.text))
+    kind = kind_of(_JOINTS.sub(" ", name))
     return kind[1] if kind is not None and kind[0] == "context" else 0.0
 
 
@@ -251,12 +262,25 @@ def _skip(raw: str, start: int) -> int:
 
 def _inline(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
     """A label in the middle of a line, as `Answer from the context. Context: ["...", "..."]`."""
-    for label in islice(_INLINE_LABEL.finditer(text.text, 0, min(HEAD, stop)), 12):
-        kind = label_kind(text, label.start("phrase"), label.end("phrase"))
-        if kind is not None and kind[0] == "context" and kind[1] >= 0.75:  # noqa: PLR2004 - not a weak word
-            end = _end(text, found, label.end(), stop)
-            start, end = _unruled(text.text, label.end(), end)
-            yield Block(start, end, label.start(), end, f"label {label['phrase'].casefold()!r}", 0.85 * kind[1])
+    for phrase_at, stop_at, body in islice(_inline_labels(text.text, min(HEAD, stop)), _MOST_INLINE):
+        kind = label_kind(text, phrase_at, stop_at)
+        if kind is not None and kind[0] == "context" and kind[1] > _WEAK_SURE:
+            end = _end(text, found, body, stop)
+            start, end = _unruled(text.text, body, end)
+            phrase = text.text[phrase_at:stop_at].casefold()
+            yield Block(start, end, phrase_at, end, f"label {phrase!r}", _ANNOUNCED * kind[1])
+
+
+def _inline_labels(raw: str, limit: int) -> Iterator[tuple[int, int, int]]:
+    """Yield where a few words stand between the end of a sentence and a colon, and where the colon's body begins."""
+    covered = 0
+    for colon in _COLON.finditer(raw, 0, limit):
+        if colon.start() < covered or (body := _INLINE_BODY.match(raw, colon.start(), limit)) is None:
+            continue
+        label = _INLINE_LABEL.search(raw, max(covered, colon.start() - _LABEL_WITHIN), colon.start())
+        if label is not None:
+            covered = body.end()
+            yield label.start("phrase"), label.end("phrase"), covered
 
 
 def _between_rules(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:

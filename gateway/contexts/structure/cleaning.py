@@ -66,6 +66,7 @@ _QUOTES = (
     ("'", "'"),
     ("‘", "’"),
 )
+_OPENING_QUOTES = frozenset(opening[0] for opening, _ in _QUOTES)
 _RULE = re.compile(r"(?:[ \t]*(?:[-=*_#~+]{3,}|\"{3}|'{3}|`{3}\w{0,20}|(?:[-*_] ){2,}[-*_])[ \t]*(?:\n|\Z))")
 _LAST_RULE = re.compile(r"\n[ \t]*(?:[-=*_#~+]{3,}|\"{3}|'{3}|`{3}|(?:[-*_] ){2,}[-*_])[ \t]*\Z")
 _MOST_LINES = 12
@@ -197,6 +198,8 @@ def _unfenced(text: str) -> str:
 def unquoted(text: str) -> str:
     """Take off quotes that stand around the whole text; those inside stay."""
     stripped = text.strip()
+    if stripped[:1] not in _OPENING_QUOTES:
+        return stripped
     for opening, closing in _QUOTES:
         if len(stripped) > len(opening) + len(closing) and stripped.startswith(opening) and stripped.endswith(closing):
             inner = stripped[len(opening) : -len(closing)]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Literal
 
-from gateway.contexts.structure.scan import HEAD, TAIL, Kind, Text
+from gateway.contexts.structure.scan import HEAD, TAIL, UNSPACED, Kind, Text
 from gateway.contexts.structure.words import FILLER
 
 MarkKind = Literal["context", "question", "answer", "instruction", "history", "intro", "rule"]
@@ -17,6 +19,8 @@ MOST_MARKS = 600
 _LABEL_WORDS = 7
 _WIDE_LABEL = 14
 _SENTENCE = 600
+_LONGEST_LINE = 4 * _SENTENCE
+_LONGEST_NAME = 80
 _PLAIN = 40
 LOOSE = "instructions that point at a context"
 _INLINE = 300
@@ -39,7 +43,13 @@ SPEAKERS = frozenset(
 )
 _BULLETS = ("-", "*", "•", "+", ">", "(", "~", "|", "_", "=")
 _PARTICIPLE = re.compile(r"(?:ed|és?|ées?|[aio]d[oa]s?|[aiu]t[oiae]|ene?[rns]?|ten?|new|only|below|above)\Z")
+_FENCE = "```"
+_PROSE = ("", "text", "markdown", "md", "json", "xml", "plaintext", "txt")
+"""What a fence may name and hold no code."""
+_RULE_BEGINS = "-=*_#~+\"'`·•─═—"
+_SPEAKER_BEGINS = frozenset(one[0] for one in SPEAKERS | MODELS) | frozenset("*# ")
 _MAIN: tuple[Kind, ...] = ("context", "pasted", "weak", "question", "answer", "instruction", "history")
+_HEADINGS = _MAIN[:5]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +85,7 @@ def label_kind(text: Text, start: int, end: int) -> tuple[MarkKind, float] | Non
     >>> label_kind(Text(said), 0, len(said)), label_kind(Text("Knowledge cutoff"), 0, 16)
     (('context', 0.75), None)
     """
-    hits = sorted((at, stop, kind) for kind in _MAIN for at, stop in text.found(kind, start, end))
+    hits = text.named(_MAIN, start, end)
     if not hits:
         return None
     if hits[0][2] == "history" or any(kind == "history" for _, _, kind in hits):
@@ -99,7 +109,7 @@ def _fits(text: Text, start: int, end: int, hits: list[tuple[int, int, Kind]], l
     """Whether a label's other words go with those that name a part: `Knowledge cutoff` names no knowledge."""
     tail = [one for one in re.findall(r"[^\W\d_]+", text.lower[last:end]) if one not in FILLER]
     tail = [one for one in tail if not _PARTICIPLE.search(one)]
-    if tail and not (text.any(("points", "below"), last, end) or ord(text.lower[last - 1]) >= 0x0590):  # noqa: PLR2004 - scripts with particles
+    if tail and not (text.any(("points", "below"), last, end) or ord(text.lower[last - 1]) >= UNSPACED):
         return False
     known = sum(len(text.lower[at:stop].split()) for at, stop, _ in hits)
     others = [one for one in re.findall(r"[^\W\d_]+", text.lower[start:end]) if one not in FILLER]
@@ -108,60 +118,60 @@ def _fits(text: Text, start: int, end: int, hits: list[tuple[int, int, Kind]], l
     return len(others) <= known + 3
 
 
+def kind_of(name: str) -> tuple[MarkKind, float] | None:
+    """Return what a name that stands alone names, as a tag's or a field's: see `label_kind`."""
+    return _kind_of(name) if len(name) <= _LONGEST_NAME else None
+
+
+@lru_cache(maxsize=1024)
+def _kind_of(name: str) -> tuple[MarkKind, float] | None:
+    return label_kind(Text(name), 0, len(name))
+
+
 def _marks(text: Text, start: int, limit: int) -> Iterator[Mark]:
     raw = text.text
-    fenced = False
+    length = len(raw)
+    named = text.starts(_MAIN)
+    following = bisect_left(named, start)
+    code = False
     while start < limit:
         end = raw.find("\n", start)
-        end = len(raw) if end < 0 else end
-        if end > start and end - start <= 4 * _SENTENCE:
-            line = raw[start:end]
-            if not line.isspace():
-                found = _mark(text, line, start, end)
-                if found is not None and found.kind == "rule" and found.phrase == "```":
-                    code = line.strip()[3:].strip().lower() not in (
-                        "",
-                        "text",
-                        "markdown",
-                        "md",
-                        "json",
-                        "xml",
-                        "plaintext",
-                        "txt",
-                    )
-                    fenced = code if not fenced else False
-                if found is not None and (not fenced or found.kind == "rule"):
-                    yield found
+        end = length if end < 0 else end
+        while following < len(named) and named[following] < start:
+            following += 1
+        line = raw[start:end] if start < end <= start + _LONGEST_LINE else ""
+        if stripped := line.lstrip():
+            found = None
+            if stripped[0] in _RULE_BEGINS and (rule := _RULE.match(line)) is not None:
+                found = Mark("rule", start, min(end + 1, length), rule["rule"].strip()[:3], 1.0)
+                if found.phrase == _FENCE:
+                    code = not code and line.strip()[3:].strip().lower() not in _PROSE
+            elif not code and (
+                (following < len(named) and named[following] < end)
+                or (stripped[0].lower() in _SPEAKER_BEGINS and _first_word(stripped) in SPEAKERS | MODELS)
+            ):
+                found = _mark(text, line, stripped, start)
+            if found is not None:
+                yield found
         start = end + 1
 
 
-def _mark(text: Text, line: str, start: int, end: int) -> Mark | None:
-    stripped = line.lstrip()
-    first = stripped[0]
-    if first in "-=*_#~+\"'`·•─═—" and (rule := _RULE.match(line)) is not None:
-        return Mark("rule", start, min(end + 1, len(text.text)), rule["rule"].strip()[:3], 1.0)
-    if (
-        not text.any(_MAIN, start, end)
-        and stripped[:12].lower().partition(":")[0].partition("：")[0].strip("*# ") not in SPEAKERS | MODELS
-    ):
-        return None
+def _first_word(stripped: str) -> str:
+    return stripped[:12].lower().partition(":")[0].partition("：")[0].strip("*# ")
+
+
+def _mark(text: Text, line: str, stripped: str, start: int) -> Mark | None:
+    end = start + len(line)
     colon = line.find(":", 0, 110) >= 0 or line.find("：", 0, 60) >= 0
-    if colon or first in _DECORATION or len(stripped) <= _PLAIN:
-        label = _label(text, line, start, end)
-        if (
-            label is not None
-            and label.kind == "instruction"
-            and label.inline
-            and (announced := _announces(text, line, start, end)) is not None
-        ):
-            return announced
-        if label is not None:
-            return label
+    if (colon or stripped[0] in _DECORATION or len(stripped) <= _PLAIN) and (
+        label := _label(text, line, start, end)
+    ) is not None:
+        if label.kind == "instruction" and label.inline:
+            return _announces(text, line, start, end) or label
+        return label
     if (inline := _announces_inline(text, line, start)) is not None:
         return inline
-    if len(line) <= _SENTENCE and (announced := _announces(text, line, start, end)) is not None:
-        return announced
-    return None
+    return _announces(text, line, start, end) if len(line) <= _SENTENCE else None
 
 
 def _announces_inline(text: Text, line: str, start: int) -> Mark | None:
@@ -192,7 +202,7 @@ def _label(text: Text, line: str, start: int, end: int) -> Mark | None:
         return None
     at = start + found.start("phrase")
     stop = at + len(phrase)
-    unspaced = ord(phrase[0]) >= 0x0590  # noqa: PLR2004 - as in `scan`
+    unspaced = ord(phrase[0]) >= UNSPACED
     if len(phrase.split()) > _LABEL_WORDS or (unspaced and len(phrase) > _WIDE_LABEL):
         return None
     kind = label_kind(text, at, stop) or _speaker(phrase.lower(), found["colon"])
@@ -239,16 +249,16 @@ def _speaker(phrase: str, colon: str) -> tuple[MarkKind, float] | None:
 def _is_heading(text: Text, phrase: str, start: int, end: int) -> bool:
     """Whether a line of plain words is a heading: it names a part and nothing else, as `CONTEXT` or `Sources`."""
     words = phrase.split()
-    covered = sum(stop - at for kind in _MAIN[:5] for at, stop in text.found(kind, start, end))
+    covered = sum(stop - at for at, stop, _ in text.named(_HEADINGS, start, end))
     return len(words) <= 3 and covered >= (end - start - len(words)) * (0.5 if phrase.isupper() else 0.95)  # noqa: PLR2004
 
 
 def _names_the_question_last(text: Text, start: int, end: int) -> bool:
     questions = text.found("question", start, end)
-    sources = [at for kind in _MAIN[:2] for at, _ in text.found(kind, start, end)]
+    sources = text.found("context", start, end) + text.found("pasted", start, end)
     near = questions[-1] if questions else (0, 0)
     return bool(questions) and (
-        not sources or near[0] > max(sources) or text.has("below", max(start, near[0] - 20), near[1] + 20)
+        not sources or near[0] > max(sources)[0] or text.has("below", max(start, near[0] - 20), near[1] + 20)
     )
 
 

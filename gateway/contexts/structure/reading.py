@@ -241,8 +241,8 @@ def _judge(text: Text, block: Block, *, own: bool, question_turn: str, beside: T
     """Add up the signs for and against one block; None when it holds nothing to read."""
     raw = text.text
     region = raw[block.start : block.end]
-    before, after = raw[: block.outer_start], raw[block.outer_end :]
-    asked = ask([after, before]) if own else ask_turn(question_turn) or ask([after, before])
+    around = ((block.outer_end, len(raw)), (0, block.outer_start))
+    asked = ask(text, around) if own else ask_turn(question_turn) or ask(text, around)
     if own and asked is None and (ending := _asked_at_the_end(region)) is not None:
         asked, region = ending
     splitting = split(region)
@@ -266,7 +266,8 @@ def _asked_at_the_end(region: str) -> tuple[Asked, str] | None:
     """A question without a label behind the last passage: its last paragraph, short and with a question mark."""
     before, _, last = region.rstrip().rpartition("\n\n")
     if before.strip() and len(last) <= _LONGEST_QUESTION and "\n" not in last.strip() and asks(last.strip()):
-        inner = ask([last])
+        said = Text(last)
+        inner = ask(said, [(0, len(last))])
         return Asked(inner.text if inner is not None else last.strip(), 0.7, "last paragraph"), before
     return None
 

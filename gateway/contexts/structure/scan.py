@@ -47,8 +47,14 @@ _LISTS: dict[Kind, str] = {
     "request": words.REQUEST,
     "itself": words.ITSELF,
 }
-_UNSPACED = 0x0590
+UNSPACED = 0x0590
 """From here on (Hebrew, Arabic, Thai, Chinese, Japanese, Korean ...) words take particles, or no blanks between them."""
+_ADDRESS_WITHIN = 40
+_PARAGRAPH_READ = 1_200
+_TWO_SIGNS = 2
+_ARTICLE_WITHIN = 28
+_POINTER_WITHIN = 40
+_SOURCES_LOOKED_AT = 6
 
 
 def _kinds_by_word() -> dict[str, tuple[list[Kind], bool]]:
@@ -67,11 +73,11 @@ _WORDS = _kinds_by_word()
 _NAMES = list(_WORDS)
 _KINDS = [tuple(kinds) for kinds, _ in _WORDS.values()]
 _STEMS = [stem for _, stem in _WORDS.values()]
-_FREE = [ord(name[0]) >= _UNSPACED for name in _NAMES]
+_FREE = [ord(name[0]) >= UNSPACED for name in _NAMES]
 
 
 def _within(name: str) -> list[tuple[int, int, list[Kind]]]:
-    if ord(name[0]) >= _UNSPACED:
+    if ord(name[0]) >= UNSPACED:
         parts = {part for part in _WORDS if part != name and part in name}
     else:
         words_of = name.split()
@@ -88,35 +94,63 @@ _INNER = [_within(name) for name in _NAMES]
 _SEARCH = ahocorasick_rs.AhoCorasick(_NAMES, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest)
 
 
-_TOKENS = re.compile(r"<\|[^|<>\n]{1,30}\|>|</?s>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<(?:bos|eos)>")
+_TOKENS = re.compile(
+    r"<(?:\|[^|<>\n]{1,30}\|>|/?s>|</?SYS>>|(?:start|end)_of_turn>|(?:bos|eos)>)|\[/?INST\]"
+)
 """What chat templates put between turns."""
+_TOKEN_ENDS = ("|>", "s>", "INST]", "SYS>>", "_of_turn>")
 
 
 def _blank(token: re.Match[str]) -> str:
     return " " * len(token[0])
 
 
+def _lowered(text: str) -> str:
+    """Lower case at the same offsets: the few letters that become two (as the dotted capital I) stay as they are."""
+    lower = text.replace("İ", "i").lower()
+    if len(lower) == len(text):
+        return lower
+    return "".join(one if len(one.lower()) != 1 else one.lower() for one in text)
+
+_ARTICLES = tuple(
+    words.vocabulary("the this these those any your user's der die den dem le la les el los il i os o de")
+)
+
+
 class Text:
     """A text with the places of the words that name parts of prompts. Offsets are in characters."""
 
-    __slots__ = ("_ends", "_starts", "lower", "text")
+    __slots__ = ("_ends", "_merged", "_named", "_starts", "lower", "text")
 
     def __init__(self, text: str) -> None:
-        if "<" in text or "[" in text:
+        if any(end in text for end in _TOKEN_ENDS):
             text = _TOKENS.sub(_blank, text)
         self.text = text
-        lower = text.replace("İ", "i").lower()
-        # A few letters grow when they get small (İ): offsets must stay those of the text.
-        self.lower = (
-            lower if len(lower) == len(text) else "".join(one if len(one.lower()) != 1 else one.lower() for one in text)
-        )
-        self._starts: dict[Kind, list[int]] = {kind: [] for kind in _LISTS}
-        self._ends: dict[Kind, list[int]] = {kind: [] for kind in _LISTS}
+        self.lower = _lowered(text)
+        self._starts: dict[Kind, list[int]] = {}
+        self._ends: dict[Kind, list[int]] = {}
+        self._merged: dict[tuple[Kind, ...], list[int]] = {}
+        self._named: dict[tuple[Kind, ...], list[tuple[int, int, Kind]]] = {}
         if len(text) <= HEAD + TAIL:
             self._scan(self.lower, 0)
         else:
             self._scan(self.lower[:HEAD], 0)
             self._scan(self.lower[-TAIL:], len(text) - TAIL)
+
+    def part(self, start: int, end: int) -> Text:
+        """Return a stretch as a text of its own, without searching it again for words."""
+        length = len(self.text)
+        if length > HEAD + TAIL and end > HEAD and start < length - TAIL:
+            return Text(self.text[start:end])
+        one = Text.__new__(Text)
+        one.text, one.lower = self.text[start:end], self.lower[start:end]
+        one._starts, one._ends, one._merged, one._named = {}, {}, {}, {}
+        for kind, starts in self._starts.items():
+            low, high = bisect_left(starts, start), bisect_left(starts, end)
+            if low < high:
+                one._starts[kind] = [at - start for at in starts[low:high]]
+                one._ends[kind] = [at - start for at in self._ends[kind][low:high]]
+        return one
 
     def _scan(self, part: str, offset: int) -> None:
         last = len(part)
@@ -135,40 +169,78 @@ class Text:
                     while end < last and part[end].isalnum():
                         end += 1
             for kind in _KINDS[index]:
-                self._starts[kind].append(start + offset)
-                self._ends[kind].append(end + offset)
+                self._note(kind, start + offset, end + offset)
             for inner, length, kinds in _INNER[index]:
+                at = start + offset + inner
                 for kind in kinds:
-                    if not self._starts[kind] or self._starts[kind][-1] < start + offset + inner:
-                        self._starts[kind].append(start + offset + inner)
-                        self._ends[kind].append(start + offset + inner + length)
+                    known = self._starts.get(kind)
+                    if not known or known[-1] < at:
+                        self._note(kind, at, at + length)
+
+    def _note(self, kind: Kind, start: int, end: int) -> None:
+        starts = self._starts.get(kind)
+        if starts is None:
+            self._starts[kind], self._ends[kind] = [start], [end]
+        else:
+            starts.append(start)
+            self._ends[kind].append(end)
 
     def has(self, kind: Kind, start: int, end: int) -> bool:
         """Say whether a word of the kind begins between two offsets."""
-        starts = self._starts[kind]
+        starts = self._starts.get(kind)
+        if starts is None:
+            return False
         index = bisect_left(starts, start)
         return index < len(starts) and starts[index] < end
 
     def any(self, kinds: tuple[Kind, ...], start: int, end: int) -> bool:
-        return any(self.has(kind, start, end) for kind in kinds)
+        """Say whether a word of one of the kinds begins between two offsets."""
+        starts = self.starts(kinds)
+        index = bisect_left(starts, start)
+        return index < len(starts) and starts[index] < end
+
+    def starts(self, kinds: tuple[Kind, ...]) -> list[int]:
+        """Return where words of the kinds begin, in order."""
+        merged = self._merged.get(kinds)
+        if merged is None:
+            merged = self._merged[kinds] = sorted(at for kind in kinds for at in self._starts.get(kind, ()))
+        return merged
 
     def found(self, kind: Kind, start: int, end: int) -> list[tuple[int, int]]:
         """Return where words of the kind stand that begin between two offsets."""
-        starts = self._starts[kind]
+        starts = self._starts.get(kind)
+        if starts is None:
+            return []
         low, high = bisect_left(starts, start), bisect_left(starts, end)
-        return list(zip(starts[low:high], self._ends[kind][low:high], strict=True))
+        return list(zip(starts[low:high], self._ends[kind][low:high], strict=True)) if low < high else []
+
+    def named(self, kinds: tuple[Kind, ...], start: int, end: int) -> list[tuple[int, int, Kind]]:
+        """Return where words of the kinds stand that begin between two offsets, and of which kind each is, in order."""
+        every = self._named.get(kinds)
+        if every is None:
+            every = self._named[kinds] = sorted(
+                (at, stop, kind)
+                for kind in kinds
+                for at, stop in zip(self._starts.get(kind, ()), self._ends.get(kind, ()), strict=True)
+            )
+        starts = self.starts(kinds)
+        return every[bisect_left(starts, start) : bisect_left(starts, end)]
 
     def begins(self, kind: Kind, at: int) -> bool:
         """Say whether a word of the kind begins exactly there."""
-        starts = self._starts[kind]
+        starts = self._starts.get(kind)
+        if starts is None:
+            return False
         index = bisect_left(starts, at)
         return index < len(starts) and starts[index] == at
 
     def addresses(self, start: int, end: int) -> bool:
         """Say whether a line begins by telling the model what to do."""
         text = self.text
+        limit = min(end, start + _ADDRESS_WITHIN, len(text))
+        if not self.has("address", start, limit):
+            return False
         at = start
-        limit = min(end, start + 40, len(text))
         while at < limit and not text[at].isalnum():
             at += 1
         if at < limit and text[at].isdigit():
@@ -182,47 +254,22 @@ class Text:
         Signs: it says what to do if the answer is not known, it begins with a request, it refers to a context or
         documents as ones at hand, it speaks of a question and an answer.
         """
-        end = min(end, start + 1_200)
+        end = min(end, start + _PARAGRAPH_READ)
         signs = int(self.addresses(start, end)) + int(self.has("unknowing", start, end))
         signs += int(self.has("question", start, end) and self.has("answer", start, end))
         if self.has("request", start, end):
             signs += 1 + int(self.any(("answer", "question"), start, end))
-        if signs < 2 and self._refers(start, end):  # noqa: PLR2004 - two signs suffice
+        if signs < _TWO_SIGNS and self._refers(start, end):
             signs += 1
-        return signs >= 2  # noqa: PLR2004
+        return signs >= _TWO_SIGNS
 
     def _refers(self, start: int, end: int) -> bool:
         """Whether sources are spoken of with `the`, `this`, `above`, `provided` ... within a few words before."""
         for kind in ("context", "pasted", "weak", "question"):
-            for at, _ in self.found(kind, start, end)[:6]:
-                before = self.lower[max(start, at - 28) : at]
-                if self.any(("points", "below"), max(start, at - 40), at) or before.rstrip().endswith(_ARTICLES):
+            for at, _ in self.found(kind, start, end)[:_SOURCES_LOOKED_AT]:
+                before = self.lower[max(start, at - _ARTICLE_WITHIN) : at]
+                if self.any(("points", "below"), max(start, at - _POINTER_WITHIN), at) or before.rstrip().endswith(_ARTICLES):
                     return True
-                if ord(self.lower[at]) >= _UNSPACED and self.any(("points", "below"), start, end):
+                if ord(self.lower[at]) >= UNSPACED and self.any(("points", "below"), start, end):
                     return True
         return False
-
-
-_ARTICLES = (
-    "the",
-    "this",
-    "these",
-    "those",
-    "any",
-    "your",
-    "user's",
-    "der",
-    "die",
-    "den",
-    "dem",
-    "le",
-    "la",
-    "les",
-    "el",
-    "los",
-    "il",
-    "i",
-    "os",
-    "o",
-    "de",
-)

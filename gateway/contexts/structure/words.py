@@ -127,13 +127,20 @@ kontext|wissensbasis|die frage|contexte|la question|contexto|la pregunta|a pergu
 """
 """Words that a prompt uses of itself, and passages seldom do."""
 
+
+
+def vocabulary(listed: str) -> list[str]:
+    """Return the words of a list that is written with blanks between them."""
+    return listed.split()
+
+
 FILLER = frozenset(
-    "a an the of for to and or in on with by user users your our my this these all is are no any some each nr n der die das den dem zur zum von und des de la le "
-    "les du et el los las y del e da do dos o os il lo i gli per di het een van en usuario utilisateur utente nutzers benutzers usuário użytkownika kullanıcı пользователя gebruiker client customer".split()
+    vocabulary("""a an the of for to and or in on with by user users your our my this these all is are no any some each nr n der die das den dem zur zum von und des de la le
+les du et el los las y del e da do dos o os il lo i gli per di het een van en usuario utilisateur utente nutzers benutzers usuário użytkownika kullanıcı пользователя gebruiker client customer""")
 )
 """Words of a label that say nothing."""
 
 PERSON = frozenset(
-    "i i'm i've i’m my we we're our ich wir mein meine je j'ai nous mon ma yo soy tengo mi estoy io sono eu meu minha я мой 我 我们 私 僕 저는 나는".split()
+    vocabulary("""i i'm i've i’m my we we're our ich wir mein meine je j'ai nous mon ma yo soy tengo mi estoy io sono eu meu minha я мой 我 我们 私 僕 저는 나는""")
 )
 """How people begin who speak of themselves."""
