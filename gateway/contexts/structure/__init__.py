@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from gateway.contexts import Extraction, messages_of
@@ -15,6 +17,12 @@ __all__ = ["Reading", "StructureExtractor", "Turn", "is_prompt", "read", "turns_
 MOST_TURNS = 200
 """The last messages of a conversation that are read, after the first ones, which say what the app is."""
 _FIRST = 8
+_TURN = re.compile(
+    r"<\|(?:im_start|start_header_id|start_of_role)\|>(?P<marked>\w{1,20})(?:<\|(?:end_header_id|end_of_role)\|>)?\n*"
+    r"|(?:<\||<start_of_turn>)(?P<plain>system|user|assistant|documents?|context|model)(?:\|>)?\n*",
+    re.IGNORECASE,
+)
+_ENDS = re.compile(r"<\|[^|<>\n]{1,30}\|>|</?s>|<end_of_turn>")
 
 
 class StructureExtractor:
@@ -36,7 +44,24 @@ class StructureExtractor:
 def turns_of(request: Request) -> list[Turn]:
     """Return the messages of a request with their texts, part by part."""
     turns = [Turn(_role(message), _parts(message.get("content"))) for message in messages_of(request)]
+    if len(turns) == 1 and len(turns[0].parts) == 1 and "<" in turns[0].text:
+        turns = _by_tokens(turns[0]) or turns
     return turns if len(turns) <= MOST_TURNS else turns[:_FIRST] + turns[_FIRST - MOST_TURNS :]
+
+
+def _by_tokens(turn: Turn) -> list[Turn]:
+    """Return the turns of a conversation that the client wrote down with a chat template's tokens; [] for none."""
+    text = turn.text
+    openings = list(islice(_TURN.finditer(text), MOST_TURNS))
+    if not any(_role_of(one) == "user" for one in openings):
+        return []
+    ends = [one.start() for one in openings[1:]] + [len(text)]
+    return [Turn(_role_of(one), (_ENDS.sub("", text[one.end() : end]).strip(),)) for one, end in zip(openings, ends, strict=True)]
+
+
+def _role_of(opening: re.Match[str]) -> str:
+    role = (opening["marked"] or opening["plain"]).lower()
+    return role if role in ("user", "assistant") else "assistant" if role == "model" else "system"
 
 
 def _role(message: dict[str, Any]) -> str:

@@ -218,11 +218,13 @@ def _labelled(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
 
 def _is_item(raw: str, mark: Mark, following: Mark | None, *, again: bool) -> bool:
     """Whether a label is that of one passage: it is numbered, is repeated, or begins a record of several keys."""
-    if any(one.isdigit() for one in mark.phrase) or again:
+    if any(one.isdigit() for one in mark.phrase):
         return True
+    if again:
+        return mark.inline or following is None or following.phrase != mark.phrase or not following.inline
     if following is None:
         return False
-    return following.phrase == mark.phrase or (mark.inline and raw.count("\n", mark.start, following.start) == 1)
+    return mark.inline and following.phrase == mark.phrase or (mark.inline and raw.count("\n", mark.start, following.start) == 1)
 
 
 def _is_apart(turns: Sequence[int], mark: Mark, other: Mark) -> bool:

@@ -29,7 +29,7 @@ _TEXT = (
 _TEXT_WIDE = "内容|正文|片段|文本|原文|内容摘要|本文|抜粋|내용|본문"
 _DECORATION = r"[ \t]*(?:[-*•├└│─>#]{1,4}[ \t]*)?(?:\*{1,2}|_{1,2})?[\[(<【]?"
 _META_LINE = re.compile(
-    rf"{_DECORATION}(?:{_META}|{_META_WIDE})[\])>】]?(?:\*{{1,2}}|_{{1,2}})?[ \t]*(?::|：|=)(?!//)(?:\*{{1,2}})?[ \t]*(?P<value>[^\n]{{0,400}})",
+    rf"{_DECORATION}(?:{_META}|{_META_WIDE})[\])>】]?(?:\*{{1,2}}|_{{1,2}})?(?:[ \t]*(?::|：|=)(?!//)|(?<=\])(?=[ \t]))(?:\*{{1,2}})?[ \t]*(?P<value>[^\n]{{0,400}})",
     re.IGNORECASE,
 )
 _TEXT_LABEL = re.compile(
@@ -69,6 +69,7 @@ _QUOTES = (
 _OPENING_QUOTES = frozenset(opening[0] for opening, _ in _QUOTES)
 _RULE = re.compile(r"(?:[ \t]*(?:[-=*_#~+]{3,}|\"{3}|'{3}|`{3}\w{0,20}|(?:[-*_] ){2,}[-*_])[ \t]*(?:\n|\Z))")
 _LAST_RULE = re.compile(r"\n[ \t]*(?:[-=*_#~+]{3,}|\"{3}|'{3}|`{3}|(?:[-*_] ){2,}[-*_])[ \t]*\Z")
+_CLOSING_LINE = re.compile(r"\n[ \t]*[<=\-#*_~\[]{2,}[^\n]{0,60}[>=\-#*_~\]]{2,}[ \t]*\Z")
 _MOST_LINES = 12
 _MOST_RULES = 4
 
@@ -109,7 +110,7 @@ def clean(text: str, *, number: str | None = None) -> Cleaned:
     _leading(one)
     one.leading = one.meta
     _trailing(one)
-    one.text = unquoted(_unfenced(one.text))
+    one.text = unquoted(_unfenced(_CLOSING_LINE.sub("", one.text.rstrip())))
     return one
 
 

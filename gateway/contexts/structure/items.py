@@ -39,6 +39,11 @@ _HEADING = re.compile(
 )
 _MARKDOWN = re.compile(r"^#{1,6} \S", re.MULTILINE)
 _LONG_TITLE = 160
+_SECTION = re.compile(
+    r"[ \t]*(?:[-=<#*_~]{2,}|[\[【]|[^\n]{1,60}[:：][ \t]*(?:\n|\Z)|[^\W\d_][^\n:.!?]{1,40}:[ \t]|[^\W\d_a-z][A-Z ]{3,40}\n)"
+)
+"""How a section of the prompt begins that is no passage: a rule, a heading, a label."""
+
 _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
 
 
@@ -133,7 +138,7 @@ def _as_ruled(text: str) -> Splitting | None:
             break
     if not counts:
         return None
-    best = max(counts, key=lambda one: counts[one])
+    best = max(counts, key=lambda one: (one[0] not in "\"'`", counts[one]))
     pieces, position = [], 0
     for start, end, said in found:
         if said == best:
@@ -224,6 +229,9 @@ def _cleaned(name: str, pieces: Sequence[tuple[str | None, str]], certain: float
     """Clean each piece; quotes come off where all pieces have them, so that a passage that is a quote stays one."""
     cleaned: list[Cleaned] = []
     raw = [(number, text) for number, text in pieces[:MOST_ITEMS] if text.strip()]
+    extra = False
+    if len(raw) > 1 and not name.startswith(("blank-line", "lines", "whole")):
+        raw[-1], extra = _without_tail(raw)
     for number, text in raw:
         one = clean(text, number=number)
         if one.text.strip():
@@ -234,8 +242,25 @@ def _cleaned(name: str, pieces: Sequence[tuple[str | None, str]], certain: float
     for _ in range(3):
         if not _without_common(cleaned, titled=name.startswith(("numbered", "headed"))):
             break
-    odd = odd or _has_remains([one.text for one in cleaned])
+    odd = odd or extra or _has_remains([one.text for one in cleaned])
     return Splitting(name, tuple(one.context() for one in cleaned), certain, odd)
+
+
+def _without_tail(raw: Sequence[tuple[str | None, str]]) -> tuple[tuple[str | None, str], bool]:
+    """Return the last piece without what only it has behind a blank line, and whether such text is left in it.
+
+    What follows the passages ends up in the last of them when nothing marks their end.
+    """
+    number, text = raw[-1]
+    inner = [len(_PARAGRAPH.split(one.strip())) for _, one in raw[:-1]]
+    parts = _PARAGRAPH.split(text.strip())
+    usual = max(inner)
+    if len(parts) <= usual:
+        return (number, text), False
+    for index in range(usual, len(parts)):
+        if _SECTION.match(parts[index]):
+            return (number, "\n\n".join(parts[:index])), index > usual
+    return (number, text), True
 
 
 def _without_common(cleaned: Sequence[Cleaned], *, titled: bool) -> bool:
@@ -256,7 +281,8 @@ def _without_common(cleaned: Sequence[Cleaned], *, titled: bool) -> bool:
     keys = {one.partition(":")[0].partition("：")[0].strip() for one in firsts}
     keyed = len(keys) == 1 and all(_KEYED.match(one) for one in firsts)
     headings = all(len(one) <= _TITLE and one.rstrip()[-1:] in ":：" for one in firsts)
-    titles = titled and all(len(one) <= _LONG_TITLE and not _SENTENCE_END.search(one) for one in firsts)
+    ends = sum(_SENTENCE_END.search(one) is not None for one in firsts)
+    titles = titled and all(len(one) <= _LONG_TITLE for one in firsts) and (not ends or (3 * ends <= len(firsts) and max(map(len, firsts)) <= _TITLE))
     if keyed or headings or titles:
         _take(cleaned, [(one.partition(": ")[2] if keyed else one.strip(" :：#*"), len(one)) for one in firsts])
         return True

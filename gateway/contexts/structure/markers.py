@@ -209,6 +209,8 @@ def numbered(text: str) -> tuple[str, list[tuple[str | None, str]]] | None:
         if following is None or len(pieces) == _MOST:
             break
         opened = following
+    if len(pieces) == 1 and f"\n{head}" in text:
+        return None  # the numbers do not count up: names with figures in them
     if len(pieces) == 1 and not (label_kind(Text(word), 0, len(word)) if word else head.strip() in ("[", "【", "[[")):
         return None
     name = re.sub(r"\s+", " ", f"{head.strip()}n{close}{first['term'].strip()}")

@@ -37,6 +37,7 @@ _OPENS = re.compile(
 """What follows a sentence that announces passages when they begin right behind it."""
 
 _DECORATION = "#>*_=~|+-[(<【「『《〈（•"
+_CLOSES = re.compile(r"(?:end|fin|ende|fine|fim|einde|koniec|конец|结束)[ _:-]", re.IGNORECASE)
 MODELS = frozenset("assistant ai bot chatbot model output asistente assistente assistent asystent ассистент asistan 助手 アシスタント 어시스턴트".split())
 SPEAKERS = frozenset(
     "user human customer utente usuario usuário benutzer nutzer utilisateur kullanıcı 用户 用戶 ユーザー 사용자 пользователь".split()
@@ -206,8 +207,8 @@ def _label(text: Text, line: str, start: int, end: int) -> Mark | None:
     if len(phrase.split()) > _LABEL_WORDS or (unspaced and len(phrase) > _WIDE_LABEL):
         return None
     kind = label_kind(text, at, stop) or _speaker(phrase.lower(), found["colon"])
-    if phrase[:4].casefold() == "end ":
-        return Mark("instruction", start, min(end + 1, len(text.text)), phrase.casefold(), 1.0)
+    if _CLOSES.match(phrase):
+        return Mark("instruction", start, min(end + 1, len(text.text)), f"end {phrase.casefold()}", 1.0)
     if kind is None or (
         kind[0] not in ("instruction", "answer")
         and len(phrase.split()) > 2

@@ -33,6 +33,7 @@ _LETTERS = 0.7
 _CLEAR = 5.0
 _HEADER = 2.1
 _TAGGED = 0.7
+_FENCES = ("```", '"""', "---", "===", "***", "###")
 _WIDE = 0x2E80
 _PLACEHOLDER = re.compile(r"[\[{<(][^\n]{0,300}[\]}>)]|\.{3}|…")
 _FEW = 70
@@ -353,7 +354,8 @@ def _against(
         signs.append("in the first person")
     if not own and block.sure < 0.9:  # noqa: PLR2004 - a long system prompt has sentences of every kind
         points += 1.0 * (len(text.text) - block.outer_end > _REST) + 1.5 * (block.outer_start > _SHORT_INSTRUCTIONS)
-        if block.header.startswith("sentence") and not text.has("context", block.outer_start, block.start):
+        fenced = any(one in text.text[block.outer_start : block.start] for one in _FENCES)
+        if block.header.startswith("sentence") and not fenced and not text.has("context", block.outer_start, block.start):
             points += 2.0
         points += 0.8 * (block.header.startswith("sentence") and kind == "whole")
     points += _is_task(text, block, asked, beside, own=own, signs=signs)
