@@ -9,10 +9,10 @@ from typing import Any
 
 from gateway.contexts import Extraction, messages_of
 from gateway.contexts.bounds import extraction
-from gateway.contexts.structure.reading import Reading, Turn, is_prompt, read
+from gateway.contexts.structure.reading import Conversation, Reading, Turn, is_prompt, read
 from gateway.exchange import Request, Response
 
-__all__ = ["Reading", "StructureExtractor", "Turn", "is_prompt", "read", "turns_of"]
+__all__ = ["Conversation", "Reading", "StructureExtractor", "Turn", "is_prompt", "read", "turns_of"]
 
 MOST_TURNS = 200
 """The last messages of a conversation that are read, after the first ones, which say what the app is."""
@@ -23,19 +23,19 @@ _TURN = re.compile(
     re.IGNORECASE,
 )
 _ENDS = re.compile(r"<\|[^|<>\n]{1,30}\|>|</?s>|<end_of_turn>")
+_DIGITS = 3
 
 
 class StructureExtractor:
     """The reader of structure: it decides by a score, and says nothing below its threshold."""
 
     def extract(self, request: Request, response: Response) -> Extraction | None:  # noqa: ARG002 - the port's shape
-        turns = turns_of(request)
-        found = read(turns)
+        conversation = Conversation(turns_of(request))
+        found = conversation.reading()
         if found is not None:
             kept = extraction(found.question, found.contexts, source="structure", marker=found.how)
-            return replace(kept, confidence=round(found.confidence, 3), reason=found.reason)
-        last = next((turn for turn in reversed(turns) if turn.role == "user" and turn.text.strip()), None)
-        if last is not None and is_prompt(last.text):
+            return replace(kept, confidence=round(found.confidence, _DIGITS), reason=found.reason)
+        if conversation.is_prompt():
             reason = "the user's message is a prompt whose passages were not recognised"
             return Extraction(question=None, contexts=(), source="none", confidence=0.0, reason=reason)
         return None

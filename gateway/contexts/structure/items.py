@@ -44,6 +44,7 @@ _SECTION = re.compile(
 )
 """How a section of the prompt begins that is no passage: a rule, a heading, a label."""
 
+_TWO = 2
 _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
 
 
@@ -322,16 +323,15 @@ def _has_remains(texts: Sequence[str]) -> bool:
         heads
     ):
         return True
-    lines = [one.strip().split("\n") for one in texts]
-    if not all(len(one) > 1 for one in lines):
-        return (
-            len(texts) > 2
-            and len(lines[-1]) > 2
-            and all(len(one) == 1 for one in lines[:-1])
-            and not _SENTENCE_END.search(lines[-1][-1])
-        )  # noqa: PLR2004
-    titled = all(len(one[0]) <= _TITLE and not _SENTENCE_END.search(one[0]) for one in lines)
-    return titled or len({one[-1].strip()[:3] for one in lines}) == 1
+    rows = [one.strip().split("\n") for one in texts]
+    if not all(len(one) > 1 for one in rows):
+        return len(rows) > _TWO and len(rows[-1]) > _TWO and _only_last_has_lines(rows)
+    titled = all(len(one[0]) <= _TITLE and not _SENTENCE_END.search(one[0]) for one in rows)
+    return titled or len({one[-1].strip()[:3] for one in rows}) == 1
+
+
+def _only_last_has_lines(rows: Sequence[Sequence[str]]) -> bool:
+    return all(len(one) == 1 for one in rows[:-1]) and not _SENTENCE_END.search(rows[-1][-1])
 
 
 def _metadata_joined(pieces: Sequence[str]) -> list[str]:

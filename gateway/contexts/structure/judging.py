@@ -1,0 +1,334 @@
+"""The signs for and against one block of passages, added up as points, and the question that goes with it."""
+
+from __future__ import annotations
+
+import math
+import re
+import string
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gateway.contexts.structure.asking import Asked, ask, ask_turn, asks
+from gateway.contexts.structure.blocks import Block
+from gateway.contexts.structure.items import Splitting, split
+from gateway.contexts.structure.scan import Text
+from gateway.contexts.structure.words import PERSON
+
+SHORT_INSTRUCTIONS = 4_000
+"""Characters of a system prompt up to which it is about the answer rather than about an agent's work."""
+
+_HEADER = 2.1
+"""Points of a block that is announced beyond doubt."""
+_UNMISTAKABLE = 0.3
+_ORDER = 1.5
+_PARTLY_ORDERED = 0.6
+_WORDS_ONLY = 0.8
+_WORTH = {"data": 1.0, "bullets": 0.5, "blank-line": 0.6, "lines": 0.4, "whole": 0.0, "headed": 1.0}
+"""Points of a notation by which passages are apart; all others show it by a marker of their own."""
+_MARKED = 1.2
+_SINGLE = 0.4
+_WHOLE = ("tag", "data", "objects", "pairs")
+"""Notations that show even a single passage."""
+_LOOSE = ("blank-line", "lines", "whole", "inline", "bullets")
+_QUESTION = 1.3
+_QUESTION_TURN = 0.9
+_LONG_QUESTION_TURN = 0.2
+_NO_QUESTION = -1.6
+_LEFT_OVER = 0.7
+_LEFT_OVER_UNSURE = -0.8
+_SURELY_ASKED = 0.8
+_CANNOT_BE = 3.0
+_UNLIKELY = 2.0
+_TASK = 2.5
+_NO_WORDS = 1.5
+_WEAKER = 1.0
+_UNGROUNDED = 0.8
+_LOOSE_LIST = 0.6
+
+_NEAR = 900
+_REST = 600
+_FAR_IN = 1.5
+_CLEAR_BLOCK = 0.9
+_OWN_TAG = 0.99
+_LETTERS = 0.7
+_TAGGED = 0.7
+_WIDE = 0x2E80
+_FEW = 70
+_LONGEST_QUESTION = 600
+_LONG_TURN = 2_000
+_LOOKED_AT = 20
+_SAMPLED = 8
+_SAMPLE = 300
+_CODE_SAMPLE = 2_000
+_FEWEST_LETTERS = 20
+_FEWEST_LETTERS_ANNOUNCED = 3
+_LINES_JUDGED = 40
+_META_SHARE = 0.3
+_ADDRESSED_SHARE = 0.5
+_FIRST_WORDS = 30
+_SHORTEST_PIECE = 12
+_TASK_WITHIN = 400
+_ROUNDING = 1e-9
+_TWO = 2
+_FENCES = ("```", '"""', "---", "===", "***", "###")
+_GROUNDED = "instructions to answer from sources"
+
+_PLACEHOLDER = re.compile(r"[\[{<(][^\n]{0,300}[\]}>)]|\.{3}|…")
+_REQUEST = re.compile(r"(?:ください|下さい|なさい|하세요|해주세요|주세요|십시오)[。.]?\s*\Z")
+_CODE = re.compile(
+    r"^\s{0,20}(?:def |class |import |from \w+ import|function |const |let |var |public |private |#include|#define |"
+    r"SELECT |<\?|[{}][;,]?\s*$|diff --git|@@ |\+\+\+ |commit |return\b|module |require |package |fn |func |end\s*$|//|/\*|- [\w-]{1,30}: ?|"
+    r"[a-z][\w-]{0,30}:\s*(?:$|[\w./-]+$))",
+    re.MULTILINE,
+)
+_SENTENCE = re.compile(r"[^\n.!?。]+[\n.!?。]?")
+_FIRST_WORD = re.compile(r"[\w'’]+")
+_ASCII_LETTERS = string.ascii_letters.encode()
+
+
+class Place(NamedTuple):
+    """Where a block stands. `own`: in the turn that asks. `beside`: the system prompt's beginning, for one's own turn."""
+
+    text: Text
+    own: bool
+    question_turn: str
+    beside: Text
+
+
+class Judged(NamedTuple):
+    """A block with its passages, its question and the points that the signs give it."""
+
+    points: float
+    asked: Asked | None
+    splitting: Splitting
+    block: Block
+    signs: list[str]
+
+
+def judge(place: Place, block: Block, least: float = -math.inf) -> Judged | None:
+    """Add up the signs for and against a block; None when it holds nothing to read or cannot reach `least` points."""
+    least -= _ROUNDING
+    signs = [block.header or "no header"]
+    points = _announced(place, block, signs) - _against_block(place, block, signs)
+    if points + _QUESTION + _MARKED < least:
+        return None
+    text = place.text
+    region = text.text[block.start : block.end]
+    around = ((block.outer_end, len(text.text)), (0, block.outer_start))
+    asked = ask(text, around) if place.own else ask_turn(place.question_turn) or ask(text, around)
+    if place.own and asked is None and (ending := _asked_at_the_end(region)) is not None:
+        asked, region = ending
+    points += _asked(asked, signs, own=place.own) - _task(place, block, asked, signs)
+    if points + _MARKED < least or (splitting := split(region)) is None:
+        return None
+    kind = _kind(splitting)
+    many = len(splitting.items) > 1 or kind in _WHOLE
+    points += _WORTH.get(kind, _MARKED) if many else min(_WORTH.get(kind, _SINGLE), _SINGLE)
+    signs.insert(1, f"{len(splitting.items)} by {splitting.name}")
+    points -= _against_passages(place, block, splitting, signs)
+    return Judged(points, asked, splitting, block, signs)
+
+
+def _kind(splitting: Splitting) -> str:
+    return splitting.name.partition(":")[0]
+
+
+def _announced(place: Place, block: Block, signs: list[str]) -> float:
+    points = _HEADER * block.sure + _UNMISTAKABLE * (block.sure == 1.0)
+    grounding = max(_grounding(place.text, block), _orders(place.beside, 0, len(place.beside.text)))
+    if grounding:
+        signs.append(_GROUNDED)
+    elif block.header.startswith("sentence") or (not place.own and 0 < block.sure < _CLEAR_BLOCK):
+        signs.append("nothing says to answer from it")
+        return points - _UNGROUNDED
+    return points + grounding
+
+
+def _asked_at_the_end(region: str) -> tuple[Asked, str] | None:
+    """A question without a label behind the last passage: its last paragraph, short and with a question mark."""
+    before, _, last = region.rstrip().rpartition("\n\n")
+    if before.strip() and len(last) <= _LONGEST_QUESTION and "\n" not in last.strip() and asks(last.strip()):
+        inner = ask(Text(last), [(0, len(last))])
+        return Asked(inner.text if inner is not None else last.strip(), 0.7, "last paragraph"), before
+    return None
+
+
+def _grounding(text: Text, block: Block) -> float:
+    """Weigh what the instructions near the block say: to answer from what is given, or at least the words for it."""
+    found = 0.0
+    for start, end in (
+        (max(block.outer_start - _NEAR, 0), block.start),
+        (block.outer_end, min(block.outer_end + _NEAR, len(text.text))),
+        (0, min(_NEAR, block.start)),
+    ):
+        found = max(found, _orders(text, start, end))
+        if found >= _ORDER:
+            break
+    return found
+
+
+def _orders(text: Text, start: int, end: int) -> float:
+    """1.5 for a sentence that orders to answer from sources at hand, less for one that only speaks of them."""
+    found = 0.0
+    if not text.any(("context", "pasted", "weak"), start, end):
+        return found
+    for sentence in _SENTENCE.finditer(text.text, start, end):
+        low, high = sentence.span()
+        if not text.any(("context", "pasted", "weak"), low, high):
+            continue
+        points, addressed = text.any(("points", "below"), low, high), text.addresses(low, high)
+        answers = text.any(("answer", "question"), low, high)
+        if (points or addressed) and answers or (points and addressed and text.has("context", low, high)):
+            return _ORDER
+        if points and addressed:
+            found = _PARTLY_ORDERED
+    if text.any(("context", "pasted"), start, end) and text.any(("question", "answer"), start, end):
+        found = max(found, _WORDS_ONLY)
+    return found
+
+
+def _asked(asked: Asked | None, signs: list[str], *, own: bool) -> float:
+    if asked is None or not asked.text:
+        signs.append("no question")
+        return _NO_QUESTION
+    signs.append(f"question by {asked.how}")
+    if not own:
+        return _QUESTION_TURN if len(asked.text) < _LONG_TURN else _LONG_QUESTION_TURN
+    if asked.how != "remaining text":
+        return _QUESTION * asked.sure
+    return _LEFT_OVER if asked.sure >= _SURELY_ASKED else _LEFT_OVER_UNSURE
+
+
+def _task(place: Place, block: Block, asked: Asked | None, signs: list[str]) -> float:
+    """A task on a text that the user gave: translate, summarize. A question that stands by its label is none."""
+    text, own = place.text, place.own
+    if asked is not None and asked.how != "remaining text" and own:
+        return 0.0
+    around = own and (
+        text.has("task", 0, block.outer_start) or text.has("task", block.outer_end, len(text.text))
+    )
+    system = place.beside if own else text
+    orders = system.has("task", 0, min(len(system.text), SHORT_INSTRUCTIONS)) and not system.has(
+        "question", 0, SHORT_INSTRUCTIONS
+    )
+    if around or orders or Text(asked.text[:_TASK_WITHIN] if asked is not None else "").has("task", 0, _TASK_WITHIN):
+        signs.append("a task on the text")
+        return _TASK
+    return 0.0
+
+
+def _against_block(place: Place, block: Block, signs: list[str]) -> float:
+    """What speaks against a block wherever its passages begin."""
+    text = place.text
+    points = 0.0
+    if block.several and block.sure < _OWN_TAG:
+        points += _CANNOT_BE
+        signs.append("one of several blocks")
+    if not block.header and text.addresses(block.start, block.end):
+        points += _CANNOT_BE
+        signs.append("begins with instructions")
+    if not place.own and block.sure < _CLEAR_BLOCK:
+        # A long system prompt has sentences of every kind.
+        points += _WEAKER * (len(text.text) - block.outer_end > _REST)
+        points += _FAR_IN * (block.outer_start > SHORT_INSTRUCTIONS)
+        fenced = any(one in text.text[block.outer_start : block.start] for one in _FENCES)
+        if block.header.startswith("sentence") and not fenced and not text.has("context", block.outer_start, block.start):
+            points += _UNLIKELY
+    if _instructs(text, block):
+        points += _CANNOT_BE
+        signs.append("reads like instructions")
+    return points
+
+
+def _against_passages(place: Place, block: Block, splitting: Splitting, signs: list[str]) -> float:
+    text = place.text
+    kind = _kind(splitting)
+    texts = [one.text for one in splitting.items][:_LOOKED_AT]
+    region = text.text[block.start : block.end]
+    sampled = texts[:_SAMPLED]
+    least = _FEWEST_LETTERS_ANNOUNCED if block.sure >= _TAGGED and kind != "whole" else _FEWEST_LETTERS
+    found: list[tuple[float, str]] = []
+    if 2 * sum(_reads(one, least) for one in sampled) < len(sampled):
+        found.append((_NO_WORDS, "does not read like text"))
+    if _says_nothing(texts):
+        found.append((_CANNOT_BE, "names or placeholders only"))
+    if kind not in (*_WHOLE, "numbered") and len(_CODE.findall(region[:_CODE_SAMPLE])) > 1:
+        found.append((_UNLIKELY, "code"))
+    if kind in ("whole", "lines", "blank-line", "records") and len(region) < _FEW and not block.header.startswith("<"):
+        found.append((_WEAKER, "hardly any text"))
+    if len(texts) <= _TWO and "reads like instructions" not in signs and Text(texts[0][:_SAMPLE]).is_meta(0, _SAMPLE):
+        found.append((_CANNOT_BE, "reads like instructions"))
+    if kind == "tag" and len(_CODE.findall(texts[0][:_CODE_SAMPLE])) > 1:
+        found.append((_UNLIKELY, "code"))
+    if block.header.startswith("sentence") and kind == "whole" and not place.own:
+        found.append((_UNGROUNDED, "one text behind a sentence"))
+    if _GROUNDED not in signs and kind == "bullets" and not place.own:
+        found.append((_LOOSE_LIST, "a list"))
+    if place.own and (_FIRST_WORD.findall(texts[0][:_FIRST_WORDS].lower()) or [""])[0] in PERSON:
+        found.append((_UNLIKELY, "in the first person"))
+    if (
+        splitting.odd
+        or (kind in _LOOSE and _speaks_of_itself(text, block))
+        or _differs_at_the_end(texts)
+        or (
+            kind in ("blank-line", "lines")
+            and any(len(one) < _SHORTEST_PIECE or one.rstrip()[-1] in ":：" for one in texts)
+        )
+    ):
+        found.append((_CANNOT_BE, "passages differ in form"))
+    signs += [sign for _, sign in found]
+    return sum(points for points, _ in found)
+
+
+def _says_nothing(texts: Sequence[str]) -> bool:
+    """Whether there are only single words, or what a template puts where a passage goes."""
+    if not any(" " in one.strip() or ord(one.strip()[:1] or " ") >= _WIDE for one in texts):
+        return True
+    return all(_PLACEHOLDER.fullmatch(one.strip()) for one in texts)
+
+
+def _differs_at_the_end(texts: Sequence[str]) -> bool:
+    """Whether only the last passage makes a request: it may be an instruction behind the passages."""
+    if len(texts) < _TWO:
+        return False
+    return _REQUEST.search(texts[-1]) is not None and not any(_REQUEST.search(one) for one in texts[:-1])
+
+
+def _speaks_of_itself(text: Text, block: Block) -> bool:
+    """Whether the first or the last lines of a block use words that only a prompt uses, of itself."""
+    raw = text.text
+    start = block.start
+    while start < block.end and raw[start] in " \t\n":
+        start += 1
+    head = raw.find("\n", start, block.end)
+    tail = raw.rfind("\n", block.start, block.end)
+    return head >= 0 and (text.has("itself", start, head) or text.has("itself", tail, block.end))
+
+
+def _reads(text: str, least: int) -> bool:
+    """Whether a text is words rather than figures, symbols or code, by its beginning."""
+    sample = text[:_SAMPLE]
+    letters, visible = _letters(sample), len("".join(sample.split()))
+    return letters >= least and letters >= _LETTERS * visible and not _CODE.match(sample)
+
+
+def _letters(sample: str) -> int:
+    if sample.isascii():
+        return len(sample) - len(sample.encode().translate(None, _ASCII_LETTERS))
+    return sum(map(str.isalpha, sample))
+
+
+def _instructs(text: Text, block: Block) -> bool:
+    """Whether the block tells the model what to do, by the beginnings of its lines."""
+    raw = text.text
+    addressed = meta = lines = 0
+    position = block.start
+    while position < block.end and lines < _LINES_JUDGED:
+        end = raw.find("\n", position, block.end)
+        end = block.end if end < 0 else end
+        if raw[position:end].strip():
+            lines += 1
+            addressed += text.addresses(position, end)
+            meta += text.is_meta(position, end)
+        position = end + 1
+    return lines > 0 and (meta > _META_SHARE * lines or addressed >= _ADDRESSED_SHARE * lines)
