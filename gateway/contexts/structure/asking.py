@@ -27,6 +27,7 @@ _PREFIX = re.compile(r"\A\W{0,4}[^\W\d_]{2,16}(?: [^\W\d_]{2,16})?[:：]\**[ \t]
 
 _MOST_TEXT = 12_000
 _SHORT = 600
+_HEADING = 60
 _MOST_TAGS = 100
 
 
@@ -45,9 +46,7 @@ def asks(text: str) -> bool:
 
 def ask(text: Text, segments: Sequence[tuple[int, int]]) -> Asked | None:
     """Find the question in what stands around passages, the segment behind them first: the last characters of each."""
-    texts = [
-        text.part(max(start, end - _MOST_TEXT), end) for start, end in segments if text.text[start:end].strip()
-    ]
+    texts = [text.part(max(start, end - _MOST_TEXT), end) for start, end in segments if text.text[start:end].strip()]
     for one in texts:
         if (tagged := _tagged(one)) is not None:
             return tagged
@@ -219,6 +218,5 @@ def _is_mark(text: Text, start: int, end: int) -> bool:
     said = text.text[start:end].strip()
     if said.endswith((":", "：")) or not any(one.isalnum() for one in said):
         return True
-    return (
-        "\n" not in said and len(said) < 60 and not asks(said) and text.any(("context", "pasted", "weak"), start, end)
-    )  # noqa: PLR2004
+    short = "\n" not in said and len(said) < _HEADING and not asks(said)
+    return short and text.any(("context", "pasted", "weak"), start, end)

@@ -10,18 +10,25 @@ from itertools import islice
 
 from gateway.contexts.structure.outline import LOOSE, SPEAKERS, Mark, kind_of, label_kind, marks
 from gateway.contexts.structure.scan import HEAD, Text
+from gateway.contexts.structure.words import vocabulary
 
 _MOST_TAGS = 60
 _MOST_TRIMS = 16
 _TAIL = 2_000
 _TAG = re.compile(r"<(?P<tag>[A-Za-z][\w.-]{0,40})(?P<attributes>(?:\s[^<>\n]{0,600})?)>")
 _HTML = frozenset(
-    "html head body div span p a ul ol li table tr td th thead tbody script style link meta img br hr form input button label nav "
-    "footer main h1 h2 h3 h4 h5 h6 video audio svg path code pre em strong b i u select option iframe canvas figure".split()
+    vocabulary(
+        """html head body div span p a ul ol li table tr td th thead tbody script style link meta img br hr form input
+        button label nav footer main h1 h2 h3 h4 h5 h6 video audio svg path code pre em strong b i u select option
+        iframe canvas figure"""
+    )
 )
 _NO_PASSAGES = frozenset(
-    "example examples instructions instruction rules rule guidelines task role format output output_format thinking answer response user_info env "
-    "tool tools function functions parameters system policy persona tone style constraints goal environment_details user_rules communication".split()
+    vocabulary(
+        """example examples instructions instruction rules rule guidelines task role format output output_format
+        thinking answer response user_info env tool tools function functions parameters system policy persona tone
+        style constraints goal environment_details user_rules communication"""
+    )
 )
 _COLON = re.compile(r"[:：]")
 _INLINE_LABEL = re.compile(
@@ -42,6 +49,10 @@ _JOINTS = re.compile(r"[_.-]|(?<=[a-z])(?=[A-Z])")
 """What joins the words of a tag's name."""
 _PROSE = ("", "text", "txt", "markdown", "md", "plaintext")
 _WEAK_SURE = 0.5
+_PAIR = 2
+_RULED = 0.55
+_CLEARLY = 0.7
+_SOME_TEXT = 40
 _ANNOUNCED = 0.85
 _ANSWER_TAIL = 60
 _SURE = 0.9
@@ -85,10 +96,10 @@ def candidates(text: Text) -> list[Block]:
 def _goes_on(text: Text, block: Block, blocks: Sequence[Block]) -> bool:
     """Whether another block as clearly announced stands apart from this one, in front of it or behind."""
     return any(
-        other.sure >= 0.7
+        other.sure >= _CLEARLY
         and (other.outer_start >= block.outer_end or other.outer_end <= block.outer_start)
         and not text.addresses(other.start, other.end)
-        and len(text.text[other.start : other.end].strip()) > 40  # noqa: PLR2004
+        and len(text.text[other.start : other.end].strip()) > _SOME_TEXT
         for other in blocks
         if other is not block
     )
@@ -176,7 +187,7 @@ def _last_closing(raw: str, closing: str, start: int, stop: int) -> int:
 
 
 def _begins_a_line(raw: str, at: int) -> bool:
-    """Whether only blanks, another tag or a short label stand before it on its line: prose that mentions a tag does not count."""
+    """Whether only blanks, another tag or a short label stand before it on its line: prose that mentions it does not."""
     line = raw[max(raw.rfind("\n", max(at - 400, 0), at) + 1, at - 200) : at].rstrip()
     return not line or line[-1] in ">:："
 
@@ -289,14 +300,10 @@ def _between_rules(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Blo
     """Text between two rules of one kind, when the question stands in front of them."""
     rules = [mark for mark in found if mark.kind == "rule" and mark.start < stop]
     question = next((mark for mark in found if mark.kind == "question"), None)
-    if (
-        len(rules) > 1
-        and question is not None
-        and question.start < rules[0].start
-        and rules[0].phrase == rules[-1].phrase
-    ):
-        if not text.text[rules[-1].body : stop].strip():
-            yield Block(rules[0].body, rules[-1].start, rules[0].start, rules[-1].body, "rules", 0.55)
+    if len(rules) < _PAIR or question is None or question.start >= rules[0].start:
+        return
+    if rules[0].phrase == rules[-1].phrase and not text.text[rules[-1].body : stop].strip():
+        yield Block(rules[0].body, rules[-1].start, rules[0].start, rules[-1].body, "rules", _RULED)
 
 
 def _before_question(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:

@@ -10,10 +10,13 @@ from monitors.records import Context
 
 _META = (
     r"title|source|sources|url|uri|link|file|filename|file[ _]?name|file[ _]?path|path|document|doc|document[ _]name|"
-    r"source[ _](?:file|name|document|url)|page|pages|page[ _](?:number|label|no)\.?|section|heading|chapter|header|headers|"
+    r"source[ _](?:file|name|document|url)|page|pages|page[ _](?:number|label|no)\.?|section|heading|chapter|header|"
+    r"headers|"
     r"score|similarity|relevance|relevance[ _]score|similarity[ _]score|distance|confidence|rank|"
-    r"date|published|publication[ _]date|updated|last[ _](?:updated|modified)|created(?:[ _]at)?|timestamp|author|authors|"
-    r"id|doc[ _]?id|document[ _]?id|chunk[ _]?id|chunk|index|number|no|collection|category|type|tags?|language|metadata|"
+    r"date|published|publication[ _]date|updated|last[ _](?:updated|modified)|created(?:[ _]at)?|timestamp|author|"
+    r"authors|"
+    r"id|doc[ _]?id|document[ _]?id|chunk[ _]?id|chunk|index|number|no|collection|category|type|tags?|language|"
+    r"metadata|"
     r"reference|citation|name|product|domain|site|site[ _]name|space|version|keywords|year|venue|journal|"
     r"titel|quelle|datei|seite|abschnitt|datum|autor|relevanz|titre|fichier|auteur|"
     r"título|titulo|fuente|archivo|página|fecha|fonte|arquivo|titolo|pagina|data|bron|bestand|pagina|"
@@ -23,33 +26,40 @@ _META_WIDE = "标题|来源|文件名|文件|页码|页|日期|作者|链接|相
 _TEXT = (
     r"content|contents|text|excerpt|passage|snippet|chunk|body|extract|page[ _]content|document[ _]content|paragraph|"
     r"information|info|summary|abstract|quote|description|data|answer|context|"
-    r"inhalt|auszug|textauszug|contenu|extrait|texte|contenido|texto|extracto|fragmento|conteúdo|trecho|contenuto|testo|"
+    r"inhalt|auszug|textauszug|contenu|extrait|texte|contenido|texto|extracto|fragmento|conteúdo|trecho|contenuto|"
+    r"testo|"
     r"estratto|inhoud|tekst|содержание|текст|фрагмент|содержимое"
 )
 _TEXT_WIDE = "内容|正文|片段|文本|原文|内容摘要|本文|抜粋|내용|본문"
 _DECORATION = r"[ \t]*(?:[-*•├└│─>#]{1,4}[ \t]*)?(?:\*{1,2}|_{1,2})?[\[(<【]?"
-_META_LINE = re.compile(
-    rf"{_DECORATION}(?:{_META}|{_META_WIDE})[\])>】]?(?:\*{{1,2}}|_{{1,2}})?(?:[ \t]*(?::|：|=)(?!//)|(?<=\])(?=[ \t]))(?:\*{{1,2}})?[ \t]*(?P<value>[^\n]{{0,400}})",
+META_LINE = re.compile(
+    rf"{_DECORATION}(?:{_META}|{_META_WIDE})[\])>】]?(?:\*{{1,2}}|_{{1,2}})?"
+    rf"(?:[ \t]*(?::|：|=)(?!//)|(?<=\])(?=[ \t]))(?:\*{{1,2}})?[ \t]*(?P<value>[^\n]{{0,400}})",
     re.IGNORECASE,
 )
-_TEXT_LABEL = re.compile(
-    rf"{_DECORATION}(?:{_TEXT}|{_TEXT_WIDE})[\])>】]?(?:\*{{1,2}}|_{{1,2}})?[ \t]*(?::|：)(?:\*{{1,2}})?[ \t]*",
+TEXT_LABEL = re.compile(
+    rf"{_DECORATION}(?:{_TEXT}|{_TEXT_WIDE})[\])>】]?(?:\*{{1,2}}|_{{1,2}})?"
+    rf"(?:[ \t]*(?::|：)|(?<=\])(?=[ \t\n]))(?:\*{{1,2}})?[ \t]*",
     re.IGNORECASE,
 )
 _SOURCE_NAMES = re.compile(
-    r"(?:title|source|url|uri|link|file|path|document|doc|name|titel|quelle|datei|titre|fuente|fonte|título|来源|标题|文件|出典|출처|источник)",
+    r"(?:title|source|url|uri|link|file|path|document|doc|name|titel|quelle|datei|titre|fuente|fonte|título|来源|标题|"
+    r"文件|出典|출처|источник)",
     re.IGNORECASE,
 )
 _SCORE_NAMES = re.compile(r"(?:score|similarity|relevance|distance|相关度|相似度|得分)", re.IGNORECASE)
 _ASIDE = re.compile(
-    r"[ \t]*[\[(【]\s{0,4}(?P<inside>[^\[\]()【】\n]{1,300}(?:\([^()\n]{0,80}\)[^\[\]()【】\n]{0,80})?)[\])】][ \t]*(?::|：|[-–—](?=[ \t\n]))?[ \t]*",
+    r"[ \t]*[\[(【]\s{0,4}(?P<inside>[^\[\]()【】\n]{1,300}(?:\([^()\n]{0,80}\)[^\[\]()【】\n]{0,80})?)[\])】][ \t]*(?::|"
+    r"：|[-–—](?=[ \t\n]))?[ \t]*",
 )
 _ASIDE_SAYS = re.compile(
-    rf"(?:{_META}|{_META_WIDE})\b[ \t]*(?::|：|=|#|[ \t]\d)|(?<!\S)\S{{1,80}}\.(?:md|pdf|txt|html?|docx?|csv|json|xlsx?|pptx?|rst|py)\b|https?://|\bp(?:p|age)?\.? ?\d",
+    rf"(?:{_META}|{_META_WIDE})\b[ \t]*(?::|：|=|#|[ \t]\d)|(?<!\S)\S{{1,80}}\.(?:md|pdf|txt|html?|docx?|csv|json|"
+    rf"xlsx?|pptx?|rst|py)\b|https?://|\bp(?:p|age)?\.? ?\d",
     re.IGNORECASE,
 )
-_NAME_ONLY = re.compile(
-    r"[ \t]*(?:\*{1,2}|`|\")?(?P<name>(?:https?://[^\s]{1,300}|[^\s:：]{1,120}\.(?:md|mdx|pdf|txt|html?|docx?|csv|json|xlsx?|pptx?|rst|py|ts|js)(?:[#?][^\s:：]{0,80})?(?::\d{1,6}(?:-\d{1,6})?)?))"
+NAME_ONLY = re.compile(
+    r"[ \t]*(?:\*{1,2}|`|\")?(?P<name>(?:https?://[^\s]{1,300}|[^\s:：]{1,120}\.(?:md|mdx|pdf|txt|html?|docx?|csv|"
+    r"json|xlsx?|pptx?|rst|py|ts|js)(?:[#?][^\s:：]{0,80})?(?::\d{1,6}(?:-\d{1,6})?)?))"
     r"(?:\*{1,2}|`|\")?(?:,? ?\(?p(?:p|age)?s?\.? ?\d{1,5}\)?)?[ \t]*(?P<end>:|：|[-–—]|\n|\Z)[ \t]*",
     re.IGNORECASE,
 )
@@ -119,7 +129,7 @@ def _leading(one: Cleaned) -> None:
     text = one.text
     for _ in range(_MOST_LINES):
         text = text.lstrip("\n") if text[:1] == "\n" else text
-        if (label := _TEXT_LABEL.match(text)) is not None and text[label.end() :].strip():
+        if (label := TEXT_LABEL.match(text)) is not None and text[label.end() :].strip():
             text, one.labelled = text[label.end() :], True
             break
         if (
@@ -130,14 +140,14 @@ def _leading(one: Cleaned) -> None:
             one.note(aside["inside"], aside["inside"].partition(":")[2] or aside["inside"])
             text = text[aside.end() :]
             continue
-        if (line := _META_LINE.match(text)) is not None:
+        if (line := META_LINE.match(text)) is not None:
             end = text.find("\n")
             if end < 0 or not text[end:].strip():
                 break
             one.note(line[0], line["value"])
             text = text[end + 1 :]
             continue
-        if (name := _NAME_ONLY.match(text)) is not None and text[name.end() :].strip() and name["end"]:
+        if (name := NAME_ONLY.match(text)) is not None and text[name.end() :].strip() and name["end"]:
             one.meta += 1
             one.source = one.source or name["name"]
             text = text[name.end() :]
@@ -155,7 +165,7 @@ def _trailing(one: Cleaned) -> None:
             break
         start = len(text) - (min(len(text), 700) - last.start())
         line = last[0].lstrip("\n")
-        said = _META_LINE.fullmatch(line)
+        said = META_LINE.fullmatch(line)
         aside = None if said else _ASIDE.fullmatch(line)
         if said is not None:
             one.note(line, said["value"])

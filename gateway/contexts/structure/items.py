@@ -45,6 +45,7 @@ _SECTION = re.compile(
 """How a section of the prompt begins that is no passage: a rule, a heading, a label."""
 
 _TWO = 2
+_WIDE = 0x2E80
 _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
 
 
@@ -304,26 +305,31 @@ def _take(cleaned: Sequence[Cleaned], said: Sequence[tuple[str, int]]) -> None:
 
 def _has_remains(texts: Sequence[str]) -> bool:
     """Whether something of the app's own is left in all passages: a prefix, a title, a last line of one form, a tag."""
-    heads = [one.lstrip()[:80] for one in texts]
-    for one in texts:
-        lines = [line for line in one.split("\n", 4)[:3] if line.strip()]
-        if len(lines) > 2 and all(_PREFIX.match(line) for line in lines[:2]):  # noqa: PLR2004 - two lines of `key: value`
-            return True
-    if len(texts) > 1 and _HEADING.search(texts[-1]) and not any(_HEADING.search(one) for one in texts[:-1]):
+    if any(map(_begins_with_keys, texts)):
         return True
-    if len(texts) < 2:  # noqa: PLR2004 - one passage shows no form
+    if len(texts) < _TWO:
         return _MARKDOWN.search(texts[0], 1) is not None or texts[0].lstrip()[:1] == "<"
-    if (
-        len({one[:1] for one in heads}) == 1
-        and heads[0][:1] in (*"[(<{#*|=@",)
-        or any(_LEFT_TAG.search(one[-60:]) for one in texts)
-    ):  # noqa: RUF021
+    if _HEADING.search(texts[-1]) and not any(_HEADING.search(one) for one in texts[:-1]):
         return True
-    if all(_PREFIX.match(one) for one in heads) or sum(_NAMED.match(one) is not None for one in heads) > 0.5 * len(
-        heads
-    ):
+    return _begin_alike(texts) or _have_lines_alike([one.strip().split("\n") for one in texts])
+
+
+def _begins_with_keys(text: str) -> bool:
+    lines = [line for line in text.split("\n", 4)[:3] if line.strip()]
+    return len(lines) > _TWO and all(_PREFIX.match(line) for line in lines[:2])
+
+
+def _begin_alike(texts: Sequence[str]) -> bool:
+    """Whether all begin with one sign of notation or with a prefix each, or end with a tag."""
+    heads = [one.lstrip()[:80] for one in texts]
+    alike = len({one[:1] for one in heads}) == 1 and heads[0][:1] in (*"[(<{#*|=@",)
+    if alike or any(_LEFT_TAG.search(one[-60:]) for one in texts) or all(map(_PREFIX.match, heads)):
         return True
-    rows = [one.strip().split("\n") for one in texts]
+    return 2 * sum(_NAMED.match(one) is not None for one in heads) > len(heads)
+
+
+def _have_lines_alike(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether all begin with a title or end with a line of one form, or only the last has lines."""
     if not all(len(one) > 1 for one in rows):
         return len(rows) > _TWO and len(rows[-1]) > _TWO and _only_last_has_lines(rows)
     titled = all(len(one[0]) <= _TITLE and not _SENTENCE_END.search(one[0]) for one in rows)
@@ -350,7 +356,7 @@ def _metadata_joined(pieces: Sequence[str]) -> list[str]:
 
 def _weight(line: str) -> int:
     """Length in letters, where a syllable or a word (Chinese, Japanese, Korean) counts for three."""
-    return sum(3 if ord(character) >= 0x2E80 else 1 for character in line[:200])
+    return sum(3 if ord(character) >= _WIDE else 1 for character in line[:200])
 
 
 __all__ = ["MOST_ITEMS", "Splitting", "all_quoted", "readings", "split", "unquoted"]

@@ -178,7 +178,7 @@ def _orders(text: Text, start: int, end: int) -> float:
             continue
         points, addressed = text.any(("points", "below"), low, high), text.addresses(low, high)
         answers = text.any(("answer", "question"), low, high)
-        if (points or addressed) and answers or (points and addressed and text.has("context", low, high)):
+        if ((points or addressed) and answers) or (points and addressed and text.has("context", low, high)):
             return _ORDER
         if points and addressed:
             found = _PARTLY_ORDERED
@@ -204,9 +204,7 @@ def _task(place: Place, block: Block, asked: Asked | None, signs: list[str]) -> 
     text, own = place.text, place.own
     if asked is not None and asked.how != "remaining text" and own:
         return 0.0
-    around = own and (
-        text.has("task", 0, block.outer_start) or text.has("task", block.outer_end, len(text.text))
-    )
+    around = own and (text.has("task", 0, block.outer_start) or text.has("task", block.outer_end, len(text.text)))
     system = place.beside if own else text
     orders = system.has("task", 0, min(len(system.text), SHORT_INSTRUCTIONS)) and not system.has(
         "question", 0, SHORT_INSTRUCTIONS

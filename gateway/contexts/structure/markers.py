@@ -7,13 +7,16 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from gateway.contexts.structure import cleaning
-from gateway.contexts.structure.cleaning import clean
+from gateway.contexts.structure.cleaning import META_LINE, NAME_ONLY, TEXT_LABEL, clean
 from gateway.contexts.structure.outline import label_kind
 from gateway.contexts.structure.scan import Text
 from monitors.records import Context
 
 _MOST = 400
+_MOST_METADATA = 12
+_PAIR = 2
+_DEPTH = 3
+_HEADER_LENGTH = 200
 _OPENING = re.compile(
     r"\s{0,200}<(?P<tag>[A-Za-z][\w.-]{0,40}?)(?P<number>[_-]?\d{0,4})(?P<attributes>(?:\s[^<>\n]{0,600})?)>"
 )
@@ -34,7 +37,7 @@ _GAP = r"\s*(?:[-=*#_]{2,80}\s*)?"
 def elements(text: str, depth: int = 0) -> tuple[str, list[Context]] | None:
     """Read elements of one name that follow one another, or the elements inside a single one around them."""
     opening = _OPENING.match(text)
-    if opening is None or depth > 3:  # noqa: PLR2004 - a wrapper in a wrapper in a wrapper
+    if opening is None or depth > _DEPTH:
         return None
     tag = opening["tag"]
     closing = re.compile(rf"</{re.escape(tag)}(?:[_-]?\d{{0,4}})>\s*\Z", re.IGNORECASE).search(
@@ -61,13 +64,11 @@ def elements(text: str, depth: int = 0) -> tuple[str, list[Context]] | None:
 def _inside(body: str, depth: int) -> tuple[str, list[Context]] | None:
     """Read the elements that a wrapper holds; None when its children are the parts of one passage."""
     first = _CHILD.match(body)
-    if first is None or _TEXT_TAG.fullmatch(first["tag"]) and _count(body, first["tag"]) < 2 or _is_fields(body):  # noqa: PLR2004, RUF021 - one text tag is a part
+    if first is None or _is_fields(body):
         return None
+    if _TEXT_TAG.fullmatch(first["tag"]) and body.count(f"</{first['tag']}>") < _PAIR:
+        return None  # one text tag is a part
     return elements(body.strip(), depth + 1)
-
-
-def _count(body: str, tag: str) -> int:
-    return body.count(f"</{tag}>")
 
 
 def _is_fields(body: str) -> bool:
@@ -165,7 +166,9 @@ def paired(text: str) -> list[tuple[str | None, str]] | None:
         piece = text[position : end.start()].lstrip("\n")
         line, _, body = piece.partition("\n")
         what = re.split(r"[\W\d_]", end["what"], maxsplit=1)[0].casefold()
-        if not body.strip() or not (what in line.casefold() or _BEGIN_WORD.match(line)) or len(line) > 200:  # noqa: PLR2004 - a header
+        if not body.strip() or len(line) > _HEADER_LENGTH:
+            return None
+        if what not in line.casefold() and not _BEGIN_WORD.match(line):
             return None
         number = re.search(r"\d{1,6}", line)
         pieces.append((number[0] if number else None, body))
@@ -264,9 +267,10 @@ def records(text: str) -> tuple[str, list[str]] | None:
     """Cut before the key that begins the first record and begins again: `Title: ...`, `Content: ...`."""
     stripped = text.lstrip("\n")
     key = _KEY.match(stripped)
-    if key is None or (
-        cleaning._META_LINE.match(key["key"]) is None and cleaning._TEXT_LABEL.match(key["key"]) is None
-    ):  # noqa: SLF001 - one vocabulary
+    if key is None:
+        return None
+    is_label = META_LINE.match(key["key"]) is None
+    if is_label and TEXT_LABEL.match(key["key"]) is None:
         return None
     literal = key["key"]
     starts = [0]
@@ -274,7 +278,6 @@ def records(text: str) -> tuple[str, list[str]] | None:
     while (at := stripped.find(f"\n{literal}", position)) >= 0 and len(starts) < _MOST:
         starts.append(at + 1)
         position = at + 1
-    is_label = cleaning._META_LINE.match(key["key"]) is None  # noqa: SLF001
     if len(starts) == 1 and is_label:
         return None
     ends = [*starts[1:], len(stripped)]
@@ -311,7 +314,7 @@ def headed(text: str) -> list[tuple[str | None, str]] | None:
     starts = _lines_like(stripped, prefix, suffix) if suffix.strip(" \t.!?,;。！？") else []
     if same and len(alike := _lines_like(stripped, line, "", whole=True)) >= len(starts):
         starts = alike
-    if len(starts) < 2:  # noqa: PLR2004 - one line is no form
+    if len(starts) < _PAIR:
         return None
     ends = [start for start, _ in starts[1:]] + [len(stripped)]
     return [
@@ -353,7 +356,7 @@ def named(text: str) -> list[int]:
         at = (
             position + (1 if position or text[:1] == "\n" else 0) if text[position : position + 1] == "\n" else position
         )
-        found = cleaning._NAME_ONLY.match(text, at)  # noqa: SLF001 - one form of names
+        found = NAME_ONLY.match(text, at)
         if found is not None and found["end"] in (":", "：", "\n"):
             starts.append(at)
         position = text.find("\n", at)
@@ -391,4 +394,4 @@ def printed_objects(text: str) -> list[str]:
 def is_metadata(paragraph: str) -> bool:
     """Say whether each line of a paragraph is a `Key: value` about a passage."""
     lines = paragraph.strip("\n").split("\n")
-    return len(lines) <= 12 and all(cleaning._META_LINE.fullmatch(line) for line in lines)  # noqa: PLR2004, SLF001 - one vocabulary
+    return len(lines) <= _MOST_METADATA and all(META_LINE.fullmatch(line) for line in lines)

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Literal
 
 from gateway.contexts.structure.scan import HEAD, TAIL, UNSPACED, Kind, Text
-from gateway.contexts.structure.words import FILLER
+from gateway.contexts.structure.words import FILLER, vocabulary
 
 MarkKind = Literal["context", "question", "answer", "instruction", "history", "intro", "rule"]
 
@@ -25,14 +25,16 @@ _PLAIN = 40
 LOOSE = "instructions that point at a context"
 _INLINE = 300
 _LABEL = re.compile(
-    r"(?P<deco>[^\w\n]{0,14}(?:\d{1,2}[.)][ \t])?[*_]{0,3})(?P<phrase>[^\W_][^\n:：\])】」』》〉*=|<>\"?.!{};]{0,70}?(?:[ ]?\([^\n()\"=]{1,30}\))?)"
+    r"(?P<deco>[^\w\n]{0,14}(?:\d{1,2}[.)][ \t])?[*_]{0,3})(?P<phrase>[^\W_][^\n:：\])】」』》〉*=|"
+    r"<>\"?.!{};]{0,70}?(?:[ ]?\([^\n()\"=]{1,30}\))?)"
     r"(?P<close>[\])】」』》〉>*_=#~|\-\s]{0,14})(?P<colon>(?::{1,3}|：)[*_]{0,3}|(?<=[】」』])|(?<=\]\])|$)(?P<rest>[^\n]*)"
 )
 _RULE = re.compile(
     r"[ \t]{0,8}(?P<rule>([-=*_#~+·•─═—])\2{2,200}|\"{3}|'{3}|`{3}\w{0,20}|(?:[-*_=] ){2,60}[-*_=])[ \t]*\Z"
 )
 _OPENS = re.compile(
-    r"[ \t\n]{0,20}(?:<[A-Za-z][\w.-]{0,40}[ >]|\[{1,2}|[-=*_#~+]{3,}[ \t]*\n|\"{3}|'{3}|`{3}|(?:[^\W\d_]{1,20} )?[#\[(]?\d{1,2}[.:)\]])"
+    r"[ \t\n]{0,20}(?:<[A-Za-z][\w.-]{0,40}[ >]|\[{1,2}|[-=*_#~+]{3,}[ \t]*\n|\"{3}|'{3}|`{3}|"
+    r"(?:[^\W\d_]{1,20} )?[#\[(]?\d{1,2}[.:)\]])"
 )
 """What follows a sentence that announces passages when they begin right behind it."""
 
@@ -40,7 +42,10 @@ _DECORATION = "#>*_=~|+-[(<【「『《〈（•"
 _CLOSES = re.compile(r"(?:end|fin|ende|fine|fim|einde|koniec|конец|结束)[ _:-]", re.IGNORECASE)
 MODELS = frozenset("assistant ai bot chatbot model output asistente assistente assistent asystent ассистент asistan 助手 アシスタント 어시스턴트".split())
 SPEAKERS = frozenset(
-    "user human customer utente usuario usuário benutzer nutzer utilisateur kullanıcı 用户 用戶 ユーザー 사용자 пользователь".split()
+    vocabulary(
+        """user human customer utente usuario usuário benutzer nutzer utilisateur
+        kullanıcı 用户 用戶 ユーザー 사용자 пользователь"""
+    )
 )
 _BULLETS = ("-", "*", "•", "+", ">", "(", "~", "|", "_", "=")
 _PARTICIPLE = re.compile(r"(?:ed|és?|ées?|[aio]d[oa]s?|[aiu]t[oiae]|ene?[rns]?|ten?|new|only|below|above)\Z")
@@ -185,7 +190,7 @@ def _announces_inline(text: Text, line: str, start: int) -> Mark | None:
         text.any(("question", "answer"), start, end) or _addresses_last(text, line, start, colon)
     ):
         return None
-    return Mark("intro", start, end + 2, line[:colon][-80:].casefold(), 0.8, True)
+    return Mark("intro", start, end + 2, line[:colon][-80:].casefold(), 0.8, inline=True)
 
 
 def _addresses_last(text: Text, line: str, start: int, colon: int) -> bool:
@@ -214,7 +219,7 @@ def _label(text: Text, line: str, start: int, end: int) -> Mark | None:
         and len(phrase.split()) > 2
         and text.begins("address", at)
         and not unspaced
-    ):  # noqa: PLR2004
+    ):
         return None
     if not found["colon"]:
         closed = bool(found["close"].strip())

@@ -156,9 +156,7 @@ def _looked(said: str) -> tuple[Text, list[Block]]:
     return text, candidates(text)
 
 
-def _order(
-    turns: Sequence[Turn], last: int | None, systems: Sequence[int], acknowledged: Sequence[int]
-) -> list[int]:
+def _order(turns: Sequence[Turn], last: int | None, systems: Sequence[int], acknowledged: Sequence[int]) -> list[int]:
     """Return the turns in the order in which they are looked at."""
     order = [*([last] if last is not None else []), *reversed(systems[-_SYSTEMS:]), *acknowledged]
     if last is None:

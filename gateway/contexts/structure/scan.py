@@ -48,7 +48,7 @@ _LISTS: dict[Kind, str] = {
     "itself": words.ITSELF,
 }
 UNSPACED = 0x0590
-"""From here on (Hebrew, Arabic, Thai, Chinese, Japanese, Korean ...) words take particles, or no blanks between them."""
+"""From here on (Hebrew, Arabic, Thai, Chinese, Japanese, Korean) words take particles, or no blanks between them."""
 _ADDRESS_WITHIN = 40
 _PARAGRAPH_READ = 1_200
 _TWO_SIGNS = 2
@@ -94,9 +94,7 @@ _INNER = [_within(name) for name in _NAMES]
 _SEARCH = ahocorasick_rs.AhoCorasick(_NAMES, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest)
 
 
-_TOKENS = re.compile(
-    r"<(?:\|[^|<>\n]{1,30}\|>|/?s>|</?SYS>>|(?:start|end)_of_turn>|(?:bos|eos)>)|\[/?INST\]"
-)
+_TOKENS = re.compile(r"<(?:\|[^|<>\n]{1,30}\|>|/?s>|</?SYS>>|(?:start|end)_of_turn>|(?:bos|eos)>)|\[/?INST\]")
 """What chat templates put between turns."""
 _TOKEN_ENDS = ("|>", "s>", "INST]", "SYS>>", "_of_turn>")
 
@@ -112,23 +110,38 @@ def _lowered(text: str) -> str:
         return lower
     return "".join(one if len(one.lower()) != 1 else one.lower() for one in text)
 
+
 _ARTICLES = tuple(
     words.vocabulary("the this these those any your user's der die den dem le la les el los il i os o de")
 )
 
 
+_NONE: tuple[list[int], list[int]] = ([], [])
+
+
+def _word_end(part: str, start: int, stop: int, last: int, *, stem: bool) -> int:
+    """Return where a word ends of which a stem may be found; -1 for letters inside another word."""
+    if start and part[start - 1].isalnum():
+        return -1
+    if stop < last and part[stop].isalnum():
+        if not stem:
+            return -1
+        while stop < last and part[stop].isalnum():
+            stop += 1
+    return stop
+
+
 class Text:
     """A text with the places of the words that name parts of prompts. Offsets are in characters."""
 
-    __slots__ = ("_ends", "_merged", "_named", "_starts", "lower", "text")
+    __slots__ = ("_merged", "_named", "_spans", "lower", "text")
 
     def __init__(self, text: str) -> None:
         if any(end in text for end in _TOKEN_ENDS):
             text = _TOKENS.sub(_blank, text)
         self.text = text
         self.lower = _lowered(text)
-        self._starts: dict[Kind, list[int]] = {}
-        self._ends: dict[Kind, list[int]] = {}
+        self._spans: dict[Kind, tuple[list[int], list[int]]] = {}
         self._merged: dict[tuple[Kind, ...], list[int]] = {}
         self._named: dict[tuple[Kind, ...], list[tuple[int, int, Kind]]] = {}
         if len(text) <= HEAD + TAIL:
@@ -142,14 +155,12 @@ class Text:
         length = len(self.text)
         if length > HEAD + TAIL and end > HEAD and start < length - TAIL:
             return Text(self.text[start:end])
-        one = Text.__new__(Text)
+        one = Text("")
         one.text, one.lower = self.text[start:end], self.lower[start:end]
-        one._starts, one._ends, one._merged, one._named = {}, {}, {}, {}
-        for kind, starts in self._starts.items():
+        for kind, (starts, ends) in self._spans.items():
             low, high = bisect_left(starts, start), bisect_left(starts, end)
             if low < high:
-                one._starts[kind] = [at - start for at in starts[low:high]]
-                one._ends[kind] = [at - start for at in self._ends[kind][low:high]]
+                one._spans[kind] = [at - start for at in starts[low:high]], [at - start for at in ends[low:high]]
         return one
 
     def _scan(self, part: str, offset: int) -> None:
@@ -159,37 +170,32 @@ class Text:
         except UnicodeEncodeError:  # half of a surrogate pair: no word has one
             matches = _SEARCH.find_matches_as_indexes(part.encode("utf-8", "replace").decode())
         for index, start, stop in matches:
-            end = stop
-            if not _FREE[index]:
-                if start and part[start - 1].isalnum():
-                    continue
-                if end < last and part[end].isalnum():
-                    if not _STEMS[index]:
-                        continue
-                    while end < last and part[end].isalnum():
-                        end += 1
+            end = stop if _FREE[index] else _word_end(part, start, stop, last, stem=_STEMS[index])
+            if end < 0:
+                continue
             for kind in _KINDS[index]:
                 self._note(kind, start + offset, end + offset)
             for inner, length, kinds in _INNER[index]:
                 at = start + offset + inner
                 for kind in kinds:
-                    known = self._starts.get(kind)
-                    if not known or known[-1] < at:
+                    spans = self._spans.get(kind)
+                    if spans is None or spans[0][-1] < at:
                         self._note(kind, at, at + length)
 
     def _note(self, kind: Kind, start: int, end: int) -> None:
-        starts = self._starts.get(kind)
-        if starts is None:
-            self._starts[kind], self._ends[kind] = [start], [end]
+        spans = self._spans.get(kind)
+        if spans is None:
+            self._spans[kind] = [start], [end]
         else:
-            starts.append(start)
-            self._ends[kind].append(end)
+            spans[0].append(start)
+            spans[1].append(end)
 
     def has(self, kind: Kind, start: int, end: int) -> bool:
         """Say whether a word of the kind begins between two offsets."""
-        starts = self._starts.get(kind)
-        if starts is None:
+        spans = self._spans.get(kind)
+        if spans is None:
             return False
+        starts = spans[0]
         index = bisect_left(starts, start)
         return index < len(starts) and starts[index] < end
 
@@ -203,34 +209,31 @@ class Text:
         """Return where words of the kinds begin, in order."""
         merged = self._merged.get(kinds)
         if merged is None:
-            merged = self._merged[kinds] = sorted(at for kind in kinds for at in self._starts.get(kind, ()))
+            merged = self._merged[kinds] = sorted(at for kind in kinds for at in self._spans.get(kind, _NONE)[0])
         return merged
 
     def found(self, kind: Kind, start: int, end: int) -> list[tuple[int, int]]:
         """Return where words of the kind stand that begin between two offsets."""
-        starts = self._starts.get(kind)
-        if starts is None:
-            return []
+        starts, ends = self._spans.get(kind, _NONE)
         low, high = bisect_left(starts, start), bisect_left(starts, end)
-        return list(zip(starts[low:high], self._ends[kind][low:high], strict=True)) if low < high else []
+        return list(zip(starts[low:high], ends[low:high], strict=True)) if low < high else []
 
     def named(self, kinds: tuple[Kind, ...], start: int, end: int) -> list[tuple[int, int, Kind]]:
         """Return where words of the kinds stand that begin between two offsets, and of which kind each is, in order."""
         every = self._named.get(kinds)
         if every is None:
             every = self._named[kinds] = sorted(
-                (at, stop, kind)
-                for kind in kinds
-                for at, stop in zip(self._starts.get(kind, ()), self._ends.get(kind, ()), strict=True)
+                (at, stop, kind) for kind in kinds for at, stop in zip(*self._spans.get(kind, _NONE), strict=True)
             )
         starts = self.starts(kinds)
         return every[bisect_left(starts, start) : bisect_left(starts, end)]
 
     def begins(self, kind: Kind, at: int) -> bool:
         """Say whether a word of the kind begins exactly there."""
-        starts = self._starts.get(kind)
-        if starts is None:
+        spans = self._spans.get(kind)
+        if spans is None:
             return False
+        starts = spans[0]
         index = bisect_left(starts, at)
         return index < len(starts) and starts[index] == at
 
@@ -267,8 +270,9 @@ class Text:
         """Whether sources are spoken of with `the`, `this`, `above`, `provided` ... within a few words before."""
         for kind in ("context", "pasted", "weak", "question"):
             for at, _ in self.found(kind, start, end)[:_SOURCES_LOOKED_AT]:
-                before = self.lower[max(start, at - _ARTICLE_WITHIN) : at]
-                if self.any(("points", "below"), max(start, at - _POINTER_WITHIN), at) or before.rstrip().endswith(_ARTICLES):
+                before = self.lower[max(start, at - _ARTICLE_WITHIN) : at].rstrip()
+                pointed = self.any(("points", "below"), max(start, at - _POINTER_WITHIN), at)
+                if pointed or before.endswith(_ARTICLES):
                     return True
                 if ord(self.lower[at]) >= UNSPACED and self.any(("points", "below"), start, end):
                     return True

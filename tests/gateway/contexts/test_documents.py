@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from gateway.contexts.documents import DocumentExtractor
 from gateway.exchange import Request, Response
 from monitors.records import Context
