@@ -187,7 +187,7 @@ def _last_closing(raw: str, closing: str, start: int, stop: int) -> int:
 
 
 def _begins_a_line(raw: str, at: int) -> bool:
-    """Whether only blanks, another tag or a short label stand before it on its line: prose that mentions it does not."""
+    """Whether only blanks, another tag or a short label stand before it: a tag in a sentence begins nothing."""
     line = raw[max(raw.rfind("\n", max(at - 400, 0), at) + 1, at - 200) : at].rstrip()
     return not line or line[-1] in ">:："
 

@@ -22,7 +22,10 @@ _META = (
     r"título|titulo|fuente|archivo|página|fecha|fonte|arquivo|titolo|pagina|data|bron|bestand|pagina|"
     r"заголовок|источник|документ|файл|страница|дата|автор|название"
 )
-_META_WIDE = "标题|来源|文件名|文件|页码|页|日期|作者|链接|相关度|相似度|得分|分数|编号|タイトル|出典|ソース|ファイル名|ページ|スコア|제목|출처|파일|페이지|점수"
+_META_WIDE = (
+    "标题|来源|文件名|文件|页码|页|日期|作者|链接|相关度|相似度|得分|分数|编号|"
+    "タイトル|出典|ソース|ファイル名|ページ|スコア|제목|출처|파일|페이지|점수"
+)
 _TEXT = (
     r"content|contents|text|excerpt|passage|snippet|chunk|body|extract|page[ _]content|document[ _]content|paragraph|"
     r"information|info|summary|abstract|quote|description|data|answer|context|"
@@ -49,7 +52,8 @@ _SOURCE_NAMES = re.compile(
 )
 _SCORE_NAMES = re.compile(r"(?:score|similarity|relevance|distance|相关度|相似度|得分)", re.IGNORECASE)
 _ASIDE = re.compile(
-    r"[ \t]*[\[(【]\s{0,4}(?P<inside>[^\[\]()【】\n]{1,300}(?:\([^()\n]{0,80}\)[^\[\]()【】\n]{0,80})?)[\])】][ \t]*(?::|"
+    r"[ \t]*[\[(【]\s{0,4}(?P<inside>[^\[\]()【】\n]{1,300}(?:\([^()\n]{0,80}\)[^\[\]()【】\n]{0,80})?)"
+    r"[\])】][ \t]*(?::|"
     r"：|[-–—](?=[ \t\n]))?[ \t]*",
 )
 _ASIDE_SAYS = re.compile(

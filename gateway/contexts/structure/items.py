@@ -19,7 +19,8 @@ MOST_ITEMS = 400
 
 _SENTENCE_END = re.compile(r"[.!?。！？…؟।][\"'”’»)\]」』]{0,3}\s*\Z|[。！？]\s*\Z")
 _RULES = re.compile(
-    r"^[ \t]{0,8}(?P<rule>[-=*_#~+%]{2,120}|\"{3}|(?:[-*_=•] ?){3,60}|<\|?sep(?:arator)?\|?>|\[SEP\]|§{1,3}|•{3,})[ \t]*$",
+    r"^[ \t]{0,8}(?P<rule>[-=*_#~+%]{2,120}|\"{3}|(?:[-*_=•] ?){3,60}|"
+    r"<\|?sep(?:arator)?\|?>|\[SEP\]|§{1,3}|•{3,})[ \t]*$",
     re.MULTILINE | re.IGNORECASE,
 )
 _INLINE = (" | ", " || ", " ||| ", " /// ", " -- ", " *** ", " --- ", " ### ", " • ", " <sep> ", "\t")
@@ -51,7 +52,7 @@ _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """Passages in order. `name` says how the block was cut; `certain` lies in (0, 1]. `odd`: something may be left in."""
+    """Passages in order. `name` says how the block was cut, `certain` in (0, 1] how surely; `odd`: with leftovers."""
 
     name: str
     items: tuple[Context, ...]
@@ -266,7 +267,7 @@ def _without_tail(raw: Sequence[tuple[str | None, str]]) -> tuple[tuple[str | No
 
 
 def _without_common(cleaned: Sequence[Cleaned], *, titled: bool) -> bool:
-    """Take off what all passages begin or end with in one form: `[name]`, `Key: value`, a title behind a number, a link.
+    """Take off what all passages begin or end with in one form: `[name]`, `Key: value`, a title, a link.
 
     Say whether something was taken off.
     """

@@ -87,7 +87,7 @@ _ASCII_LETTERS = string.ascii_letters.encode()
 
 
 class Place(NamedTuple):
-    """Where a block stands. `own`: in the turn that asks. `beside`: the system prompt's beginning, for one's own turn."""
+    """Where a block stands. `own`: in the turn that asks; then `beside` is the beginning of the system prompt."""
 
     text: Text
     own: bool

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gateway.contexts.structure.scan import HEAD, TAIL, UNSPACED, Kind, Text
 from gateway.contexts.structure.words import FILLER, vocabulary
@@ -22,6 +22,12 @@ _SENTENCE = 600
 _LONGEST_LINE = 4 * _SENTENCE
 _LONGEST_NAME = 80
 _PLAIN = 40
+_PHRASE = 80
+_QUESTION_PHRASE = 60
+_FEW_WORDS = 2
+_HEADING_WORDS = 3
+_COVERED = 0.95
+_CAPITALS_COVERED = 0.5
 LOOSE = "instructions that point at a context"
 _INLINE = 300
 _LABEL = re.compile(
@@ -47,6 +53,7 @@ SPEAKERS = frozenset(
         kullanıcı 用户 用戶 ユーザー 사용자 пользователь"""
     )
 )
+_DECORATED = frozenset("-=*_#~`\"'")
 _BULLETS = ("-", "*", "•", "+", ">", "(", "~", "|", "_", "=")
 _PARTICIPLE = re.compile(r"(?:ed|és?|ées?|[aio]d[oa]s?|[aiu]t[oiae]|ene?[rns]?|ten?|new|only|below|above)\Z")
 _FENCE = "```"
@@ -94,21 +101,25 @@ def label_kind(text: Text, start: int, end: int) -> tuple[MarkKind, float] | Non
     hits = text.named(_MAIN, start, end)
     if not hits:
         return None
-    if hits[0][2] == "history" or any(kind == "history" for _, _, kind in hits):
+    if any(kind == "history" for _, _, kind in hits):
         return "history", 1.0
     last = max(hits, key=lambda hit: (hit[1], hit[1] - hit[0]))
     if not _fits(text, start, end, hits, last[1]):
         return None
     kind = last[2]
-    named = {one for _, _, one in hits}
     if kind in ("context", "pasted", "weak"):
-        if "question" in named and last[2] == "weak":
+        named = {one for _, _, one in hits}
+        if "question" in named and kind == "weak":
             return "question", 0.8
-        sure = 1.0 if "context" in named else 0.75 if "pasted" in named else 0.5
-        return "context", sure
-    if kind == "instruction":
-        return "instruction", 0.8
-    return ("question", 1.0) if kind == "question" else ("answer", 1.0)
+        return "context", 1.0 if "context" in named else 0.75 if "pasted" in named else 0.5
+    return _SURE_OF.get(kind)
+
+
+_SURE_OF: dict[Kind, tuple[MarkKind, float]] = {
+    "instruction": ("instruction", 0.8),
+    "question": ("question", 1.0),
+    "answer": ("answer", 1.0),
+}
 
 
 def _fits(text: Text, start: int, end: int, hits: list[tuple[int, int, Kind]], last: int) -> bool:
@@ -190,7 +201,7 @@ def _announces_inline(text: Text, line: str, start: int) -> Mark | None:
         text.any(("question", "answer"), start, end) or _addresses_last(text, line, start, colon)
     ):
         return None
-    return Mark("intro", start, end + 2, line[:colon][-80:].casefold(), 0.8, inline=True)
+    return Mark("intro", start, end + 2, line[:colon][-_PHRASE:].casefold(), 0.8, inline=True)
 
 
 def _addresses_last(text: Text, line: str, start: int, colon: int) -> bool:
@@ -203,52 +214,42 @@ def _label(text: Text, line: str, start: int, end: int) -> Mark | None:
     found = _LABEL.match(line)
     if found is None or "(" in found["deco"]:
         return None
-    phrase, rest, form = found["phrase"].partition("(")[0].strip(), found["rest"].strip(), found["deco"].strip()
+    phrase, form = found["phrase"].partition("(")[0].strip(), found["deco"].strip()
     if not phrase:
         return None
+    following = min(end + 1, len(text.text))
     at = start + found.start("phrase")
-    stop = at + len(phrase)
-    unspaced = ord(phrase[0]) >= UNSPACED
-    if len(phrase.split()) > _LABEL_WORDS or (unspaced and len(phrase) > _WIDE_LABEL):
+    kind = _kind_of_label(text, phrase, at, colon=bool(found["colon"].strip()))
+    if kind is None:
         return None
-    kind = label_kind(text, at, stop) or _speaker(phrase.lower(), found["colon"])
     if _CLOSES.match(phrase):
-        return Mark("instruction", start, min(end + 1, len(text.text)), f"end {phrase.casefold()}", 1.0)
-    if kind is None or (
-        kind[0] not in ("instruction", "answer")
-        and len(phrase.split()) > 2
-        and text.begins("address", at)
-        and not unspaced
-    ):
+        return Mark("instruction", start, following, f"end {phrase.casefold()}", 1.0)
+    bulleted = form in _BULLETS and not found["close"].strip()
+    if not found["colon"] and (bulleted or (not form and not _is_heading(text, phrase, at, at + len(phrase)))):
         return None
-    if not found["colon"]:
-        closed = bool(found["close"].strip())
-        if form in _BULLETS and not closed:
-            return None
-        if not form and not _is_heading(text, phrase, at, stop):
-            return None
-    if rest and set(rest) <= set("-=*_#~`\"'"):
-        rest = ""
-    body = (
-        start + found.start("rest") + (len(found["rest"]) - len(found["rest"].lstrip()))
-        if rest
-        else min(end + 1, len(text.text))
-    )
-    return Mark(
-        kind[0],
-        start,
-        body,
-        phrase.casefold(),
-        kind[1],
-        bool(rest),
-        form if len(form) > 1 or form in ("#", "【") else "",
-    )
+    rest = found["rest"].strip()
+    inline = bool(rest) and not set(rest) <= _DECORATED
+    body = start + found.start("rest") + len(found["rest"]) - len(found["rest"].lstrip()) if inline else following
+    kept = form if len(form) > 1 or form in ("#", "【") else ""
+    return Mark(kind[0], start, body, phrase.casefold(), kind[1], inline, kept)
 
 
-def _speaker(phrase: str, colon: str) -> tuple[MarkKind, float] | None:
+def _kind_of_label(text: Text, phrase: str, at: int, *, colon: bool) -> tuple[MarkKind, float] | None:
+    words = len(phrase.split())
+    unspaced = ord(phrase[0]) >= UNSPACED
+    if words > _LABEL_WORDS or (unspaced and len(phrase) > _WIDE_LABEL):
+        return None
+    if _CLOSES.match(phrase):
+        return "instruction", 1.0
+    kind = label_kind(text, at, at + len(phrase))
+    if kind is None:
+        return _speaker(phrase.lower()) if colon else None
+    order = words > _FEW_WORDS and not unspaced and text.begins("address", at)
+    return None if order and kind[0] not in ("instruction", "answer") else kind
+
+
+def _speaker(phrase: str) -> tuple[MarkKind, float] | None:
     """A turn of a conversation that the prompt quotes: the user's is a question, the model's an answer."""
-    if not colon.strip():
-        return None
     return ("question", 0.9) if phrase in SPEAKERS else ("answer", 0.9) if phrase in MODELS else None
 
 
@@ -256,7 +257,8 @@ def _is_heading(text: Text, phrase: str, start: int, end: int) -> bool:
     """Whether a line of plain words is a heading: it names a part and nothing else, as `CONTEXT` or `Sources`."""
     words = phrase.split()
     covered = sum(stop - at for at, stop, _ in text.named(_HEADINGS, start, end))
-    return len(words) <= 3 and covered >= (end - start - len(words)) * (0.5 if phrase.isupper() else 0.95)  # noqa: PLR2004
+    share = _CAPITALS_COVERED if phrase.isupper() else _COVERED
+    return len(words) <= _HEADING_WORDS and covered >= (end - start - len(words)) * share
 
 
 def _names_the_question_last(text: Text, start: int, end: int) -> bool:
@@ -284,30 +286,65 @@ def _announces(text: Text, line: str, start: int, end: int) -> Mark | None:
     raw = text.text
     colon = line.rstrip()[-1] in ":："
     if colon and _names_the_question_last(text, start, end) and _leads_to_the_end(raw, end):
-        return Mark("question", start, min(end + 1, len(raw)), line.rstrip()[-60:].casefold(), 0.9)
-    strong = text.has("context", start, end)
-    medium = text.has("pasted", start, end)
-    if not (strong or medium or (text.has("weak", start, end) and colon)):
-        return None
-    below, points = text.has("below", start, end), text.has("points", start, end)
-    opens = not colon and _OPENS.match(raw, min(end + 1, len(raw))) is not None
-    speaks = text.any(("question", "answer"), start, end) or text.addresses(start, end)
-    loose = points and not colon and strong
-    if not (below or loose or (points and (colon or opens)) or (colon and (strong or medium) and speaks)):
-        return None
-    answers = text.any(("question", "answer"), start, end)
-    if not (answers or (strong and (colon or text.addresses(start, end) or opens)) or (medium and colon and below)):
-        return None
-    if text.has("task", start, end) and not text.any(("question", "answer"), start, end):
+        return Mark("question", start, min(end + 1, len(raw)), line.rstrip()[-_QUESTION_PHRASE:].casefold(), 0.9)
+    signs = _signs(text, start, end, colon=colon)
+    if not _points_at_sources(signs):
         return None
     body = min(end + 1, len(raw))
-    if not (colon or opens):
+    if not (colon or signs.opens):
         # The paragraph may go on with more instructions: what it announces comes behind it.
         close = raw.find("\n\n", end)
         if close < 0 or close - end >= 2 * _SENTENCE:
             return None
         body = min(close + 2, len(raw))
-    if loose and not below and not opens:
+    if signs.loose and not signs.below and not signs.opens:
         return Mark("intro", start, body, LOOSE, 0.6)
-    sure = 0.9 if colon and strong else 0.75 if strong or (colon and medium) else 0.6
-    return Mark("intro", start, body, line.rstrip()[-80:].casefold(), sure)
+    sure = 0.9 if colon and signs.strong else 0.75 if signs.strong or (colon and signs.medium) else 0.6
+    return Mark("intro", start, body, line.rstrip()[-_PHRASE:].casefold(), sure)
+
+
+class _Signs(NamedTuple):
+    """What a sentence says of sources. `opens`: what looks like a first passage begins behind it."""
+
+    colon: bool
+    strong: bool
+    medium: bool
+    weak: bool
+    below: bool
+    points: bool
+    opens: bool
+    answers: bool
+    addresses: bool
+    task: bool
+
+    @property
+    def loose(self) -> bool:
+        """It points at a context, but not at what comes next."""
+        return self.points and not self.colon and self.strong
+
+
+def _signs(text: Text, start: int, end: int, *, colon: bool) -> _Signs:
+    return _Signs(
+        colon=colon,
+        strong=text.has("context", start, end),
+        medium=text.has("pasted", start, end),
+        weak=text.has("weak", start, end),
+        below=text.has("below", start, end),
+        points=text.has("points", start, end),
+        opens=not colon and _OPENS.match(text.text, min(end + 1, len(text.text))) is not None,
+        answers=text.any(("question", "answer"), start, end),
+        addresses=text.addresses(start, end),
+        task=text.has("task", start, end),
+    )
+
+
+def _points_at_sources(one: _Signs) -> bool:
+    named = one.strong or one.medium
+    if not (named or (one.weak and one.colon)) or (one.task and not one.answers):
+        return False
+    speaks = one.answers or one.addresses
+    pointed = one.points and (one.colon or one.opens)
+    if not (one.below or one.loose or pointed or (one.colon and named and speaks)):
+        return False
+    ordered = one.strong and (one.colon or one.addresses or one.opens)
+    return one.answers or ordered or (one.medium and one.colon and one.below)

@@ -67,7 +67,7 @@ class Reading:
 
 
 def read(turns: Sequence[Turn]) -> Reading | None:
-    """Return the best reading whose points reach the threshold; None when nothing speaks for passages clearly enough."""
+    """Return the best reading whose points reach the threshold; None when the signs are too few."""
     return Conversation(turns).reading()
 
 

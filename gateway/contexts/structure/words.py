@@ -29,7 +29,8 @@ bron|bronnen|fragmenten|kennisbank|zoekresultaten|
 контекст*|источник*|фрагмент*|отрыв*|выдержк*|база знаний|базы знаний|результаты поиска|
 źródł*|fragment*|baza wiedzy|bağlam*|kaynak*|bilgi tabanı|alıntı*|ngữ cảnh|nguồn|konteks|sumber|källor|kontextus*|
 forrás*|zdroj*|
-上下文|已知信息|已知内容|参考资料|参考信息|参考内容|参考文档|参考文献|知识库|背景信息|背景知识|检索结果|检索内容|检索到的|搜索结果|片段|引用内容|資料來源|參考資料|知識庫|
+上下文|已知信息|已知内容|参考资料|参考信息|参考内容|参考文档|参考文献|知识库|背景信息|背景知识|检索结果|检索内容|
+检索到的|搜索结果|片段|引用内容|資料來源|參考資料|知識庫|
 コンテキスト|文脈|参考情報|参考資料|検索結果|抜粋|情報源|関連情報|出典|参照情報|
 문맥|컨텍스트|맥락|참고 자료|참고자료|참고 문서|참고문서|참고 정보|검색 결과|검색된|출처|발췌|지식 베이스|
 السياق|المصادر|संदर्भ|บริบท|הקשר|מקורות
@@ -44,7 +45,8 @@ contents|text|texts|
 dokument*|artikel|abschnitt*|dokumentation|texte|inhalt*|unterlagen|documento|documentos|artículo*|documenti|artigo*|
 documenten|teksten|
 документ*|стать*|текст*|материал*|dokumenty|teksty|belge*|doküman*|metin*|tài liệu|dokumen|dokumentum*|dokumenty|
-资料|文档|文檔|文献|文件|檔案|材料|相关内容|内容|內容|文章|文書|ドキュメント|資料|記事|문서|자료|المستندات|الوثائق|दस्तावेज़|เอกสาร|מסמכים
+资料|文档|文檔|文献|文件|檔案|材料|相关内容|内容|內容|文章|文書|ドキュメント|資料|記事|문서|자료|المستندات|الوثائق|
+दस्तावेज़|เอกสาร|מסמכים
 """
 """What is retrieved, or what a user pastes."""
 
@@ -81,7 +83,8 @@ anweisung*|regel|regeln|aufgabe*|hinweis*|wichtig|rolle|ziel|consigne*|règle*|t
 reglas|tarea|rol|objetivo|
 istruzioni|regole|compito|ruolo|instruções|regras|tarefa|papel|instructies|regels|инструкци*|правил*|задач*|роль|
 формат|zasady|instrukcj*|
-kurallar*|talimat*|görev|hướng dẫn|指令|要求|任务|任務|角色|规则|注意事项|说明|步骤|示例|指示|ルール|タスク|役割|制約|지시|규칙|역할|주의
+kurallar*|talimat*|görev|hướng dẫn|指令|要求|任务|任務|角色|规则|注意事项|说明|步骤|示例|指示|ルール|タスク|役割|制約|
+지시|규칙|역할|주의
 """
 
 HISTORY = """
@@ -124,7 +127,8 @@ correct the|correct my|
 extract all|extract the|extract any|extract key|extract structured|extract entities|extract names|port this|
 übersetz*|fasse|zusammenfass*|korrigier*|überarbeite*|tradui*|traduction|résum*|corrige*|traduc*|resum*|traduz*|
 riassum*|correggi|vertaal*|samenvat*|
-перевед*|перевод*|резюмир*|сократи*|przetłumacz*|streść|çevir*|özetle*|dịch|tóm tắt|翻译|翻譯|总结|總結|摘要|概括|润色|改写|校对|翻訳|要約|
+перевед*|перевод*|резюмир*|сократи*|przetłumacz*|streść|çevir*|özetle*|dịch|tóm tắt|翻译|翻譯|总结|總結|摘要|概括|润色|
+改写|校对|翻訳|要約|
 校正|번역|요약|교정
 """
 """Tasks that work on a text the user gave: nothing was retrieved for them."""
@@ -135,7 +139,8 @@ prior knowledge|
 outside knowledge|own knowledge|hallucinate|not enough information|insufficient information|
 weiß ich nicht|weißt|nicht weiß|nicht enthalten|keine antwort|no lo sé|no sé|no sabes|ne sais pas|ne savez pas|
 ne connais pas|non lo so|non sai|não sei|não sabe|weet het niet|
-не знаю|не знаешь|nie wiem|bilmiyorum|không biết|tidak tahu|不知道|无法回答|無法回答|未找到|編造|编造|わからない|分からない|分かりません|わかりません|모른다|모르겠|
+не знаю|не знаешь|nie wiem|bilmiyorum|không biết|tidak tahu|不知道|无法回答|無法回答|未找到|編造|编造|わからない|
+分からない|分かりません|わかりません|모른다|모르겠|
 알 수 없
 """
 """What a prompt says about not knowing."""
@@ -154,12 +159,14 @@ si vous|si la|si les|si le|tu es|vous êtes|
 en te basant|ne réponds|responde|responda|utiliza|utilice|usa|use|si no|si la|eres|se não|se a|você é|não|rispondi|
 se non|sei un|usa|beantwoord|gebruik|als je|je bent|
 ответь*|отвечай*|используй*|если|ты|вы|не|odpowiedz|użyj|jeśli|jesteś|cevapla*|yanıtla*|eğer|sen|bạn|hãy|nếu|jawab*|
-请|根据|根據|基于|如果|你是|不要|回答|仅|只|若|務必|务必|必须|注意|以下|上記|あなた|もし|答え|必ず|당신|다음|만약|답변|질문에
+请|根据|根據|基于|如果|你是|不要|回答|仅|只|若|務必|务必|必须|注意|以下|上記|あなた|もし|答え|必ず|당신|다음|만약|답변|
+질문에
 """
 """How a line begins that tells the model what to do."""
 
 REQUEST = """
-ください|下さい|なさい|하세요|해주세요|주세요|십시오|请|請|please|bitte|por favor|s'il vous plaît|per favore|пожалуйста|proszę|lütfen
+ください|下さい|なさい|하세요|해주세요|주세요|십시오|请|請|please|bitte|por favor|s'il vous plaît|per favore|
+пожалуйста|proszę|lütfen
 """
 """Words that make a sentence a request, wherever they stand in it."""
 
@@ -173,8 +180,9 @@ kontext|wissensbasis|die frage|contexte|la question|contexto|la pregunta|a pergu
 
 FILLER = frozenset(
     vocabulary(
-        """a an the of for to and or in on with by user users your our my this these all is are no any some each nr n der
-        die das den dem zur zum von und des de la le les du et el los las y del e da do dos o os il lo i gli per di het
+        """a an the of for to and or in on with by user users your our my this these all is are no any some each nr n
+        der         die das den dem zur zum von und des de la le les du et el los las y del e da do
+        dos o os il lo i gli per di het
         een van en usuario utilisateur utente nutzers benutzers usuário użytkownika kullanıcı пользователя gebruiker
         client customer"""
     )
@@ -183,8 +191,8 @@ FILLER = frozenset(
 
 PERSON = frozenset(
     vocabulary(
-        """i i'm i've i’m my we we're our ich wir mein meine je j'ai nous mon ma yo soy tengo mi estoy io sono eu meu minha
-        я мой 我 我们 私 僕 저는 나는"""
+        """i i'm i've i’m my we we're our ich wir mein meine je j'ai nous mon ma yo soy tengo mi estoy io sono eu
+        meu minha я мой 我 我们 私 僕 저는 나는"""
     )
 )
 """How people begin who speak of themselves."""
