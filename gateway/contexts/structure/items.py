@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from gateway.contexts.structure import markers
 from gateway.contexts.structure.cleaning import Cleaned, all_quoted, clean, data, unquoted
 from monitors.records import Context
+
+_T = TypeVar("_T")
 
 MOST_ITEMS = 400
 """Pieces of one block that are looked at; the bounds of an extraction keep fewer."""
@@ -40,6 +43,9 @@ _HEADING = re.compile(
 )
 _MARKDOWN = re.compile(r"^#{1,6} \S", re.MULTILINE)
 _LONG_TITLE = 160
+_LINE_KEY = re.compile(r"[ \t]*[-*#>]{0,3}[ \t]*\**(?P<key>[^\W\d_][^\n:：.!?]{0,30})\**[:：]")
+_PLACE = re.compile(r"https?://|(?<![\w.])[\w/-]{1,80}\.(?:md|mdx|pdf|txt|html?|docx?|csv|json|xlsx?|pptx?)\b", re.IGNORECASE)
+_REMARK = re.compile(r"[.!?。][\"'”]?\s*[\[(【][^\[\]()【】\n]{2,120}[\])】]\s*\Z")
 _SECTION = re.compile(
     r"[ \t]*(?:[-=<#*_~]{2,}|[\[【]|[^\n]{1,60}[:：][ \t]*(?:\n|\Z)|[^\W\d_][^\n:.!?]{1,40}:[ \t]|[^\W\d_a-z][A-Z ]{3,40}\n)"
 )
@@ -312,7 +318,8 @@ def _has_remains(texts: Sequence[str]) -> bool:
         return _MARKDOWN.search(texts[0], 1) is not None or texts[0].lstrip()[:1] == "<"
     if _HEADING.search(texts[-1]) and not any(_HEADING.search(one) for one in texts[:-1]):
         return True
-    return _begin_alike(texts) or _have_lines_alike([one.strip().split("\n") for one in texts])
+    rows = [one.strip().split("\n") for one in texts]
+    return _begin_alike(texts) or _have_lines_alike(rows) or _share_a_key(rows) or _mostly(_names_a_place, texts) or _mostly(_is_titled, rows)
 
 
 def _begins_with_keys(text: str) -> bool:
@@ -335,6 +342,33 @@ def _have_lines_alike(rows: Sequence[Sequence[str]]) -> bool:
         return len(rows) > _TWO and len(rows[-1]) > _TWO and _only_last_has_lines(rows)
     titled = all(len(one[0]) <= _TITLE and not _SENTENCE_END.search(one[0]) for one in rows)
     return titled or len({one[-1].strip()[:3] for one in rows}) == 1
+
+
+def _share_a_key(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether lines of two passages begin with the same `Key:`: what an app writes beside each, not what they say."""
+    seen: set[str] = set()
+    for lines in rows:
+        keys = {key["key"] for line in (*lines[:4], *lines[-3:]) if (key := _LINE_KEY.match(line)) is not None}
+        if seen & keys:
+            return True
+        seen |= keys
+    return False
+
+
+def _mostly(holds: Callable[[_T], object], among: Sequence[_T]) -> bool:
+    """Whether it holds for more than half."""
+    return 2 * sum(1 for one in among if holds(one)) > len(among)
+
+
+def _names_a_place(text: str) -> bool:
+    """Whether an address, a file or a remark in brackets stands at one end of a passage."""
+    return _PLACE.search(text[:120]) is not None or _PLACE.search(text[-120:]) is not None or _REMARK.search(text[-160:]) is not None
+
+
+def _is_titled(lines: Sequence[str]) -> bool:
+    """Whether the first or the last of several lines is short and no sentence."""
+    ends = (lines[0], lines[-1]) if len(lines) > 1 else ()
+    return any(len(one) <= _TITLE and not _SENTENCE_END.search(one) for one in ends)
 
 
 def _only_last_has_lines(rows: Sequence[Sequence[str]]) -> bool:
