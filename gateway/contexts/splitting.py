@@ -159,7 +159,7 @@ def ragflow(text: str) -> Iterator[Context]:
         titles = _RAGFLOW_FIELD.findall(header["fields"])
         if passage.strip():
             yield Context(text=passage, id=header["id"], source=titles[0] if titles else None)
-    if not headers:
+    if not headers and "\nID: " not in body:
         yield from by(_RAGFLOW_RULE, strip=True)(body.strip().removeprefix("------"))
 
 

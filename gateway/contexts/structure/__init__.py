@@ -56,7 +56,10 @@ def _by_tokens(turn: Turn) -> list[Turn]:
     if not any(_role_of(one) == "user" for one in openings):
         return []
     ends = [one.start() for one in openings[1:]] + [len(text)]
-    return [Turn(_role_of(one), (_ENDS.sub("", text[one.end() : end]).strip(),)) for one, end in zip(openings, ends, strict=True)]
+    return [
+        Turn(_role_of(one), (_ENDS.sub("", text[one.end() : end]).strip(),))
+        for one, end in zip(openings, ends, strict=True)
+    ]
 
 
 def _role_of(opening: re.Match[str]) -> str:

@@ -21,6 +21,7 @@ _FENCES = re.compile(
     r"\A(?:[-=*_#~]{3,}|\"{3}|'{3}|`{3}\w{0,20})[ \t]*\n|\n[ \t]*(?:[-=*_#~]{3,}|\"{3}|'{3}|`{3})[ \t]*\Z"
 )
 _KEY = re.compile(r"[ \t]*[^\W\d_][^\n:：?]{1,30}[:：]")
+_SHORT_RULE = re.compile(r"[ \t]*[-=*_~#]{2,}[ \t]*(?:\n|\Z)")
 _SWITCH = re.compile(r"\s*/no_?think\Z")
 _PREFIX = re.compile(r"\A\W{0,4}[^\W\d_]{2,16}(?: [^\W\d_]{2,16})?[:：]\**[ \t]")
 """A word or two and a colon in front of a question: a label that is not in any list."""
@@ -138,7 +139,8 @@ def _without_instructions(text: Text, start: int, end: int, *, inline: bool) -> 
     while position < end and raw[position] in " \t\n":
         position += 1
     for gap in _PARAGRAPH.finditer(raw, position, end):
-        if text.is_meta(gap.end(), end) or text.addresses(gap.end(), end):
+        # A question that ends with its mark is whole: what an app writes behind it is for the model.
+        if asks(raw[position : gap.start()]) or text.is_meta(gap.end(), end) or text.addresses(gap.end(), end):
             stop = gap.start()
             break
     if inline:
@@ -147,7 +149,10 @@ def _without_instructions(text: Text, start: int, end: int, *, inline: bool) -> 
             if (
                 text.addresses(line + 1, stop)
                 or text.is_meta(line + 1, stop)
-                or (asks(raw[position:line]) and _KEY.match(raw, line + 1, stop))
+                or (
+                    asks(raw[position:line])
+                    and (_KEY.match(raw, line + 1, stop) or _SHORT_RULE.match(raw, line + 1, stop))
+                )
             ):
                 stop = line
                 break

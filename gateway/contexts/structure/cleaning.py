@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from gateway.contexts.passages import decoded, read
 from monitors.records import Context
@@ -84,6 +85,9 @@ _OPENING_QUOTES = frozenset(opening[0] for opening, _ in _QUOTES)
 _RULE = re.compile(r"(?:[ \t]*(?:[-=*_#~+]{3,}|\"{3}|'{3}|`{3}\w{0,20}|(?:[-*_] ){2,}[-*_])[ \t]*(?:\n|\Z))")
 _LAST_RULE = re.compile(r"\n[ \t]*(?:[-=*_#~+]{3,}|\"{3}|'{3}|`{3}|(?:[-*_] ){2,}[-*_])[ \t]*\Z")
 _CLOSING_LINE = re.compile(r"\n[ \t]*[<=\-#*_~\[]{2,}[^\n]{0,60}[>=\-#*_~\]]{2,}[ \t]*\Z")
+_TEXT_NAME = re.compile(rf"(?:{_TEXT})", re.IGNORECASE)
+_DEEPEST = 8
+_MOST_VALUES = 400
 _MOST_LINES = 12
 _MOST_RULES = 4
 
@@ -232,7 +236,33 @@ def data(text: str) -> list[Context] | None:
     if value is None:
         return None
     found = [one.context for one in read(value)]
-    return found or None
+    if len(found) == 1 and found[0].text.lstrip()[:1] in ("[", "{"):
+        found = []
+    return found or _texts(value) or None
+
+
+def _texts(value: Any, depth: int = 0) -> list[Context]:
+    """Collect the texts under the names of texts, however deep they lie."""
+    if depth > _DEEPEST:
+        return []
+    if isinstance(value, list):
+        return [one for entry in value[:_MOST_VALUES] for one in _texts(entry, depth + 1)]
+    if not isinstance(value, dict):
+        return []
+    said = next(
+        (
+            one
+            for name, one in value.items()
+            if isinstance(one, str) and one.strip() and _TEXT_NAME.fullmatch(str(name))
+        ),
+        None,
+    )
+    if said is not None:
+        source = next(
+            (one for name, one in value.items() if isinstance(one, str) and _SOURCE_NAMES.fullmatch(str(name))), None
+        )
+        return [Context(text=said, source=source)]
+    return [one for entry in list(value.values())[:_MOST_VALUES] for one in _texts(entry, depth + 1)]
 
 
 def _number(value: str) -> float | None:

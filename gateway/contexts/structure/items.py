@@ -43,8 +43,15 @@ _HEADING = re.compile(
 )
 _MARKDOWN = re.compile(r"^#{1,6} \S", re.MULTILINE)
 _LONG_TITLE = 160
+_RULE_LINE = re.compile(r"\n[ \t]*(?:[-=*_#~]{3,}|`{3}|\"{3})[ \t]*(?:\n|\Z)")
+_WORD_AND_ID = re.compile(
+    r"[ \t]*(?P<word>[^\W\d_]{2,20})[ \t]?[#№]?[\w-]{0,40}\d[\w-]{0,40}[ \t]?[.:)\]：][ \t]*(?=\S)"
+)
+_INLINE_TAIL = re.compile(r"[ \t\n](?P<key>[^\W\d_]{2,20})[ \t]?[:：=][ \t]?[^\s:]{1,60}[ \t]*\Z")
 _LINE_KEY = re.compile(r"[ \t]*[-*#>]{0,3}[ \t]*\**(?P<key>[^\W\d_][^\n:：.!?]{0,30})\**[:：]")
-_PLACE = re.compile(r"https?://|(?<![\w.])[\w/-]{1,80}\.(?:md|mdx|pdf|txt|html?|docx?|csv|json|xlsx?|pptx?)\b", re.IGNORECASE)
+_PLACE = re.compile(
+    r"https?://|(?<![\w.])[\w/-]{1,80}\.(?:md|mdx|pdf|txt|html?|docx?|csv|json|xlsx?|pptx?)\b", re.IGNORECASE
+)
 _REMARK = re.compile(r"[.!?。][\"'”]?\s*[\[(【][^\[\]()【】\n]{2,120}[\])】]\s*\Z")
 _SECTION = re.compile(
     r"[ \t]*(?:[-=<#*_~]{2,}|[\[【]|[^\n]{1,60}[:：][ \t]*(?:\n|\Z)|[^\W\d_][^\n:.!?]{1,40}:[ \t]|[^\W\d_a-z][A-Z ]{3,40}\n)"
@@ -101,7 +108,7 @@ def _as_elements(text: str) -> Splitting | None:
         f"tag:{tag}",
         tuple(contexts[:MOST_ITEMS]),
         1.0,
-        len(contexts) > 1 and _has_remains([one.text for one in contexts]),
+        len(contexts) > 1 and _has_remains([one.text for one in contexts], closed=True),
     )
 
 
@@ -251,7 +258,7 @@ def _cleaned(name: str, pieces: Sequence[tuple[str | None, str]], certain: float
     for _ in range(3):
         if not _without_common(cleaned, titled=name.startswith(("numbered", "headed"))):
             break
-    odd = odd or extra or _has_remains([one.text for one in cleaned])
+    odd = odd or extra or _has_remains([one.text for one in cleaned], closed=name == "pairs")
     return Splitting(name, tuple(one.context() for one in cleaned), certain, odd)
 
 
@@ -262,6 +269,12 @@ def _without_tail(raw: Sequence[tuple[str | None, str]]) -> tuple[tuple[str | No
     """
     number, text = raw[-1]
     inner = [len(_PARAGRAPH.split(one.strip())) for _, one in raw[:-1]]
+    if (
+        (rule := _RULE_LINE.search(text)) is not None
+        and text[: rule.start()].strip()
+        and not any(_RULE_LINE.search(one.strip()) for _, one in raw[:-1])
+    ):
+        text = text[: rule.start()]
     parts = _PARAGRAPH.split(text.strip())
     usual = max(inner)
     if len(parts) <= usual:
@@ -284,6 +297,15 @@ def _without_common(cleaned: Sequence[Cleaned], *, titled: bool) -> bool:
     if all(one is not None and text[one.end() :].strip() for one, text in zip(brackets, texts, strict=True)):
         _take(cleaned, [(one["name"], one.end()) for one in brackets if one is not None])
         return True
+    words = [_WORD_AND_ID.match(one) for one in texts]
+    if len({one["word"] if one is not None else "" for one in words}) == 1 and words[0] is not None:
+        _take(cleaned, [(one[0].strip(" .:)]\t"), one.end()) for one in words if one is not None])
+        return True
+    tails = [_INLINE_TAIL.search(one[-100:]) for one in texts]
+    if len({one["key"] if one is not None else "" for one in tails}) == 1 and tails[0] is not None:
+        for one, tail in zip(cleaned, tails, strict=True):
+            one.text = one.text[: -len(tail[0])].rstrip() if tail is not None else one.text
+        return True
     firsts = [one.partition("\n")[0] for one in texts]
     if not all("\n" in one and one.partition("\n")[2].strip() for one in texts):
         return False
@@ -291,7 +313,11 @@ def _without_common(cleaned: Sequence[Cleaned], *, titled: bool) -> bool:
     keyed = len(keys) == 1 and all(_KEYED.match(one) for one in firsts)
     headings = all(len(one) <= _TITLE and one.rstrip()[-1:] in ":：" for one in firsts)
     ends = sum(_SENTENCE_END.search(one) is not None for one in firsts)
-    titles = titled and all(len(one) <= _LONG_TITLE for one in firsts) and (not ends or (3 * ends <= len(firsts) and max(map(len, firsts)) <= _TITLE))
+    titles = (
+        titled
+        and all(len(one) <= _LONG_TITLE for one in firsts)
+        and (not ends or (3 * ends <= len(firsts) and max(map(len, firsts)) <= _TITLE))
+    )
     if keyed or headings or titles:
         _take(cleaned, [(one.partition(": ")[2] if keyed else one.strip(" :：#*"), len(one)) for one in firsts])
         return True
@@ -310,16 +336,22 @@ def _take(cleaned: Sequence[Cleaned], said: Sequence[tuple[str, int]]) -> None:
         one.text = unquoted(clean(one.text[end:]).text.lstrip(":： \t"))
 
 
-def _has_remains(texts: Sequence[str]) -> bool:
+def _has_remains(texts: Sequence[str], *, closed: bool = False) -> bool:
     """Whether something of the app's own is left in all passages: a prefix, a title, a last line of one form, a tag."""
     if any(map(_begins_with_keys, texts)):
         return True
     if len(texts) < _TWO:
-        return _MARKDOWN.search(texts[0], 1) is not None or texts[0].lstrip()[:1] == "<"
-    if _HEADING.search(texts[-1]) and not any(_HEADING.search(one) for one in texts[:-1]):
+        return _MARKDOWN.search(texts[0], 1) is not None or texts[0].lstrip()[:1] in ("<", "{", "[")
+    if not closed and _HEADING.search(texts[-1]) and not any(_HEADING.search(one) for one in texts[:-1]):
         return True
     rows = [one.strip().split("\n") for one in texts]
-    return _begin_alike(texts) or _have_lines_alike(rows) or _share_a_key(rows) or _mostly(_names_a_place, texts) or _mostly(_is_titled, rows)
+    return (
+        _begin_alike(texts)
+        or _have_lines_alike(rows, closed=closed)
+        or _share_a_key(rows)
+        or _mostly(_names_a_place, texts)
+        or _mostly(_is_titled, rows)
+    )
 
 
 def _begins_with_keys(text: str) -> bool:
@@ -336,10 +368,10 @@ def _begin_alike(texts: Sequence[str]) -> bool:
     return 2 * sum(_NAMED.match(one) is not None for one in heads) > len(heads)
 
 
-def _have_lines_alike(rows: Sequence[Sequence[str]]) -> bool:
+def _have_lines_alike(rows: Sequence[Sequence[str]], *, closed: bool) -> bool:
     """Whether all begin with a title or end with a line of one form, or only the last has lines."""
     if not all(len(one) > 1 for one in rows):
-        return len(rows) > _TWO and len(rows[-1]) > _TWO and _only_last_has_lines(rows)
+        return not closed and len(rows) > 1 and len(rows[-1]) > 1 and _only_last_has_lines(rows)
     titled = all(len(one[0]) <= _TITLE and not _SENTENCE_END.search(one[0]) for one in rows)
     return titled or len({one[-1].strip()[:3] for one in rows}) == 1
 
@@ -362,7 +394,11 @@ def _mostly(holds: Callable[[_T], object], among: Sequence[_T]) -> bool:
 
 def _names_a_place(text: str) -> bool:
     """Whether an address, a file or a remark in brackets stands at one end of a passage."""
-    return _PLACE.search(text[:120]) is not None or _PLACE.search(text[-120:]) is not None or _REMARK.search(text[-160:]) is not None
+    return (
+        _PLACE.search(text[:120]) is not None
+        or _PLACE.search(text[-120:]) is not None
+        or _REMARK.search(text[-160:]) is not None
+    )
 
 
 def _is_titled(lines: Sequence[str]) -> bool:
@@ -372,7 +408,7 @@ def _is_titled(lines: Sequence[str]) -> bool:
 
 
 def _only_last_has_lines(rows: Sequence[Sequence[str]]) -> bool:
-    return all(len(one) == 1 for one in rows[:-1]) and not _SENTENCE_END.search(rows[-1][-1])
+    return all(len(one) == 1 for one in rows[:-1])
 
 
 def _metadata_joined(pieces: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from gateway.contexts.structure.asking import Asked, ask, ask_turn, asks
 from gateway.contexts.structure.blocks import Block
 from gateway.contexts.structure.items import Splitting, split
+from gateway.contexts.structure.outline import MODELS, SPEAKERS
 from gateway.contexts.structure.scan import Text
 from gateway.contexts.structure.words import PERSON
 
@@ -70,6 +71,7 @@ _SHORTEST_PIECE = 12
 _TASK_WITHIN = 400
 _ROUNDING = 1e-9
 _TWO = 2
+TURNS = SPEAKERS | MODELS | {"note", "important", "remember", "rules", "chat history", "history", "constraints"}
 _FENCES = ("```", '"""', "---", "===", "***", "###")
 _GROUNDED = "instructions to answer from sources"
 
@@ -138,7 +140,9 @@ def _announced(place: Place, block: Block, signs: list[str]) -> float:
     grounding = max(_grounding(place.text, block), _orders(place.beside, 0, len(place.beside.text)))
     if grounding:
         signs.append(_GROUNDED)
-    elif block.header.startswith("sentence") or (not place.own and 0 < block.sure < _CLEAR_BLOCK):
+    elif block.header.startswith("sentence") or (
+        not place.own and 0 < block.sure < _CLEAR_BLOCK and not block.header.startswith("<")
+    ):
         signs.append("nothing says to answer from it")
         return points - _UNGROUNDED
     return points + grounding
@@ -230,7 +234,11 @@ def _against_block(place: Place, block: Block, signs: list[str]) -> float:
         points += _WEAKER * (len(text.text) - block.outer_end > _REST)
         points += _FAR_IN * (block.outer_start > SHORT_INSTRUCTIONS)
         fenced = any(one in text.text[block.outer_start : block.start] for one in _FENCES)
-        if block.header.startswith("sentence") and not fenced and not text.has("context", block.outer_start, block.start):
+        if (
+            block.header.startswith("sentence")
+            and not fenced
+            and not text.has("context", block.outer_start, block.start)
+        ):
             points += _UNLIKELY
     if _instructs(text, block):
         points += _CANNOT_BE
@@ -268,6 +276,7 @@ def _against_passages(place: Place, block: Block, splitting: Splitting, signs: l
         splitting.odd
         or (kind in _LOOSE and _speaks_of_itself(text, block))
         or _differs_at_the_end(texts)
+        or (kind in _LOOSE and _speaks_in_turns(texts))
         or (
             kind in ("blank-line", "lines")
             and any(len(one) < _SHORTEST_PIECE or one.rstrip()[-1] in ":：" for one in texts)
@@ -276,6 +285,11 @@ def _against_passages(place: Place, block: Block, splitting: Splitting, signs: l
         found.append((_CANNOT_BE, "passages differ in form"))
     signs += [sign for _, sign in found]
     return sum(points for points, _ in found)
+
+
+def _speaks_in_turns(texts: Sequence[str]) -> bool:
+    """Whether one of them begins as a turn of a conversation or a note to the model does."""
+    return any(one[:24].partition(":")[0].strip(" *[").lower() in TURNS for one in texts)
 
 
 def _says_nothing(texts: Sequence[str]) -> bool:

@@ -245,8 +245,10 @@ def _next_number(
     digits = f"{number:0{len(opened['n'])}d}" if opened["n"].startswith("0") and len(opened["n"]) > 1 else str(number)
     literal = f"{head}{digits}{inner}"
     position = opened.end()
-    while (at := text.find(f"\n{literal}", position)) >= 0:
-        found = _NUMBER.match(text, at + 1)
+    literal = literal.lstrip(" \t")
+    while (at := text.find(literal, position)) >= 0:
+        line = text.rfind("\n", position, at) + 1
+        found = _NUMBER.match(text, line) if line and not text[line:at].strip() else None
         if (
             found is not None
             and found["n"] == digits
@@ -315,6 +317,12 @@ def headed(text: str) -> list[tuple[str | None, str]] | None:
         or bare in ("-", "•", "[", "(", '"', "'", "<", "“", "«", "{", "[{", ">")
     ):
         return None
+    if (
+        same
+        and (key := _KEY.match(line)) is not None
+        and stripped.count(f"\n{key['key']}") > stripped.count(f"\n{line}\n")
+    ):
+        return None  # records that name the same source twice
     starts = _lines_like(stripped, prefix, suffix) if suffix.strip(" \t.!?,;。！？") else []
     if same and len(alike := _lines_like(stripped, line, "", whole=True)) >= len(starts):
         starts = alike

@@ -46,7 +46,9 @@ _OPENS = re.compile(
 
 _DECORATION = "#>*_=~|+-[(<【「『《〈（•"
 _CLOSES = re.compile(r"(?:end|fin|ende|fine|fim|einde|koniec|конец|结束)[ _:-]", re.IGNORECASE)
-MODELS = frozenset("assistant ai bot chatbot model output asistente assistente assistent asystent ассистент asistan 助手 アシスタント 어시스턴트".split())
+MODELS = frozenset(
+    "assistant ai bot chatbot model output asistente assistente assistent asystent ассистент asistan 助手 アシスタント 어시스턴트".split()
+)
 SPEAKERS = frozenset(
     vocabulary(
         """user human customer utente usuario usuário benutzer nutzer utilisateur
@@ -271,14 +273,12 @@ def _names_the_question_last(text: Text, start: int, end: int) -> bool:
 
 
 def _leads_to_the_end(raw: str, end: int) -> bool:
-    """Whether what follows is one short paragraph, and then nothing."""
+    """Whether what follows is one short paragraph and then nothing, or one that asks."""
     rest = raw[end : end + 2 * _SENTENCE].strip()
-    return (
-        rest[:1] not in ("[", "{", "<")
-        and 0 < len(rest) <= _SENTENCE
-        and len(raw) - end <= 2 * _SENTENCE
-        and "\n\n" not in rest
-    )
+    first = rest.partition("\n\n")[0].rstrip()
+    if rest[:1] in ("[", "{", "<") or not 0 < len(first) <= _SENTENCE:
+        return False
+    return first[-1] in "?？؟" or (first == rest and len(raw) - end <= 2 * _SENTENCE)
 
 
 def _announces(text: Text, line: str, start: int, end: int) -> Mark | None:

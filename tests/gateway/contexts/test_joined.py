@@ -96,7 +96,7 @@ def test_what_stands_beside_a_passage_is_kept():
 
 
 @pytest.mark.parametrize(
-    "name", ["fetch_page", "read_file", "open_url", "get_article", "crawl", "browse", "loadWebpage", "team_notes"]
+    "name", ["fetch_page", "read_page", "open_url", "get_article", "crawl", "browse", "loadWebpage", "team_notes"]
 )
 def test_the_paragraphs_of_one_document_are_one_passage(name):
     page = "# Rules\n\n" + "\n\n".join(PASSAGES)

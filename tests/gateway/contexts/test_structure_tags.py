@@ -87,12 +87,12 @@ def test_documents_of_an_earlier_turn_still_count_when_the_last_one_has_none():
         ),
         (
             "How far?\n\n<context>\nOne passage that is long enough.\n</context>",
-            ["One passage of some length."],
+            ["One passage that is long enough."],
             None,
         ),
         (
-            "<context>\nOne passage of some length.\n</context>\nAnswer from the context.\n\nQuestion: How far?\nAnswer:",
-            ["One passage of some length."],
+            "<context>\nOne passage that is long enough.\n</context>\nAnswer from the context.\n\nQuestion: How far?\nAnswer:",
+            ["One passage that is long enough."],
             None,
         ),
         (
@@ -107,12 +107,12 @@ def test_documents_of_an_earlier_turn_still_count_when_the_last_one_has_none():
         ),
         (
             "<context>One passage that is long enough.</context>\n<question>How far?</question>",
-            ["One passage of some length."],
+            ["One passage that is long enough."],
             None,
         ),
         (
             "Question: How far?\n<context>\nOne passage that is long enough.\n</context>\n",
-            ["One passage of some length."],
+            ["One passage that is long enough."],
             None,
         ),
         (
