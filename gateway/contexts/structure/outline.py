@@ -63,6 +63,9 @@ _PROSE = ("", "text", "markdown", "md", "json", "xml", "plaintext", "txt")
 """What a fence may name and hold no code."""
 _RULE_BEGINS = "-=*_#~+\"'`·•─═—"
 _SPEAKER_BEGINS = frozenset(one[0] for one in SPEAKERS | MODELS) | frozenset("*# ")
+_COVERED = 0.4
+"""The share of a label without blanks that known words have to make up."""
+
 _MAIN: tuple[Kind, ...] = ("context", "pasted", "weak", "question", "answer", "instruction", "history")
 _HEADINGS = _MAIN[:5]
 
@@ -130,6 +133,10 @@ def _fits(text: Text, start: int, end: int, hits: list[tuple[int, int, Kind]], l
     tail = [one for one in tail if not _PARTICIPLE.search(one)]
     if tail and not (text.any(("points", "below"), last, end) or ord(text.lower[last - 1]) >= UNSPACED):
         return False
+    if ord(text.lower[start]) >= UNSPACED:
+        covered = {index for at, stop, _ in hits for index in range(at, stop)}
+        covered |= {index for kind in ("points", "below") for at, stop in text.found(kind, start, end) for index in range(at, stop)}
+        return len(covered) >= _COVERED * (end - start)
     known = sum(len(text.lower[at:stop].split()) for at, stop, _ in hits)
     others = [one for one in re.findall(r"[^\W\d_]+", text.lower[start:end]) if one not in FILLER]
     if len(others) > known and (text.begins("address", start) or others[0].endswith("ing")):
