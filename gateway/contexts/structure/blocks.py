@@ -235,10 +235,8 @@ def _is_item(raw: str, mark: Mark, following: Mark | None, *, again: bool) -> bo
         return mark.inline or following is None or following.phrase != mark.phrase or not following.inline
     if following is None:
         return False
-    return (
-        mark.inline
-        and following.phrase == mark.phrase
-        or (mark.inline and raw.count("\n", mark.start, following.start) == 1)
+    return (mark.inline and following.phrase == mark.phrase) or (
+        mark.inline and raw.count("\n", mark.start, following.start) == 1
     )
 
 

@@ -88,6 +88,7 @@ _CLOSING_LINE = re.compile(r"\n[ \t]*[<=\-#*_~\[]{2,}[^\n]{0,60}[>=\-#*_~\]]{2,}
 _TEXT_NAME = re.compile(rf"(?:{_TEXT})", re.IGNORECASE)
 _DEEPEST = 8
 _MOST_VALUES = 400
+SENTENCE_END = re.compile(r"[.!?。！？…؟।][\"'”’»)\]」』]{0,3}\s*\Z|[。！？]\s*\Z")
 _MOST_LINES = 12
 _MOST_RULES = 4
 

@@ -79,7 +79,8 @@ _PLACEHOLDER = re.compile(r"[\[{<(][^\n]{0,300}[\]}>)]|\.{3}|…")
 _REQUEST = re.compile(r"(?:ください|下さい|なさい|하세요|해주세요|주세요|십시오)[。.]?\s*\Z")
 _CODE = re.compile(
     r"^\s{0,20}(?:def |class |import |from \w+ import|function |const |let |var |public |private |#include|#define |"
-    r"SELECT |<\?|[{}][;,]?\s*$|diff --git|@@ |\+\+\+ |commit |return\b|module |require |package |fn |func |end\s*$|//|/\*|- [\w-]{1,30}: ?|"
+    r"SELECT |<\?|[{}][;,]?\s*$|diff --git|@@ |\+\+\+ |commit |return\b|module |require |package |"
+    r"fn |func |end\s*$|//|/\*|- [\w-]{1,30}: ?|"
     r"[a-z][\w-]{0,30}:\s*(?:$|[\w./-]+$))",
     re.MULTILINE,
 )
@@ -266,25 +267,32 @@ def _against_passages(place: Place, block: Block, splitting: Splitting, signs: l
         found.append((_CANNOT_BE, "reads like instructions"))
     if kind == "tag" and len(_CODE.findall(texts[0][:_CODE_SAMPLE])) > 1:
         found.append((_UNLIKELY, "code"))
-    if block.header.startswith("sentence") and kind == "whole" and not place.own:
-        found.append((_UNGROUNDED, "one text behind a sentence"))
-    if _GROUNDED not in signs and kind == "bullets" and not place.own:
-        found.append((_LOOSE_LIST, "a list"))
+    if not place.own:
+        found += _against_a_system_prompt(block, kind, signs)
     if place.own and (_FIRST_WORD.findall(texts[0][:_FIRST_WORDS].lower()) or [""])[0] in PERSON:
         found.append((_UNLIKELY, "in the first person"))
-    if (
-        splitting.odd
-        or (kind in _LOOSE and _speaks_of_itself(text, block))
-        or _differs_at_the_end(texts)
-        or (kind in _LOOSE and _speaks_in_turns(texts))
-        or (
-            kind in ("blank-line", "lines")
-            and any(len(one) < _SHORTEST_PIECE or one.rstrip()[-1] in ":：" for one in texts)
-        )
-    ):
+    if splitting.odd or _differ(text, block, kind, texts):
         found.append((_CANNOT_BE, "passages differ in form"))
     signs += [sign for _, sign in found]
     return sum(points for points, _ in found)
+
+
+def _against_a_system_prompt(block: Block, kind: str, signs: Sequence[str]) -> list[tuple[float, str]]:
+    """What a system prompt has that retrieves nothing: a sentence and a text behind it, a list of facts."""
+    if block.header.startswith("sentence") and kind == "whole":
+        return [(_UNGROUNDED, "one text behind a sentence")]
+    return [(_LOOSE_LIST, "a list")] if _GROUNDED not in signs and kind == "bullets" else []
+
+
+def _differ(text: Text, block: Block, kind: str, texts: Sequence[str]) -> bool:
+    """Whether some of the passages seem to be something else: instructions, a turn of a conversation, a heading."""
+    if _differs_at_the_end(texts):
+        return True
+    if kind in _LOOSE and (_speaks_of_itself(text, block) or _speaks_in_turns(texts)):
+        return True
+    return kind in ("blank-line", "lines") and any(
+        len(one) < _SHORTEST_PIECE or one.rstrip()[-1] in ":：" for one in texts
+    )
 
 
 def _speaks_in_turns(texts: Sequence[str]) -> bool:

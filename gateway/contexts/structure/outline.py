@@ -47,7 +47,23 @@ _OPENS = re.compile(
 _DECORATION = "#>*_=~|+-[(<【「『《〈（•"
 _CLOSES = re.compile(r"(?:end|fin|ende|fine|fim|einde|koniec|конец|结束)[ _:-]", re.IGNORECASE)
 MODELS = frozenset(
-    "assistant ai bot chatbot model output asistente assistente assistent asystent ассистент asistan 助手 アシスタント 어시스턴트".split()
+    [
+        "assistant",
+        "ai",
+        "bot",
+        "chatbot",
+        "model",
+        "output",
+        "asistente",
+        "assistente",
+        "assistent",
+        "asystent",
+        "ассистент",
+        "asistan",
+        "助手",
+        "アシスタント",
+        "어시스턴트",
+    ]
 )
 SPEAKERS = frozenset(
     vocabulary(
@@ -135,7 +151,12 @@ def _fits(text: Text, start: int, end: int, hits: list[tuple[int, int, Kind]], l
         return False
     if ord(text.lower[start]) >= UNSPACED:
         covered = {index for at, stop, _ in hits for index in range(at, stop)}
-        covered |= {index for kind in ("points", "below") for at, stop in text.found(kind, start, end) for index in range(at, stop)}
+        covered |= {
+            index
+            for kind in ("points", "below")
+            for at, stop in text.found(kind, start, end)
+            for index in range(at, stop)
+        }
         return len(covered) >= _COVERED * (end - start)
     known = sum(len(text.lower[at:stop].split()) for at, stop, _ in hits)
     others = [one for one in re.findall(r"[^\W\d_]+", text.lower[start:end]) if one not in FILLER]

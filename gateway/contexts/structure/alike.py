@@ -1,0 +1,181 @@
+"""What the passages of one block have in common: what an app writes beside each is taken off, or noticed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from gateway.contexts.structure.cleaning import SENTENCE_END, Cleaned, clean, unquoted
+
+_T = TypeVar("_T")
+_TWO = 2
+_BRACKET = re.compile(
+    r"[ \t]*(?:[-*•][ \t]+)?[\[【](?P<name>[^\[\]【】\n]{1,150})[\]】][ \t]*(?::|：|[-–—](?=[ \t]))?[ \t]*(?=\S|\n)"
+)
+_WORD_AND_ID = re.compile(
+    r"[ \t]*(?P<word>[^\W\d_]{2,20})[ \t]?[#№]?[\w-]{0,40}\d[\w-]{0,40}[ \t]?[.:)\]：][ \t]*(?=\S)"
+)
+_INLINE_TAIL = re.compile(r"[ \t\n](?P<key>[^\W\d_]{2,20})[ \t]?[:：=][ \t]?[^\s:]{1,60}[ \t]*\Z")
+_LINE_KEY = re.compile(r"[ \t]*[-*#>]{0,3}[ \t]*\**(?P<key>[^\W\d_][^\n:：.!?]{0,30})\**[:：]")
+_PLACE = re.compile(
+    r"https?://|(?<![\w.])[\w/-]{1,80}\.(?:md|mdx|pdf|txt|html?|docx?|csv|json|xlsx?|pptx?)\b", re.IGNORECASE
+)
+_KEYED = re.compile(r"[^.!?\n:：]{1,40}[:：][ \t]?.{0,200}\Z")
+_HEADING = re.compile(
+    r"^[ \t]*(?:【[^】\n]{1,60}】[ \t]*$|#{1,6} .{1,80}$|\*\*[^*\n]{1,60}\*\*:?[ \t]*$|=+ .{1,60} =+[ \t]*$)",
+    re.MULTILINE,
+)
+_LONG_TITLE = 160
+_TITLE = 80
+_LEFT_TAG = re.compile(r"</[A-Za-z][\w-]{0,40}>\s*\Z|\[/[A-Za-z]")
+_PREFIX = re.compile(r"[^.!?\n。！？]{0,60}(?::[ \t]|：|:(?=[^\W\d_]))")
+_NAMED = re.compile(r"[^\W\d_a-z][^.!?\n:]{1,40}: ")
+_MARKDOWN = re.compile(r"^#{1,6} \S", re.MULTILINE)
+_REMARK = re.compile(r"[.!?。][\"'”]?\s*[\[(【][^\[\]()【】\n]{2,120}[\])】]\s*\Z")
+
+
+def without_common(cleaned: Sequence[Cleaned], *, titled: bool) -> bool:
+    """Take off what all passages begin or end with in one form: `[name]`, `Key: value`, a title, a link.
+
+    `titled`: a first line may be a title, because a marker stands in front of it. Say whether something was taken off.
+    """
+    if len(cleaned) < _TWO:
+        return False
+    texts = [one.text for one in cleaned]
+    return (
+        _without_brackets(cleaned, texts)
+        or _without_words_and_ids(cleaned, texts)
+        or _without_inline_tails(cleaned, texts)
+        or (all(one.partition("\n")[2].strip() for one in texts) and _without_lines(cleaned, texts, titled=titled))
+    )
+
+
+def _without_brackets(cleaned: Sequence[Cleaned], texts: Sequence[str]) -> bool:
+    found = [one for text in texts if (one := _BRACKET.match(text)) is not None and text[one.end() :].strip()]
+    if len(found) < len(texts):
+        return False
+    _take(cleaned, [(one["name"], one.end()) for one in found])
+    return True
+
+
+def _without_words_and_ids(cleaned: Sequence[Cleaned], texts: Sequence[str]) -> bool:
+    found = [one for text in texts if (one := _WORD_AND_ID.match(text)) is not None]
+    if len(found) < len(texts) or len({one["word"] for one in found}) > 1:
+        return False
+    _take(cleaned, [(one[0].strip(" .:)]\t"), one.end()) for one in found])
+    return True
+
+
+def _without_inline_tails(cleaned: Sequence[Cleaned], texts: Sequence[str]) -> bool:
+    found = [one for text in texts if (one := _INLINE_TAIL.search(text[-100:])) is not None]
+    if len(found) < len(texts) or len({one["key"] for one in found}) > 1:
+        return False
+    for passage, tail in zip(cleaned, found, strict=True):
+        passage.text = passage.text[: -len(tail[0])].rstrip()
+    return True
+
+
+def _without_lines(cleaned: Sequence[Cleaned], texts: Sequence[str], *, titled: bool) -> bool:
+    firsts = [one.partition("\n")[0] for one in texts]
+    keys = {one.partition(":")[0].partition("：")[0].strip() for one in firsts}
+    keyed = len(keys) == 1 and all(_KEYED.match(one) for one in firsts)
+    headings = all(len(one) <= _TITLE and one.rstrip()[-1:] in ":：" for one in firsts)
+    if keyed or headings or (titled and _are_titles(firsts)):
+        _take(cleaned, [(one.partition(": ")[2] if keyed else one.strip(" :：#*"), len(one)) for one in firsts])
+        return True
+    lasts = [one.rstrip().rpartition("\n")[2] for one in texts]
+    if len({one.strip()[:3] for one in lasts}) == 1 and all("http" in one or _LEFT_TAG.search(one) for one in lasts):
+        for one, last in zip(cleaned, lasts, strict=True):
+            one.text = one.text.rstrip()[: -len(last)].rstrip()
+        return True
+    return False
+
+
+def _are_titles(lines: Sequence[str]) -> bool:
+    """Whether lines are short and no sentences; a few short ones may end like one."""
+    ends = sum(SENTENCE_END.search(one) is not None for one in lines)
+    longest = max(map(len, lines))
+    return longest <= (_TITLE if ends else _LONG_TITLE) and 3 * ends <= len(lines)
+
+
+def _take(cleaned: Sequence[Cleaned], said: Sequence[tuple[str, int]]) -> None:
+    for one, (name, end) in zip(cleaned, said, strict=True):
+        one.source = one.source or name.strip() or None
+        one.meta += 1
+        one.text = unquoted(clean(one.text[end:]).text.lstrip(":： \t"))
+
+
+def has_remains(texts: Sequence[str], *, closed: bool = False) -> bool:
+    """Whether something of the app's own is left in all passages: a prefix, a title, a last line of one form, a tag."""
+    if any(map(_begins_with_keys, texts)):
+        return True
+    if len(texts) < _TWO:
+        return _MARKDOWN.search(texts[0], 1) is not None or texts[0].lstrip()[:1] in ("<", "{", "[")
+    if not closed and _HEADING.search(texts[-1]) and not any(_HEADING.search(one) for one in texts[:-1]):
+        return True
+    rows = [one.strip().split("\n") for one in texts]
+    return (
+        _begin_alike(texts)
+        or _have_lines_alike(rows, closed=closed)
+        or _share_a_key(rows)
+        or _mostly(_names_a_place, texts)
+        or _mostly(_is_titled, rows)
+    )
+
+
+def _begins_with_keys(text: str) -> bool:
+    lines = [line for line in text.split("\n", 4)[:3] if line.strip()]
+    return len(lines) > _TWO and all(_PREFIX.match(line) for line in lines[:2])
+
+
+def _begin_alike(texts: Sequence[str]) -> bool:
+    """Whether all begin with one sign of notation or with a prefix each, or end with a tag."""
+    heads = [one.lstrip()[:80] for one in texts]
+    alike = len({one[:1] for one in heads}) == 1 and heads[0][:1] in (*"[(<{#*|=@",)
+    if alike or any(_LEFT_TAG.search(one[-60:]) for one in texts) or all(map(_PREFIX.match, heads)):
+        return True
+    return 2 * sum(_NAMED.match(one) is not None for one in heads) > len(heads)
+
+
+def _have_lines_alike(rows: Sequence[Sequence[str]], *, closed: bool) -> bool:
+    """Whether all begin with a title or end with a line of one form, or only the last has lines."""
+    if not all(len(one) > 1 for one in rows):
+        return not closed and len(rows) > 1 and len(rows[-1]) > 1 and _only_last_has_lines(rows)
+    titled = all(len(one[0]) <= _TITLE and not SENTENCE_END.search(one[0]) for one in rows)
+    return titled or len({one[-1].strip()[:3] for one in rows}) == 1
+
+
+def _share_a_key(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether lines of two passages begin with the same `Key:`: what an app writes beside each, not what they say."""
+    seen: set[str] = set()
+    for lines in rows:
+        keys = {key["key"] for line in (*lines[:4], *lines[-3:]) if (key := _LINE_KEY.match(line)) is not None}
+        if seen & keys:
+            return True
+        seen |= keys
+    return False
+
+
+def _mostly(holds: Callable[[_T], object], among: Sequence[_T]) -> bool:
+    """Whether it holds for more than half."""
+    return 2 * sum(1 for one in among if holds(one)) > len(among)
+
+
+def _names_a_place(text: str) -> bool:
+    """Whether an address, a file or a remark in brackets stands at one end of a passage."""
+    return (
+        _PLACE.search(text[:120]) is not None
+        or _PLACE.search(text[-120:]) is not None
+        or _REMARK.search(text[-160:]) is not None
+    )
+
+
+def _is_titled(lines: Sequence[str]) -> bool:
+    """Whether the first or the last of several lines is short and no sentence."""
+    ends = (lines[0], lines[-1]) if len(lines) > 1 else ()
+    return any(len(one) <= _TITLE and not SENTENCE_END.search(one) for one in ends)
+
+
+def _only_last_has_lines(rows: Sequence[Sequence[str]]) -> bool:
+    return all(len(one) == 1 for one in rows[:-1])
