@@ -22,7 +22,9 @@ _FENCES = re.compile(
 )
 _KEY = re.compile(r"[ \t]*[^\W\d_][^\n:：?]{1,30}[:：]")
 _SHORT_RULE = re.compile(r"[ \t]*[-=*_~#]{2,}[ \t]*(?:\n|\Z)")
-_SWITCH = re.compile(r"\s*/no_?think\Z")
+_SWITCH = re.compile(r"/no_?think\Z")
+_LAST_LABEL = re.compile(r"(?<=[?？])\s{1,40}[^\W\d_]{2,20}(?: [^\W\d_]{2,20})?[:：]\Z")
+_LABEL_WITHIN = 90
 _PREFIX = re.compile(r"\A\W{0,4}[^\W\d_]{2,16}(?: [^\W\d_]{2,16})?[:：]\**[ \t]")
 """A word or two and a colon in front of a question: a label that is not in any list."""
 
@@ -79,10 +81,12 @@ def ask_turn(said: str) -> Asked | None:
 
 def trimmed(text: str) -> str:
     """Take off fences, quotes and a full stop behind the question mark."""
-    said = _SWITCH.sub("", unquoted(_FENCES.sub("", text.strip()).strip()))
-    said = re.sub(r"(?<=[?？])\s+[^\W\d_]{2,20}(?: [^\W\d_]{2,20})?[:：]\Z", "", said)
-    said = re.sub(r"(?<=[?？])[ \t]*\.\Z", "", said)
-    return re.sub(r"\s*(?:\*\*|__)\Z", "", said).strip()
+    said = _SWITCH.sub("", unquoted(_FENCES.sub("", text.strip()).strip())).rstrip()
+    if said.endswith((":", "：")) and (label := _LAST_LABEL.search(said[-_LABEL_WITHIN:])) is not None:
+        said = said[: len(said) - len(label[0])].rstrip()
+    if said.endswith(".") and said[:-1].rstrip(" \t").endswith(("?", "？")):
+        said = said[:-1].rstrip(" \t")
+    return said.removesuffix("**" if said.endswith("**") else "__").strip()
 
 
 def _tagged(text: Text) -> Asked | None:

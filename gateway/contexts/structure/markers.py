@@ -129,7 +129,7 @@ def _score(value: str | None) -> float | None:
 
 
 _END_LINE = re.compile(
-    r"^[ \t]*[^\w\n]{0,8}(?:(?:END|FIN|ENDE)(?: OF)?[ _:-]{1,3}|(?<=[\[{])/)"
+    r"^[ \t]{0,40}[^\w\n]{0,8}(?:(?:END|FIN|ENDE)(?: OF)?[ _:-]{1,3}|(?<=[\[{])/)"
     r"(?P<what>[^\W\d_][^\n]{0,60}?)[^\w\n]{0,8}$",
     re.MULTILINE | re.IGNORECASE,
 )
@@ -361,7 +361,12 @@ def _with_header(header: str, body: str, *, same: bool) -> str:
 
 
 def named(text: str) -> list[int]:
-    """Return where lines begin with a file's name or an address and a colon, or have nothing else on them."""
+    """Return where lines begin with a file's name or an address and a colon, or have nothing else on them.
+
+    Nothing when the first line does not.
+    """
+    if NAME_ONLY.match(text) is None:
+        return []
     starts: list[int] = []
     position = 0
     while position >= 0 and len(starts) < _MOST:

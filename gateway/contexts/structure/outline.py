@@ -321,8 +321,8 @@ def _announces(text: Text, line: str, start: int, end: int) -> Mark | None:
     body = min(end + 1, len(raw))
     if not (colon or signs.opens):
         # The paragraph may go on with more instructions: what it announces comes behind it.
-        close = raw.find("\n\n", end)
-        if close < 0 or close - end >= 2 * _SENTENCE:
+        close = raw.find("\n\n", end, end + 2 * _SENTENCE + 1)
+        if close < 0:
             return None
         body = min(close + 2, len(raw))
     if signs.loose and not signs.below and not signs.opens:
