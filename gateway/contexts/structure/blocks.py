@@ -13,7 +13,7 @@ from gateway.contexts.structure.scan import HEAD, Text
 from gateway.contexts.structure.words import vocabulary
 
 _MOST_TAGS = 60
-_MOST_TRIMS = 16
+_TRIMS = 16
 _TAIL = 2_000
 _TAG = re.compile(r"<(?P<tag>[A-Za-z][\w.-]{0,40})(?P<attributes>(?:\s[^<>\n]{0,600})?)>")
 _HTML = frozenset(
@@ -36,7 +36,7 @@ _INLINE_LABEL = re.compile(
 )
 _INLINE_BODY = re.compile(r"[:：][ \t]*(?=[\[{\"\w])")
 _LABEL_WITHIN = 32
-_MOST_INLINE = 12
+_INLINE_LABELS = 12
 _QUESTION_LABEL = re.compile(r"(?<=[.!?。！？;] )(?P<phrase>[^\W\d_][^\n:：.!?]{2,24})[:：]")
 _PARAGRAPH_START = re.compile(r"\n[ \t]*\n[^\S\n]*(?=\S)")
 _RULE_LINE = re.compile(
@@ -44,7 +44,7 @@ _RULE_LINE = re.compile(
 )
 _CLOSING = re.compile(r"[ \t]*</(?P<tag>[A-Za-z][\w.-]{0,40})>[ \t]*")
 _FENCE = re.compile(r"^[ \t]{0,12}```(?P<language>\w{0,20})", re.MULTILINE)
-_MOST_FENCES = 400
+_FENCES_READ = 400
 _JOINTS = re.compile(r"[_.-]|(?<=[a-z])(?=[A-Z])")
 """What joins the words of a tag's name."""
 _PROSE = ("", "text", "txt", "markdown", "md", "plaintext")
@@ -157,7 +157,7 @@ def _fences(raw: str) -> list[tuple[int, bool]]:
     """Return where the fences of the text's beginning stand, and whether each names a language that is code."""
     if "```" not in raw:
         return []
-    found = islice(_FENCE.finditer(raw, 0, HEAD), _MOST_FENCES)
+    found = islice(_FENCE.finditer(raw, 0, HEAD), _FENCES_READ)
     return [(fence.start(), fence["language"].lower() not in _PROSE) for fence in found]
 
 
@@ -253,7 +253,7 @@ def _announced(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
         start = mark.body
         if mark.phrase == LOOSE and last < start:
             continue  # only the question behind says that something stands in between
-        for _ in range(_MOST_TRIMS):
+        for _ in range(_TRIMS):
             close = raw.find("\n\n", start)
             line = raw[start : start + 200].lstrip().partition("\n")[0]
             if close < 0 or (
@@ -277,7 +277,7 @@ def _skip(raw: str, start: int) -> int:
 
 def _inline(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
     """A label in the middle of a line, as `Answer from the context. Context: ["...", "..."]`."""
-    for phrase_at, stop_at, body in islice(_inline_labels(text.text, min(HEAD, stop)), _MOST_INLINE):
+    for phrase_at, stop_at, body in islice(_inline_labels(text.text, min(HEAD, stop)), _INLINE_LABELS):
         kind = label_kind(text, phrase_at, stop_at)
         if kind is not None and kind[0] == "context" and kind[1] > _WEAK_SURE:
             end = _end(text, found, body, stop)
@@ -334,7 +334,7 @@ def _end(text: Text, found: Sequence[Mark], start: int, stop: int, *, form: str 
     closings = [mark for mark in later if mark.phrase.startswith("end ") and start < mark.start < end]
     if closings and len({_unnumbered(mark.phrase) for mark in closings}) == len(closings):
         end = closings[0].start
-    for _ in range(_MOST_TRIMS):
+    for _ in range(_TRIMS):
         before = end
         mark = next(
             (one for one in reversed(later) if one.start < end and one.kind in ("instruction", "history", "answer")),

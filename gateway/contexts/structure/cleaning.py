@@ -87,10 +87,10 @@ _LAST_RULE = re.compile(r"\n[ \t]*(?:[-=*_#~+]{3,}|\"{3}|'{3}|`{3}|(?:[-*_] ){2,
 _CLOSING_LINE = re.compile(r"\n[ \t]*[<=\-#*_~\[]{2,}[^\n]{0,60}[>=\-#*_~\]]{2,}[ \t]*\Z")
 _TEXT_NAME = re.compile(rf"(?:{_TEXT})", re.IGNORECASE)
 _DEEPEST = 8
-_MOST_VALUES = 400
+_VALUES_READ = 400
 SENTENCE_END = re.compile(r"[.!?。！？…؟।][\"'”’»)\]」』]{0,3}\s*\Z|[。！？]\s*\Z")
-_MOST_LINES = 12
-_MOST_RULES = 4
+_LINES_CLEANED = 12
+_RULES_CLEANED = 4
 
 
 class Cleaned:
@@ -136,7 +136,7 @@ def clean(text: str, *, number: str | None = None) -> Cleaned:
 def _leading(one: Cleaned) -> None:
     """Metadata lines, asides in brackets and file names at the beginning, and then the label of the text."""
     text = one.text
-    for _ in range(_MOST_LINES):
+    for _ in range(_LINES_CLEANED):
         text = text.lstrip("\n") if text[:1] == "\n" else text
         if (label := TEXT_LABEL.match(text)) is not None and text[label.end() :].strip():
             text, one.labelled = text[label.end() :], True
@@ -168,7 +168,7 @@ def _leading(one: Cleaned) -> None:
 def _trailing(one: Cleaned) -> None:
     """Lines of metadata behind the text, and an aside in brackets at its very end."""
     text = one.text.rstrip()
-    for _ in range(_MOST_LINES):
+    for _ in range(_LINES_CLEANED):
         last = _TRAILING.search(text[-700:])
         if last is None:
             break
@@ -201,13 +201,13 @@ def _trailing(one: Cleaned) -> None:
 
 def _unfenced(text: str) -> str:
     """Take off rules that stand on lines of their own at the beginning and the end."""
-    for _ in range(_MOST_RULES):
+    for _ in range(_RULES_CLEANED):
         rule = _RULE.match(text)
         if rule is None or rule.end() >= len(text):
             break
         text = text[rule.end() :].lstrip("\n")
     text = text.rstrip()
-    for _ in range(_MOST_RULES):
+    for _ in range(_RULES_CLEANED):
         rule = _LAST_RULE.search(text[-200:])
         if rule is None:
             break
@@ -247,7 +247,7 @@ def _texts(value: Any, depth: int = 0) -> list[Context]:
     if depth > _DEEPEST:
         return []
     if isinstance(value, list):
-        return [one for entry in value[:_MOST_VALUES] for one in _texts(entry, depth + 1)]
+        return [one for entry in value[:_VALUES_READ] for one in _texts(entry, depth + 1)]
     if not isinstance(value, dict):
         return []
     said = next(
@@ -263,7 +263,7 @@ def _texts(value: Any, depth: int = 0) -> list[Context]:
             (one for name, one in value.items() if isinstance(one, str) and _SOURCE_NAMES.fullmatch(str(name))), None
         )
         return [Context(text=said, source=source)]
-    return [one for entry in list(value.values())[:_MOST_VALUES] for one in _texts(entry, depth + 1)]
+    return [one for entry in list(value.values())[:_VALUES_READ] for one in _texts(entry, depth + 1)]
 
 
 def _number(value: str) -> float | None:

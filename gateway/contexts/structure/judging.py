@@ -55,7 +55,7 @@ _LETTERS = 0.7
 _TAGGED = 0.7
 _WIDE = 0x2E80
 _FEW = 70
-_LONGEST_QUESTION = 600
+_QUESTION_LENGTH = 600
 _LONG_TURN = 2_000
 _LOOKED_AT = 20
 _SAMPLED = 8
@@ -152,7 +152,7 @@ def _announced(place: Place, block: Block, signs: list[str]) -> float:
 def _asked_at_the_end(region: str) -> tuple[Asked, str] | None:
     """A question without a label behind the last passage: its last paragraph, short and with a question mark."""
     before, _, last = region.rstrip().rpartition("\n\n")
-    if before.strip() and len(last) <= _LONGEST_QUESTION and "\n" not in last.strip() and asks(last.strip()):
+    if before.strip() and len(last) <= _QUESTION_LENGTH and "\n" not in last.strip() and asks(last.strip()):
         inner = ask(Text(last), [(0, len(last))])
         return Asked(inner.text if inner is not None else last.strip(), 0.7, "last paragraph"), before
     return None

@@ -12,8 +12,8 @@ from gateway.contexts.structure.outline import label_kind
 from gateway.contexts.structure.scan import Text
 from monitors.records import Context
 
-_MOST = 400
-_MOST_METADATA = 12
+MOST_MARKERS = 400
+_METADATA_LINES = 12
 _PAIR = 2
 _DEPTH = 3
 _HEADER_LENGTH = 200
@@ -51,7 +51,7 @@ def elements(text: str, depth: int = 0) -> tuple[str, list[Context]] | None:
     )
     bodies: list[tuple[str, str, str]] = []
     start, attributes, number = opening.end(), opening["attributes"], opening["number"]
-    for boundary in islice(joint.finditer(text, start), _MOST):
+    for boundary in islice(joint.finditer(text, start), MOST_MARKERS):
         bodies.append((text[start : boundary.start()], attributes, number))
         start, attributes, number = boundary.end(), boundary["attributes"], boundary["number"]
     bodies.append((text[start : closing.start()], attributes, number))
@@ -143,7 +143,7 @@ def _between(text: str) -> list[tuple[str | None, str]] | None:
     """Cut between `[page 1 begin]` and `[page 1 end]`."""
     pieces: list[tuple[str | None, str]] = []
     position = 0
-    while len(pieces) < _MOST and (opening := _BEGIN_END.search(text, position)) is not None:
+    while len(pieces) < MOST_MARKERS and (opening := _BEGIN_END.search(text, position)) is not None:
         closing = f"[{opening['what']} end]"
         end = text.find(closing, opening.end())
         if end < 0:
@@ -158,7 +158,7 @@ def paired(text: str) -> list[tuple[str | None, str]] | None:
     """Cut between `[DOC 1]` ... `[END DOC 1]` and the like; nothing but blanks may stand behind an end."""
     if (between := _between(text)) is not None:
         return between
-    ends = list(islice(_END_LINE.finditer(text), _MOST))
+    ends = list(islice(_END_LINE.finditer(text), MOST_MARKERS))
     if not ends or text[ends[-1].end() :].strip(" \t\n-=*#"):
         return None
     pieces: list[tuple[str | None, str]] = []
@@ -211,7 +211,7 @@ def numbered(text: str) -> tuple[str, list[tuple[str | None, str]]] | None:
         pieces.append(
             (opened["n"], f"{aside} {body}" if aside else f"source: {inside}\n{body.lstrip()}" if inside else body)
         )
-        if following is None or len(pieces) == _MOST:
+        if following is None or len(pieces) == MOST_MARKERS:
             break
         opened = following
     if len(pieces) == 1 and f"\n{head}" in text:
@@ -280,7 +280,7 @@ def records(text: str) -> tuple[str, list[str]] | None:
     literal = key["key"]
     starts = [0]
     position = 0
-    while (at := stripped.find(f"\n{literal}", position)) >= 0 and len(starts) < _MOST:
+    while (at := stripped.find(f"\n{literal}", position)) >= 0 and len(starts) < MOST_MARKERS:
         starts.append(at + 1)
         position = at + 1
     if len(starts) == 1 and is_label:
@@ -340,7 +340,7 @@ def _lines_like(text: str, probe: str, suffix: str, *, whole: bool = False) -> l
     """Return where lines stand that begin with `probe` and end with `suffix`, or are `probe`."""
     starts: list[tuple[int, int]] = []
     position = 0
-    while position >= 0 and len(starts) < _MOST:
+    while position >= 0 and len(starts) < MOST_MARKERS:
         if position == 0 or text[position - 1] == "\n":
             end = text.find("\n", position)
             end = len(text) if end < 0 else end
@@ -369,7 +369,7 @@ def named(text: str) -> list[int]:
         return []
     starts: list[int] = []
     position = 0
-    while position >= 0 and len(starts) < _MOST:
+    while position >= 0 and len(starts) < MOST_MARKERS:
         at = (
             position + (1 if position or text[:1] == "\n" else 0) if text[position : position + 1] == "\n" else position
         )
@@ -391,7 +391,7 @@ def printed_objects(text: str) -> list[str]:
     """Return the texts of objects as Python prints them: `[Document(page_content='...', metadata={...})]`."""
     if _CALL.match(text) is None:
         return []
-    found = list(islice(_OBJECT.finditer(text), _MOST))
+    found = list(islice(_OBJECT.finditer(text), MOST_MARKERS))
     fields = {one["field"] for one in found}
     wanted = next(
         (name for name in ("page_content", "chunk_text", "page_text", "text", "content") if name in fields), None
@@ -411,4 +411,4 @@ def printed_objects(text: str) -> list[str]:
 def is_metadata(paragraph: str) -> bool:
     """Say whether each line of a paragraph is a `Key: value` about a passage."""
     lines = paragraph.strip("\n").split("\n")
-    return len(lines) <= _MOST_METADATA and all(META_LINE.fullmatch(line) for line in lines)
+    return len(lines) <= _METADATA_LINES and all(META_LINE.fullmatch(line) for line in lines)

@@ -19,8 +19,8 @@ MOST_MARKS = 600
 _LABEL_WORDS = 7
 _WIDE_LABEL = 14
 _SENTENCE = 600
-_LONGEST_LINE = 4 * _SENTENCE
-_LONGEST_NAME = 80
+_LINE_LENGTH = 4 * _SENTENCE
+_NAME_LENGTH = 80
 _PLAIN = 40
 _PHRASE = 80
 _QUESTION_PHRASE = 60
@@ -167,7 +167,7 @@ def _fits(text: Text, start: int, end: int, hits: list[tuple[int, int, Kind]], l
 
 def kind_of(name: str) -> tuple[MarkKind, float] | None:
     """Return what a name that stands alone names, as a tag's or a field's: see `label_kind`."""
-    return _kind_of(name) if len(name) <= _LONGEST_NAME else None
+    return _kind_of(name) if len(name) <= _NAME_LENGTH else None
 
 
 @lru_cache(maxsize=1024)
@@ -186,7 +186,7 @@ def _marks(text: Text, start: int, limit: int) -> Iterator[Mark]:
         end = length if end < 0 else end
         while following < len(named) and named[following] < start:
             following += 1
-        line = raw[start:end] if start < end <= start + _LONGEST_LINE else ""
+        line = raw[start:end] if start < end <= start + _LINE_LENGTH else ""
         if stripped := line.lstrip():
             found = None
             if stripped[0] in _RULE_BEGINS and (rule := _RULE.match(line)) is not None:

@@ -31,7 +31,7 @@ _TURNS = 20
 _SYSTEMS = 8
 _INSTRUCTING = 4
 _ACKNOWLEDGED_WITHIN = 6
-_MOST_ACKNOWLEDGED = 2
+_ACKNOWLEDGED_TURNS = 2
 _ACKNOWLEDGEMENT = 200
 _SHORTEST = 40
 _PROMPT_LINES = 60
@@ -217,7 +217,7 @@ def _acknowledged(turns: Sequence[Turn], last: int | None) -> list[int]:
             )
         )
     ]
-    return found[-_MOST_ACKNOWLEDGED:]
+    return found[-_ACKNOWLEDGED_TURNS:]
 
 
 def _parts(turn: Turn, instructions: str) -> Judged | None:
