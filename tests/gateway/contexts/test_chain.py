@@ -235,6 +235,10 @@ MARKERS = [
         "\n<documents>",
     ),
     *("\n\nContext:\n", "\n\nDocument 1:\n", "\n\n# a\nDocumentation URL:b\n\n", "Source: {'a': 1}\nContent: "),
+    *("<a>\n<b>\n", "<doc1>\n", "</context>\n", "- - -\n", "=", "- a\n", "[1] ", "[", "(source: a) ", '"', '"""\n'),
+    *("[x begin]", "[x begin]a[x end]\n", "BEGIN DOC\n", "[END DOC 1]\n", "Title: a\nContent: b\n", "a: ", "\n \t\n"),
+    *("1. a\n", "## Sources\n", "a | b ", "a.md: x\n", "Document(page_content='a',", '{"a": [', "<|im_start|>user\n"),
+    *("Please answer from the context.\n", "the context\n", "Use the following context:\n", "a? ", "[INST]", "a. "),
 ]
 
 

@@ -1,0 +1,64 @@
+"""Prompts in many layouts and languages, with the passages and the question each holds."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Layout(NamedTuple):
+    name: str
+    prompt: str
+    passages: list[str]
+    question: str
+
+
+A = "The lighthouse was lit for the first time in 1888. Its lamp burned oil."
+B = "The keeper climbed the 203 steps twice a day. A winch brought up the oil."
+C = "Since 1974 the light has worked without a keeper. A switch turns it on at dusk."
+ASKED = "How many steps does the lighthouse have?"
+DE = (
+    "Der Leuchtturm brannte 1888 zum ersten Mal. Seine Lampe brauchte Öl.",
+    "Der Wärter stieg zweimal am Tag die 203 Stufen hinauf. Das Öl kam mit der Winde.",
+)
+FR = (
+    "Le phare a été allumé pour la première fois en 1888. Sa lampe brûlait de l'huile.",
+    "Le gardien montait les 203 marches deux fois par jour. Un treuil montait l'huile.",
+)
+ES = (
+    "El faro se encendió por primera vez en 1888. Su lámpara quemaba aceite.",
+    "El farero subía los 203 escalones dos veces al día. Un torno subía el aceite.",
+)
+RU = (
+    "Маяк впервые зажгли в 1888 году. Его лампа горела на масле.",
+    "Смотритель дважды в день поднимался по 203 ступеням. Масло поднимали лебёдкой.",
+)
+ZH = ("灯塔于1888年首次点亮，灯里烧的是油。", "守塔人每天两次爬上203级台阶，油用绞车吊上去。")
+JA = ("灯台は1888年に初めて点灯した。灯には油が使われていた。", "灯台守は一日に二度、203段の階段を上った。")
+
+LAYOUTS = [
+    Layout("numbers", f"Answer from the sources below.\n\nSources:\n[1] {A}\n[2] {B}\n[3] {C}\n\nQuestion: {ASKED}", [A, B, C], ASKED),
+    Layout("labels", f"Use only the context to answer.\n\nContext:\n{A}\n\n{B}\n\nQuestion: {ASKED}\nAnswer:", [A, B], ASKED),
+    Layout("tags", f"Answer the question from the documents.\n<documents>\n<document>{A}</document>\n<document>{B}</document>\n</documents>\n\n{ASKED}", [A, B], ASKED),
+    Layout("question first", f"Question: {ASKED}\n\nPassages:\n1. {A}\n2. {B}\n\nAnswer from the passages only.", [A, B], ASKED),
+    Layout("rules", f"Use these excerpts to answer the question.\n\nExcerpts:\n{A}\n---\n{B}\n---\n{C}\n\nQuestion: {ASKED}", [A, B, C], ASKED),
+    Layout("bullets", f"Answer using the facts.\n\nFacts:\n- {A}\n- {B}\n\nQuestion: {ASKED}", [A, B], ASKED),
+    Layout("json", f'Answer from the search results.\n\nSearch results:\n[{{"text": "{A}", "source": "a.md"}}, {{"text": "{B}"}}]\n\nQuestion: {ASKED}', [A, B], ASKED),
+    Layout("records", f"Answer from the sources.\n\nSources:\nTitle: Light\nContent: {A}\n\nTitle: Keeper\nContent: {B}\n\nQuestion: {ASKED}", [A, B], ASKED),
+    Layout("headings", f"# Task\nAnswer the question from the context.\n\n# Context\n{A}\n\n{B}\n\n# Question\n{ASKED}", [A, B], ASKED),
+    Layout("documents with numbers", f"Answer from the documents.\n\nDocument 1:\n{A}\n\nDocument 2:\n{B}\n\nQuestion: {ASKED}", [A, B], ASKED),
+    Layout("pairs", f"Answer from the context.\n\n[DOC 1]\n{A}\n[END DOC 1]\n[DOC 2]\n{B}\n[END DOC 2]\n\nQuestion: {ASKED}", [A, B], ASKED),
+    Layout("question in a tag", f"<context>\n{A}\n\n{B}\n</context>\n\nAnswer from the context.\n\n<question>{ASKED}</question>", [A, B], ASKED),
+    Layout("no label of the question", f"Use the following pieces of context to answer the question at the end.\n\n{A}\n\n{B}\n\nQuestion: {ASKED}\nHelpful answer:", [A, B], ASKED),
+    Layout("orders behind", f"Context:\n{A}\n\n{B}\n\nAnswer the question from the context. If you don't know, say so.\n\nQuestion: {ASKED}", [A, B], ASKED),
+    Layout("special tokens", f"<|im_start|>system\nAnswer from the context.<|im_end|>\n<|im_start|>user\nContext:\n{A}\n\n{B}\n\nQuestion: {ASKED}<|im_end|>\n<|im_start|>assistant\n", [A, B], ASKED),
+    Layout("German", f"Beantworte die Frage nur anhand des Kontexts.\n\nKontext:\n{DE[0]}\n\n{DE[1]}\n\nFrage: Wie viele Stufen hat er?\nAntwort:", list(DE), "Wie viele Stufen hat er?"),
+    Layout("German numbers", f"Nutze die folgenden Auszüge, um die Frage zu beantworten.\n\nAuszüge:\n[1] {DE[0]}\n[2] {DE[1]}\n\nFrage: Wie viele Stufen hat er?", list(DE), "Wie viele Stufen hat er?"),
+    Layout("French", f"Réponds à la question à partir des extraits suivants.\n\nExtraits :\n{FR[0]}\n\n{FR[1]}\n\nQuestion : Combien de marches ?", list(FR), "Combien de marches ?"),
+    Layout("Spanish", f"Responde usando solo el contexto.\n\nContexto:\n{ES[0]}\n\n{ES[1]}\n\nPregunta: ¿Cuántos escalones tiene?\nRespuesta:", list(ES), "¿Cuántos escalones tiene?"),
+    Layout("Russian", f"Ответь на вопрос, используя только контекст.\n\nКонтекст:\n{RU[0]}\n\n{RU[1]}\n\nВопрос: Сколько ступеней?", list(RU), "Сколько ступеней?"),
+    Layout("Chinese", f"请根据以下参考资料回答问题。\n\n参考资料：\n[1] {ZH[0]}\n[2] {ZH[1]}\n\n问题：灯塔有多少级台阶？", list(ZH), "灯塔有多少级台阶？"),
+    Layout("Chinese paragraphs", f"根据上下文回答问题，不知道就说不知道。\n\n上下文：\n{ZH[0]}\n\n{ZH[1]}\n\n问题：灯塔有多少级台阶？\n回答：", list(ZH), "灯塔有多少级台阶？"),
+    Layout("Japanese", f"次のコンテキストに基づいて質問に答えてください。\n\nコンテキスト：\n{JA[0]}\n\n{JA[1]}\n\n質問：階段は何段ですか？", list(JA), "階段は何段ですか？"),
+    Layout("file names", f"Answer from the files.\n\nSources:\nlight.md: {A}\nkeeper.md: {B}\n\nQuestion: {ASKED}", [A, B], ASKED),
+    Layout("objects", f"Answer from the context.\n\nContext: [Document(page_content='{A}'), Document(page_content='{B}')]\n\nQuestion: {ASKED}", [A, B], ASKED),
+]  # fmt: skip

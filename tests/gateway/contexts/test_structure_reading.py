@@ -1,0 +1,191 @@
+"""The decision: which block holds passages, how sure it is, and what is none."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.contexts.structure import StructureExtractor, Turn, is_prompt, read, turns_of
+from gateway.contexts.structure.reading import THRESHOLD, Conversation
+from gateway.exchange import Request, Response
+from tests.gateway.contexts.layouts import ASKED, LAYOUTS, A, B, C
+
+PROMPT = f"Answer from the context.\n\nContext:\n{A}\n\n{B}\n\nQuestion: {ASKED}"
+
+
+def user(*parts):
+    return Turn("user", parts)
+
+
+def system(text):
+    return Turn("system", (text,))
+
+
+def said(text):
+    return Turn("assistant", (text,))
+
+
+def passages(*turns):
+    found = read(turns)
+    return None if found is None else ([one.text for one in found.contexts], found.question)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=[one.name for one in LAYOUTS])
+def test_passages_and_question_come_back_from_every_layout(layout):
+    assert passages(user(layout.prompt)) == (layout.passages, layout.question)
+
+
+SPLIT = [
+    one
+    for one in LAYOUTS
+    if one.prompt.endswith((one.question, "Answer:", "Antwort:", "Respuesta:"))
+    and "question at the end" not in one.prompt
+]
+
+
+@pytest.mark.parametrize("layout", SPLIT, ids=[one.name for one in SPLIT])
+def test_the_same_passages_in_the_system_prompt_go_with_the_question_of_the_turn(layout):
+    instructions = layout.prompt.rpartition(layout.question)[0].rpartition("\n\n")[0]
+    assert passages(system(instructions), user(layout.question)) == (layout.passages, layout.question)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        ASKED,
+        f"Translate the following text into French.\n\nText:\n{A}\n\n{B}",
+        f"Summarize the following documents.\n\nDocuments:\n[1] {A}\n[2] {B}",
+        "I climbed the lighthouse yesterday.\n\nMy knees hurt since then.\n\nWhat should I do?",
+        "Fix this:\n\n```python\ndef steps():\n    return 203\n\nclass Light:\n    pass\n```\n\nWhy does it fail?",
+        "You are a guide.\n\nRules:\n- Answer briefly.\n- Never make up numbers.\n- If you don't know, say so.\n\nHow tall is it?",
+        "Answer from the context.\n\nContext:\n{context}\n\nQuestion: {question}",
+        "Answer from the context.\n\nContext:\n[...]\n\nQuestion: how far?",
+        f"{A}\n\n{B}",
+        f"{A}\n\n{B}\n\n{ASKED}",
+        "",
+        " ",
+    ],
+)
+def test_what_retrieves_nothing_is_left_alone(prompt):
+    assert passages(user(prompt)) is None
+
+
+def test_confidence_grows_with_the_signs_and_is_half_at_the_threshold():
+    clear, loose = read([user(PROMPT)]), read([user(f"Context:\n{A}\n\n{B}\n\nQuestion: {ASKED}")])
+    assert 0.5 <= loose.confidence < clear.confidence < 1
+    assert "instructions to answer from sources" in clear.reason
+    assert all(one.points < THRESHOLD for one in Conversation([user(f"{A}\n\n{ASKED}")]).all())
+
+
+def test_blocks_that_cannot_reach_the_threshold_are_not_read():
+    task = Conversation([user(f"Summarize.\n\nDocuments:\n{A}\n\n{B}")])
+    assert list(task.all())
+    assert list(task.all(THRESHOLD)) == []
+
+
+def test_passages_in_the_system_prompt_and_the_question_in_the_turn():
+    assert passages(system(f"Answer from the context.\n\nContext:\n{A}\n\n{B}"), user(ASKED)) == ([A, B], ASKED)
+
+
+def test_passages_in_a_second_system_message():
+    turns = [system("You are a guide."), user("Hello!"), said("Hello."), system(f"Context:\n{A}\n\n{B}"), user(ASKED)]
+    assert passages(*turns) == ([A, B], ASKED)
+
+
+def test_the_last_turn_counts_not_an_earlier_one():
+    earlier = PROMPT.replace(A, C)
+    assert passages(user(earlier), said("203."), user(PROMPT)) == ([A, B], ASKED)
+
+
+def test_an_earlier_turn_that_announces_passages_counts_where_the_last_has_none():
+    assert passages(user(f"<context>\n{A}\n\n{B}\n</context>\n{ASKED}"), said("203."), user("Since when?")) == (
+        [A, B],
+        "Since when?",
+    )
+
+
+def test_excerpts_that_the_assistant_only_acknowledged():
+    turns = [user(f"Context:\n[1] {A}\n[2] {B}"), said("Understood."), user(ASKED)]
+    assert passages(system("Answer the question from the context."), *turns) == ([A, B], ASKED)
+
+
+def test_a_part_for_each_passage_and_the_question_in_the_last():
+    assert passages(system("Answer from the documents."), user(A, B, C, ASKED)) == ([A, B, C], ASKED)
+    assert passages(system("You are a poet."), user("Red", "Green", "Blue", "Which one?")) is None
+
+
+def test_a_prompt_that_is_json():
+    prompt = json.dumps({"instructions": "Be brief.", "documents": [{"text": A}, {"text": B}], "question": ASKED})
+    assert passages(user(prompt)) == ([A, B], ASKED)
+    assert passages(user(json.dumps({"context": f"[1] {A}\n[2] {B}", "query": ASKED}))) == ([A, B], ASKED)
+    assert passages(user(json.dumps({"documents": [A, B]}))) is None
+    assert passages(user(json.dumps({"name": "Light", "steps": 203}))) is None
+
+
+def test_special_tokens_are_no_text():
+    found = read([user(f"<s>[INST] Answer from the context.\nContext:\n{A}\n\n{B}\n\nQuestion: {ASKED} [/INST]")])
+    assert [one.text for one in found.contexts] == [A, B]
+    assert found.question == ASKED
+
+
+@pytest.mark.parametrize(
+    ("prompt", "is_one"),
+    [
+        (PROMPT, True),
+        (A, False),
+        (f"Use the context. If the context has no answer, say you don't know.\n\nContext:\n{A}\n\nQuestion: x?", True),
+        (ASKED, False),
+        ("", False),
+    ],
+)
+def test_a_whole_prompt_is_told_from_a_question(prompt, is_one):
+    assert is_prompt(prompt) is is_one
+
+
+def extracted(messages, **body):
+    request = Request(route="chat_completions", headers={}, body={"messages": messages, **body})
+    return StructureExtractor().extract(request, Response(status=200, body={}))
+
+
+def test_a_prompt_that_cannot_be_read_has_no_question():
+    prompt = (
+        "Answer the question from the context only. If the context has no answer, say you don't know.\n\n"
+        "Context:\n{context}\n\nQuestion: {question}"
+    )
+    found = extracted([{"role": "user", "content": prompt}])
+    assert (found.question, found.contexts, found.source, found.confidence) == (None, (), "none", 0.0)
+    assert "not recognised" in found.reason
+
+
+def test_a_plain_question_is_left_to_others():
+    assert extracted([{"role": "user", "content": ASKED}]) is None
+
+
+def test_of_a_long_conversation_the_first_and_the_last_messages_are_read():
+    messages = [{"role": "user", "content": str(index)} for index in range(500)]
+    request = Request(route="chat_completions", headers={}, body={"messages": messages})
+    read_of = [turn.text for turn in turns_of(request)]
+    assert len(read_of) == 200
+    assert read_of[:8] == [str(index) for index in range(8)]
+    assert read_of[-1] == "499"
+
+
+_PIECES = [
+    *("Context:", "Question: how?", "<doc>", "</doc>", "[1] ", "[2] ", "---", "\n", "\n\n", "Answer from the context.", A),
+    *(B, "- ", "Title: a", "Content: ", '"', "{", "}", "[", "]", "Sources:\n", "请根据上下文回答。", "问题：", ": ", "<context>"),
+    *("</context>", "Source: x.md", "1. ", "2. ", "| ", "\t", "If you don't know, say so.", "```", '"text": "a b c", '),
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(_PIECES) | st.text(max_size=12), max_size=24))
+def test_no_passage_and_no_question_holds_anything_that_the_prompt_does_not(pieces):
+    prompt = "".join(pieces)
+    found = read([system("Answer the question from the context."), user(prompt)])
+    if found is None:
+        return
+    assert found.contexts
+    for text in [one.text for one in found.contexts] + [found.question or ""]:
+        assert "\\" in prompt or all(word in prompt for word in text.split()), text
