@@ -384,7 +384,7 @@ _OBJECT = re.compile(
     r"\b(?P<field>page_content|chunk_text|page_text|text|content)\s?=\s?(?P<text>'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\")",
     re.DOTALL,
 )
-_CALL = re.compile(r"\s*\[?\s*[A-Z]\w{2,40}\(")
+_CALL = re.compile(r"\s*(?:\[\s*)?[A-Z]\w{2,40}\(")
 
 
 def printed_objects(text: str) -> list[str]:

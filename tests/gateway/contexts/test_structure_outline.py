@@ -123,7 +123,7 @@ def bodies(said):
         "<context>\nThe mill turns with the tide.\n</context>\nWhen?",
         "Answer from the following passages:\n---\nThe mill turns with the tide.\n---\n\nQuestion: when?",
         "Question: when?\n\nContext:\nThe mill turns with the tide.\n\nAnswer:",
-        "## Sources\nThe mill turns with the tide.\n\n## Instructions\nAnswer from the sources only.\n\n## Question\nwhen?",
+        "## Sources\nThe mill turns with the tide.\n\n## Rules\nAnswer from the sources.\n\n## Question\nwhen?",
         "Answer from the context. Context: The mill turns with the tide.\nQuestion: when?",
         "Question: when?\n###\nThe mill turns with the tide.\n###",
         "The mill turns with the tide.\n\nQuestion: when?",

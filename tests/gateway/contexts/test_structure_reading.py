@@ -60,7 +60,7 @@ def test_the_same_passages_in_the_system_prompt_go_with_the_question_of_the_turn
         f"Summarize the following documents.\n\nDocuments:\n[1] {A}\n[2] {B}",
         "I climbed the lighthouse yesterday.\n\nMy knees hurt since then.\n\nWhat should I do?",
         "Fix this:\n\n```python\ndef steps():\n    return 203\n\nclass Light:\n    pass\n```\n\nWhy does it fail?",
-        "You are a guide.\n\nRules:\n- Answer briefly.\n- Never make up numbers.\n- If you don't know, say so.\n\nHow tall is it?",
+        "You are a guide.\n\nRules:\n- Answer briefly.\n- If you don't know, say so.\n\nHow tall is it?",
         "Answer from the context.\n\nContext:\n{context}\n\nQuestion: {question}",
         "Answer from the context.\n\nContext:\n[...]\n\nQuestion: how far?",
         f"{A}\n\n{B}",
@@ -174,9 +174,9 @@ def test_of_a_long_conversation_the_first_and_the_last_messages_are_read():
 
 
 _PIECES = [
-    *("Context:", "Question: how?", "<doc>", "</doc>", "[1] ", "[2] ", "---", "\n", "\n\n", "Answer from the context.", A),
-    *(B, "- ", "Title: a", "Content: ", '"', "{", "}", "[", "]", "Sources:\n", "请根据上下文回答。", "问题：", ": ", "<context>"),
-    *("</context>", "Source: x.md", "1. ", "2. ", "| ", "\t", "If you don't know, say so.", "```", '"text": "a b c", '),
+    *("Context:", "Question: how?", "<doc>", "</doc>", "[1] ", "[2] ", "---", "\n", "\n\n", "Answer from the context."),
+    *(A, B, "- ", "Title: a", "Content: ", '"', "{", "}", "[", "]", "Sources:\n", "请根据上下文回答。", "问题：", ": "),
+    *("<context>", "</context>", "Source: x.md", "1. ", "2. ", "| ", "\t", "If you don't know, say so.", "```", '"text": "a b c", '),
 ]  # fmt: skip
 
 
