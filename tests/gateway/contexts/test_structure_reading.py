@@ -175,8 +175,10 @@ def test_of_a_long_conversation_the_first_and_the_last_messages_are_read():
 
 _PIECES = [
     *("Context:", "Question: how?", "<doc>", "</doc>", "[1] ", "[2] ", "---", "\n", "\n\n", "Answer from the context."),
-    *(A, B, "- ", "Title: a", "Content: ", '"', "{", "}", "[", "]", "Sources:\n", "请根据上下文回答。", "问题：", ": "),
-    *("<context>", "</context>", "Source: x.md", "1. ", "2. ", "| ", "\t", "If you don't know, say so.", "```", '"text": "a b c", '),
+    *(A, B, "- ", "Title: a", "Content: ", '"', "{", "}", "[", "]", "Sources:\n"),
+    *("请根据上下文回答。", "问题：", ": "),
+    *("<context>", "</context>", "Source: x.md", "1. ", "2. ", "| ", "\t", "If you don't know, say so.", "```"),
+    '"text": "a b c", ',
 ]  # fmt: skip
 
 
