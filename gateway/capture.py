@@ -11,6 +11,7 @@ import msgspec
 from gateway import answers, encoding, sse
 from gateway.auxiliary import auxiliary
 from gateway.contexts import Extraction, Extractor, last_user_text
+from gateway.contexts.learning import LearnedCapture
 from gateway.contexts.prompt_parts import capture_info
 from gateway.exchange import Exchange, Explicit, Headers, Recording, Request, Response
 from gateway.prompts import prompt_version
@@ -29,7 +30,7 @@ class Capture:
     Without a trace the exchange's own id decides. With `errors` every one that failed is captured. `limit` bounds what
     a body may unpack to, in bytes. `protect` is applied to every sample before anybody else sees it. Without `content`
     a sample has no text that its evaluation does not need. An answer to a request that was answered before, as
-    `resubmissions` remembers, is not to be judged again.
+    `resubmissions` remembers, is not to be judged again. With `learned` apps' prompts are learned from their requests.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Capture:
         content: bool = True,
         protect: Callable[[Sample], Sample] | None = None,
         resubmissions: Resubmissions | None = None,
+        learned: LearnedCapture | None = None,
     ) -> None:
         self._extractors = extractors
         self._rate = rate
@@ -54,6 +56,7 @@ class Capture:
         self._content = content
         self._protect = protect
         self._resubmissions = resubmissions
+        self._learned = learned
 
     def read(self, recording: Recording) -> Exchange:
         """Read a recording. Raises ValueError when its bodies make no sense."""
@@ -81,6 +84,8 @@ class Capture:
         if reason is None and self._is_repeated(exchange):
             reason = "resubmission"
         extraction = extract(exchange, self._extractors)
+        if self._learned is not None:
+            extraction = self._learned.extract(exchange.app, exchange.request, extraction, learns=reason is None)
         version = prompt_version(exchange.request, extraction, salt=self._salt)
         found = capture_info(exchange.request, extraction, content=self._content)
         sample = to_sample(exchange, extraction, self.rate(exchange), reason, kind)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 from gateway import contexts
 from gateway.capture import Capture
 from gateway.config import Capture as Settings
 from gateway.contexts import Extractor
+from gateway.contexts.learning import LearnedCapture, Learner
 from gateway.resubmissions import Resubmissions
 from monitors.importer import load
 from monitors.redaction import Redactor
@@ -27,6 +30,7 @@ def capture_of(settings: Settings, key: str) -> Capture:
         content=settings.content,
         protect=lambda sample: sample if sample.app in plain else redactor.redact_sample(sample),
         resubmissions=Resubmissions(settings.resubmission_s, _REMEMBERED) if settings.resubmission_s else None,
+        learned=LearnedCapture(Learner(time.time)) if settings.learn and settings.content else None,
     )
 
 

@@ -7,7 +7,7 @@ for who has more evidence than one block, as the traffic of an app.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.contexts.structure import markers
@@ -63,6 +63,14 @@ def readings(region: str) -> Iterator[Splitting]:
     for reader in _READERS:
         if (found := reader(text)) is not None and found.items:
             yield found
+
+
+def read_as(region: str, name: str) -> Splitting | None:
+    """Return the reading with a name that an earlier block was read by, None when this block cannot be read so."""
+    text = region.strip("\n")
+    reader = _READER_OF.get(name.partition(":")[0])
+    found = reader(text) if reader is not None and text.strip() else None
+    return found if found is not None and found.items and found.name == name else None
 
 
 def _as_data(text: str) -> Splitting | None:
@@ -214,6 +222,25 @@ _READERS: Sequence[Callable[[str], Splitting | None]] = (
     _as_lines,
     _as_whole,
 )
+
+
+_READER_OF: Mapping[str, Callable[[str], Splitting | None]] = {
+    "data": _as_data,
+    "objects": _as_data,
+    "tag": _as_elements,
+    "pairs": _as_pairs,
+    "headed": _as_headed,
+    "numbered": _as_numbered,
+    "records": _as_records,
+    "rule": _as_ruled,
+    "named": _as_named_lines,
+    "inline": _as_inline,
+    "bullets": _as_bullets,
+    "blank-line": _as_paragraphs,
+    "lines": _as_lines,
+    "whole": _as_whole,
+}
+"""The reader that gives a name, up to its colon."""
 
 
 def _cleaned(name: str, pieces: Sequence[tuple[str | None, str]], certain: float) -> Splitting | None:

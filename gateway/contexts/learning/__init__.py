@@ -1,0 +1,26 @@
+"""Templates learned from traffic: what an app's requests have in common is its prompt, what varies are its slots.
+
+Pure and bounded, in the process that samples. `frame_of` takes from a request the texts that are compared,
+`Learner.find` reads a frame with the templates that were learned, `Learner.observe` learns from it; `LearnedCapture`
+does both. Nothing but salted hashes of a request is kept; the constant texts of a template are taken from the request
+that completes the evidence for it.
+"""
+
+from __future__ import annotations
+
+from gateway.contexts.learning.capturing import LearnedCapture
+from gateway.contexts.learning.frames import Frame, frame_of
+from gateway.contexts.learning.learner import Known, Learner, TemplateEvent
+from gateway.contexts.learning.model import Found, LearnedTemplate, match
+
+__all__ = [
+    "Found",
+    "Frame",
+    "Known",
+    "LearnedCapture",
+    "LearnedTemplate",
+    "Learner",
+    "TemplateEvent",
+    "frame_of",
+    "match",
+]

@@ -1,0 +1,180 @@
+"""The plans that a prompt's requests suggest, and which of them explains all and is proven."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from msgspec import structs
+
+from gateway.contexts.learning.contents import SlotEvidence
+from gateway.contexts.learning.inner import Inner
+from gateway.contexts.learning.model import Split, chunks_of, slots_in, split
+from gateway.contexts.learning.outline import Outline
+from gateway.contexts.learning.plan_evidence import PlanEvidence, question_of
+from gateway.contexts.learning.plans import Hint, Plan, proposals
+from gateway.contexts.learning.tokens import salted
+from monitors.records import Context
+
+MOST_PLANS = 40
+_MOST_HINTS = 4
+_LEAST_REQUESTS = 6
+_WINDOW = 10
+_PATIENT = 20
+_RECENT = 0b11_1111
+_FEW = 2
+_CRUDE = 0.6
+_AS_GOOD = 0.75
+_AS_LONG = 0.7
+_NEARLY_ALL = 0.9
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What was seen of the requests of a skeleton since its literals last changed."""
+
+    salt: int = 0
+    requests: int = 0
+    plans: dict[int, PlanEvidence] = field(default_factory=dict)
+    hints: dict[Hint, None] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Bytes held, roughly."""
+        return 200 + sum(one.size for one in self.plans.values())
+
+    def shrink(self) -> None:
+        """Forget the plans that nothing speaks for, or all when these are not many."""
+        plans = {key: one for key, one in self.plans.items() if one.clean and (one.again or one.certain > _CRUDE)}
+        self.plans = plans if len(plans) < len(self.plans) / 2 else {}
+
+    def add(self, seen: Outline, known: tuple[Context, ...]) -> dict[int, Plan]:
+        """Note a request; return what it suggests. `known` are the passages that another way is sure of."""
+        self.requests += 1
+        said: dict[int, Plan] = {}
+        for plan in proposals(seen, list(self.hints)):
+            said.setdefault(salted((plan.literals, plan.passages, plan.split)), plan)
+        self.hints |= dict.fromkeys(plan.hint for plan in said.values() if plan.hint is not None)
+        for hint in list(self.hints)[:-_MOST_HINTS]:
+            del self.hints[hint]
+        literals = {salted((plan.literals, plan.passages)) for plan in said.values()}
+        for key, plan in list(said.items()):
+            self._add(key, plan, seen.text, known)
+            for other in self._derived(key, plan, seen.text):
+                self._add(
+                    said_as := salted((other.literals, other.passages, other.split)),
+                    other,
+                    seen.text,
+                    known,
+                )
+                said[said_as] = other
+        for key, entry in self.plans.items():
+            # One passage has nothing between passages: the form does not show, and does not fail.
+            alone = entry.literals in literals and 3 * entry.count >= self.requests - entry.first
+            entry.alone += alone and key not in said
+            entry.marks = (entry.marks << 1 | (key in said or alone)) & 0xFFFF
+        return said
+
+    def _derived(self, key: int, plan: Plan, text: str) -> Iterator[Plan]:
+        """Yield the plan with what its passages have in common taken off them, and the one that cleans them."""
+        entry = self.plans.get(key)
+        if (
+            entry is None
+            or plan.split.kind == "reading"
+            or (spans := slots_in(plan.literals, plan.passages, text)) is None
+        ):
+            return
+        region = text[slice(*spans[plan.passages])]
+        hows: list[Split] = []
+        if not plan.split.header and not plan.split.trailer:
+            entry.inner = entry.inner or Inner(self.salt)
+            hows = entry.inner.add(plan.split, chunks_of(plan.split, region))
+        hows += [structs.replace(one, cleaned=True) for one in (plan.split, *hows)]
+        entry.variants = len(hows) > 1 or entry.variants
+        for how in hows:
+            if (contexts := split(how, region)) and (
+                not how.cleaned or contexts != split(structs.replace(how, cleaned=False), region)
+            ):
+                yield replace(plan, split=how, contexts=contexts, certain=plan.certain + 0.02)
+
+    def _add(self, key: int, plan: Plan, text: str, known: tuple[Context, ...]) -> None:
+        entry = self.plans.get(key)
+        if entry is None:
+            if len(self.plans) >= MOST_PLANS and not self._evicted():
+                return
+            entry = self.plans[key] = PlanEvidence(
+                salted((plan.literals, plan.passages)), self.requests, plan.certain, plan.split.kind == "reading"
+            )
+            entry.slots = [SlotEvidence() for _ in plan.literals[1:]]
+        spans = slots_in(plan.literals, plan.passages, text)
+        if spans is None:
+            return
+        entry.last = self.requests
+        start, end = spans[plan.passages]
+        entry.add(plan, text[start:end])
+        for index, (start, end) in enumerate(spans):
+            if index != plan.passages:
+                entry.slots[index].add(text[start:end])
+        if known:
+            same = [one.text.split() for one in known] == [one.text.split() for one in plan.contexts]
+            entry.agreed += same
+            entry.disagreed += not same
+
+    def _evicted(self) -> bool:
+        """Make room: the plan that was suggested least lately goes, unless all are suggested now."""
+        key = min(self.plans, key=lambda one: (self.plans[one].last, self.plans[one].count))
+        if self.plans[key].last == self.requests:
+            return False
+        del self.plans[key]
+        return True
+
+    def best(self) -> int | None:
+        """Return the key of the plan that is proven, or as good as; None as long as none is."""
+        fit = {key: one for key, one in self.plans.items() if self._fits(one)}
+        coming = [one for key, one in self.plans.items() if key not in fit and self._may_fit(one)]
+        proven = {key: one for key, one in fit.items() if one.proven}
+        if proven:
+            most = max(one.rate for one in (*proven.values(), *coming))
+            good = {key: one for key, one in proven.items() if one.rate >= _AS_GOOD * most}
+            # Parts of what recurs recur as well: long passages are whole ones. Of these the most, in the surest form.
+            longest = max((one.length for one in good.values()), default=0)
+            whole = {key: one for key, one in good.items() if one.length >= _AS_LONG * longest}
+            key = max(
+                whole,
+                key=lambda key: (round(whole[key].certain, 1), round(whole[key].mean, 1), whole[key].certain),
+                default=None,
+            )
+            if key is None or self.requests >= _PATIENT or whole[key].certain > _CRUDE:
+                return key
+            # Lines recur below headers too: where items are marked, it is seen first whether they recur without them.
+            return None if any(one.certain >= _NEARLY_ALL for one in (*fit.values(), *coming)) else key
+        most = max((one.rate for one in (*fit.values(), *coming) if len(one.again) > 1), default=0.0)
+        likely = {
+            key: one
+            for key, one in fit.items()
+            if (one.agreed > one.disagreed or self._is_plain(one)) and one.rate >= _AS_GOOD * most
+        }
+        if not likely:
+            return None
+        key = max(likely, key=lambda key: (likely[key].agreed, likely[key].certain, likely[key].mean))
+        if any(one.certain > likely[key].certain for one in coming):
+            return None
+        # As long as the passages may have headers that nothing tells from their text, recurrence may yet tell.
+        return None if self.requests < _PATIENT and self.plans[key].variants and not self.plans[key].agreed else key
+
+    def _may_fit(self, plan: PlanEvidence) -> bool:
+        """Whether a plan that has not been seen often enough was seen in each of the last requests."""
+        young = plan.count < _LEAST_REQUESTS and plan.count > _FEW
+        recent = (plan.marks & _RECENT).bit_count() >= _RECENT.bit_count() / 2
+        return young and recent and plan.clean and question_of(plan) is not None
+
+    def _is_plain(self, plan: PlanEvidence) -> bool:
+        """Whether the form itself says enough where no passage comes again."""
+        return plan.disagreed == 0 and plan.multiple >= plan.count / 2 and plan.certain >= _NEARLY_ALL
+
+    def _fits(self, plan: PlanEvidence) -> bool:
+        """Whether the plan explains nearly all of the last requests, several passages in some of them."""
+        window = min(self.requests - plan.first + 1, _WINDOW)
+        explained = (plan.marks & ((1 << window) - 1)).bit_count()
+        enough = explained >= _NEARLY_ALL * window and plan.count >= _LEAST_REQUESTS and plan.multiple > 1
+        return enough and plan.clean and question_of(plan) is not None

@@ -1,0 +1,74 @@
+"""What the passages of a prompt have in common: the names of fields around their text, as a rule."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from gateway.contexts.learning.frames import END, USER
+from gateway.contexts.learning.model import Split
+from gateway.contexts.learning.outline import Outline, Strength
+from gateway.contexts.learning.skeletons import Reading, Skeleton, read, signs_of, skeleton_of
+
+MOST_COMPARED = 8
+"""Passages of a request that are compared."""
+MOST_TOKENS = 96
+"""Tokens of a passage that are: its first and its last."""
+_ENOUGH = 6
+_STRENGTHS: tuple[Strength, ...] = ("loose", "any")
+
+
+class Inner:
+    """The skeleton of the passages of a plan, over all requests."""
+
+    def __init__(self, salt: int) -> None:
+        self._salt = salt
+        self._signs = signs_of(salt)._replace(width=1)
+        self._skeleton: Skeleton | None = None
+        self.literals = False
+
+    @property
+    def size(self) -> int:
+        """Bytes held, roughly."""
+        return 100 + (self._skeleton.size if self._skeleton else 0)
+
+    def add(self, how: Split, chunks: list[str]) -> list[Split]:
+        """Note the passages of a request, as they were cut. Return how the common text may come off them."""
+        some = [chunk for chunk in chunks if chunk.strip()][:MOST_COMPARED]
+        readings = [read(f"{USER}{chunk.strip()}{END}", self._salt, MOST_TOKENS) for chunk in some]
+        for reading in readings:
+            if self._skeleton is None:
+                self._skeleton = skeleton_of(reading)
+            elif self._skeleton.tokens and (pairs := self._skeleton.match(reading, self._signs)):
+                self._skeleton.refine(reading, pairs)
+        if self._skeleton is None or self._skeleton.seen < _ENOUGH:
+            return []
+        places = [self._places(reading) for reading in readings]
+        if any(one is None for one in places):
+            self.literals = True
+            return []
+        found = []
+        for strength in _STRENGTHS:
+            outlines = [
+                self._skeleton.outline(one, at or [], strength) for one, at in zip(readings, places, strict=True)
+            ]
+            if (said := _around_longest([one for one in outlines if one is not None])) is not None:
+                found.append(structs.replace(how, header=said[0], trailer=said[1]))
+            if strength == "loose":
+                self.literals = any(one is not None and one.words() != (USER, END) for one in outlines)
+        return list(dict.fromkeys(found))
+
+    def _places(self, reading: Reading) -> list[int] | None:
+        assert self._skeleton is not None  # noqa: S101 - for the type checker: the caller looked
+        pairs = self._skeleton.match(reading, self._signs)
+        return [j for _, j in pairs] if len(pairs) == len(self._skeleton.tokens) else None
+
+
+def _around_longest(seen: list[Outline]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """Return the literals in front of the longest slot and those behind it, if there are any."""
+    if not seen or len({len(one.literals) for one in seen}) > 1 or seen[0].words() == (USER, END):
+        return None
+    lengths = [sum(end - start for start, end in slot) for slot in zip(*(one.slots for one in seen), strict=True)]
+    text = lengths.index(max(lengths))
+    words = seen[0].words()
+    words = (words[0][1:], *words[1:-1], words[-1][:-1])
+    return tuple(filter(None, words[: text + 1])), tuple(filter(None, words[text + 1 :]))

@@ -1,0 +1,282 @@
+"""Learns templates from an app's requests, and finds question and passages with those learned."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from gateway.contexts.learning.alignment import Signs
+from gateway.contexts.learning.contents import is_history, labels_of
+from gateway.contexts.learning.evidence import Evidence
+from gateway.contexts.learning.frames import Frame
+from gateway.contexts.learning.model import Found, LearnedTemplate, SlotName, match, version_of
+from gateway.contexts.learning.plan_evidence import question_of
+from gateway.contexts.learning.plans import Plan
+from gateway.contexts.learning.skeletons import Reading, Skeleton, Waiting, fits, read, signs_of
+from gateway.contexts.learning.tokens import salted
+from monitors.records import Context
+
+MAX_KINDS = 200
+"""Kinds of request, apps as a rule, that are learned from at once."""
+MAX_SKELETONS = 5
+"""Prompts of one kind that are told apart, and templates kept of it."""
+MAX_LEARNING_BYTES = 32 * 1024 * 1024
+MAX_PROMPT_BYTES = 256 * 1024
+"""Of one prompt that is being learned; more, and what was noted of its passages is forgotten."""
+SURE = 0.9
+"""Confidence from which what another extractor found has to agree."""
+
+_LEAST = 10
+_COMPARED = 7
+_WITHOUT = 40
+"""Requests that taught nothing, after which fewer are looked at."""
+_MOST_STRIDE = 16
+_SAME_LABEL = 6
+_UNUSED = 100
+"""Requests of its kind after which a template that fitted none is dropped."""
+
+
+class Known(NamedTuple):
+    """What another way found in the same request: its passages, and how sure that is."""
+
+    contexts: tuple[Context, ...]
+    confidence: float
+
+
+class TemplateEvent(NamedTuple):
+    """A template was learned, or no longer fits and was dropped (one that a person confirmed is only marked stale)."""
+
+    kind: Literal["learned", "dropped", "stale"]
+    template: LearnedTemplate
+
+
+@dataclass(slots=True)
+class _Prompt:
+    skeleton: Skeleton
+    evidence: Evidence
+    used: int = 0
+    again: Waiting = field(default_factory=Waiting)
+    rival: Skeleton | None = None
+    """Of later requests alone. What the first ones shared by chance may have hidden words of the prompt from view."""
+
+    @property
+    def size(self) -> int:
+        return self.skeleton.size + self.evidence.size + self.again.size + (self.rival.size if self.rival else 0)
+
+    def compare(self, reading: Reading, signs: Signs) -> None:
+        """Learn the skeleton again beside the first one; take it when it has more words and signs."""
+        if self.rival is None:
+            self.rival = self.again.add(reading, signs)
+            return
+        pairs = self.rival.match(reading, signs)
+        if fits(self.rival, pairs):
+            self.rival.refine(reading, pairs)
+            self.rival.grow(reading, [j for _, j in pairs])
+        if self.rival.seen >= _COMPARED:
+            if self.rival.fixed > self.skeleton.fixed:
+                self.rival.seen = self.skeleton.seen
+                self.skeleton = self.rival
+            self.again, self.rival = Waiting(), None
+
+
+@dataclass(slots=True)
+class _Kind:
+    """All requests of an app that have the same texts."""
+
+    waiting: Waiting = field(default_factory=Waiting)
+    prompts: list[_Prompt] = field(default_factory=list)
+    requests: int = 0
+    taught: int = 0
+    """Number of the request that last led to a template."""
+    stride: int = 1
+    size: int = 0
+
+    def measured(self) -> int:
+        """Return by how many bytes it has grown since it was last asked."""
+        now = 400 + self.waiting.size + sum(one.size for one in self.prompts)
+        grown, self.size = now - self.size, now
+        return grown
+
+
+@dataclass(slots=True)
+class _Live:
+    template: LearnedTemplate
+    used: int
+    same: set[int] | None = None
+    """Hashes of the labels that stood in the passages of each of the last requests."""
+    times: int = 0
+
+    def has_grown(self, found: Found) -> bool:
+        """Whether the passages have had the same label in them for some time: the prompt got a new part there."""
+        labels = {salted(label) for one in found.contexts for label in labels_of(one.text)}
+        self.same = labels if self.same is None else self.same & labels
+        self.times = self.times + 1 if self.same else 0
+        if not self.same:
+            self.same = None
+        return self.times >= _SAME_LABEL
+
+
+class Learner:
+    """Finds with what it has learned, and learns. Not thread-safe; `clock` dates templates; all memory is bounded.
+
+    What it holds of requests are hashes salted with a secret of this object. A template's constant texts are kept once
+    it is learned.
+    """
+
+    def __init__(self, clock: Callable[[], float], salt: int | None = None) -> None:
+        self._clock = clock
+        self._salt = secrets.randbits(60) if salt is None else salt
+        self._signs = signs_of(self._salt)
+        self._kinds: OrderedDict[tuple[str, str], _Kind] = OrderedDict()
+        self._live: dict[tuple[str, str], list[_Live]] = {}
+        self._rejected: set[tuple[str, tuple[str, ...]]] = set()
+        self._size = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes that learning holds, roughly; the templates not counted."""
+        return self._size
+
+    def templates(self) -> list[LearnedTemplate]:
+        """Return what was learned and loaded."""
+        return [one.template for every in self._live.values() for one in every]
+
+    def load(self, templates: Iterable[LearnedTemplate]) -> None:
+        """Replace all templates by these, of the store: a rejected one is not used, and its prompt not learned again."""
+        every = list(templates)
+        self._rejected = {(one.app, one.literals) for one in every if one.state == "rejected"}
+        requests = {name: kind.requests for name, kind in self._kinds.items()}
+        self._live = {}
+        for one in every:
+            if one.state != "rejected":
+                name = one.app, one.kind
+                self._live.setdefault(name, []).append(_Live(one, requests.get(name, 0)))
+
+    def find(self, app: str, frame: Frame) -> Found | None:
+        """Return what a learned template finds in the request."""
+        for one in reversed(self._live.get((app, frame.kind), [])):
+            if (found := match(one.template, frame.text)) is not None:
+                return found
+        return None
+
+    def observe(self, app: str, frame: Frame, found: Found | None, known: Known | None) -> list[TemplateEvent]:
+        """Learn from a request: `found` is what `find` said of it, `known` what another way found, if any did."""
+        name = app, frame.kind
+        kind = self._kind(name)
+        kind.requests += 1
+        events = self._aged(name, kind, found)
+        if found is None and self._is_due(kind):
+            events += self._learned(name, kind, frame, known)
+            self._size += kind.measured()
+            self._bounded()
+        return events
+
+    def _kind(self, name: tuple[str, str]) -> _Kind:
+        kind = self._kinds.get(name)
+        if kind is None:
+            kind = self._kinds[name] = _Kind()
+        self._kinds.move_to_end(name)
+        while len(self._kinds) > MAX_KINDS:
+            self._size -= self._kinds.popitem(last=False)[1].size
+        return kind
+
+    def _bounded(self) -> None:
+        while self._size > MAX_LEARNING_BYTES and len(self._kinds) > 1:
+            self._size -= self._kinds.popitem(last=False)[1].size
+
+    def _is_due(self, kind: _Kind) -> bool:
+        """Whether to learn from this request: from fewer and fewer where nothing is to be learned."""
+        if kind.requests - kind.taught > _WITHOUT * kind.stride and kind.stride < _MOST_STRIDE:
+            kind.stride *= 2
+        return kind.requests % kind.stride == 0
+
+    def _aged(self, name: tuple[str, str], kind: _Kind, found: Found | None) -> list[TemplateEvent]:
+        events: list[TemplateEvent] = []
+        for one in list(self._live.get(name, ())):
+            if found is not None and one.template.version == found.template.version:
+                one.used = kind.requests
+                kind.taught = kind.requests
+                if one.has_grown(found) and one.template.state != "confirmed":
+                    self._live[name].remove(one)
+                    events.append(TemplateEvent("dropped", one.template))
+                if one.template.stale:
+                    one.template = msgspec.structs.replace(one.template, stale=False)
+            elif kind.requests - one.used > _UNUSED:
+                if one.template.state != "confirmed":
+                    self._live[name].remove(one)
+                    events.append(TemplateEvent("dropped", one.template))
+                elif not one.template.stale:
+                    one.template = msgspec.structs.replace(one.template, stale=True)
+                    events.append(TemplateEvent("stale", one.template))
+        return events
+
+    def _learned(self, name: tuple[str, str], kind: _Kind, frame: Frame, known: Known | None) -> list[TemplateEvent]:
+        reading = read(frame.text, self._salt)
+        best: tuple[int, _Prompt, list[tuple[int, int]]] | None = None
+        for prompt in kind.prompts:
+            pairs = prompt.skeleton.match(reading, self._signs)
+            if fits(prompt.skeleton, pairs) and (best is None or prompt.skeleton.weight(pairs) > best[0]):
+                best = prompt.skeleton.weight(pairs), prompt, pairs
+        if best is None:
+            if (made := kind.waiting.add(reading, self._signs)) is not None:
+                kind.prompts.append(_Prompt(made, Evidence(self._salt), used=kind.requests))
+                if len(kind.prompts) > MAX_SKELETONS:
+                    kind.prompts.remove(min(kind.prompts, key=lambda one: one.used))
+            return []
+        _, prompt, pairs = best
+        prompt.used = kind.requests
+        prompt.skeleton.refine(reading, pairs)
+        places = prompt.skeleton.grow(reading, [j for _, j in pairs])
+        seen = prompt.skeleton.outline(reading, places)
+        prompt.compare(reading, self._signs)
+        if seen is None:
+            return []
+        if prompt.size > MAX_PROMPT_BYTES:
+            prompt.evidence.shrink()
+        sure = known.contexts if known is not None and known.confidence >= SURE else ()
+        said = prompt.evidence.add(seen, sure)
+        return self._promoted(name, kind, prompt, said)
+
+    def _promoted(
+        self, name: tuple[str, str], kind: _Kind, prompt: _Prompt, said: dict[int, Plan]
+    ) -> list[TemplateEvent]:
+        key = prompt.evidence.best() if prompt.skeleton.seen >= _LEAST else None
+        if key is None or (plan := said.get(key)) is None:
+            return []
+        entry = prompt.evidence.plans[key]
+        asked = question_of(entry)
+        if is_history(plan.literals[plan.passages]) and not entry.agreed:
+            return []
+        slots: tuple[SlotName, ...] = tuple(
+            "passages" if index == plan.passages else "question" if index == asked else "other"
+            for index in range(len(plan.literals) - 1)
+        )
+        template = LearnedTemplate(
+            app=name[0],
+            kind=name[1],
+            version=version_of(plan.literals, slots, plan.split),
+            literals=plan.literals,
+            slots=slots,
+            split=plan.split,
+            seen=prompt.skeleton.seen,
+            learned_at=self._clock(),
+        )
+        kind.prompts.remove(prompt)
+        if (template.app, template.literals) in self._rejected:
+            return []
+        kind.taught, kind.stride = kind.requests, 1
+        live = self._live.setdefault(name, [])
+        if any(one.template.version == template.version for one in live):
+            return []
+        live.append(_Live(template, kind.requests))
+        events = [TemplateEvent("learned", template)]
+        if len(live) > MAX_SKELETONS and (old := [one for one in live if one.template.state != "confirmed"]):
+            oldest = min(old, key=lambda one: one.used)
+            live.remove(oldest)
+            events.append(TemplateEvent("dropped", oldest.template))
+        return events

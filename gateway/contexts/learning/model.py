@@ -1,0 +1,207 @@
+"""A learned template: the constant texts of a prompt, its slots, and how the passages in one of them are told apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from gateway.contexts.learning.frames import MASK, PART
+from gateway.contexts.structure import items
+from gateway.contexts.structure.cleaning import clean
+from monitors.records import Context
+
+SlotName: TypeAlias = Literal["passages", "question", "other"]
+
+MOST_ITEMS = 1_000
+"""Passages that are looked at, as elsewhere: far more than the bounds of an extraction keep."""
+
+
+_PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
+_SOFT = frozenset({"blank-line", "lines", "bullets"})
+"""Readings by which one passage alone does not show."""
+
+
+class Split(msgspec.Struct, frozen=True):
+    """How passages are told apart.
+
+    `kind` "marker": `words` stands between two, with `frames.MASK` for a number; with `counted` only the next number
+    does, and the last passage may end with `closing`, which the marker begins with. "part": each is a content part.
+    "lines", "paragraphs": between line breaks, or blank lines. "reading": as the structure reader does it under the
+    name `words`. Constant texts within one passage are `header` in front of its text and `trailer` behind it; with
+    `cleaned` the structure reader takes metadata off what is left.
+    """
+
+    kind: Literal["marker", "part", "lines", "paragraphs", "reading"]
+    words: str = ""
+    counted: bool = False
+    header: tuple[str, ...] = ()
+    trailer: tuple[str, ...] = ()
+    cleaned: bool = False
+    closing: str = ""
+
+
+class LearnedTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    """A template learned from an app's traffic. Others store and show it; what it means is this package's business.
+
+    `literals` has one entry more than `slots`; the text between two of them is a slot. Each text begins with a mark, see
+    `frames.Frame`. `version` is a hash of literals, slots and split. `learned_at` is a time of the learner's clock, `seen`
+    the number of requests it was learned from.
+    """
+
+    app: str
+    kind: str
+    version: str
+    literals: tuple[str, ...]
+    slots: tuple[SlotName, ...]
+    split: Split
+    seen: int
+    learned_at: float
+    state: Literal["learned", "confirmed", "rejected"] = "learned"
+    stale: bool = False
+
+
+class Found(NamedTuple):
+    """What a template found in a frame. `spans` are the slots' places in the frame's text."""
+
+    template: LearnedTemplate
+    question: str | None
+    contexts: tuple[Context, ...]
+    spans: tuple[tuple[int, int], ...]
+
+
+def version_of(literals: tuple[str, ...], slots: tuple[str, ...], split: Split) -> str:
+    """Return the short hash that names a template."""
+    body = msgspec.json.encode((literals, slots, split))
+    return blake2b(body, digest_size=6).hexdigest()
+
+
+def slots_in(literals: tuple[str, ...], passages: int, text: str) -> tuple[tuple[int, int], ...] | None:
+    """Return where the slots stand in a text; None when the literals do not stand in it in this order.
+
+    In front of the slot with the passages the first place of each literal counts, behind it the last: passages are data
+    and may contain any of them.
+    """
+    if not text.startswith(literals[0]) or not text.endswith(literals[-1]):
+        return None
+    starts: list[int] = []
+    ends: list[int] = []
+    position = len(literals[0])
+    for literal in literals[1 : passages + 1]:
+        starts.append(position)
+        found = text.find(literal, position)
+        if found < 0:
+            return None
+        ends.append(found)
+        position = found + len(literal)
+    last = len(text) - len(literals[-1])
+    behind: list[tuple[int, int]] = []
+    for literal in reversed(literals[passages + 1 : -1]):
+        found = text.rfind(literal, position, last)
+        if found < 0:
+            return None
+        behind.append((found + len(literal), last))
+        last = found
+    if last < position:
+        return None
+    behind.append((position, last))
+    return (*zip(starts, ends, strict=True), *reversed(behind))
+
+
+def match(template: LearnedTemplate, text: str) -> Found | None:
+    """Return what the template finds in a frame's text, or None."""
+    passages = template.slots.index("passages")
+    spans = slots_in(template.literals, passages, text)
+    if spans is None:
+        return None
+    start, end = spans[passages]
+    contexts = split(template.split, text[start:end])
+    if not contexts:
+        return None
+    asked = next(
+        (text[a:b].strip() for (a, b), slot in zip(spans, template.slots, strict=True) if slot == "question"), ""
+    )
+    return Found(template, asked, contexts, spans) if asked else None
+
+
+def split(how: Split, region: str) -> tuple[Context, ...] | None:
+    """Return the passages of a region, none when there are none; None when it is not of this form."""
+    if not region or region.isspace():
+        return ()
+    if how.kind == "reading":
+        return _as_read(how, region)
+    chunks = chunks_of(how, region)
+    found = []
+    for chunk in chunks:
+        if (item := _item(how, chunk)) is None:
+            return None
+        if item.text:
+            found.append(item)
+    return tuple(found)
+
+
+def chunks_of(how: Split, region: str) -> list[str]:
+    """Cut a region at what stands between passages."""
+    if how.kind == "part":
+        return region.split(PART, MOST_ITEMS)
+    if how.kind == "lines":
+        return region.split("\n", MOST_ITEMS)
+    if how.kind == "paragraphs":
+        return _PARAGRAPH.split(region, MOST_ITEMS)
+    chunks = list(_at_markers(how, region))
+    if how.closing:
+        chunks[-1] = chunks[-1].rstrip().removesuffix(how.closing)
+    return chunks
+
+
+def _as_read(how: Split, region: str) -> tuple[Context, ...] | None:
+    found = items.read_as(region, how.words)
+    if found is None and how.words in _SOFT:
+        found = items.read_as(region, "whole")
+    return None if found is None else found.items
+
+
+def _item(how: Split, chunk: str) -> Context | None:
+    """Take the constant texts off a passage; None when they do not stand in it."""
+    start, end = 0, len(chunk)
+    source: str | None = None
+    for literal in how.header:
+        found = chunk.find(literal, start)
+        if found < 0:
+            return None
+        source = source or chunk[start:found].strip()
+        start = found + len(literal)
+    for literal in reversed(how.trailer):
+        found = chunk.rfind(literal, start, end)
+        if found < 0:
+            return None
+        end = found
+    text = chunk[start:end].strip()
+    if how.cleaned and text:
+        return clean(text).context()
+    return Context(text=text, source=source or None)
+
+
+def _at_markers(how: Split, region: str) -> Iterator[str]:
+    start, number = 0, None
+    for count, marker in enumerate(pattern(how.words).finditer(region)):
+        if how.counted:
+            named = int(marker[1][:9])
+            if number is not None and named != number + 1:
+                continue
+            number = named
+        yield region[start : marker.start()]
+        start = marker.end()
+        if count == MOST_ITEMS:
+            break
+    yield region[start:]
+
+
+@lru_cache(256)
+def pattern(words: str) -> re.Pattern[str]:
+    """Return the expression for a text with masked numbers. Its time grows with the text: nothing in it may vary."""
+    return re.compile(re.escape(words).replace(MASK, r"(\d+)"))

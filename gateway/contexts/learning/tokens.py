@@ -1,0 +1,51 @@
+"""Words, numbers, blanks and signs of a text, and their salted hashes."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from array import array
+from itertools import accumulate
+
+from gateway.contexts.learning.alignment import BLANK, SIGN, WORD
+
+_SINGLE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+"""Scripts without blanks between words: each character is a token."""
+
+_TOKEN = re.compile(rf"[{_SINGLE}]|[^\W\d_{_SINGLE}]+|\d+|\n|[ \t]+|-+|=+|#+|\*+|_+|\"+|'+|`+|~+|.", re.DOTALL)
+
+MOST_TOKENS = 8_000
+"""Of a text that are compared: its first and last ones. What an app says of itself stands at the ends."""
+
+
+_SALT = secrets.randbits(60)
+
+
+def salted(*said: object) -> int:
+    """Return a hash that means nothing outside of this process."""
+    return hash((_SALT, *said))
+
+
+def spans(text: str) -> tuple[list[str], list[int]]:
+    """Return the tokens of a text and where each begins, with the text's length as the last entry."""
+    tokens = _TOKEN.findall(text)
+    return tokens, [0, *accumulate(map(len, tokens))]
+
+
+def bounded(tokens: list[str], most: int = MOST_TOKENS) -> tuple[list[str], int]:
+    """Return the first and last tokens of too many, and how many were left out in the middle."""
+    if len(tokens) <= most:
+        return tokens, 0
+    half = most // 2
+    return tokens[:half] + tokens[-half:], len(tokens) - 2 * half
+
+
+def hashes(tokens: list[str], salt: int) -> array[int]:
+    """Return 32 bits of each token's salted hash: enough to compare texts, too few to read one from."""
+    return array("I", [hash((salt, token)) & 0xFFFFFFFF or 1 for token in tokens])
+
+
+def kind_of(token: str) -> int:
+    """Return whether the token is blank, a word, or a sign, number or line break."""
+    first = token[0]
+    return WORD if first.isalpha() else BLANK if first in " \t" else SIGN

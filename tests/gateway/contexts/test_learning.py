@@ -1,0 +1,248 @@
+"""Templates learned from traffic of invented apps: what is found, what is not, and what is never taken for passages."""
+
+import gc
+from itertools import islice
+from random import Random
+
+import msgspec
+import pytest
+from tests.support.prompt_traffic import LAYOUTS, OTHERS, Sent, World, chat, traffic
+
+from gateway.contexts.learning import Known, Learner, LearnedTemplate, frame_of
+from gateway.contexts.learning import learner as learning
+from monitors.records import Context
+
+SLOW = {"plain_large", "with_history", "faq"}
+"""Not learned in so few requests: nothing comes again, or the passages look like the prompt's own labels."""
+
+
+def learner(seed=1):
+    return Learner(lambda: 7.0, salt=seed)
+
+
+def show(pupil: Learner, sent: Sent, app="app", known=None):
+    """Send one request; return what a template found in it and what was learned from it."""
+    frame = frame_of(sent.request)
+    found = pupil.find(app, frame)
+    return found, pupil.observe(app, frame, found, known)
+
+
+def verdict(found, sent: Sent) -> str:
+    if found is None:
+        return "none"
+    texts = [" ".join(one.text.split()) for one in found.contexts]
+    exact = texts == [" ".join(one.split()) for one in sent.contexts] and found.question == sent.question
+    return "exact" if exact else "wrong"
+
+
+def verdicts(pupil, sents, app="app"):
+    return [verdict(show(pupil, one, app)[0], one) for one in sents]
+
+
+def taught(name="german", seed=1, count=40):
+    pupil = learner(seed)
+    for sent in islice(traffic(name, seed), count):
+        show(pupil, sent)
+    (template,) = pupil.templates()
+    return pupil, template
+
+
+@pytest.mark.parametrize("name", sorted(LAYOUTS.keys() - SLOW - {"dated"}))
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_prompt_of_an_app_is_learned(name, seed):
+    found = verdicts(learner(seed), islice(traffic(name, seed), 55))
+    assert found[-10:] == ["exact"] * 10
+    assert "wrong" not in found
+
+
+@pytest.mark.parametrize("name", sorted(SLOW | {"dated"}))
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_what_is_hard_to_learn_is_not_learned_wrong(name, seed):
+    assert "wrong" not in verdicts(learner(seed), islice(traffic(name, seed), 60))
+
+
+@pytest.mark.parametrize("name", sorted(OTHERS))
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_nothing_is_learned_where_nothing_is_retrieved(name, seed):
+    pupil = learner(seed)
+    assert [event for sent in islice(traffic(name, seed), 120) for event in show(pupil, sent)[1]] == []
+
+
+def test_about_ten_requests_are_enough():
+    pupil = learner()
+    learned = [n for n, sent in enumerate(islice(traffic("tags", 2), 40), 1) if show(pupil, sent)[1]]
+    assert len(learned) == 1
+    assert 10 <= learned[0] <= 20
+
+
+def test_passages_that_never_come_again_are_learned_where_another_reader_is_sure_of_them():
+    pupil = learner()
+    found = []
+    for sent in islice(traffic("plain_large", 1), 40):
+        known = Known(tuple(Context(text=one) for one in sent.contexts), 1.0)
+        found.append(verdict(show(pupil, sent, known=known)[0], sent))
+    assert found[-10:] == ["exact"] * 10
+
+
+def test_a_reader_that_is_sure_of_something_else_keeps_an_unproven_template_away():
+    pupil = learner()
+    for sent in islice(traffic("numbered_large", 1), 40):
+        found, events = show(pupil, sent, known=Known((Context(text="Something else."),), 1.0))
+        assert (found, events) == (None, [])
+
+
+def test_a_new_version_of_the_prompt_is_learned_anew_and_the_old_one_dropped():
+    pupil, old = taught("german")
+    sents = list(islice(traffic("numbered_paragraphs", 1), 140))
+    events = [event for sent in sents for event in show(pupil, sent)[1]]
+    assert [event.kind for event in events] == ["learned", "dropped"]
+    assert events[1].template == old
+    assert verdicts(pupil, islice(traffic("numbered_paragraphs", 9), 5)) == ["exact"] * 5
+
+
+def test_two_prompts_under_one_name_are_both_learned():
+    pupil, random = learner(), Random(4)
+    one, other = traffic("german", 1), traffic("tags", 1)
+    found = [verdict(show(pupil, sent)[0], sent) for sent in (next(random.choice([one, other])) for _ in range(90))]
+    assert found[-20:] == ["exact"] * 20
+    assert "wrong" not in found
+
+
+@pytest.mark.parametrize("name", ["german", "python_list", "few_shot"])
+def test_an_odd_request_in_twenty_does_no_harm(name):
+    pupil, random = learner(), Random(name)
+    usual, odd = traffic(name, 1), [traffic(other, 1) for other in OTHERS]
+    found = []
+    for _ in range(60):
+        is_odd = random.random() < 1 / 20
+        sent = next(random.choice(odd)) if is_odd else next(usual)
+        said = verdict(show(pupil, sent)[0], sent)
+        assert said == "none" or not is_odd
+        found += [] if is_odd else [said]
+    assert found[-15:] == ["exact"] * 15
+
+
+def test_a_part_that_the_prompt_gets_among_the_passages_ends_the_template():
+    pupil, _ = taught("german")
+    world, events = World(Random(5), size=25), []
+    for number in range(8):
+        passages, question = world.some(1, 3), world.question()
+        text = "\n\n".join([*passages, f"Earlier talk:\nVisitor: number {number}"])
+        prompt = (
+            "Beantworte die Anfrage nur mit den Unterlagen.\n\n"
+            f"Unterlagen »\n{text}\n« Ende der Unterlagen\n\nAnfrage: {question}"
+        )
+        events += show(pupil, Sent(chat(("user", prompt)), question, passages))[1]
+    assert [event.kind for event in events] == ["dropped"]
+
+
+def held(root: object) -> list[str]:
+    """Return all texts that can be reached from an object."""
+    seen, todo, texts = set(), [root], []
+    while todo:
+        one = todo.pop()
+        if id(one) in seen or isinstance(one, type) or callable(one):
+            continue
+        seen.add(id(one))
+        if isinstance(one, str):
+            texts.append(one)
+        elif isinstance(one, bytes | bytearray):
+            texts.append(bytes(one).decode("latin-1"))
+        else:
+            todo += gc.get_referents(one)
+    return texts
+
+
+@pytest.mark.parametrize("count", [1, 3, 6, 9, 30])
+@pytest.mark.parametrize("name", ["german", "agent", "memory"])
+def test_nothing_of_a_request_is_kept_but_hashes_and_the_constant_text(name, count):
+    pupil = learner()
+    sents = list(islice(traffic(name, 1), count))
+    for sent in sents:
+        show(pupil, sent)
+    texts = held(pupil)
+    words = {word for text in texts for word in text.split() if len(word) > 4}
+    templates = {word for one in pupil.templates() for literal in one.literals for word in literal.split()}
+    said = {word for sent in sents for message in sent.request.body["messages"] for word in message["content"].split()}
+    assert (words & said) - templates == set()
+
+
+def test_a_template_survives_json_and_means_the_same():
+    _, template = taught()
+    again = msgspec.json.decode(msgspec.json.encode(template), type=LearnedTemplate)
+    assert again == template
+    fresh = learner(2)
+    fresh.load([again])
+    assert verdicts(fresh, islice(traffic("german", 8), 5)) == ["exact"] * 5
+
+
+def test_a_rejected_template_is_not_used_and_its_prompt_not_learned_again():
+    pupil, template = taught()
+    pupil.load([msgspec.structs.replace(template, state="rejected")])
+    assert [show(pupil, sent) for sent in islice(traffic("german", 1), 60)] == [(None, [])] * 60
+
+
+def test_a_confirmed_template_is_marked_stale_instead_of_dropped_and_used_again_when_it_fits():
+    pupil, template = taught()
+    pupil.load([msgspec.structs.replace(template, state="confirmed")])
+    kinds = [event.kind for sent in islice(traffic("few_shot", 1), 140) for event in show(pupil, sent)[1]]
+    assert sorted(kinds) == ["learned", "stale"]
+    assert {one.stale for one in pupil.templates() if one.version == template.version} == {True}
+    assert verdicts(pupil, islice(traffic("german", 8), 2)) == ["exact"] * 2
+    assert {one.stale for one in pupil.templates() if one.version == template.version} == {False}
+
+
+def test_a_version_names_the_template_and_not_the_moment():
+    (_, one), (_, other) = taught(seed=1), taught(seed=2)
+    assert one.version == other.version
+    assert taught("tags")[1].version != one.version
+
+
+def test_memory_is_bounded_whatever_number_of_apps_and_prompts(monkeypatch):
+    monkeypatch.setattr(learning, "MAX_LEARNING_BYTES", 3_000_000)
+    monkeypatch.setattr(learning, "MAX_KINDS", 20)
+    pupil = learner()
+    sources = [traffic(name, 1) for name in ("review", "memory", "history_prompt", "agent", "summary")]
+    for number in range(30):
+        for source in sources:
+            for sent in islice(source, 5):
+                show(pupil, sent, app=f"app-{number}")
+            assert pupil.size <= 3_000_000
+    assert len(pupil._kinds) <= 20
+
+
+def test_what_is_reported_as_held_is_the_sum_of_what_is_there():
+    pupil = learner()
+    for name in ("review", "german"):
+        for sent in islice(traffic(name, 1), 30):
+            show(pupil, sent, app=name)
+    assert pupil.size == sum(kind.size for kind in pupil._kinds.values())
+    assert pupil.size > 1000
+
+
+def test_fewer_and_fewer_requests_are_looked_at_where_nothing_is_to_be_learned(monkeypatch):
+    looked = []
+    monkeypatch.setattr(learning, "read", lambda text, salt: looked.append(text) or original(text, salt))
+    from gateway.contexts.learning.skeletons import read as original
+
+    pupil = learner()
+    for sent in islice(traffic("small_talk", 1), 1_500):
+        show(pupil, sent)
+    assert len(looked) < 400
+    before = len(looked)
+    for sent in islice(traffic("small_talk", 2), 320):
+        show(pupil, sent)
+    assert len(looked) - before <= 320 / 16 + 1
+
+
+def test_too_long_a_prompt_or_one_with_our_own_marks_is_left_alone():
+    assert frame_of(chat(("user", "a" * 70_000))) is None
+    assert frame_of(chat(("system", "a" * 70_000), ("user", "b"))) is None
+    assert frame_of(chat(("user", "a\x02b"))) is None
+    assert frame_of(chat(("system", "only this"))) is None
+    assert frame_of(chat(("user", [{"type": "image_url", "image_url": {}}]))) is None
+
+
+def test_turns_in_between_do_not_matter():
+    short, long = (("system", "S"), ("user", "U")), (("system", "S"), ("user", "x"), ("assistant", "y"), ("user", "U"))
+    assert frame_of(chat(*short)) == frame_of(chat(*long))
