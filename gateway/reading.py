@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 
 from gateway import contexts
@@ -30,7 +31,9 @@ def capture_of(settings: Settings, key: str) -> Capture:
         content=settings.content,
         protect=lambda sample: sample if sample.app in plain else redactor.redact_sample(sample),
         resubmissions=Resubmissions(settings.resubmission_s, _REMEMBERED) if settings.resubmission_s else None,
-        learned=LearnedCapture(Learner(time.time)) if settings.learn and settings.content else None,
+        learned=LearnedCapture(Learner(time.time, secrets.randbits(60)))
+        if settings.learn and settings.content
+        else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""Traffic of apps with prompts of their own: passages, questions, and what belongs to neither, other in each request."""
+"""Traffic of apps with prompts of their own: passages, questions, and what is neither, other in each request."""
 
 from __future__ import annotations
 
@@ -10,10 +10,42 @@ from typing import Any
 
 from gateway.exchange import Request
 
-_PLACES = "harbour mill quarry orchard station depot chapel library bakery workshop ferry tower market brewery".split()
-_PEOPLE = (
-    "Amara Bjorn Chidi Dagny Emre Farid Greta Hamza Ines Jonas Keiko Lucia Milan Noor Otto Priya Quinn Rosa".split()
-)
+_PLACES = [
+    "harbour",
+    "mill",
+    "quarry",
+    "orchard",
+    "station",
+    "depot",
+    "chapel",
+    "library",
+    "bakery",
+    "workshop",
+    "ferry",
+    "tower",
+    "market",
+    "brewery",
+]
+_PEOPLE = [
+    "Amara",
+    "Bjorn",
+    "Chidi",
+    "Dagny",
+    "Emre",
+    "Farid",
+    "Greta",
+    "Hamza",
+    "Ines",
+    "Jonas",
+    "Keiko",
+    "Lucia",
+    "Milan",
+    "Noor",
+    "Otto",
+    "Priya",
+    "Quinn",
+    "Rosa",
+]
 _DID = [
     "{who} opened the {place} to visitors on the {n}th of each month",
     "the {place} closes at {n} in winter, and {who} keeps the key",
@@ -38,8 +70,8 @@ _ZH_DID = [
     "{place}最多容纳{n}人。请提前预约。",
 ]
 _ZH_ASKED = ["{place}什么时候开放？", "谁保管{place}的钥匙？", "{place}能容纳多少人？", "{who}负责什么？"]
-_ZH_PLACES = "港口 磨坊 采石场 果园 车站 仓库 教堂 图书馆 面包店 渡口".split()
-_ZH_PEOPLE = "王芳 李伟 张敏 刘洋 陈静 杨帆 赵磊 周婷".split()
+_ZH_PLACES = ["港口", "磨坊", "采石场", "果园", "车站", "仓库", "教堂", "图书馆", "面包店", "渡口"]
+_ZH_PEOPLE = ["王芳", "李伟", "张敏", "刘洋", "陈静", "杨帆", "赵磊", "周婷"]
 
 
 @dataclass
@@ -55,7 +87,7 @@ class World:
     def passage(self) -> str:
         while len(self.passages) < min(self.size, 1_000):
             self.passages.append(self._new())
-        return self.random.choice(self.passages) if self.size <= 1_000 else self._new()  # noqa: PLR2004
+        return self.random.choice(self.passages) if self.size <= 1_000 else self._new()
 
     def some(self, least: int, most: int) -> list[str]:
         count, found = self.random.randint(least, most), []
@@ -90,7 +122,7 @@ class World:
         text = joint.join(self._sentence() for _ in range(self.random.randint(1, 4)))
         if self.shape == "lines":
             return "\n".join(self._sentence() for _ in range(self.random.randint(1, 4)))
-        if self.shape == "paragraphs" and self.random.random() < 0.5:  # noqa: PLR2004
+        if self.shape == "paragraphs" and self.random.random() < 0.5:
             return f"{text}\n\n{self._sentence()}"
         if self.shape == "faq":
             return f"Question: {self.question()}\nAnswer: {text}"
@@ -474,7 +506,7 @@ def email_reply(w: World) -> Sent:
 
 @other
 def history_prompt(w: World) -> Sent:
-    if not w.passages or w.random.random() < 0.2:  # noqa: PLR2004
+    if not w.passages or w.random.random() < 0.2:
         w.passages = []
     w.passages.append(f"Human: {w.question()}\nAI: {World(w.random, size=10_000).passage()}")
     talk = "\n".join(w.passages[-6:])

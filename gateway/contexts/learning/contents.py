@@ -11,12 +11,12 @@ from gateway.contexts.learning.tokens import salted
 MOST_EDGES = 40
 """First and last lines of contents whose hashes are counted."""
 MOST_VALUES = 64
-MOST_CONSTANT = 0.8
+CONSTANT_SHARE = 0.8
 """The share of requests with the same text from which it is one of the prompt."""
 
 _SHORT = 40
 _SURE = 0.8
-_LONGEST_QUESTION = 600
+_QUESTION_LENGTH = 600
 _LEAST_QUESTION = 4
 _ASKS = re.compile(r"[?？؟;]\s*[\"'”’»)\]]*\s*\Z")
 _LABELLED = re.compile(r"[^\n:：]{1,40}[:：]")
@@ -54,7 +54,7 @@ class Edges:
     @property
     def constant(self) -> bool:
         """Whether nearly all do."""
-        return max(self.counts.values(), default=0) > MOST_CONSTANT * self.seen
+        return max(self.counts.values(), default=0) > CONSTANT_SHARE * self.seen
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class SlotEvidence:
         self.seen += 1
         self.edges.add(said)
         self.asked += _ASKS.search(said[-20:]) is not None
-        self.short += 0 < len(said) <= _LONGEST_QUESTION
+        self.short += 0 < len(said) <= _QUESTION_LENGTH
         self.worded += len(said) >= _LEAST_QUESTION and any(map(str.isalpha, said))
         if len(self.values) < MOST_VALUES:
             self.values.add(salted(said))

@@ -17,7 +17,7 @@ from gateway.contexts.learning.tokens import salted
 from monitors.records import Context
 
 MOST_PLANS = 40
-_MOST_HINTS = 4
+_HINTS = 4
 _LEAST_REQUESTS = 6
 _WINDOW = 10
 _PATIENT = 20
@@ -55,7 +55,7 @@ class Evidence:
         for plan in proposals(seen, list(self.hints)):
             said.setdefault(salted((plan.literals, plan.passages, plan.split)), plan)
         self.hints |= dict.fromkeys(plan.hint for plan in said.values() if plan.hint is not None)
-        for hint in list(self.hints)[:-_MOST_HINTS]:
+        for hint in list(self.hints)[:-_HINTS]:
             del self.hints[hint]
         literals = {salted((plan.literals, plan.passages)) for plan in said.values()}
         for key, plan in list(said.items()):

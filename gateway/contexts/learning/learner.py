@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -124,13 +123,13 @@ class _Live:
 class Learner:
     """Finds with what it has learned, and learns. Not thread-safe; `clock` dates templates; all memory is bounded.
 
-    What it holds of requests are hashes salted with a secret of this object. A template's constant texts are kept once
-    it is learned.
+    What it holds of requests are salted hashes: `salt` should be random and known to nobody. A template's constant
+    texts are kept once it is learned.
     """
 
-    def __init__(self, clock: Callable[[], float], salt: int | None = None) -> None:
+    def __init__(self, clock: Callable[[], float], salt: int) -> None:
         self._clock = clock
-        self._salt = secrets.randbits(60) if salt is None else salt
+        self._salt = salt
         self._signs = signs_of(self._salt)
         self._kinds: OrderedDict[tuple[str, str], _Kind] = OrderedDict()
         self._live: dict[tuple[str, str], list[_Live]] = {}
@@ -147,7 +146,7 @@ class Learner:
         return [one.template for every in self._live.values() for one in every]
 
     def load(self, templates: Iterable[LearnedTemplate]) -> None:
-        """Replace all templates by these, of the store: a rejected one is not used, and its prompt not learned again."""
+        """Replace all templates by these, of the store. The prompt of a rejected one is not learned again."""
         every = list(templates)
         self._rejected = {(one.app, one.literals) for one in every if one.state == "rejected"}
         requests = {name: kind.requests for name, kind in self._kinds.items()}

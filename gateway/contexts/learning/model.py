@@ -48,9 +48,9 @@ class Split(msgspec.Struct, frozen=True):
 class LearnedTemplate(msgspec.Struct, frozen=True, kw_only=True):
     """A template learned from an app's traffic. Others store and show it; what it means is this package's business.
 
-    `literals` has one entry more than `slots`; the text between two of them is a slot. Each text begins with a mark, see
-    `frames.Frame`. `version` is a hash of literals, slots and split. `learned_at` is a time of the learner's clock, `seen`
-    the number of requests it was learned from.
+    `literals` has one entry more than `slots`; the text between two of them is a slot. Each text begins with a mark
+    (`frames.Frame`). `version` is a hash of literals, slots and split. `learned_at` is a time of the learner's clock,
+    `seen` the number of requests it was learned from.
     """
 
     app: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from gateway.contexts.learning.contents import MOST_CONSTANT, MOST_VALUES, Edges, SlotEvidence, mask_of
+from gateway.contexts.learning.contents import CONSTANT_SHARE, MOST_VALUES, Edges, SlotEvidence, mask_of
 from gateway.contexts.learning.inner import Inner
 from gateway.contexts.learning.plans import Plan
 from gateway.contexts.learning.tokens import salted
@@ -102,7 +102,7 @@ class PlanEvidence:
         """Whether one of the passages is in nearly every request: then it is a text of the prompt."""
         requests = max(1, len(self.regions))
         return any(
-            count > (_HALF if short else MOST_CONSTANT) * requests and count > _FEW
+            count > (_HALF if short else CONSTANT_SHARE) * requests and count > _FEW
             for (_, short), count in self.masks.items()
         )
 

@@ -21,7 +21,7 @@ _CORES = 3
 _SHORTEST = 30
 _SHORTEST_ITEM = 12
 """Characters of a passage, on average: below that something within sentences was taken for a marker."""
-_LONGEST_QUESTION = 300
+_QUESTION_LENGTH = 300
 _OPENER = 400
 _GLUE = 200
 _DATA = 300
@@ -56,7 +56,7 @@ class Plan:
     split: Split
     contexts: tuple[Context, ...]
     certain: float
-    """How much the form of the split itself says: 1.0 for numbered, tagged or labelled items, little for blank lines."""
+    """How much the form of the split says by itself: 1.0 for marked items, little for blank lines."""
     hint: Hint | None = None
     partial: bool = False
     """Whether a literal next to the slot stands elsewhere as well: then the slot next to it may be part of an item."""
@@ -86,7 +86,7 @@ def _parted(seen: Outline) -> Iterator[Outline]:
 
 def _asks(text: str) -> bool:
     said = text.strip()
-    return 0 < len(said) <= _LONGEST_QUESTION and said[-1] in "?？؟"
+    return 0 < len(said) <= _QUESTION_LENGTH and said[-1] in "?？؟"
 
 
 def _of(seen: Outline, hints: Collection[Hint]) -> Iterator[Plan]:
@@ -237,7 +237,7 @@ def _repeated_lines(region: str) -> Iterator[tuple[Split, float]]:
 
 
 def _with_data(seen: Outline, literals: tuple[str, ...], low: int, slot: Span) -> Iterator[Plan]:
-    """Yield the plan in which the region is a JSON value, or a printed Python one, that begins in the literal before."""
+    """Yield the plan in which the region is a JSON value, or a printed one, that begins in the literal before."""
     before, behind = literals[low], literals[low + 1]
     start, end = slot
     tail = range(max(0, len(before) - _DATA), len(before))

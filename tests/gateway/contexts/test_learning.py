@@ -1,16 +1,25 @@
 """Templates learned from traffic of invented apps: what is found, what is not, and what is never taken for passages."""
 
 import gc
+from dataclasses import replace
 from itertools import islice
 from random import Random
 
 import msgspec
 import pytest
-from tests.support.prompt_traffic import LAYOUTS, OTHERS, Sent, World, chat, traffic
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gateway.contexts.learning import Known, Learner, LearnedTemplate, frame_of
+from gateway.capture import read
+from gateway.config import Capture as Settings
+from gateway.contexts.learning import Known, LearnedTemplate, Learner, frame_of, match
 from gateway.contexts.learning import learner as learning
+from gateway.contexts.learning.model import Split, split
+from gateway.contexts.structure import items
+from gateway.exchange import Exchange, Explicit, Recording
+from gateway.reading import capture_of
 from monitors.records import Context
+from tests.support.prompt_traffic import LAYOUTS, OTHERS, Sent, World, chat, traffic
 
 SLOW = {"plain_large", "with_history", "faq"}
 """Not learned in so few requests: nothing comes again, or the passages look like the prompt's own labels."""
@@ -246,3 +255,118 @@ def test_too_long_a_prompt_or_one_with_our_own_marks_is_left_alone():
 def test_turns_in_between_do_not_matter():
     short, long = (("system", "S"), ("user", "U")), (("system", "S"), ("user", "x"), ("assistant", "y"), ("user", "U"))
     assert frame_of(chat(*short)) == frame_of(chat(*long))
+
+
+def exchange(sent: Sent, number: int, finish="stop") -> Exchange:
+    choice = {"message": {"role": "assistant", "content": "Yes."}, "finish_reason": finish}
+    recording = Recording(
+        id=f"e{number}",
+        started_at=float(number),
+        method="POST",
+        path="/v1/chat/completions",
+        route="chat_completions",
+        request_headers=[],
+        request_body=msgspec.json.encode(sent.request.body),
+        status=200,
+        response_headers=[(b"content-type", b"application/json")],
+        chunks=[msgspec.json.encode({"choices": [choice]})],
+    )
+    return read(recording, 10_000_000)
+
+
+def samples(settings: Settings, finish="stop", count=45):
+    capture = capture_of(settings, "key")
+    sents = list(islice(traffic("few_shot", 3), count))
+    return sents, [capture.make(exchange(sent, number, finish)) for number, sent in enumerate(sents)]
+
+
+def test_samples_are_made_with_what_was_learned():
+    sents, made = samples(Settings(extractors=("explicit", "tools")))
+    assert made[0].context_source == "none"
+    for sent, sample in zip(sents[-10:], made[-10:], strict=True):
+        assert sample.context_source == "learned"
+        assert sample.question == sent.question
+        assert [one.text for one in sample.contexts] == sent.contexts
+        assert sample.capture.confidence == 0.95
+        assert sample.capture.marker.startswith("learned template ")
+
+
+@pytest.mark.parametrize("off", [{"learn": False}, {"content": False}])
+def test_learning_is_off_where_the_user_says_so_and_where_no_content_is_kept(off):
+    _, made = samples(Settings(extractors=("explicit",), **off))
+    assert {sample.context_source for sample in made} == {"none"}
+
+
+def test_answers_that_are_not_judged_teach_nothing():
+    _, made = samples(Settings(extractors=("explicit",)), finish="content_filter")
+    assert {sample.context_source for sample in made} == {"none"}
+
+
+def test_what_the_app_says_itself_comes_before_what_was_learned():
+    capture = capture_of(Settings(extractors=("explicit",)), "key")
+    sents = list(islice(traffic("few_shot", 3), 41))
+    for number, sent in enumerate(sents[:40]):
+        capture.make(exchange(sent, number))
+    said = Explicit(question="Mine?", contexts=(Context(text="Mine."),))
+    own = exchange(sents[40], 40)
+    own = replace(own, request=replace(own.request, explicit=said))
+    sample = capture.make(own)
+    assert (sample.context_source, sample.question, sample.contexts) == ("explicit", "Mine?", said.contexts)
+    asked = exchange(sents[40], 41)
+    asked = replace(asked, request=replace(asked.request, explicit=Explicit(question="Mine?")))
+    assert capture.make(asked).question == "Mine?"
+    assert capture.make(asked).context_source == "learned"
+
+
+REGIONS = st.text(alphabet="ab\n [1]2.#:-\x03é", max_size=120)
+SPLITS = st.sampled_from(
+    [
+        Split(kind="part"),
+        Split(kind="lines"),
+        Split(kind="paragraphs"),
+        Split(kind="marker", words="\n[\x05] ", counted=True),
+        Split(kind="marker", words="\n[\x05] "),
+        Split(kind="marker", words="]\n[", closing="]"),
+        Split(kind="marker", words="\n#", header=(": ",), trailer=("-",)),
+        Split(kind="lines", cleaned=True),
+        Split(kind="reading", words="blank-line"),
+        Split(kind="reading", words="numbered:[n]"),
+    ]
+)
+
+
+@given(SPLITS, REGIONS)
+def test_a_split_returns_nothing_but_pieces_of_the_region_in_order(how, region):
+    position = 0
+    for one in split(how, region) or ():
+        assert one.text
+        position = region.index(one.text, position) + len(one.text)
+
+
+@given(st.lists(REGIONS, min_size=3, max_size=3), SPLITS)
+def test_a_match_takes_question_and_passages_from_their_slots(texts, how):
+    other, asked, region = texts
+    literals = ("\x02Now: ", "\nQ= ", "\nC= ", " END\x04")
+    template = LearnedTemplate(
+        app="a",
+        kind="k",
+        version="v",
+        literals=literals,
+        slots=("other", "question", "passages"),
+        split=how,
+        seen=10,
+        learned_at=0.0,
+    )
+    found = match(template, "".join([literals[0], other, literals[1], asked, literals[2], region, literals[3]]))
+    if "= " in other + asked:
+        return
+    if found is None:
+        assert not asked.strip() or not split(how, region)
+    else:
+        assert (found.question, found.contexts) == (asked.strip(), split(how, region))
+
+
+@given(st.text(alphabet="ab \n\"'[]{}<>/=1234.:#|-*", max_size=200))
+def test_a_reading_by_its_name_is_the_reading(region):
+    for reading in items.readings(region):
+        assert items.read_as(region, reading.name) == reading
