@@ -45,6 +45,10 @@ class Subject:
         """Whether a supplement is meant by itself: its text has `match`. It knows neither app nor session."""
         return self.match is not None and Subject(match=self.match).meets_sample(payload)
 
+    def meets_texts(self, texts: list[str]) -> bool:
+        """Whether `match`, if it is given, stands in one of the texts."""
+        return self.match is None or _within(self.match, texts)
+
 
 class Trail:
     """One search for a subject: what is meant, and what was said about what was meant so far."""

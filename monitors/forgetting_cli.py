@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _NOT_ALL = 1
 _BUSY_S = 5.0
 _ANSWERS, _SPILL = "judge-answers.db", "spill.db"
+_FILES = ("queue.db", _SPILL, "store.db", "templates.db", _ANSWERS)
 
 
 @click.command()
@@ -31,7 +32,7 @@ _ANSWERS, _SPILL = "judge-answers.db", "spill.db"
 @click.option("--dry-run", is_flag=True, help="Count, and delete nothing.")
 @store_cli.stored_options
 def forget(config: Path | None, data_dir: Path, dry_run: bool, **whose: str | None) -> None:  # noqa: FBT001 - click passes options by name
-    """Delete what is about one person: samples, scores, feedback, what waits, and the judge's kept answers.
+    """Delete what is about one person: samples, scores, feedback, learned prompts, what waits, the judge's answers.
 
     Says how many rows that were, never what is in them. Exit 0 fine, 1 something could not be searched, 2 bad input.
     """
@@ -42,9 +43,7 @@ def forget(config: Path | None, data_dir: Path, dry_run: bool, **whose: str | No
         subject = Subject(**whose)
         counts, deaf = asyncio.run(_forget(load(config), data_dir.absolute(), subject, dry_run=dry_run))
         if not dry_run:
-            files = [
-                data_dir / name for name in ("queue.db", _SPILL, "store.db", _ANSWERS) if (data_dir / name).exists()
-            ]
+            files = [data_dir / name for name in _FILES if (data_dir / name).exists()]
             deaf += [f"write-ahead log of {file.name}" for file in files if not _fold_log(file)]
     for kind, count in counts.items():
         click.echo(f"{kind}: {count}")
@@ -83,11 +82,25 @@ async def _forget(
                 counts.update(await place.forget(subject, dry_run=dry_run))
             else:
                 deaf.append(name)
+    if learned := await _templates(store_url(config, data_dir), subject, dry_run=dry_run):
+        counts["templates"] = learned
     if (answers := data_dir / _ANSWERS).exists():
         counts["judge answers"] = _answers(answers, dry_run=dry_run)
     if not counts and not deaf:
         raise ValueError(f"{data_dir}: nothing was captured here; see --data-dir and --config")
     return counts, deaf
+
+
+async def _templates(url: str, subject: Subject, *, dry_run: bool) -> int:
+    """Delete what was learned from an app, or has the text; running gateways forget it when they next look."""
+    from monitors.templates import meant  # noqa: PLC0415 - `--help` need not load them
+    from monitors.templates.opening import open_templates  # noqa: PLC0415
+
+    async with contextlib.aclosing(open_templates(url)) as templates:
+        found = meant(await templates.templates(), subject)
+        if found and not dry_run:
+            await templates.drop_templates([(one.app, one.version) for one in found], learned_only=False)
+    return len(found)
 
 
 def _answers(path: Path, *, dry_run: bool) -> int:

@@ -16,6 +16,8 @@ from monitors.queues.opening import from_url as open_queue
 from monitors.records import CaptureInfo, Context, Evaluation, PromptPart, Sample, Score, Supplement
 from monitors.stores import Query
 from monitors.stores.opening import from_url as open_store
+from monitors.templates import StoredTemplate
+from monitors.templates.opening import open_templates
 from tests.support.postgres import postgres
 from tests.support.redis import redis_server
 
@@ -279,6 +281,56 @@ def test_the_command_counts_and_says_nothing_of_the_content(engines):
     assert HERS not in done.output + dry.output
     again = forget(*engines.arguments(), "--match", HERS)
     assert {line for line in again.output.splitlines() if line[-1].isdigit() and not line.endswith(": 0")} == set()
+
+
+def learned(version, app="shop", *, literals=("\x02Facts:\n", "\x04"), **split):
+    shape = {"kind": "marker", "words": "\n"} | split
+    return StoredTemplate(
+        app=app, version=version, kind="u", literals=literals, slots=("passages",), split=shape, seen=10, learned_at=1.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("whose", "gone"),
+    [
+        (["--app", "help"], {"c"}),
+        (["--match", HERS], {"b", "c", "d"}),
+        (["--match", HERS, "--app", "shop"], {"b", "d"}),
+        (["--app", "shop", "--session", "s-2"], set()),
+    ],
+)
+def test_what_was_learned_from_an_app_or_quotes_somebody_goes(engines, whose, gone):
+    fill(engines)
+    mine = ("\x02You answer for " + HERS.upper() + ":", "\x04")
+    every = [
+        learned("a"),
+        learned("b", literals=mine),
+        learned("c", "help", literals=mine),
+        learned("d", trailer=[HERS]),
+    ]
+
+    async def keep_and_read(*, keep):
+        templates = open_templates(engines.store)
+        for one in every if keep else ():
+            await templates.put_template(one)
+        if keep:
+            await templates.set_template_state("shop", "b", "confirmed")
+        left = await templates.templates()
+        await templates.aclose()
+        return {one.version for one in left}
+
+    assert asyncio.run(keep_and_read(keep=True)) == set("abcd")
+    dry = forget(*engines.arguments(), *whose, "--dry-run")
+    assert asyncio.run(keep_and_read(keep=False)) == set("abcd")
+    done = forget(*engines.arguments(), *whose)
+    for answer in (dry, done):
+        assert answer.exit_code == 0, answer.output
+        assert ("templates:" in answer.output) == bool(gone)
+        assert not gone or f"templates: {len(gone)}" in answer.output.splitlines()
+    assert asyncio.run(keep_and_read(keep=False)) == set("abcd") - gone
+    if engines.store.startswith("sqlite"):
+        left_over = HERS.upper().encode() in (engines.directory / "templates.db").read_bytes()
+        assert left_over == bool({"b", "c"} - gone)
 
 
 def test_what_was_spilled_while_the_queue_was_away_goes_too(tmp_path):

@@ -1,0 +1,126 @@
+"""Prompt templates learned from traffic: what is kept of one, and the port to where all gateways share them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
+
+import msgspec
+
+from monitors.forgetting import Subject
+
+State: TypeAlias = Literal["learned", "confirmed", "rejected"]
+
+BUILT_IN = {
+    "sqlite": "monitors.templates.sqlite:SQLiteTemplates",
+    "postgresql": "monitors.templates.postgres:PostgresTemplates",
+    "postgres": "monitors.templates.postgres:PostgresTemplates",
+    "clickhouse": "monitors.templates.clickhouse:ClickHouseTemplates",
+    "clickhouses": "monitors.templates.clickhouse:ClickHouseTemplates",
+}
+"""Scheme of the store's URL -> adapter."""
+MAX_TEMPLATES_OF_APP = 25
+MAX_TEMPLATES = 1_000
+"""Of all apps together. Beyond a bound the oldest goes that nobody has confirmed, one that was rejected last of all."""
+MAX_TEMPLATE_BYTES = 512 * 1024
+FAILURES = sqlite3.Error, OSError, ValueError
+"""What an operation raises."""
+
+_LEAVES_FIRST = ("learned", "rejected", "confirmed")
+
+
+class StoredTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    """A learned template as it is kept: `gateway.contexts.learning` says what its fields mean, the state is a person's.
+
+    `split` is that package's own; whoever keeps a template passes it on as it is.
+    """
+
+    app: str
+    version: str
+    kind: str
+    literals: tuple[str, ...]
+    slots: tuple[str, ...]
+    split: dict[str, Any]
+    seen: int
+    learned_at: float
+    state: State = "learned"
+    stale: bool = False
+
+
+class Templates(Protocol):
+    """Where learned templates are kept. Operations raise one of `FAILURES`; the next one tries again.
+
+    A template that cannot be read, because something else wrote it, is left out.
+    """
+
+    async def templates(self, app: str | None = None) -> Sequence[StoredTemplate]:
+        """Return all templates, or those of one app: by app, the oldest first."""
+
+    async def put_template(self, template: StoredTemplate) -> None:
+        """Keep a template. Of one that is there only `stale` and `seen` change: its state is what people made it.
+
+        Raises ValueError for one of more than MAX_TEMPLATE_BYTES.
+        """
+
+    async def set_template_state(self, app: str, version: str, state: State) -> bool:
+        """Confirm or reject a template; False when there is none of this app and version."""
+
+    async def drop_templates(self, names: Iterable[tuple[str, str]], *, learned_only: bool = True) -> int:
+        """Delete templates by app and version; return how many that were.
+
+        With `learned_only` one that a person confirmed or rejected stays.
+        """
+
+    async def aclose(self) -> None:
+        """Let go of file or connections; the next operation opens them again."""
+
+
+def body_of(template: StoredTemplate) -> str:
+    """Encode it. Raises ValueError for one that is too large."""
+    body = msgspec.json.encode(template)
+    if len(body) > MAX_TEMPLATE_BYTES:
+        raise ValueError(f"a template of {len(body)} bytes is too large to be kept")
+    return body.decode()
+
+
+def read(body: str, state: str) -> StoredTemplate | None:
+    """Decode one; None for what is none."""
+    try:
+        template = msgspec.json.decode(body, type=StoredTemplate)
+        return msgspec.structs.replace(template, state=msgspec.convert(state, State))
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+
+
+def ordered(templates: Iterable[StoredTemplate | None]) -> list[StoredTemplate]:
+    """Return those that could be read, by app, the oldest first."""
+    found = [one for one in templates if one is not None]
+    return sorted(found, key=lambda one: (one.app, one.learned_at, one.version))
+
+
+def beyond_bounds(kept: Iterable[tuple[str, str, str, float]]) -> list[tuple[str, str]]:
+    """Return which of the templates (app, version, state, learned at) are too many, as (app, version)."""
+    stays_first = sorted(kept, key=lambda one: (-_LEAVES_FIRST.index(one[2]), -one[3], one[1]))
+    of_app: dict[str, int] = {}
+    total = 0
+    gone = []
+    for app, version, _, _ in stays_first:
+        of_app[app] = of_app.get(app, 0) + 1
+        if of_app[app] > MAX_TEMPLATES_OF_APP or total >= MAX_TEMPLATES:
+            gone.append((app, version))
+        else:
+            total += 1
+    return gone
+
+
+def meant(templates: Iterable[StoredTemplate], subject: Subject) -> list[StoredTemplate]:
+    """Return the templates that are about a person: those with the text, or all of an app. None has a session."""
+    if subject.session is not None:
+        return []
+    return [
+        one
+        for one in templates
+        if (subject.app is None or one.app == subject.app)
+        and subject.meets_texts([*one.literals, *map(str, one.split.values())])
+    ]
