@@ -30,18 +30,19 @@ from gateway.offload import Offload
 from gateway.origins import OriginPolicy
 from gateway.prices import Prices
 from gateway.proxy import Limits, Proxy
-from gateway.reading import capture_of, redactor_of
+from gateway.reading import capture_of, redactor_of, template_form
 from gateway.realtime import Realtime
 from gateway.reloading import REFUSED, RestartNeeded, check_live, report_refusal
 from gateway.spill import ATTEMPTS, LEASE_S, Spill
 from gateway.supplements import Authorise, Supplements
 from gateway.target import Target
+from gateway.template_sync import TemplateSync
 from gateway.upstream import Upstream
 from gateway.upstream.native import NativeUpstream
 from gateway.upstreams import Router, Way
 from gateway.worker_metrics import WorkerMetrics, inherited
 from monitors import audit, telemetry
-from monitors.config import LOOPBACK, queue_url
+from monitors.config import LOOPBACK, queue_url, store_url
 from monitors.importer import load
 from monitors.queues import Queue
 from monitors.queues.opening import from_url
@@ -49,6 +50,8 @@ from monitors.queues.sqlite import SQLiteQueue
 from monitors.redaction_key import redaction_key
 from monitors.serving import Listener, ServerProtocol, patient, serve
 from monitors.settings import ConfigError
+from monitors.templates import Templates
+from monitors.templates.opening import open_templates
 
 if TYPE_CHECKING:
     from litestar.types import HTTPScope, Receive, Scope, Send, WebSocketScope
@@ -80,6 +83,7 @@ class Gateway:
         spill_file: Path | None = None,
         upstream_client: Upstream | None = None,
         metrics_socket: socket.socket | None = None,
+        templates: Templates | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
         self.readiness = routes.Readiness()
@@ -94,6 +98,7 @@ class Gateway:
         self._admission = Admission(config, keys_file, self._instruments)
         self._cache = _cache(config)
         self._accounting = self._build_accounting(config, self._admission.gate)
+        self._templates = self._build_templates(config, templates)
         self.handoff = self._build_handoff(config, offload=offload)
         self._supplements = Supplements(
             queue=self._queue,
@@ -136,6 +141,8 @@ class Gateway:
         self._supplements.start()
         if self._spill is not None:
             self._spill.start()
+        if self._templates is not None:
+            self._templates.start()
         await self._admission.start()
         if self._workers is not None:
             await self._workers.start()
@@ -152,6 +159,7 @@ class Gateway:
         cache = self._cache if config.cache == self._config.cache else _cache(config)
         reader = capture_of(config.capture, self._key(config))
         redactor = redactor_of(config.capture, self._key(config))
+        form = template_form(config.capture, self._key(config))
         spans = self._spans if self._span_processor is None else _spans(config, self._span_processor)
         accounting = self._build_accounting(config, gate)
         origins, own_origins = _origins(config)
@@ -164,6 +172,8 @@ class Gateway:
         self._realtime, self._proxy = realtime, proxy
         self._origins, self._own_origins = origins, own_origins
         self.handoff.reader = reader
+        if self._templates is not None:
+            self._templates.form = form
         if self.handoff.offload is not None and config.capture != self._config.capture:
             self.handoff.offload.use(config.capture)
         self._supplements.authorise = _authorise(config, gate)
@@ -202,6 +212,8 @@ class Gateway:
         if self._spill is not None:
             self._spill.hurry()
         await self.handoff.aclose()
+        if self._templates is not None:
+            await self._templates.aclose()
         await self._supplements.aclose()
         await self._admission.aclose()
         for client in self._clients.values():
@@ -254,12 +266,17 @@ class Gateway:
         return HandOff(
             queue=self._queue,
             reader=capture_of(config.capture, self._key(config)),
-            offload=Offload(config.capture, self._key(config)) if offload else None,
+            offload=Offload(config.capture, self._key(config), self._templates) if offload else None,
             instruments=self._instruments,
             on_exchange=self._on_exchange,
             max_items=config.capture.buffer_exchanges,
             max_bytes=config.capture.buffer_bytes,
         )
+
+    def _build_templates(self, config: Config, templates: Templates | None) -> TemplateSync | None:
+        if templates is None:
+            return None
+        return TemplateSync(templates, self._instruments, template_form(config.capture, self._key(config)))
 
     def _build_realtime(self, config: Config, access: _Access) -> Realtime:
         first = config.upstreams[0]
@@ -327,6 +344,7 @@ async def run(
         offload=True,
         spill_file=data_dir / "spill.db",
         metrics_socket=inherited(),
+        templates=_templates(config, data_dir),
     )
     told = audit.open_if_possible(data_dir)
     await gateway.start()
@@ -351,6 +369,15 @@ async def run(
     finally:
         await gateway.aclose()
         audit.close_file(told)
+
+
+def _templates(config: Config, data_dir: Path) -> Templates | None:
+    """Where learned templates are shared; without that every process learns by itself."""
+    try:
+        return open_templates(store_url(config, data_dir))
+    except ValueError as error:
+        _log.warning("store.url: %s; learned templates are neither kept nor shared", error)
+        return None
 
 
 def _redaction_key(config: Config, data_dir: Path) -> str:

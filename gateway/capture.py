@@ -56,7 +56,7 @@ class Capture:
         self._content = content
         self._protect = protect
         self._resubmissions = resubmissions
-        self._learned = learned
+        self.learned = learned
 
     def read(self, recording: Recording) -> Exchange:
         """Read a recording. Raises ValueError when its bodies make no sense."""
@@ -84,8 +84,8 @@ class Capture:
         if reason is None and self._is_repeated(exchange):
             reason = "resubmission"
         extraction = extract(exchange, self._extractors)
-        if self._learned is not None:
-            extraction = self._learned.extract(exchange.app, exchange.request, extraction, learns=reason is None)
+        if self.learned is not None:
+            extraction = self.learned.extract(exchange.app, exchange.request, extraction, learns=reason is None)
         version = prompt_version(exchange.request, extraction, salt=self._salt)
         found = capture_info(exchange.request, extraction, content=self._content)
         sample = to_sample(exchange, extraction, self.rate(exchange), reason, kind)

@@ -69,6 +69,10 @@ class Instruments:
         self._spilled = counter("spilled", "Samples that waited in a file while the queue was away.", "result")
         for step in ("spilled", "returned"):
             self._spilled.labels(step)
+        self._templates = counter("templates", "Prompt templates learned here, dropped, or no longer fitting.", "event")
+        self._template_errors = counter(
+            "template_errors", "Failures to keep learned templates, or to share them, by reason.", "reason"
+        )
         self._reloads = counter("config_reloads", "Configuration reloads, by result.", "result")
         self._blocking = counter(
             "config_restart_keys", "Reloads refused for a key that needs a restart, by key.", "key"
@@ -220,6 +224,14 @@ class Instruments:
     def spilled(self, step: str, count: int) -> None:
         """Count samples that went into the file that stands in for the queue (spilled), or back to it (returned)."""
         self._spilled.labels(step).inc(count)
+
+    def template(self, event: str) -> None:
+        """Count a template that this process learned, dropped, or found stale."""
+        self._templates.labels(event).inc()
+
+    def template_failed(self, reason: str) -> None:
+        """Count a failure: store, refused, private, or overflow."""
+        self._template_errors.labels(reason).inc()
 
     def state(self, upstream: str, value: float) -> None:
         """Show whether an upstream is used: 1 healthy, 0.5 being probed, 0 left out."""

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 
 from gateway import contexts
 from gateway.capture import Capture
 from gateway.config import Capture as Settings
 from gateway.contexts import Extractor
-from gateway.contexts.learning import LearnedCapture, Learner
+from gateway.contexts.learning import LearnedCapture, LearnedTemplate, Learner, TemplateEvent
 from gateway.resubmissions import Resubmissions
+from gateway.stored_templates import stored_of
+from gateway.template_sync import Form
 from monitors.importer import load
 from monitors.redaction import Redactor
+from monitors.templates import StoredTemplate
 
 _REMEMBERED = 10_000
 
 
-def capture_of(settings: Settings, key: str) -> Capture:
-    """Build it; `key` makes the placeholders of what is redacted."""
+def capture_of(settings: Settings, key: str, report: Callable[[TemplateEvent], None] = lambda _: None) -> Capture:
+    """Build it; `key` makes the placeholders of what is redacted. `report` hears of templates that come and go."""
     redactor = redactor_of(settings, key)
     plain = frozenset(settings.unredacted_apps)
     return Capture(
@@ -31,9 +35,7 @@ def capture_of(settings: Settings, key: str) -> Capture:
         content=settings.content,
         protect=lambda sample: sample if sample.app in plain else redactor.redact_sample(sample),
         resubmissions=Resubmissions(settings.resubmission_s, _REMEMBERED) if settings.resubmission_s else None,
-        learned=LearnedCapture(Learner(time.time, secrets.randbits(60)))
-        if settings.learn and settings.content
-        else None,
+        learned=LearnedCapture(Learner(time.time, secrets.randbits(60)), report) if learns(settings) else None,
     )
 
 
@@ -43,6 +45,24 @@ def extractors_of(settings: Settings) -> list[Extractor]:
         load(name, contexts.BUILT_IN)(*([settings.templates] if name == "patterns" else []))
         for name in settings.extractors
     ]
+
+
+def learns(settings: Settings) -> bool:
+    """Whether prompts are learned: constant texts are content."""
+    return settings.learn and settings.content
+
+
+def template_form(settings: Settings, key: str) -> Form | None:
+    """Return what makes of a learned template what may be stored of it; None where nothing is learned."""
+    if not learns(settings):
+        return None
+    redactor = redactor_of(settings, key)
+
+    def form(template: LearnedTemplate) -> StoredTemplate | None:
+        plain = template.app in settings.unredacted_apps
+        return stored_of(template, lambda text: [] if plain else [(one.start, one.end) for one in redactor.spans(text)])
+
+    return form
 
 
 def redactor_of(settings: Settings, key: str) -> Redactor:

@@ -11,16 +11,19 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import BinaryIO, TypeAlias
 
 import msgspec
 
 from gateway.capture import Capture
 from gateway.config import Capture as Settings
+from gateway.contexts.learning import TemplateEvent
 from gateway.exchange import Recording
 from gateway.reading import capture_of
+from gateway.stored_templates import learned_of
 from monitors.records import Sample
+from monitors.templates import StoredTemplate
 
 LENGTH_BYTES = 4
 NICENESS = 19
@@ -30,10 +33,29 @@ Made: TypeAlias = Sample | str
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """The first frame: how to make samples."""
+    """The first frame: how to make samples.
+
+    `templates` is a first `Load`. `reports`: the gateway takes answers that report. One of an earlier release, replaced
+    on disk while it runs, does not.
+    """
 
     capture: Settings
     key: str
+    templates: list[StoredTemplate] = []
+    reports: bool = False
+
+
+class Load(msgspec.Struct, frozen=True):
+    """A frame between batches: all learned templates there are, in place of those known so far. It has no answer."""
+
+    templates: list[StoredTemplate]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The answer to a batch: what was made of each recording, and which templates came or went meanwhile."""
+
+    made: list[Made]
+    events: list[TemplateEvent] = []
 
 
 def frame(value: object) -> bytes:
@@ -48,14 +70,27 @@ def main(source: BinaryIO, sink: BinaryIO, ready: Callable[[], None] = lambda: N
     if setup is None:
         return
     how = msgspec.msgpack.decode(setup, type=Setup)
-    capture = capture_of(how.capture, how.key)
-    decoder = msgspec.msgpack.Decoder(list[Recording])
+    events: list[TemplateEvent] = []
+    capture = capture_of(how.capture, how.key, events.append)
+    _load(capture, how.templates)
+    decoder = msgspec.msgpack.Decoder(list[Recording] | Load)
     gc.collect()
     gc.freeze()
     ready()
-    while (batch := _next(source)) is not None:
-        sink.write(frame([_make(capture, recording) for recording in decoder.decode(batch)]))
+    while (said := _next(source)) is not None:
+        batch = decoder.decode(said)
+        if isinstance(batch, Load):
+            _load(capture, batch.templates)
+            continue
+        made = [_make(capture, recording) for recording in batch]
+        sink.write(frame(Answer(made, events) if how.reports else made))
         sink.flush()
+        events.clear()
+
+
+def _load(capture: Capture, templates: Sequence[StoredTemplate]) -> None:
+    if capture.learned is not None:
+        capture.learned.learner.load(one for each in templates if (one := learned_of(each)) is not None)
 
 
 def _make(capture: Capture, recording: Recording) -> Made:

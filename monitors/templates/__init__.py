@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -57,6 +59,9 @@ class Templates(Protocol):
     async def templates(self, app: str | None = None) -> Sequence[StoredTemplate]:
         """Return all templates, or those of one app: by app, the oldest first."""
 
+    async def changed(self, revision: bytes | None) -> tuple[bytes, Sequence[StoredTemplate] | None]:
+        """Return the revision and, if it is not the one given, all templates. Cheap when nothing has changed."""
+
     async def put_template(self, template: StoredTemplate) -> None:
         """Keep a template. Of one that is there only `stale` and `seen` change: its state is what people made it.
 
@@ -91,6 +96,16 @@ def read(body: str, state: str) -> StoredTemplate | None:
         return msgspec.structs.replace(template, state=msgspec.convert(state, State))
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
+
+
+def revision_of(rows: Iterable[Sequence[object]]) -> bytes:
+    """Return the revision of templates from their names, states and sizes."""
+    return blake2b(repr(sorted(map(tuple, rows))).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+async def all_of(rows: Iterable[Sequence[str]]) -> list[StoredTemplate]:
+    """Decode rows (payload, state), in a thread: hundreds must not hold up the requests."""
+    return await asyncio.to_thread(lambda: ordered(read(body, state) for body, state in rows))
 
 
 def ordered(templates: Iterable[StoredTemplate | None]) -> list[StoredTemplate]:

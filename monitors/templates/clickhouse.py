@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from monitors.clickhouse import Database, read_url
 from monitors.stores import clickhouse_schema
-from monitors.templates import State, StoredTemplate, beyond_bounds, body_of, ordered, read
+from monitors.templates import State, StoredTemplate, all_of, beyond_bounds, body_of, revision_of
 
 _TABLE = """
     CREATE TABLE IF NOT EXISTS templates (
@@ -31,6 +31,7 @@ _COLUMNS = {
 }
 _SELECT = "SELECT app, version, state, learned_at, payload FROM templates FINAL"
 _ONE = f"{_SELECT} WHERE app = {{app:String}} AND version = {{version:String}}"
+_SIZES = "SELECT app, version, state, length(payload) FROM templates FINAL"
 _DROP = """
     ALTER TABLE templates DELETE WHERE (app, version) IN {names:Array(Tuple(String, String))}
     SETTINGS mutations_sync = 1
@@ -56,7 +57,12 @@ class ClickHouseTemplates:
         await self._ensure()
         where = "" if app is None else " WHERE app = {app:String}"
         found = await self._database.query(_SELECT + where, {} if app is None else {"app": app})
-        return ordered(read(row[4], row[2]) for row in found)
+        return await all_of((row[4], row[2]) for row in found)
+
+    async def changed(self, revision: bytes | None) -> tuple[bytes, Sequence[StoredTemplate] | None]:
+        await self._ensure()
+        current = revision_of(await self._database.query(_SIZES))
+        return current, None if current == revision else await self.templates()
 
     async def put_template(self, template: StoredTemplate) -> None:
         body = body_of(template)

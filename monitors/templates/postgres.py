@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from monitors.postgres import Database, count_of, plain
-from monitors.templates import State, StoredTemplate, beyond_bounds, body_of, ordered, read
+from monitors.templates import State, StoredTemplate, all_of, beyond_bounds, body_of, revision_of
 
 if TYPE_CHECKING:
     from monitors.postgres import Connection
@@ -38,7 +38,13 @@ class PostgresTemplates:
                 "SELECT payload, state FROM templates WHERE $1::text IS NULL OR app = $1",
                 None if app is None else plain(app),
             )
-        return ordered(read(*row) for row in found)
+        return await all_of((row[0], row[1]) for row in found)
+
+    async def changed(self, revision: bytes | None) -> tuple[bytes, Sequence[StoredTemplate] | None]:
+        async with self._database.connection() as connection:
+            rows = await connection.fetch("SELECT app, version, state, octet_length(payload) FROM templates")
+        current = revision_of(tuple(row) for row in rows)
+        return current, None if current == revision else await self.templates()
 
     async def put_template(self, template: StoredTemplate) -> None:
         # The columns name what JSON may write as an escape: the payload is text, not json, which refuses \u0000.

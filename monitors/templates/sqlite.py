@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from monitors.sqlite import Database, Schema, path_from_url
-from monitors.templates import State, StoredTemplate, beyond_bounds, body_of, ordered, read
+from monitors.templates import State, StoredTemplate, all_of, beyond_bounds, body_of, revision_of
 
 if TYPE_CHECKING:
     import aiosqlite
@@ -55,7 +55,15 @@ class SQLiteTemplates:
             found = await connection.execute_fetchall(
                 "SELECT payload, state FROM templates WHERE ?1 IS NULL OR app = ?1", (app,)
             )
-        return ordered(read(*row) for row in found)
+        return await all_of((row[0], row[1]) for row in found)
+
+    async def changed(self, revision: bytes | None) -> tuple[bytes, Sequence[StoredTemplate] | None]:
+        if not self._path.exists():
+            return b"", None if revision == b"" else []
+        async with self._database.reading() as connection:
+            rows = await connection.execute_fetchall("SELECT app, version, state, length(payload) FROM templates")
+        current = revision_of((*row,) for row in rows)
+        return current, None if current == revision else await self.templates()
 
     async def put_template(self, template: StoredTemplate) -> None:
         row = (template.app, template.version, template.state, template.learned_at, body_of(template))

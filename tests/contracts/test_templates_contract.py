@@ -87,6 +87,25 @@ def test_putting_again_keeps_what_a_person_said(run):
     run(scenario, 2)
 
 
+def test_without_a_change_nothing_is_read_again(run):
+    async def scenario(one, other):
+        revision, found = await one.changed(None)
+        assert found == []
+        for change, expected in (
+            (other.put_template(template()), [template()]),
+            (other.put_template(template(stale=True)), [template(stale=True)]),
+            (other.set_template_state("shop", "v1", "confirmed"), [template(stale=True, state="confirmed")]),
+            (other.drop_templates([("shop", "v1")], learned_only=False), []),
+        ):
+            assert await one.changed(revision) == (revision, None)
+            await change
+            revision, found = await one.changed(revision)
+            assert found == expected
+        assert await one.changed(revision) == (revision, None)
+
+    run(scenario, 2)
+
+
 def test_a_state_can_be_changed_back_and_an_unknown_template_is_told(run):
     async def scenario(one):
         await one.put_template(template())
