@@ -1,4 +1,4 @@
-"""The command line: `gaugeway serve | gateway | monitors | demo | check | keys | inspect`."""
+"""The command line: `gaugeway serve | gateway | monitors | demo | check | keys | templates | inspect`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dashboards.cli import dashboards
 from gateway import config as configuration
 from gateway.inspect_cli import inspect
 from gateway.keys_cli import keys
+from gateway.templates_cli import templates
 from monitors import audit, descriptors
 from monitors.cli import fail, log_config, monitors, plane_options
 from monitors.comparing_cli import compare
@@ -159,6 +160,7 @@ def _arguments(options: dict[str, Any]) -> list[str]:
 
 main.add_command(monitors)
 main.add_command(keys)
+main.add_command(templates)
 for _command in (
     inspect,
     evaluate,

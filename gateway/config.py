@@ -367,7 +367,7 @@ def _separator_problems(template: UserTemplate) -> list[str]:
     try:
         check_separator(template)
     except ValueError as error:
-        return [f"separator_pattern: {error}"]
+        return [f"{'separator_pattern' if template.read_as is None else 'read_as'}: {error}"]
     return []
 
 

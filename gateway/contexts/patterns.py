@@ -11,6 +11,7 @@ import regex
 
 from gateway.contexts import Extraction, last_user_text, system_texts, user_texts
 from gateway.contexts.bounds import extraction
+from gateway.contexts.learning.model import Split, split
 from gateway.exchange import Request, Response
 from monitors.records import Context
 
@@ -27,6 +28,12 @@ _PROBE = 1_000
 _PROBE_S = 0.25
 """Twenty times what usual patterns take for so short a text, too little for one that explodes."""
 
+READINGS = (
+    *("data", "objects", "tag", "pairs", "headed", "numbered", "records", "rule", "named", "inline", "bullets"),
+    *("blank-line", "lines", "whole"),
+)
+"""What `read_as` may begin with: the names of `gateway.contexts.structure.items`."""
+
 _ORDINARY = ("", "Hello, how are you?")
 _CUTS = 24
 _RUNS = ("a", "A", "0", " ", "\n", "-", "<", ".", "a ", "a\n", "a,", " \n")
@@ -38,13 +45,15 @@ class UserTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A prompt of the user's app. `pattern` has a group `contexts` and maybe one `question`; a dot matches line breaks.
 
     A group `contexts` that matches repeatedly gives one piece each time; every piece is split at `separator`, or where
-    `separator_pattern` matches. Its groups `id`, `source`, `title` and `score` say it of the passage that follows.
+    `separator_pattern` matches. Its groups `id`, `source`, `title` and `score` say it of the passage that follows. With
+    `read_as` they are told apart as the reader of structure does it that has this name.
     """
 
     name: str
     pattern: str
     separator: str = _SEPARATOR
     separator_pattern: str | None = None
+    read_as: str | None = None
 
 
 class PatternExtractor:
@@ -65,8 +74,11 @@ class PatternExtractor:
                     if (match := pattern.search(text, timeout=self._timeout_s)) is not None:
                         question = match.groupdict().get("question") or last_user_text(request)
                         pieces = match.captures("contexts")
-                        split = self._split_at(pieces, between) if between else _split(pieces, template.separator)
-                        return extraction(question, split, source="patterns", marker=template.name)
+                        if template.read_as is not None:
+                            found = _read_as(pieces, template.read_as)
+                        else:
+                            found = self._split_at(pieces, between) if between else _split(pieces, template.separator)
+                        return extraction(question, found, source="patterns", marker=template.name)
             except (TimeoutError, MemoryError, RecursionError):
                 continue
         return None
@@ -104,6 +116,12 @@ def check(template: UserTemplate) -> regex.Pattern[str]:
 
 def check_separator(template: UserTemplate) -> regex.Pattern[str] | None:
     """Return the compiled pattern between passages, if the template has one. Raises ValueError as `check` does."""
+    if template.read_as is not None:
+        if template.read_as.partition(":")[0] not in READINGS:
+            known = ", ".join(READINGS)
+            raise ValueError(f"template {template.name!r}, read_as: {template.read_as!r} is none of {known}")
+        if template.separator_pattern is not None or template.separator != _SEPARATOR:
+            raise ValueError(f"template {template.name!r}, read_as: there is a separator as well; give one of the two")
     if template.separator_pattern is None:
         return None
     name = f"template {template.name!r}, separator_pattern"
@@ -200,6 +218,12 @@ def _score(said: str | None) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
+
+
+def _read_as(pieces: Sequence[str], name: str) -> Iterator[Context]:
+    how = Split(kind="reading", words=name)
+    for piece in pieces[:_PIECES]:
+        yield from split(how, piece) or ()
 
 
 def _split(pieces: Sequence[str], separator: str) -> Iterator[Context]:

@@ -1,0 +1,153 @@
+r"""A learned template as a user would describe it: an entry of `[[capture.templates]]`, in TOML.
+
+A pattern is applied to one message, and its passages stand where one separator does. What a learned template knows
+beyond that cannot be said in it; the entry's notes name it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+import msgspec
+
+from gateway.contexts.learning.frames import END, MASK, PART, SYSTEM, USER
+from gateway.contexts.learning.model import LearnedTemplate, Split
+from gateway.contexts.patterns import UserTemplate, check, check_separator
+
+MESSAGES = {SYSTEM: "system", USER: "user"}
+_MARKS = re.compile(f"([{SYSTEM}{USER}{END}])")
+_ANY = "(?s:.*?)"
+_ROW_START, _NUMBER = r"\A\n", r"\d+"
+_BLANK_LINE, _LINE = r"\n[ \t]*\n\s*", r"\n"
+_FIRST_PRINTABLE, _DELETE = 0x20, 0x7F
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """An entry, and what of the learned template it does not say."""
+
+    entry: UserTemplate
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A constant text of a message, or a slot: then `slot` is its name."""
+
+    text: str
+    slot: str | None = None
+
+
+def messages(template: LearnedTemplate) -> list[tuple[str, list[Piece]]]:
+    """Return the messages of a template, each with whose it is and what it is made of."""
+    found: list[tuple[str, list[Piece]]] = []
+    for index, literal in enumerate(template.literals):
+        for part in _MARKS.split(literal):
+            if part in MESSAGES:
+                found.append((MESSAGES[part], []))
+            elif part and part != END and found:
+                found[-1][1].append(Piece(part.replace(PART, "\n")))
+        if index < len(template.slots) and found:
+            found[-1][1].append(Piece("", template.slots[index]))
+    return found
+
+
+def describe(template: LearnedTemplate) -> Described:
+    """Return the entry that captures what the template does. Raises ValueError for a pattern that takes too long."""
+    whose = messages(template)
+    at = next(index for index, (_, pieces) in enumerate(whose) if any(one.slot == "passages" for one in pieces))
+    notes = []
+    asked = next((pair for pair in whose if any(one.slot == "question" for one in pair[1])), None)
+    if asked is not None and asked != whose[at] and (asked[0] != "user" or len(asked[1]) > 1):
+        notes.append("the question is the whole text of the last user message: a pattern reads one message")
+    how = template.split
+    name = f"{template.app} {template.version}"
+    if how.kind == "part":
+        notes.append("content parts are told apart by line breaks")
+    if how.cleaned:
+        notes.append("titles and sources within passages stay in their text")
+    entry = UserTemplate(name=name, pattern=_pattern(whose[at][1]))
+    if how.kind == "reading":
+        entry = msgspec.structs.replace(entry, read_as=how.words)
+    else:
+        entry = msgspec.structs.replace(entry, separator_pattern=_separator(how))
+    check(entry)
+    check_separator(entry)
+    return Described(entry, tuple(notes))
+
+
+def toml(described: Described) -> str:
+    """Return the entry as it stands in gaugeway.toml, with the notes in front."""
+    entry = described.entry
+    lines = [*(f"# {note}" for note in described.notes), "[[capture.templates]]"]
+    lines += [f"name = {_quoted(entry.name)}", f"pattern = {_quoted(entry.pattern)}"]
+    if entry.separator_pattern is not None:
+        lines.append(f"separator_pattern = {_quoted(entry.separator_pattern)}")
+    if entry.read_as is not None:
+        lines.append(f"read_as = {_quoted(entry.read_as)}")
+    return "\n".join(lines) + "\n"
+
+
+def _pattern(pieces: list[Piece]) -> str:
+    """In front of the passages the first place of each text counts, behind them the last: passages may contain any."""
+    behind = False
+    named = set()
+    parts = [r"\A"]
+    for piece in pieces:
+        if piece.slot is None:
+            parts.append(_escaped(piece.text))
+            continue
+        group = {"passages": "contexts", "question": "question"}.get(piece.slot)
+        behind = behind or group == "contexts"
+        many = ".*" if behind else ".*?"
+        parts.append(f"(?P<{group}>{many})" if group and group not in named else many)
+        named.add(group)
+    return "".join([*parts, r"\Z"])
+
+
+def _separator(how: Split) -> str:
+    """Return a pattern of what stands between passages."""
+    if how.kind == "marker":
+        return _of_marker(how)
+    return _BLANK_LINE if how.kind == "paragraphs" else _LINE
+
+
+def _of_marker(how: Split) -> str:
+    r"""Return the pattern of a marker. Texts within passages come off with it, in front of the first one too."""
+    # Spaces behind it belong to it as well: what is learned begins and ends without.
+    marker = _masked(how.words.rstrip() or how.words) + (r"\s*" if how.words.strip() else "")
+    if not how.header and not how.trailer:
+        return marker
+    first = [f"(?P<source>{_ANY})", *[_ANY] * len(how.header)]
+    header = "".join(f"{slot}{_masked(text)}" for slot, text in zip(first, how.header, strict=False))
+    trailer = "".join(f"{_masked(text)}{_ANY}" for text in how.trailer)
+    if not trailer:
+        return f"(?:{marker}|{_ROW_START}){header}"
+    opened = f"{trailer}{marker}{header}|{trailer}\\Z"
+    return f"{_ROW_START}{header}|{opened}" if header else opened
+
+
+def _masked(text: str) -> str:
+    return _NUMBER.join(map(_escaped, text.split(MASK)))
+
+
+def _escaped(text: str) -> str:
+    """Escape for a regular expression, so that people can read it, and without `${`, which a configuration fills in."""
+    return "".join(_sign(sign) for sign in text)
+
+
+def _sign(sign: str) -> str:
+    if sign in "\n\t\r":
+        return {"\n": r"\n", "\t": r"\t", "\r": r"\r"}[sign]
+    if sign.isalnum() or sign in " \"'<>/:;,=_%@!":
+        return sign
+    return f"\\x{ord(sign):02x}" if ord(sign) < _FIRST_PRINTABLE or ord(sign) == _DELETE else re.escape(sign)
+
+
+def _quoted(text: str) -> str:
+    """Write a TOML string: as it is where that can be, with escapes otherwise."""
+    if "'" not in text and text.isprintable():
+        return f"'{text}'"
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
