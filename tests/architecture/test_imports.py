@@ -26,11 +26,11 @@ ALLOWED = {
     "gateway.accounts": "gateway.buckets gateway.errors gateway.keys gateway.turnstile",
     "gateway.admission": "gateway.config gateway.instruments gateway.keeper gateway.keystores gateway.limits gateway.sharing gateway.syncing monitors.settings monitors.sqlite monitors.tasks",  # noqa: E501
     "gateway.answers": "gateway.contexts gateway.exchange monitors.bounds",
-    "gateway.app": "gateway.accounting gateway.admission gateway.cache gateway.config gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.limits gateway.loops gateway.offload gateway.origins gateway.prices gateway.proxy gateway.reading gateway.realtime gateway.reloading gateway.routes gateway.spill gateway.supplements gateway.target gateway.tracing gateway.upstream gateway.upstreams gateway.worker_metrics monitors.audit monitors.config monitors.importer monitors.queues monitors.redaction_key monitors.serving monitors.settings monitors.telemetry",  # noqa: E501
+    "gateway.app": "gateway.accounting gateway.admission gateway.cache gateway.config gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.limits gateway.loops gateway.offload gateway.origins gateway.prices gateway.proxy gateway.reading gateway.realtime gateway.reloading gateway.routes gateway.spill gateway.supplements gateway.target gateway.template_sync gateway.tracing gateway.upstream gateway.upstreams gateway.worker_metrics monitors.audit monitors.config monitors.importer monitors.queues monitors.redaction_key monitors.serving monitors.settings monitors.telemetry monitors.templates",  # noqa: E501
     "gateway.auxiliary": "gateway.contexts gateway.exchange gateway.instructions",
     "gateway.cache": "gateway.exchange",
     "gateway.capture": "gateway.answers gateway.auxiliary gateway.contexts gateway.encoding gateway.exchange gateway.prompts gateway.resubmissions gateway.sse monitors.bounds monitors.choosing",  # noqa: E501
-    "gateway.cli": "dashboards.cli gateway.admission gateway.app gateway.config gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor monitors.app monitors.audit monitors.cli monitors.comparing_cli monitors.config monitors.config_option monitors.descriptors monitors.endpoints monitors.forgetting_cli monitors.labels_cli monitors.locking monitors.moving_cli monitors.offline_cli monitors.serving monitors.settings monitors.simulating_cli",  # noqa: E501
+    "gateway.cli": "dashboards.cli gateway.admission gateway.app gateway.config gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor gateway.templates_cli monitors.app monitors.audit monitors.cli monitors.comparing_cli monitors.config monitors.config_option monitors.descriptors monitors.endpoints monitors.forgetting_cli monitors.labels_cli monitors.locking monitors.moving_cli monitors.offline_cli monitors.serving monitors.settings monitors.simulating_cli",  # noqa: E501
     "gateway.client": "gateway.errors monitors.tasks",
     "gateway.config": "gateway.contexts gateway.target monitors.config monitors.endpoints monitors.importer monitors.redaction monitors.settings",  # noqa: E501
     "gateway.contexts": "gateway.exchange monitors.bounds",
@@ -48,29 +48,32 @@ ALLOWED = {
     "gateway.limits": "gateway.accounts gateway.buckets gateway.config gateway.errors gateway.exchange gateway.keys gateway.prices gateway.turnstile",  # noqa: E501
     "gateway.loops": "gateway.errors",
     "gateway.metering": "gateway.encoding gateway.exchange",
-    "gateway.offload": "gateway.config gateway.exchange gateway.sampling_process monitors.settings",
+    "gateway.offload": "gateway.config gateway.exchange gateway.sampling_process gateway.template_sync monitors.settings",  # noqa: E501
     "gateway.openapi": "gateway.supplements",
     "gateway.origins": "gateway.errors gateway.exchange gateway.headers",
     "gateway.pressure": "monitors.queues monitors.tasks",
     "gateway.prices": "gateway.config",
     "gateway.prompts": "gateway.contexts gateway.exchange",
     "gateway.proxy": "gateway.accounting gateway.cache gateway.client gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.ids gateway.keys gateway.limits gateway.loops gateway.operations gateway.origins gateway.relay gateway.restrictions gateway.routing gateway.splice gateway.target gateway.upstream gateway.upstreams gateway.usage monitors.serving",  # noqa: E501
-    "gateway.reading": "gateway.capture gateway.config gateway.contexts gateway.resubmissions monitors.importer monitors.redaction",  # noqa: E501
+    "gateway.reading": "gateway.capture gateway.config gateway.contexts gateway.resubmissions gateway.stored_templates gateway.template_sync monitors.importer monitors.redaction monitors.templates",  # noqa: E501
     "gateway.realtime": "gateway.accounting gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.loops gateway.metering gateway.operations gateway.origins gateway.proxy gateway.restrictions gateway.target monitors.tasks",  # noqa: E501
     "gateway.relay": "gateway.cache gateway.client gateway.exchange gateway.headers gateway.metering gateway.upstream gateway.usage",  # noqa: E501
     "gateway.reloading": "gateway.config gateway.limits monitors.audit monitors.settings",
     "gateway.restrictions": "gateway.errors gateway.exchange gateway.keys gateway.operations",
     "gateway.routes": "gateway.errors gateway.openapi gateway.supplements monitors.admin monitors.token_check",
     "gateway.routing": "gateway.exchange gateway.json_cursor monitors.bounds",
-    "gateway.sampling_process": "gateway.capture gateway.config gateway.exchange gateway.reading",
+    "gateway.sampling_process": "gateway.capture gateway.config gateway.contexts gateway.exchange gateway.reading gateway.stored_templates monitors.templates",  # noqa: E501
     "gateway.sharing": "gateway.buckets gateway.subjects monitors.importer monitors.postgres monitors.redis",
     "gateway.snapshot": "monitors.settings",
     "gateway.spill": "gateway.pressure monitors.engines monitors.queues monitors.tasks",
     "gateway.splice": "gateway.errors gateway.json_cursor",
+    "gateway.stored_templates": "gateway.contexts monitors.templates",
     "gateway.supervisor": "gateway.config gateway.reloading gateway.snapshot gateway.worker_metrics monitors.audit monitors.settings monitors.tasks",  # noqa: E501
     "gateway.supplements": "gateway.contexts gateway.errors gateway.exchange gateway.tracing monitors.bounds monitors.engines monitors.queues monitors.tasks",  # noqa: E501
     "gateway.syncing": "gateway.limits gateway.sharing monitors.tasks",
     "gateway.target": "gateway.errors",
+    "gateway.template_sync": "gateway.contexts monitors.engines monitors.tasks monitors.templates",
+    "gateway.templates_cli": "gateway.contexts gateway.stored_templates monitors.audit monitors.config monitors.store_cli monitors.templates",  # noqa: E501
     "gateway.tracing": "gateway.exchange monitors.bounds",
     "gateway.upstream": "gateway.exchange",
     "gateway.upstreams": "gateway.config gateway.ejection gateway.errors gateway.exchange gateway.headers gateway.routing gateway.target gateway.upstream",  # noqa: E501
@@ -105,7 +108,7 @@ ALLOWED = {
     "monitors.evaluation": "monitors.judges monitors.metrics",
     "monitors.exporters": "monitors.instruments monitors.replies monitors.tasks",
     "monitors.forgetting": "monitors.normalising",
-    "monitors.forgetting_cli": "monitors.config monitors.forgetting monitors.queues monitors.store_cli monitors.stores",
+    "monitors.forgetting_cli": "monitors.config monitors.forgetting monitors.queues monitors.store_cli monitors.stores monitors.templates",  # noqa: E501
     "monitors.gauges": "monitors.alerts monitors.delivery monitors.instruments monitors.labels monitors.versions",
     "monitors.importer": "monitors.extras",
     "monitors.instruments": "monitors.capture_coverage monitors.labelling monitors.labels monitors.quality",
@@ -152,6 +155,7 @@ ALLOWED = {
     "monitors.streams": "monitors.detectors monitors.stores",
     "monitors.telemetry": "monitors.replies monitors.settings",
     "monitors.telling": "monitors.config",
+    "monitors.templates": "monitors.clickhouse monitors.forgetting monitors.importer monitors.postgres monitors.sqlite monitors.stores",  # noqa: E501
     "monitors.testing": "monitors.config monitors.embeddings monitors.judges monitors.metrics monitors.offline",
     "monitors.token_check": "monitors.attempts",
     "monitors.topics": "monitors.normalising",
@@ -280,7 +284,18 @@ def test_only_the_places_that_put_things_together_name_adapters():
         for package in ("queues", "stores", "judges", "embeddings", "exporters", "notifiers")
         for path in (ROOT / "monitors" / package).glob("*.py")
         if path.stem
-        not in ("__init__", "opening", "reading", "sdk", "body", "patience", "anchors", "pacing", "spans")  # shared
+        not in (
+            "__init__",
+            "opening",
+            "reading",
+            "sdk",
+            "body",
+            "patience",
+            "anchors",
+            "pacing",
+            "spans",
+            "clickhouse_schema",
+        )  # shared
     } | {"gateway.upstream.httpx"}
     for path in ours():
         module = module_of(path)
