@@ -37,7 +37,12 @@ def stored_of(template: LearnedTemplate, private: Private) -> StoredTemplate | N
     except TimeoutError:
         return None
     found = msgspec.structs.replace(template, literals=tuple(literals), slots=tuple(slots))  # type: ignore[arg-type] - "other" is one
-    return msgspec.convert(msgspec.to_builtins(found), StoredTemplate)
+    return plain(found)
+
+
+def plain(template: LearnedTemplate) -> StoredTemplate:
+    """Return the template as it is, with the types that come out of a store. Raises ValueError for half a surrogate."""
+    return msgspec.json.decode(msgspec.json.encode(template), type=StoredTemplate)
 
 
 def learned_of(template: StoredTemplate) -> LearnedTemplate | None:

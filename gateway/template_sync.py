@@ -7,9 +7,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeAlias
 
-import msgspec
-
 from gateway.contexts.learning import LearnedTemplate, TemplateEvent
+from gateway.stored_templates import plain
 from monitors.engines import refused
 from monitors.tasks import happens_within, spawn
 from monitors.templates import FAILURES, StoredTemplate, Templates
@@ -82,7 +81,7 @@ class TemplateSync:
         for name, event in self._pending.items():
             there = found.get(name)
             if event.kind != "dropped":
-                found[name] = _unchanged(event.template) if there is None else there
+                found[name] = plain(event.template) if there is None else there
             elif there is not None and there.state == "learned":
                 del found[name]
         return list(found.values())
@@ -144,12 +143,12 @@ class TemplateSync:
             self._local.pop(name, None)
             await self._templates.drop_templates([name])
             return
-        stored = self.form(event.template) if self.form is not None else None
-        if stored is None:
-            self._keep_here(event.template, "private")
-            return
         try:
-            await self._templates.put_template(stored)
+            stored = self.form(event.template) if self.form is not None else None
+            if stored is None:
+                self._keep_here(event.template, "private")
+            else:
+                await self._templates.put_template(stored)
         except Exception as error:
             if not refused(error):
                 raise
@@ -158,9 +157,4 @@ class TemplateSync:
     def _keep_here(self, template: LearnedTemplate, reason: str) -> None:
         self._observer.template_failed(reason)
         if len(self._local) < MAX_PENDING_TEMPLATES:
-            self._local[template.app, template.version] = _unchanged(template)
-
-
-def _unchanged(template: LearnedTemplate) -> StoredTemplate:
-    """The template as it is, for this process alone."""
-    return msgspec.convert(msgspec.to_builtins(template), StoredTemplate)
+            self._local[template.app, template.version] = plain(template)

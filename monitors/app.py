@@ -56,6 +56,8 @@ from monitors.stores import Ledger
 from monitors.stores.discreet import DiscreetStore
 from monitors.stores.opening import StoreAndLedger
 from monitors.stores.opening import from_url as open_store
+from monitors.templates.opening import open_templates
+from monitors.templates_api import template_handlers
 
 _log = logging.getLogger("gaugeway")
 _ANY_JUDGE = configuration.Judge(base_url="http://127.0.0.1/v1", model="any")
@@ -91,6 +93,7 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
         ledger=store,
         leader=leader,
     )
+    templates = open_templates(urls[0])
     site = Site(
         plane,
         engine,
@@ -99,6 +102,7 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
         gateways=gateway_urls(config.monitors.gateways, config.gateway),
         supply=lambda some: queue.supply([redactor.redact_supplement(one) for one in some]),
         told=engine.told,
+        templates=templates,
     )
     passing = passings(catalogue)
     handlers = [
@@ -107,6 +111,7 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
         *rule_handlers(engine),
         *compare_handlers(store, lambda name: passing(name).flipped),
         *label_handlers(store, passing),
+        *template_handlers(templates),
     ]
     told = _open_audit(data_dir)
     plane.start()
@@ -121,6 +126,7 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
             await _close(closing)
         await queue.aclose()
         await store.aclose()
+        await templates.aclose()
         audit.close_file(told)
 
 

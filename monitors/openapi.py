@@ -24,6 +24,7 @@ from monitors.quality import Quality
 from monitors.records import Alert, Failed, Sample, Score, Skipped, Supplement
 from monitors.silences import Silence
 from monitors.stores import Point
+from monitors.templates import StoredTemplate
 from monitors.versions import Version
 
 _PATH = "/api/openapi.json"
@@ -42,6 +43,7 @@ _TOLD = (
     Score,
     Silence,
     Skipped,
+    StoredTemplate,
     Supplement,
     Version,
     Watched,
@@ -182,6 +184,15 @@ _OPERATIONS = {
     ("get", "/api/versions"): _Operation(summary="Versions seen in the traffic", answer=_many(_ref(Version))),
     ("post", "/api/rules/{rule}/rebaseline"): _Operation(
         summary="Learn a rule's baselines afresh", answer=_object(streams=_COUNT), errors=(400, 404, 503)
+    ),
+    ("get", "/api/templates"): _Operation(
+        summary="Prompt templates learned from traffic", answer=_many(_ref(StoredTemplate)), errors=(400, 503)
+    ),
+    ("post", "/api/templates/{version}/confirm"): _Operation(
+        summary="Keep a template", answer=_object(state=_words("confirmed")), errors=(400, 404, 503)
+    ),
+    ("post", "/api/templates/{version}/reject"): _Operation(
+        summary="End a template", answer=_object(state=_words("rejected")), errors=(400, 404, 503)
     ),
     ("get", "/api/compare"): _Operation(
         summary="Two versions compared",

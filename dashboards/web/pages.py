@@ -18,6 +18,7 @@ from dashboards.web.frame import asset_handler, assets, tell_browsers, templates
 from dashboards.web.login import login_handlers, on_error, page_guard
 from dashboards.web.overview import overview_handlers
 from dashboards.web.pipeline import pipeline_handlers
+from dashboards.web.prompts import prompt_handlers
 from dashboards.web.setup import setup_handlers
 from dashboards.web.site import MAX_FORM_BYTES, Page, Site
 from monitors.api import Pages
@@ -30,6 +31,7 @@ VIEWS: tuple[Callable[[Site], list[Any]], ...] = (
     exchange_handlers,
     explore_handlers,
     compare_view_handlers,
+    prompt_handlers,
     pipeline_handlers,
     setup_handlers,
     event_handlers,

@@ -22,6 +22,7 @@ from monitors.config import Config
 from monitors.desk import Ack
 from monitors.records import Alert, Supplement
 from monitors.telling import Progress
+from monitors.templates import Templates
 from monitors.token_check import TokenCheck
 from monitors.versions import Version
 
@@ -32,6 +33,7 @@ NAVIGATION = (
     ("/alerts", "Alerts"),
     ("/explore", "Explore"),
     ("/compare", "Compare"),
+    ("/prompts", "Prompts"),
     ("/pipeline", "Pipeline"),
     ("/setup", "Setup"),
 )
@@ -43,6 +45,8 @@ DONE = {
     "rebaselined": "The rule learns its baseline afresh.",
     "delivered": "Delivered.",
     "saved": "Saved.",
+    "confirmed": "Confirmed: the template stays.",
+    "rejected": "Rejected: gateways stop using the template within a few seconds, and do not learn it again.",
 }
 """What a page may say was done: a link cannot make it say anything else."""
 Page = Request[Any, Any, Any]
@@ -94,7 +98,7 @@ class Site:
     """One operator's page.
 
     `supply` takes in supplements (the queue's method of that name), `told` says how far each notifier is with an alert,
-    `gateways` are base URLs of the gateways' admin ports.
+    `gateways` are base URLs of the gateways' admin ports, `templates` are those learned of prompts.
     """
 
     def __init__(
@@ -107,6 +111,7 @@ class Site:
         gateways: Sequence[str] = (),
         supply: Callable[[Sequence[Supplement]], Awaitable[None]] = _keep_nothing,
         told: Callable[[str], Mapping[str, Progress]] | None = None,
+        templates: Templates | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.insight = insight
@@ -116,6 +121,7 @@ class Site:
         self.gateways = tuple(gateways)
         self.supply = supply
         self.told = told
+        self.templates = templates
         self.clock = clock
         self.stopping = asyncio.Event()
         self.sessions = Sessions(config.monitors.token)

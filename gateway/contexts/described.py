@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 
 import msgspec
 
 from gateway.contexts.learning.frames import END, MASK, PART, SYSTEM, USER
 from gateway.contexts.learning.model import LearnedTemplate, Split
 from gateway.contexts.patterns import UserTemplate, check, check_separator
+from gateway.contexts.structure.items import split
 
 MESSAGES = {SYSTEM: "system", USER: "user"}
 _MARKS = re.compile(f"([{SYSTEM}{USER}{END}])")
 _ANY = "(?s:.*?)"
 _ROW_START, _NUMBER = r"\A\n", r"\d+"
 _BLANK_LINE, _LINE = r"\n[ \t]*\n\s*", r"\n"
+_MOST_LINES = 500
+_LABEL_ENDS = ":\uff1a>"
 _FIRST_PRINTABLE, _DELETE = 0x20, 0x7F
 
 
@@ -85,6 +90,8 @@ def toml(described: Described) -> str:
     lines += [f"name = {_quoted(entry.name)}", f"pattern = {_quoted(entry.pattern)}"]
     if entry.separator_pattern is not None:
         lines.append(f"separator_pattern = {_quoted(entry.separator_pattern)}")
+    elif entry.separator != UserTemplate("", "").separator:
+        lines.append(f"separator = {_quoted(entry.separator)}")
     if entry.read_as is not None:
         lines.append(f"read_as = {_quoted(entry.read_as)}")
     return "\n".join(lines) + "\n"
@@ -151,3 +158,84 @@ def _quoted(text: str) -> str:
     if "'" not in text and text.isprintable():
         return f"'{text}'"
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def guess(name: str, texts: Sequence[str]) -> UserTemplate:
+    """Return an entry to begin with, out of prompts of which nothing is known: the lines that they share are constant.
+
+    With one prompt those are its first and its last. The longest gap is taken for the passages, and the last of the
+    others for the question.
+    """
+    gaps, shared = _gaps([text.split("\n")[:_MOST_LINES] for text in texts])
+    longest = max(range(len(gaps)), key=lambda index: max(map(len, gaps[index])))
+    passages, asked = _without_last_line(gaps[longest])
+    pieces: list[Piece] = []
+    for index, some in enumerate(gaps):
+        if index == longest:
+            pieces += _slot(passages, "passages") + (_slot(asked, "question") if asked else [])
+        elif len(set(some)) == 1 and (len(texts) > 1 or not some[0].strip()):
+            pieces.append(Piece(some[0]))
+        else:
+            pieces += _slot(some, "other")
+        pieces += [Piece(shared[index])] if index < len(shared) else []
+    others = [index for index, one in enumerate(pieces) if one.slot == "other"]
+    if others and not asked:
+        pieces[others[-1]] = Piece("", "question")
+    found = split(passages[0])
+    read_as = found.name if found is not None and found.name != "whole" else None
+    return UserTemplate(name=name, pattern=_pattern([one for one in pieces if one.text or one.slot]), read_as=read_as)
+
+
+def _gaps(lines: Sequence[list[str]]) -> tuple[list[tuple[str, ...]], list[str]]:
+    """Return what stands in front of, between and behind the lines that all texts share; and these lines.
+
+    A line that comes again within a text is none of them: it may stand between passages.
+    """
+    if len(lines) == 1:
+        whole = lines[0]
+        shared = [whole[0], whole[-1]] if len(whole) > 2 and whole[0] != whole[-1] else []  # noqa: PLR2004 - a gap
+        places = [[0, len(whole) - 1] if shared else []]
+    else:
+        shared = [line for line in lines[0] if all(own.count(line) == 1 for own in lines)]
+        for other in lines[1:]:
+            blocks = SequenceMatcher(None, shared, other, autojunk=False).get_matching_blocks()
+            shared = [line for block in blocks for line in shared[block.a : block.a + block.size]]
+        places = [[own.index(line) for line in shared] for own in lines]
+    found = []
+    for index in range(len(shared) + 1):
+        some = []
+        for own, at in zip(lines, places, strict=True):
+            start, end = at[index - 1] + 1 if index else 0, at[index] if index < len(shared) else len(own)
+            between = own[start:end]
+            if index < len(shared):
+                some.append(("\n" if index else "") + "".join(f"{line}\n" for line in between))
+            else:
+                some.append(("\n" if index and between else "") + "\n".join(between))
+        found.append(tuple(some))
+    return found, shared
+
+
+def _without_last_line(texts: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Take off the last line of each text where these begin alike, as `Question: ` does; else there are none."""
+    cuts = [text.rstrip("\n").rfind("\n") + 1 for text in texts]
+    last = tuple(text[cut:] for text, cut in zip(texts, cuts, strict=True))
+    if len(texts) > 1 and len(set(last)) > 1 and all(cuts) and _common(last)[0].strip():
+        return tuple(text[:cut] for text, cut in zip(texts, cuts, strict=True)), last
+    return texts, ()
+
+
+def _slot(texts: tuple[str, ...], slot: str) -> list[Piece]:
+    before, after = _common(texts)
+    return [Piece(before), Piece("", slot), Piece(after)]
+
+
+def _common(texts: tuple[str, ...]) -> tuple[str, str]:
+    """Return how all of some texts begin (line breaks, a label such as `Question: `) and end (line breaks)."""
+    leading = min(len(text) - len(text.lstrip("\n")) for text in texts)
+    trailing = min(len(text) - len(text.rstrip("\n")) for text in texts)
+    if len(texts) > 1 and not any("\n" in text.strip("\n") for text in texts):
+        least = min(map(len, texts))
+        size = next((at for at in range(least) if len({text[at] for text in texts}) > 1), least)
+        label = max(texts[0].rfind(sign, 0, size) for sign in _LABEL_ENDS) + 1
+        leading = max(leading, label + (texts[0][label:size].startswith(" ") if label else 0))
+    return texts[0][:leading], "\n" * trailing

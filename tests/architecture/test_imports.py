@@ -20,7 +20,7 @@ ALLOWED = {
     "dashboards.pressure": "dashboards.panels",
     "dashboards.quality": "dashboards.frame dashboards.panels",
     "dashboards.traffic": "dashboards.frame dashboards.panels",
-    "dashboards.web": "monitors.alert_api monitors.alerts monitors.api monitors.attempts monitors.audit monitors.capture_coverage monitors.comparing monitors.comparing_counts monitors.comparing_store monitors.config monitors.desk monitors.metrics monitors.notifiers monitors.offline monitors.prompt_text monitors.quality monitors.silences monitors.slicing monitors.statistics monitors.stores monitors.tasks monitors.telling monitors.token_check monitors.versions monitors.watching",  # noqa: E501
+    "dashboards.web": "gateway.contexts gateway.exchange gateway.stored_templates monitors.alert_api monitors.alerts monitors.api monitors.attempts monitors.audit monitors.capture_coverage monitors.comparing monitors.comparing_counts monitors.comparing_store monitors.config monitors.desk monitors.metrics monitors.notifiers monitors.offline monitors.prompt_text monitors.quality monitors.silences monitors.slicing monitors.statistics monitors.stores monitors.tasks monitors.telling monitors.templates monitors.templates_api monitors.token_check monitors.versions monitors.watching",  # noqa: E501
     "gateway.__main__": "gateway.cli",
     "gateway.accounting": "gateway.accounts gateway.exchange gateway.instruments gateway.limits gateway.metering gateway.operations gateway.prices gateway.restrictions",  # noqa: E501
     "gateway.accounts": "gateway.buckets gateway.errors gateway.keys gateway.turnstile",
@@ -72,7 +72,7 @@ ALLOWED = {
     "gateway.supplements": "gateway.contexts gateway.errors gateway.exchange gateway.tracing monitors.bounds monitors.engines monitors.queues monitors.tasks",  # noqa: E501
     "gateway.syncing": "gateway.limits gateway.sharing monitors.tasks",
     "gateway.target": "gateway.errors",
-    "gateway.template_sync": "gateway.contexts monitors.engines monitors.tasks monitors.templates",
+    "gateway.template_sync": "gateway.contexts gateway.stored_templates monitors.engines monitors.tasks monitors.templates",  # noqa: E501
     "gateway.templates_cli": "gateway.contexts gateway.stored_templates monitors.audit monitors.config monitors.store_cli monitors.templates",  # noqa: E501
     "gateway.tracing": "gateway.exchange monitors.bounds",
     "gateway.upstream": "gateway.exchange",
@@ -85,7 +85,7 @@ ALLOWED = {
     "monitors.alert_api": "monitors.audit monitors.desk monitors.notifiers monitors.silences",
     "monitors.alerts": "monitors.cause_judging monitors.causes monitors.config monitors.delivery monitors.describing monitors.desk monitors.notifiers monitors.rules monitors.stores monitors.streams monitors.telling monitors.versions monitors.watching",  # noqa: E501
     "monitors.api": "monitors.admin monitors.capture_coverage monitors.desk monitors.openapi monitors.quality monitors.stores monitors.token_check",  # noqa: E501
-    "monitors.app": "dashboards.web monitors.admin monitors.alert_api monitors.alerts monitors.api monitors.audit monitors.cause_judging monitors.compare_api monitors.config monitors.embedding monitors.evaluation monitors.exporters monitors.gauges monitors.instruments monitors.judging monitors.labelling_store monitors.labels_api monitors.leading monitors.metrics monitors.notifying monitors.otlp monitors.plane monitors.queues monitors.redaction monitors.redaction_key monitors.rules monitors.rules_api monitors.serving monitors.settings monitors.sinks monitors.sqlite monitors.stores monitors.telemetry",  # noqa: E501
+    "monitors.app": "dashboards.web monitors.admin monitors.alert_api monitors.alerts monitors.api monitors.audit monitors.cause_judging monitors.compare_api monitors.config monitors.embedding monitors.evaluation monitors.exporters monitors.gauges monitors.instruments monitors.judging monitors.labelling_store monitors.labels_api monitors.leading monitors.metrics monitors.notifying monitors.otlp monitors.plane monitors.queues monitors.redaction monitors.redaction_key monitors.rules monitors.rules_api monitors.serving monitors.settings monitors.sinks monitors.sqlite monitors.stores monitors.telemetry monitors.templates monitors.templates_api",  # noqa: E501
     "monitors.capture_coverage": "monitors.labels monitors.statistics monitors.stores",
     "monitors.cause_judging": "monitors.causes monitors.evaluation monitors.metrics monitors.stores monitors.streams",
     "monitors.causes": "monitors.statistics",
@@ -129,7 +129,7 @@ ALLOWED = {
     "monitors.notifying": "monitors.config monitors.endpoints monitors.importer monitors.notifiers monitors.options monitors.settings",  # noqa: E501
     "monitors.offline": "monitors.config monitors.embedding monitors.embeddings monitors.evaluation monitors.importer monitors.instruments monitors.judges monitors.judging monitors.metrics monitors.settings monitors.sqlite monitors.stores",  # noqa: E501
     "monitors.offline_cli": "monitors.config monitors.config_option monitors.offline monitors.settings monitors.stores",
-    "monitors.openapi": "monitors.alert_api monitors.alerts monitors.capture_coverage monitors.comparing monitors.desk monitors.labelling monitors.quality monitors.silences monitors.stores monitors.versions",  # noqa: E501
+    "monitors.openapi": "monitors.alert_api monitors.alerts monitors.capture_coverage monitors.comparing monitors.desk monitors.labelling monitors.quality monitors.silences monitors.stores monitors.templates monitors.versions",  # noqa: E501
     "monitors.options": "monitors.importer monitors.settings",
     "monitors.otlp": "monitors.bounds monitors.engines monitors.settings",
     "monitors.persisting": "monitors.engines monitors.queues monitors.stores monitors.tasks",
@@ -156,6 +156,7 @@ ALLOWED = {
     "monitors.telemetry": "monitors.replies monitors.settings",
     "monitors.telling": "monitors.config",
     "monitors.templates": "monitors.clickhouse monitors.forgetting monitors.importer monitors.postgres monitors.sqlite monitors.stores",  # noqa: E501
+    "monitors.templates_api": "monitors.alert_api monitors.audit monitors.templates",
     "monitors.testing": "monitors.config monitors.embeddings monitors.judges monitors.metrics monitors.offline",
     "monitors.token_check": "monitors.attempts",
     "monitors.topics": "monitors.normalising",

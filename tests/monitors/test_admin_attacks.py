@@ -20,6 +20,8 @@ CHANGES = (
     ("POST", "/api/alerts/x/ack"),
     ("DELETE", "/api/alerts/x/ack"),
     ("POST", "/api/rules/answers/rebaseline"),
+    ("POST", "/api/templates/x/reject?app=shop"),
+    ("POST", "/api/templates/x/confirm?app=shop"),
 )
 ORIGINS = (
     "http://evil.example",

@@ -25,6 +25,8 @@ from monitors.queues.memory import MemoryQueue
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
 from monitors.rules_api import rule_handlers
 from monitors.stores.sqlite import SQLiteStore
+from monitors.templates.sqlite import SQLiteTemplates
+from monitors.templates_api import template_handlers
 from tests.support.alerting import People
 from tests.support.running import serving
 
@@ -139,6 +141,7 @@ async def world(path, *, token=None, config=None, alerts=ALERTS, gateways=(), cl
     config = config or Config(monitors=Monitors(token=token, **monitors), alerts=alerts)
     instruments = Instruments(CollectorRegistry(), version="0")
     store, queue, people = SQLiteStore(path / "store.db"), MemoryQueue(), People()
+    templates = SQLiteTemplates(path / "templates.db")
     gauges = AlertGauges(instruments)
 
     async def nothing_waits():
@@ -174,6 +177,7 @@ async def world(path, *, token=None, config=None, alerts=ALERTS, gateways=(), cl
         told=(lambda key: {name: known[key] for name, known in engine._delivery._progress.items() if key in known})
         if told
         else None,
+        templates=templates,
         clock=clock,
     )
     app = admin_app(
@@ -181,17 +185,18 @@ async def world(path, *, token=None, config=None, alerts=ALERTS, gateways=(), cl
         instruments.registry,
         host="127.0.0.1",
         token=token,
-        handlers=[*alert_handlers(engine.desk), *rule_handlers(engine)],
+        handlers=[*alert_handlers(engine.desk), *rule_handlers(engine), *template_handlers(templates)],
         pages=pages(site),
     )
     async with (
         contextlib.aclosing(store),
         contextlib.aclosing(queue),
+        contextlib.aclosing(templates),
         serving(app) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False) as client,
     ):
         made = World(client, store=store, queue=queue, engine=engine, plane=plane, site=site, people=people, port=port)
-        made.instruments = instruments
+        made.instruments, made.templates = instruments, templates
         try:
             yield made
         finally:
