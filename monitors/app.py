@@ -122,11 +122,8 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
         await serve([listener], drain_s=5, supervised=supervised, on_stop=site.stop)
     finally:
         await plane.aclose()
-        for closing in (judge, embeddings, *exporters):
+        for closing in (judge, embeddings, *exporters, queue, store, templates):
             await _close(closing)
-        await queue.aclose()
-        await store.aclose()
-        await templates.aclose()
         audit.close_file(told)
 
 
