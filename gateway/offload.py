@@ -68,7 +68,8 @@ class Offload:
         self._takes_loads = True
         if self._templates is not None:
             self._templates.heard(made.events)
-        return made.made
+        samples: Sequence[Made] = made.made
+        return samples
 
     async def aclose(self) -> None:
         """End the process."""

@@ -36,7 +36,7 @@ def stored_of(template: LearnedTemplate, private: Private) -> StoredTemplate | N
             slots[place:place] = ["other"] * (len(pieces) - 1)
     except TimeoutError:
         return None
-    found = msgspec.structs.replace(template, literals=tuple(literals), slots=tuple(slots))  # type: ignore[arg-type] - "other" is one
+    found: LearnedTemplate = msgspec.structs.replace(template, literals=tuple(literals), slots=tuple(slots))
     return plain(found)
 
 

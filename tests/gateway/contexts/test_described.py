@@ -4,6 +4,7 @@ import tomllib
 
 import msgspec
 import pytest
+from tests.gateway.contexts.learning.traffic import LAYOUTS, traffic
 
 from gateway.contexts.described import describe, toml
 from gateway.contexts.learning import LearnedTemplate, Learner, frame_of, match
@@ -11,7 +12,6 @@ from gateway.contexts.learning.model import Split
 from gateway.contexts.patterns import READINGS, PatternExtractor, UserTemplate, check_separator
 from gateway.contexts.structure.items import readings
 from gateway.exchange import Request, Response
-from tests.gateway.contexts.learning.traffic import LAYOUTS, traffic
 
 ANSWER = Response(status=200, body={})
 

@@ -91,8 +91,10 @@ def test_documents_of_an_earlier_turn_still_count_when_the_last_one_has_none():
             None,
         ),
         (
-            "<context>\nOne passage that is long enough.\n</context>\nAnswer from the context.\n\n"
-            "Question: How far?\nAnswer:",
+            (
+                "<context>\nOne passage that is long enough.\n</context>\nAnswer from the context.\n\n"
+                "Question: How far?\nAnswer:"
+            ),
             ["One passage that is long enough."],
             None,
         ),
