@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from gateway.contexts import Extraction
-from gateway.contexts.described import Described, describe, guess, toml
+from gateway.contexts.described import Described, describe, guess
 from gateway.contexts.patterns import PatternExtractor, UserTemplate
 from gateway.exchange import Request, Response
 from gateway.stored_templates import learned_of
@@ -40,22 +40,17 @@ def entry_of(given: Mapping[str, str]) -> UserTemplate:
     return UserTemplate(fields.get("name", "").strip(), fields.get("pattern", ""), **more)
 
 
-def prefilled(app: str, learned: Sequence[StoredTemplate], latest: Sequence[Sample]) -> UserTemplate | None:
+def prefilled(app: str, learned: Sequence[StoredTemplate], latest: Sequence[Sample]) -> Described:
     """Return what the form begins with: what was learned last, or what the latest prompts without passages share."""
     for one in reversed(learned):
         if (template := learned_of(one)) is None:
             continue
         try:
-            return describe(template).entry
+            return describe(template)
         except ValueError:
             continue
     texts = [text for one in latest if one.context_source == "none" and (text := _user_text(one))][:_COMPARED]
-    return guess(app, texts) if texts else UserTemplate(app, "")
-
-
-def toml_of(entry: UserTemplate) -> str:
-    """The entry for gaugeway.toml."""
-    return toml(Described(entry))
+    return Described(guess(app, texts) if texts else UserTemplate(app, ""))
 
 
 def applied(entry: UserTemplate, sample: Sample | None) -> Applied:

@@ -12,9 +12,9 @@ from litestar.params import FromQuery
 from litestar.response import Redirect, Template
 
 from dashboards.web.overview import low_captures
-from dashboards.web.prompt_form import MAX_ENTRY, Applied, applied, entry_of, prefilled, toml_of
+from dashboards.web.prompt_form import MAX_ENTRY, Applied, applied, entry_of, prefilled
 from dashboards.web.site import Page, Site
-from gateway.contexts.described import Piece, messages
+from gateway.contexts.described import Described, Piece, messages, toml
 from gateway.contexts.patterns import UserTemplate
 from gateway.stored_templates import learned_of
 from monitors.records import Sample
@@ -59,16 +59,17 @@ def prompt_handlers(site: Site) -> list[Any]:
     return [prompts, test, confirm, reject]
 
 
-async def _page(site: Site, request: Page, app: str, entry: UserTemplate | None = None) -> Template:
+async def _page(site: Site, request: Page, app: str, given: UserTemplate | None = None) -> Template:
     kept, trouble = await _stored(site)
     latest = await _latest(site, app) if app else []
     own = [one for one in kept if one.app == app]
     result: Applied | None = None
     sample = next((one for one in latest if one.context_source == "none"), next(iter(latest), None))
-    if entry is not None:
-        result = applied(entry, sample)
+    described = None
+    if given is not None:
+        described, result = Described(given), applied(given, sample)
     elif app:
-        entry = prefilled(app, [one for one in own if one.state != "rejected"], latest)
+        described = prefilled(app, [one for one in own if one.state != "rejected"], latest)
     return site.render(
         request,
         "prompts.html",
@@ -80,11 +81,11 @@ async def _page(site: Site, request: Page, app: str, entry: UserTemplate | None 
         own=[_shown(one) for one in own],
         example=next((one for one in latest if one.context_source == "learned"), None),
         content=site.config.capture.content,
-        entry=entry,
+        entry=described.entry if described is not None else None,
         most=MAX_ENTRY,
         sample=sample,
         result=result,
-        toml=toml_of(entry) if entry is not None else None,
+        toml=toml(described) if described is not None else None,
     )
 
 

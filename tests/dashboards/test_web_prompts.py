@@ -227,7 +227,7 @@ def test_without_an_exchange_the_entry_is_checked_all_the_same(tmp_path):
 
 def test_what_was_learned_is_the_entry_to_begin_with():
     template, samples = learned()
-    entry = prefilled("shop", [template], samples)
+    entry = prefilled("shop", [template], samples).entry
     sample = next(one for one in samples if one.context_source == "learned")
     found = applied(entry, sample).found
     assert (found.question, found.contexts) == (sample.question, sample.contexts)
