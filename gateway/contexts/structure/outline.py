@@ -79,7 +79,7 @@ _PROSE = ("", "text", "markdown", "md", "json", "xml", "plaintext", "txt")
 """What a fence may name and hold no code."""
 _RULE_BEGINS = "-=*_#~+\"'`·•─═—"
 _SPEAKER_BEGINS = frozenset(one[0] for one in SPEAKERS | MODELS) | frozenset("*# ")
-_COVERED = 0.4
+_KNOWN_SHARE = 0.4
 """The share of a label without blanks that known words have to make up."""
 
 _MAIN: tuple[Kind, ...] = ("context", "pasted", "weak", "question", "answer", "instruction", "history")
@@ -157,7 +157,7 @@ def _fits(text: Text, start: int, end: int, hits: list[tuple[int, int, Kind]], l
             for at, stop in text.found(kind, start, end)
             for index in range(at, stop)
         }
-        return len(covered) >= _COVERED * (end - start)
+        return len(covered) >= _KNOWN_SHARE * (end - start)
     known = sum(len(text.lower[at:stop].split()) for at, stop, _ in hits)
     others = [one for one in re.findall(r"[^\W\d_]+", text.lower[start:end]) if one not in FILLER]
     if len(others) > known and (text.begins("address", start) or others[0].endswith("ing")):
