@@ -94,8 +94,11 @@ _INNER = [_within(name) for name in _NAMES]
 _SEARCH = ahocorasick_rs.AhoCorasick(_NAMES, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest)
 
 
-_TOKENS = re.compile(r"<(?:\|[^|<>\n]{1,30}\|>|/?s>|</?SYS>>|(?:start|end)_of_turn>|(?:bos|eos)>)|\[/?INST\]")
-"""What chat templates put between turns."""
+_TOKENS = re.compile(
+    r"<\|(?:im_start|start_header_id)\|>(?:system|user|assistant)\b|<start_of_turn>(?:user|model)\b|"
+    r"<(?:\|[^|<>\n]{1,30}\|>|/?s>|</?SYS>>|(?:start|end)_of_turn>|(?:bos|eos)>)|\[/?INST\]"
+)
+"""What chat templates put between turns, the name of who speaks included."""
 _TOKEN_ENDS = ("|>", "s>", "INST]", "SYS>>", "_of_turn>")
 
 
