@@ -128,6 +128,7 @@ def _score(value: str | None) -> float | None:
         return None
 
 
+_BLANKS = " \t\n-=*#"
 _END_LINE = re.compile(
     r"^[ \t]{0,40}[^\w\n]{0,8}(?:(?:END|FIN|ENDE)(?: OF)?[ _:-]{1,3}|(?<=[\[{])/)"
     r"(?P<what>[^\W\d_][^\n]{0,60}?)[^\w\n]{0,8}$",
@@ -158,8 +159,10 @@ def paired(text: str) -> list[tuple[str | None, str]] | None:
     """Cut between `[DOC 1]` ... `[END DOC 1]` and the like; nothing but blanks may stand behind an end."""
     if (between := _between(text)) is not None:
         return between
+    if _END_LINE.search(text.rstrip(_BLANKS).rpartition("\n")[2]) is None:
+        return None
     ends = list(islice(_END_LINE.finditer(text), MOST_MARKERS))
-    if not ends or text[ends[-1].end() :].strip(" \t\n-=*#"):
+    if not ends or text[ends[-1].end() :].strip(_BLANKS):
         return None
     pieces: list[tuple[str | None, str]] = []
     position = 0

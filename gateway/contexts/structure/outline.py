@@ -315,6 +315,8 @@ def _announces(text: Text, line: str, start: int, end: int) -> Mark | None:
     colon = line.rstrip()[-1] in ":："
     if colon and _names_the_question_last(text, start, end) and _leads_to_the_end(raw, end):
         return Mark("question", start, min(end + 1, len(raw)), line.rstrip()[-_QUESTION_PHRASE:].casefold(), 0.9)
+    if not text.any(("context", "pasted", "weak"), start, end):
+        return None
     signs = _signs(text, start, end, colon=colon)
     if not _points_at_sources(signs):
         return None
