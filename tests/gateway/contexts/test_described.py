@@ -4,7 +4,7 @@ import tomllib
 
 import msgspec
 import pytest
-from tests.gateway.contexts.learning.traffic import LAYOUTS, traffic
+from prompt_traffic import LAYOUTS, traffic
 
 from gateway.contexts.described import describe, toml
 from gateway.contexts.learning import LearnedTemplate, Learner, frame_of, match
