@@ -4,7 +4,6 @@ import tomllib
 
 import msgspec
 import pytest
-from prompt_traffic import LAYOUTS, traffic
 
 from gateway.contexts.described import describe, toml
 from gateway.contexts.learning import LearnedTemplate, Learner, frame_of, match
@@ -12,6 +11,7 @@ from gateway.contexts.learning.model import Split
 from gateway.contexts.patterns import READINGS, PatternExtractor, UserTemplate, check_separator
 from gateway.contexts.structure.items import readings
 from gateway.exchange import Request, Response
+from tests.support.prompt_traffic import LAYOUTS, traffic
 
 ANSWER = Response(status=200, body={})
 
