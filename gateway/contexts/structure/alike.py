@@ -18,6 +18,8 @@ _WORD_AND_ID = re.compile(
 )
 _INLINE_TAIL = re.compile(r"[ \t\n](?P<key>[^\W\d_]{2,20})[ \t]?[:：=][ \t]?[^\s:]{1,60}[ \t]*\Z")
 _LINE_KEY = re.compile(r"[ \t]*[-*#>]{0,3}[ \t]*\**(?P<key>[^\W\d_][^\n:：.!?]{0,30})\**[:：]")
+_MAYBE_PLACE = re.compile(r"://|\.(?:md|pdf|txt|htm|doc|csv|json|xls|ppt)", re.IGNORECASE)
+"""What `_PLACE` cannot do without, and is found faster."""
 _PLACE = re.compile(
     r"https?://|(?<![\w.])[\w/-]{1,80}\.(?:md|mdx|pdf|txt|html?|docx?|csv|json|xlsx?|pptx?)\b", re.IGNORECASE
 )
@@ -164,10 +166,9 @@ def _mostly(holds: Callable[[_T], object], among: Sequence[_T]) -> bool:
 
 def _names_a_place(text: str) -> bool:
     """Whether an address, a file or a remark in brackets stands at one end of a passage."""
-    return (
-        _PLACE.search(text[:120]) is not None
-        or _PLACE.search(text[-120:]) is not None
-        or _REMARK.search(text[-160:]) is not None
+    ends = (text[:120], text[-120:])
+    return any(_MAYBE_PLACE.search(one) and _PLACE.search(one) for one in ends) or (
+        _REMARK.search(text[-160:]) is not None
     )
 
 
