@@ -105,14 +105,9 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
         templates=templates,
     )
     passing = passings(catalogue)
-    handlers = [
-        *_receivers(config, queue, instruments, redactor),
-        *alert_handlers(engine.desk),
-        *rule_handlers(engine),
-        *compare_handlers(store, lambda name: passing(name).flipped),
-        *label_handlers(store, passing),
-        *template_handlers(templates),
-    ]
+    handlers = [*_receivers(config, queue, instruments, redactor), *alert_handlers(engine.desk), *rule_handlers(engine)]
+    handlers += compare_handlers(store, lambda name: passing(name).flipped)
+    handlers += [*label_handlers(store, passing), *template_handlers(templates)]
     told = _open_audit(data_dir)
     plane.start()
     _log.info("monitors: http://%s:%d/", config.monitors.host, config.monitors.port)
