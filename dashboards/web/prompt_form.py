@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+import msgspec
+
 from gateway.contexts import Extraction
 from gateway.contexts.described import Described, describe, guess
 from gateway.contexts.patterns import PatternExtractor, UserTemplate
@@ -36,8 +38,8 @@ def entry_of(given: Mapping[str, str]) -> UserTemplate:
     said = fields.get("between", "")
     if between == "separator":
         said = said.replace("\\n", "\n").replace("\\t", "\t")
-    more = {between: said} if between in BETWEEN and said else {}
-    return UserTemplate(fields.get("name", "").strip(), fields.get("pattern", ""), **more)
+    entry = UserTemplate(fields.get("name", "").strip(), fields.get("pattern", ""), clean=bool(fields.get("clean")))
+    return msgspec.structs.replace(entry, **{between: said}) if between in BETWEEN and said else entry
 
 
 def prefilled(app: str, learned: Sequence[StoredTemplate], latest: Sequence[Sample]) -> Described:

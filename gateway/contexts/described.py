@@ -71,9 +71,7 @@ def describe(template: LearnedTemplate) -> Described:
     name = f"{template.app} {template.version}"
     if how.kind == "part":
         notes.append("content parts are told apart by line breaks")
-    if how.cleaned:
-        notes.append("titles and sources within passages stay in their text")
-    entry = UserTemplate(name=name, pattern=_pattern(whose[at][1]))
+    entry = UserTemplate(name=name, pattern=_pattern(whose[at][1]), clean=how.cleaned)
     if how.kind == "reading":
         entry = msgspec.structs.replace(entry, read_as=how.words)
     else:
@@ -94,6 +92,7 @@ def toml(described: Described) -> str:
         lines.append(f"separator = {_quoted(entry.separator)}")
     if entry.read_as is not None:
         lines.append(f"read_as = {_quoted(entry.read_as)}")
+    lines += ["clean = true"] if entry.clean else []
     return "\n".join(lines) + "\n"
 
 
@@ -115,25 +114,21 @@ def _pattern(pieces: list[Piece]) -> str:
 
 
 def _separator(how: Split) -> str:
-    """Return a pattern of what stands between passages."""
+    r"""Return a pattern of what stands between passages. Constant texts within them come off with it."""
     if how.kind == "marker":
-        return _of_marker(how)
-    return _BLANK_LINE if how.kind == "paragraphs" else _LINE
-
-
-def _of_marker(how: Split) -> str:
-    r"""Return the pattern of a marker. Texts within passages come off with it, in front of the first one too."""
-    # Spaces behind it belong to it as well: what is learned begins and ends without.
-    marker = _masked(how.words.rstrip() or how.words) + (r"\s*" if how.words.strip() else "")
-    if not how.header and not how.trailer:
-        return marker
+        # Spaces behind it belong to it as well: what is learned begins and ends without.
+        between = _masked(how.words.rstrip() or how.words) + (r"\s*" if how.words.strip() else "")
+    else:
+        between = _BLANK_LINE if how.kind == "paragraphs" else _LINE
     first = [f"(?P<source>{_ANY})", *[_ANY] * len(how.header)]
     header = "".join(f"{slot}{_masked(text)}" for slot, text in zip(first, how.header, strict=False))
     trailer = "".join(f"{_masked(text)}{_ANY}" for text in how.trailer)
-    if not trailer:
-        return f"(?:{marker}|{_ROW_START}){header}"
-    opened = f"{trailer}{marker}{header}|{trailer}\\Z"
-    return f"{_ROW_START}{header}|{opened}" if header else opened
+    ends = [f"{trailer}{between}{header}"] if trailer or not header else [f"(?:{between}|{_ROW_START}){header}"]
+    if trailer and header:
+        ends.insert(0, f"{_ROW_START}{header}")
+    if trailer or how.closing:
+        ends.append(f"{trailer}{_masked(how.closing)}\\s*\\Z")
+    return "|".join(ends)
 
 
 def _masked(text: str) -> str:

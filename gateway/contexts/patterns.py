@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import msgspec
@@ -12,6 +12,7 @@ import regex
 from gateway.contexts import Extraction, last_user_text, system_texts, user_texts
 from gateway.contexts.bounds import extraction
 from gateway.contexts.learning.model import Split, split
+from gateway.contexts.structure.cleaning import clean
 from gateway.exchange import Request, Response
 from monitors.records import Context
 
@@ -46,7 +47,8 @@ class UserTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     A group `contexts` that matches repeatedly gives one piece each time; every piece is split at `separator`, or where
     `separator_pattern` matches. Its groups `id`, `source`, `title` and `score` say it of the passage that follows. With
-    `read_as` they are told apart as the reader of structure does it that has this name.
+    `read_as` they are told apart as the reader of structure does it that has this name. With `clean` that reader takes
+    titles, sources and the like off each passage.
     """
 
     name: str
@@ -54,6 +56,7 @@ class UserTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     separator: str = _SEPARATOR
     separator_pattern: str | None = None
     read_as: str | None = None
+    clean: bool = False
 
 
 class PatternExtractor:
@@ -78,6 +81,7 @@ class PatternExtractor:
                             found = _read_as(pieces, template.read_as)
                         else:
                             found = self._split_at(pieces, between) if between else _split(pieces, template.separator)
+                        found = _cleaned(found) if template.clean else found
                         return extraction(question, found, source="patterns", marker=template.name)
             except (TimeoutError, MemoryError, RecursionError):
                 continue
@@ -218,6 +222,13 @@ def _score(said: str | None) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
+
+
+def _cleaned(passages: Iterable[Context]) -> Iterator[Context]:
+    for one in passages:
+        cleaned = clean(one.text.strip()).context()
+        if cleaned.text:
+            yield cleaned
 
 
 def _read_as(pieces: Sequence[str], name: str) -> Iterator[Context]:

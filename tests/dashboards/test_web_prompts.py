@@ -242,6 +242,7 @@ def test_a_stored_prompt_is_put_together_again():
 def test_line_breaks_of_browsers_are_line_breaks():
     entry = entry_of({"name": " n ", "pattern": "a\r\nb", "kind": "separator", "between": "\\n--\\n"})
     assert entry == UserTemplate("n", "a\nb", separator="\n--\n")
+    assert [entry_of({"name": "n", "pattern": "a", "clean": said}).clean for said in ("1", "")] == [True, False]
 
 
 def test_while_the_templates_are_away_the_form_is_there(tmp_path):

@@ -74,6 +74,9 @@ def test_what_was_learned_of_a_prompt_captures_the_same_as_an_entry(name):
         ({"words": "\n\n", "header": (" (page ", "): ")}, "a.md (page 3): one\n\nb.md (page 44): two\nlines"),
         ({"words": "\n\n", "trailer": ("\n(from ",)}, "one\n(from a.md)\n\ntwo\n(from b.md)"),
         ({"words": "\n\n", "header": (": ",), "trailer": (" /",)}, "a: one /x\n\nb: two /y"),
+        ({"words": "\n</a>\n<a>\n", "closing": "\n</a>"}, "one\n</a>\n<a>\ntwo\n</a>\n"),
+        ({"kind": "paragraphs", "trailer": ("\n(from ",)}, "one\n(from a.md)\n\ntwo\n(from b.md)"),
+        ({"words": "\n\n## ", "cleaned": True}, "a.md\nOne is here.\n\n## b.md\nTwo is here."),
         ({"kind": "lines"}, "one\ntwo\n\nthree"),
         ({"kind": "paragraphs"}, "one\nmore\n\ntwo\n \n\nthree"),
         ({"kind": "reading", "words": "rule:***"}, "One is here.\n* * *\nTwo is here.\n***\nThree is here."),
@@ -109,7 +112,6 @@ def test_passages_in_the_system_message_with_the_question_as_the_users_turn():
     [
         (template(("\x01Wiki:\n", "\x02Visitor: ", "\x04")), "whole text of the last user message"),
         (template(("\x02Wiki:", "\x03", "\x04"), kind="part", words=""), "content parts"),
-        (template(("\x02Wiki:", "\nQ: ", "\x04"), cleaned=True), "titles and sources"),
     ],
 )
 def test_what_an_entry_cannot_say_stands_in_a_comment(learned, note):
