@@ -75,8 +75,7 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
     for note in catalogue.notes:
         _log.warning("%s", note)
     queue, store = _queue(config, data_dir), _store(config, data_dir)
-    key = redaction_key(config.capture.salt, data_dir)
-    redactor = Redactor(config.capture.redact, tuple(config.capture.redact_patterns.items()), key)
+    redactor = _redactor(config, data_dir)
     exporters = _exporters(config, catalogue, instruments)
     urls = configuration.store_url(config, data_dir), configuration.queue_url(config, data_dir)
     leader, ledger = stand(urls[0], store, tick_s(config), urls[1])
@@ -120,6 +119,11 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
         for closing in (judge, embeddings, *exporters, queue, store, templates):
             await _close(closing)
         audit.close_file(told)
+
+
+def _redactor(config: Config, data_dir: Path) -> Redactor:
+    capture = config.capture
+    return Redactor(capture.redact, tuple(capture.redact_patterns.items()), redaction_key(capture.salt, data_dir))
 
 
 def _open_audit(data_dir: Path) -> logging.Handler:
