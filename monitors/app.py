@@ -186,6 +186,8 @@ def examine_files(config: Shared, data_dir: Path, problems: Problems) -> None:
     """Add which SQLite files of the store and the queue cannot be used, without opening one."""
     from monitors.queues.sqlite import SCHEMA as QUEUE  # noqa: PLC0415 - only where files are looked at
     from monitors.stores.sqlite_schema import SCHEMA as STORE  # noqa: PLC0415
+    from monitors.templates.sqlite import FILE as TEMPLATES_FILE  # noqa: PLC0415
+    from monitors.templates.sqlite import SCHEMA as TEMPLATES  # noqa: PLC0415
 
     known: dict[Path, str] = {}
     places = (
@@ -203,6 +205,8 @@ def examine_files(config: Shared, data_dir: Path, problems: Problems) -> None:
             problem = f"{path} is the file of {first}, too; give it one of its own"
         if problem is not None:
             problems.extend([f"{key}: {'' if given else 'the default: '}{problem}"])
+        elif schema is STORE and (problem := file_problem(path.with_name(TEMPLATES_FILE), TEMPLATES)) is not None:
+            problems.extend([f"{key}: learned templates: {problem}"])
 
 
 def _with_addresses(config: Shared, problems: Problems) -> Shared:

@@ -58,6 +58,8 @@ def move(source: str, target: str, queue: bool) -> None:  # noqa: FBT001 - click
         begin = time.monotonic()
         moved = asyncio.run(_queue(source, target) if queue else _store(source, target))
         _tell(moved, time.monotonic() - begin)
+        if not queue and (learned := asyncio.run(_templates(source, target))):
+            click.echo(f"{learned} learned prompts")
     if moved.refused:
         raise SystemExit(1)
 
@@ -101,6 +103,18 @@ async def _store(source: str, target: str) -> Moved:
             raise ConfigError(["a store of this kind cannot be moved"])
         both: Any = old, new
         return await move_store(*both, origin=source.rpartition("@")[2], progress=_progress())
+
+
+async def _templates(source: str, target: str) -> int:
+    """Copy what was learned of prompts, with what people said of it; return how many templates that are."""
+    from monitors.templates.opening import open_templates  # noqa: PLC0415 - `--help` need not load it
+
+    async with contextlib.aclosing(open_templates(source)) as old, contextlib.aclosing(open_templates(target)) as new:
+        found = await old.templates()
+        for one in found:
+            await new.put_template(one)
+            await new.set_template_state(one.app, one.version, one.state)
+    return len(found)
 
 
 async def _queue(source: str, target: str) -> Moved:

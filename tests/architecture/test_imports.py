@@ -124,7 +124,7 @@ ALLOWED = {
     "monitors.leading_postgres": "monitors.leading monitors.postgres monitors.stores monitors.tasks",
     "monitors.metrics": "monitors.config monitors.embeddings monitors.importer monitors.judges monitors.normalising monitors.options monitors.settings monitors.tasks",  # noqa: E501
     "monitors.moving": "monitors.queues monitors.stores",
-    "monitors.moving_cli": "monitors.config monitors.migrating monitors.moving monitors.postgres monitors.queues monitors.settings monitors.sqlite monitors.store_cli monitors.stores",  # noqa: E501
+    "monitors.moving_cli": "monitors.config monitors.migrating monitors.moving monitors.postgres monitors.queues monitors.settings monitors.sqlite monitors.store_cli monitors.stores monitors.templates",  # noqa: E501
     "monitors.notifiers": "monitors.replies",
     "monitors.notifying": "monitors.config monitors.endpoints monitors.importer monitors.notifiers monitors.options monitors.settings",  # noqa: E501
     "monitors.offline": "monitors.config monitors.embedding monitors.embeddings monitors.evaluation monitors.importer monitors.instruments monitors.judges monitors.judging monitors.metrics monitors.settings monitors.sqlite monitors.stores",  # noqa: E501

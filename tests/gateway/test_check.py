@@ -320,6 +320,12 @@ def test_a_file_that_is_not_a_database_in_the_data_directory_is_named():
     ]
 
 
+def test_a_file_that_cannot_hold_learned_templates_is_named(tmp_path):
+    (tmp_path / "templates.db").write_text("hello")
+    (problem,) = problems_of(f'{UPSTREAM}[store]\nurl = "sqlite:///{tmp_path}/s.db"\n')
+    assert problem == f"store.url: learned templates: {tmp_path}/templates.db is not a SQLite database"
+
+
 def test_the_databases_that_gaugeway_made_are_fine_and_nothing_is_made(tmp_path):
     databases = [
         (SQLiteStore(tmp_path / "s.db"), "store", "s.db"),

@@ -17,8 +17,11 @@ from monitors.queues.postgres import PostgresQueue
 from monitors.queues.sqlite import SQLiteQueue
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped, Supplement
 from monitors.stores import Query
+from monitors.stores.opening import from_url as open_store
 from monitors.stores.postgres import PostgresStore
 from monitors.stores.sqlite import SQLiteStore
+from monitors.templates import StoredTemplate
+from monitors.templates.opening import open_templates
 from tests.support.postgres import postgres
 
 EVER = Query(since=0.0, until=1e12)
@@ -125,6 +128,38 @@ def test_what_is_not_found_again_ends_the_move(tmp_path):
                 await move_store(file, database, origin="x")
 
     asyncio.run(scenario())
+
+
+def test_what_was_learned_of_prompts_moves_with_what_people_said_of_it(tmp_path):
+    source, target = f"sqlite:///{tmp_path}/store.db", postgres().database()
+    learned = [
+        StoredTemplate(
+            app="shop",
+            version=state,
+            kind="u",
+            literals=("\x02Facts: ", "\x04"),
+            slots=("passages",),
+            split={"kind": "lines"},
+            seen=10,
+            learned_at=1.0,
+            state=state,
+        )
+        for state in ("confirmed", "learned", "rejected")
+    ]
+
+    async def kept(url, new=()):
+        async with contextlib.aclosing(open_templates(url)) as templates, contextlib.aclosing(open_store(url)) as store:
+            await store.load()
+            for one in new:
+                await templates.put_template(one)
+            return await templates.templates()
+
+    asyncio.run(kept(source, learned))
+    for _ in range(2):
+        done = gaugeway("move", "--from", source, "--to", target)
+        assert done.returncode == 0, done.stderr
+        assert "3 learned prompts" in done.stdout
+        assert asyncio.run(kept(target)) == learned
 
 
 def test_the_commands_make_the_tables_and_move_store_and_queue(tmp_path):
