@@ -43,13 +43,8 @@ EFFECTS: dict[str, Effect] = {
     **_keys("live", "prices", "input output cached"),
     **_keys("live", "cache", "apps ttl_s max_bytes"),
     **_keys("live", "capture", "rate nested_with_otel errors redact redact_patterns unredacted_apps resubmission_s"),
-<<<<<<< HEAD
     **_keys("live", "capture", "max_content_bytes extractors learn include_usage content"),
-    **_keys("live", "capture.templates", "name pattern separator separator_pattern read_as"),
-=======
-    **_keys("live", "capture", "max_content_bytes extractors include_usage content"),
     **_keys("live", "capture.templates", "name pattern separator separator_pattern read_as clean"),
->>>>>>> 5f3600c (Exported templates may take titles and sources off passages; they follow closings and constant texts of any split)
     **_keys("restart", "capture", "salt buffer_exchanges buffer_bytes"),
     **_keys("monitors", "capture", "retention_days"),
     **_keys("restart", "queue", "url lease_s max_attempts max_bytes spill_bytes drain_per_s"),
