@@ -10,8 +10,8 @@ import msgspec
 
 from gateway import answers, encoding, sse
 from gateway.auxiliary import auxiliary
-from gateway.contexts import Extraction, Extractor, last_user_text
-from gateway.contexts.learning import LearnedCapture
+from gateway.contexts import Extraction, Extractor, last_user_text, name_of
+from gateway.contexts.learning import SAID, LearnedCapture
 from gateway.contexts.prompt_parts import capture_info
 from gateway.exchange import Exchange, Explicit, Headers, Recording, Request, Response
 from gateway.prompts import prompt_version
@@ -48,6 +48,7 @@ class Capture:
         learned: LearnedCapture | None = None,
     ) -> None:
         self._extractors = extractors
+        self._said = [one for one in extractors if name_of(one) in SAID]
         self._rate = rate
         self._salt = salt
         self._nested = nested_with_otel
@@ -83,13 +84,21 @@ class Capture:
             reason = "auxiliary"
         if reason is None and self._is_repeated(exchange):
             reason = "resubmission"
-        extraction = extract(exchange, self._extractors)
-        if self.learned is not None:
-            extraction = self.learned.extract(exchange.app, exchange.request, extraction, learns=reason is None)
+        extraction = self._extract(exchange, learns=reason is None)
         version = prompt_version(exchange.request, extraction, salt=self._salt)
         found = capture_info(exchange.request, extraction, content=self._content)
         sample = to_sample(exchange, extraction, self.rate(exchange), reason, kind)
         return self._protected(replace(sample, prompt=version, capture=found))
+
+    def _extract(self, exchange: Exchange, *, learns: bool) -> Extraction:
+        """What an app or its user says about a request comes before what was learned of its prompt."""
+
+        def unlearned() -> Extraction:
+            return extract(exchange, self._extractors)
+
+        if self.learned is None or extract(exchange, self._said).source in SAID:
+            return unlearned()
+        return self.learned.extract(exchange.app, exchange.request, unlearned, learns=learns)
 
     def _protected(self, sample: Sample) -> Sample:
         """Redact first and cut then: what is cut in half is not recognised."""

@@ -63,13 +63,13 @@ def trace(request: Request, response: Response, extractors: Sequence[Extractor])
     said: list[tuple[str, Extraction | None]] = []
     for extractor in extractors:
         found = extractor.extract(request, response)
-        said.append((_name_of(extractor), found))
+        said.append((name_of(extractor), found))
         if found is not None:
             break
     return said
 
 
-def _name_of(extractor: Extractor) -> str:
+def name_of(extractor: Extractor) -> str:
     """Return the short name a configuration uses, for one that is not built in its import string."""
     kind = type(extractor)
     target = f"{kind.__module__}:{kind.__qualname__}"

@@ -13,7 +13,7 @@ from gateway.exchange import Request
 
 SOURCE = "learned"
 CONFIDENCE = 0.95
-_SAID = frozenset({"explicit", "tools", "results", "patterns"})
+SAID = frozenset({"explicit", "tools", "results", "patterns"})
 """Sources that leave nothing to be learned: the app or its user says where the passages are."""
 
 
@@ -24,21 +24,25 @@ class LearnedCapture:
         self.learner = learner
         self._report = report
 
-    def extract(self, app: str, request: Request, found: Extraction, *, learns: bool) -> Extraction:
-        """Return what a learned template finds in the request, or else `found`, what the other extractors did.
+    def extract(self, app: str, request: Request, otherwise: Callable[[], Extraction], *, learns: bool) -> Extraction:
+        """Return what a learned template finds in the request, else what `otherwise`, the other extractors, finds.
 
-        Without `learns` the request teaches nothing: its answer is not one to a user.
+        Where a template fits, `otherwise` is not called: it costs several times as much. Without `learns` the request
+        teaches nothing: its answer is not one to a user.
         """
-        if found.source in _SAID or (frame := frame_of(request)) is None:
-            return found
+        if (frame := frame_of(request)) is None:
+            return otherwise()
         learned = self.learner.find(app, frame)
+        found = otherwise() if learned is None else None
+        if found is not None and found.source in SAID:
+            return found
         if learns:
-            known = Known(found.contexts, found.confidence) if found.contexts else None
+            known = Known(found.contexts, found.confidence) if found is not None and found.contexts else None
             for event in self.learner.observe(app, frame, learned, known):
                 if self._report is not None:
                     self._report(event)
-        if learned is None:
-            return found
+        if learned is None or found is not None:
+            return found or otherwise()
         template = learned.template
         explicit = request.explicit.question if request.explicit else None
         kept = extraction(
