@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -29,6 +29,9 @@ MAX_PROMPT_BYTES = 256 * 1024
 """Of one prompt that is being learned; more, and what was noted of its passages is forgotten."""
 SURE = 0.9
 """Confidence from which what another extractor found has to agree."""
+
+_LEAST_CONSTANT = 12
+"""Letters of constant text of a prompt that no other way of finding passages agrees on."""
 
 _LEAST = 10
 _COMPARED = 7
@@ -249,7 +252,7 @@ class Learner:
             return []
         entry = prompt.evidence.plans[key]
         asked = question_of(entry)
-        if is_history(plan.literals[plan.passages]) and not entry.agreed:
+        if not entry.agreed and (is_history(plan.literals[plan.passages]) or _says_little(plan.literals)):
             return []
         slots: tuple[SlotName, ...] = tuple(
             "passages" if index == plan.passages else "question" if index == asked else "other"
@@ -279,3 +282,9 @@ class Learner:
             live.remove(oldest)
             events.append(TemplateEvent("dropped", oldest.template))
         return events
+
+
+def _says_little(literals: Sequence[str]) -> bool:
+    """Whether a prompt has hardly any constant text: what comes again may be prompts then, as those of many tenants."""
+    letters = sum(one.isalpha() for literal in literals for one in literal)
+    return letters < _LEAST_CONSTANT

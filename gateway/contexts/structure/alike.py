@@ -28,6 +28,8 @@ _HEADING = re.compile(
     r"^[ \t]*(?:【[^】\n]{1,60}】[ \t]*$|#{1,6} .{1,80}$|\*\*[^*\n]{1,60}\*\*:?[ \t]*$|=+ .{1,60} =+[ \t]*$)",
     re.MULTILINE,
 )
+_LETTERED = re.compile(r"^[^\W\d_]{3,20} [A-Z](?:[:.)]|$)", re.MULTILINE)
+_YAML = re.compile(r":[ \t]*[|>]-?[ \t]*\n|\A[|>]-?[ \t]*\n")
 _LONG_TITLE = 160
 _TITLE = 80
 _LEFT_TAG = re.compile(r"</[A-Za-z][\w-]{0,40}>\s*\Z|\[/[A-Za-z]")
@@ -95,10 +97,8 @@ def _without_lines(cleaned: Sequence[Cleaned], texts: Sequence[str], *, titled: 
 
 
 def _are_titles(lines: Sequence[str]) -> bool:
-    """Whether lines are short and no sentences; a few short ones may end like one."""
-    ends = sum(SENTENCE_END.search(one) is not None for one in lines)
-    longest = max(map(len, lines))
-    return longest <= (_TITLE if ends else _LONG_TITLE) and 3 * ends <= len(lines)
+    """Whether all lines are short and none is a sentence or opens code."""
+    return all(len(one) <= _LONG_TITLE and not SENTENCE_END.search(one) and not one.startswith("```") for one in lines)
 
 
 def _take(cleaned: Sequence[Cleaned], said: Sequence[tuple[str, int]]) -> None:
@@ -110,7 +110,7 @@ def _take(cleaned: Sequence[Cleaned], said: Sequence[tuple[str, int]]) -> None:
 
 def has_remains(texts: Sequence[str], *, closed: bool = False) -> bool:
     """Whether something of the app's own is left in all passages: a prefix, a title, a last line of one form, a tag."""
-    if any(map(_begins_with_keys, texts)):
+    if any(map(_begins_with_keys, texts)) or any(_LETTERED.search(one) or _YAML.search(one) for one in texts):
         return True
     if len(texts) < _TWO:
         return _MARKDOWN.search(texts[0], 1) is not None or texts[0].lstrip()[:1] in ("<", "{", "[")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from gateway.contexts.structure.outline import LOOSE, SPEAKERS, Mark, kind_of, label_kind, marks
+from gateway.contexts.structure.outline import LOOSE, SPEAKERS, Mark, is_answered, kind_of, label_kind, marks
 from gateway.contexts.structure.scan import HEAD, Text
 from gateway.contexts.structure.words import vocabulary
 
@@ -108,7 +108,12 @@ def _goes_on(text: Text, block: Block, blocks: Sequence[Block]) -> bool:
 def _answer_label(text: Text, found: Sequence[Mark]) -> int:
     """Return where the text ends without the label that the model's answer is to follow."""
     last = next((mark for mark in reversed(found) if mark.kind != "rule"), None)
-    if last is not None and last.kind == "answer" and len(text.text[last.body :].strip()) <= _ANSWER_TAIL:
+    if (
+        last is not None
+        and last.kind == "answer"
+        and len(text.text[last.body :].strip()) <= _ANSWER_TAIL
+        and not is_answered(text, last, len(text.text))
+    ):
         return last.start
     return len(text.text)
 

@@ -85,6 +85,8 @@ _OPENING_QUOTES = frozenset(opening[0] for opening, _ in _QUOTES)
 _RULE = re.compile(r"(?:[ \t]*(?:[-=*_#~+]{3,}|\"{3}|'{3}|`{3}\w{0,20}|(?:[-*_] ){2,}[-*_])[ \t]*(?:\n|\Z))")
 _LAST_RULE = re.compile(r"\n[ \t]*(?:[-=*_#~+]{3,}|\"{3}|'{3}|`{3}|(?:[-*_] ){2,}[-*_])[ \t]*\Z")
 _CLOSING_LINE = re.compile(r"\n[ \t]*[<=\-#*_~\[]{2,}[^\n]{0,60}[>=\-#*_~\]]{2,}[ \t]*\Z")
+_PAIR = 2
+_FENCES = ("`", '"', "'")
 _TEXT_NAME = re.compile(rf"(?:{_TEXT})", re.IGNORECASE)
 _DEEPEST = 8
 _VALUES_READ = 400
@@ -200,16 +202,22 @@ def _trailing(one: Cleaned) -> None:
 
 
 def _unfenced(text: str) -> str:
-    """Take off rules that stand on lines of their own at the beginning and the end."""
+    """Take off rules that stand on lines of their own at the beginning and the end, and a fence around it all."""
     for _ in range(_RULES_CLEANED):
         rule = _RULE.match(text)
         if rule is None or rule.end() >= len(text):
             break
+        fence = rule[0].strip()[:3]
+        if fence[:1] in _FENCES:
+            # Half a fence is that of code within.
+            if not text.rstrip().endswith(f"\n{fence}") or text.count(fence) > _PAIR:
+                break
+            text = text.rstrip()[: -len(fence)]
         text = text[rule.end() :].lstrip("\n")
     text = text.rstrip()
     for _ in range(_RULES_CLEANED):
         rule = _LAST_RULE.search(text[-200:])
-        if rule is None:
+        if rule is None or rule[0].strip()[:1] in _FENCES:
             break
         text = text[: len(text) - (min(len(text), 200) - rule.start())].rstrip()
     return text.strip("\n")

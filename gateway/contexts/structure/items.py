@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.contexts.structure import markers
 from gateway.contexts.structure.alike import has_remains, without_common
@@ -106,8 +106,9 @@ def _as_numbered(text: str) -> Splitting | None:
     found = markers.numbered(text)
     if found is None:
         return None
-    name, pieces = found
-    return _cleaned(f"numbered:{name}", pieces, 1.0 if len(pieces) > 1 else 0.8)
+    name, pieces, again = found
+    splitting = _cleaned(f"numbered:{name}", pieces, 1.0 if len(pieces) > 1 else 0.8)
+    return splitting if splitting is None or not again else replace(splitting, odd=True)
 
 
 def _as_records(text: str) -> Splitting | None:

@@ -71,7 +71,11 @@ _SHORTEST_PIECE = 12
 _TASK_WITHIN = 400
 _ROUNDING = 1e-9
 _TWO = 2
-TURNS = SPEAKERS | MODELS | {"note", "important", "remember", "rules", "chat history", "history", "constraints"}
+TURNS = (
+    SPEAKERS
+    | MODELS
+    | {"note", "important", "remember", "rules", "chat history", "history", "constraints", "question", "answer", "q"}
+)
 _FENCES = ("```", '"""', "---", "===", "***", "###")
 _GROUNDED = "instructions to answer from sources"
 
@@ -269,7 +273,11 @@ def _against_passages(place: Place, block: Block, splitting: Splitting, signs: l
         found.append((_UNLIKELY, "code"))
     if not place.own:
         found += _against_a_system_prompt(block, kind, signs)
-    if place.own and (_FIRST_WORD.findall(texts[0][:_FIRST_WORDS].lower()) or [""])[0] in PERSON:
+    if (
+        place.own
+        and _GROUNDED not in signs
+        and (_FIRST_WORD.findall(texts[0][:_FIRST_WORDS].lower()) or [""])[0] in PERSON
+    ):
         found.append((_UNLIKELY, "in the first person"))
     if splitting.odd or _differ(text, block, kind, texts):
         found.append((_CANNOT_BE, "passages differ in form"))

@@ -192,7 +192,7 @@ _NUMBER = re.compile(
 _HEADING = 90
 
 
-def numbered(text: str) -> tuple[str, list[tuple[str | None, str]]] | None:
+def numbered(text: str) -> tuple[str, list[tuple[str | None, str]], bool] | None:
     """Cut before markers that count up from 0 or 1: `[1]`, `2.`, `Source 1:`, `Document [1](Title: ...)`.
 
     Only the next number opens the next passage: a passage may contain numbers, and lists.
@@ -222,7 +222,8 @@ def numbered(text: str) -> tuple[str, list[tuple[str | None, str]]] | None:
     if len(pieces) == 1 and not (label_kind(Text(word), 0, len(word)) if word else head.strip() in ("[", "【", "[[")):
         return None
     name = re.sub(r"\s+", " ", f"{head.strip()}n{close}{first['term'].strip()}")
-    return name, pieces
+    again = not word and f"\n{head}{first['n']}{close}{first['term']}" in text[first.end() :]
+    return name, pieces, again
 
 
 def _first_number(text: str) -> re.Match[str] | None:

@@ -107,9 +107,33 @@ def marks(text: Text) -> list[Mark]:
     """Return the marks of a text in their order; of a long one those of its beginning and its end."""
     length = len(text.text)
     if length <= HEAD + TAIL:
-        return list(islice(_marks(text, 0, length), MOST_MARKS))
+        return _without_answered(text, list(islice(_marks(text, 0, length), MOST_MARKS)))
     cut = text.text.find("\n", length - TAIL) + 1 or length
-    return [*islice(_marks(text, 0, HEAD), MOST_MARKS), *islice(_marks(text, cut, length), MOST_MARKS)]
+    found = [*islice(_marks(text, 0, HEAD), MOST_MARKS), *islice(_marks(text, cut, length), MOST_MARKS)]
+    return _without_answered(text, found)
+
+
+def _without_answered(text: Text, found: list[Mark]) -> list[Mark]:
+    """Leave out questions that are answered there and then: a passage of questions and answers holds them.
+
+    Those of an example stay, which another label of passages follows, and the turns of a conversation.
+    """
+    last = max((index for index, mark in enumerate(found) if mark.kind == "context"), default=-1)
+    dropped: set[int] = set()
+    for index in range(max(last, 0), len(found) - 1):
+        asked, answered = found[index], found[index + 1]
+        if asked.kind == "question" and answered.kind == "answer" and asked.phrase not in SPEAKERS:
+            end = found[index + 2].start if index + 2 < len(found) else len(text.text)
+            if is_answered(text, answered, end):
+                dropped |= {index, index + 1}
+    return [mark for index, mark in enumerate(found) if index not in dropped]
+
+
+def is_answered(text: Text, mark: Mark, end: int) -> bool:
+    """Whether an answer stands behind its label, rather than its beginning or its form for the model to go on with."""
+    said = text.text[mark.body : end].strip()
+    words = any(one.isalnum() for one in said)
+    return words and said[0] not in "{<[(`" and not text.addresses(mark.body, end)
 
 
 def label_kind(text: Text, start: int, end: int) -> tuple[MarkKind, float] | None:
