@@ -55,6 +55,7 @@ _CLEARLY = 0.7
 _SOME_TEXT = 40
 _ANNOUNCED = 0.85
 _ANSWER_TAIL = 60
+_FENCE_SIGNS = ("`", '"', "'")
 _SURE = 0.9
 
 
@@ -414,7 +415,7 @@ def _first_instruction(text: Text, start: int, end: int) -> int | None:
         if (
             text.is_meta(line_start, line_end)
             or (addresses and text.is_meta(line_start, end))
-            or (_RULE_LINE.fullmatch(line) and not held)
+            or (_RULE_LINE.fullmatch(line) and not held and line.lstrip()[:1] not in _FENCE_SIGNS)
         ):
             cut, held = line_start, 0
         elif held >= 3 or (line.rstrip()[-1:] in (*".!?。！？",) and not addresses and held == 0 and cut is not None):  # noqa: PLR2004 - wrapped lines
@@ -439,6 +440,7 @@ def _at_closing_rule(raw: str, later: Sequence[Mark], start: int, end: int) -> i
 
 def _unruled(raw: str, start: int, end: int) -> tuple[int, int]:
     """Leave out rules and blanks at both ends of a block."""
+    opened = False
     for _ in range(4):
         while start < end and raw[start] in " \t\n":
             start += 1
@@ -446,16 +448,24 @@ def _unruled(raw: str, start: int, end: int) -> tuple[int, int]:
             end -= 1
         line_end = raw.find("\n", start, end)
         if line_end > 0 and _RULE_LINE.fullmatch(raw, start, line_end):
+            opened = opened or raw[start:line_end].lstrip()[:1] in _FENCE_SIGNS
             start = line_end + 1
             continue
         line_start = raw.rfind("\n", start, end)
         if line_start > 0 and (
-            _RULE_LINE.fullmatch(raw, line_start + 1, end) or _is_foreign_closing(raw, start, line_start + 1, end)
+            _is_closing_rule(raw, line_start + 1, end, opened=opened)
+            or _is_foreign_closing(raw, start, line_start + 1, end)
         ):
             end = line_start
             continue
         break
     return start, end
+
+
+def _is_closing_rule(raw: str, line: int, end: int, *, opened: bool) -> bool:
+    """Whether the last line is a rule; a fence only counts where one opened the block: else it is that of a passage."""
+    fence = raw[line:end].lstrip()[:1] in _FENCE_SIGNS
+    return _RULE_LINE.fullmatch(raw, line, end) is not None and (opened or not fence)
 
 
 def _is_foreign_closing(raw: str, start: int, line: int, end: int) -> bool:

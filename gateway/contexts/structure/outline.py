@@ -124,7 +124,7 @@ def _without_answered(text: Text, found: list[Mark]) -> list[Mark]:
         asked, answered = found[index], found[index + 1]
         if asked.kind == "question" and answered.kind == "answer" and asked.phrase not in SPEAKERS:
             end = found[index + 2].start if index + 2 < len(found) else len(text.text)
-            if is_answered(text, answered, end):
+            if is_answered(text, answered, end) and not text.text[asked.body : answered.start].strip().startswith("{"):
                 dropped |= {index, index + 1}
     return [mark for index, mark in enumerate(found) if index not in dropped]
 
