@@ -24,6 +24,8 @@ _TURN = re.compile(
 )
 _ENDS = re.compile(r"<\|[^|<>\n]{1,30}\|>|</?s>|<end_of_turn>")
 _DIGITS = 3
+EMPTY = 0.8
+"""The confidence that nothing was retrieved where a label of passages is followed by that of the question."""
 
 
 class StructureExtractor:
@@ -35,6 +37,9 @@ class StructureExtractor:
         if found is not None:
             kept = extraction(found.question, found.contexts, source="structure", marker=found.how)
             return replace(kept, confidence=round(found.confidence, _DIGITS), reason=found.reason)
+        if (question := conversation.asked_of_nothing()) is not None:
+            reason = "the prompt's place for passages is empty"
+            return Extraction(question=question, contexts=(), source="structure", confidence=EMPTY, reason=reason)
         if conversation.is_prompt():
             reason = "the user's message is a prompt whose passages were not recognised"
             return Extraction(question=None, contexts=(), source="none", confidence=0.0, reason=reason)

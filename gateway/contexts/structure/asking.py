@@ -29,6 +29,7 @@ _PREFIX = re.compile(r"\A\W{0,4}[^\W\d_]{2,16}(?: [^\W\d_]{2,16})?[:：]\**[ \t]
 """A word or two and a colon in front of a question: a label that is not in any list."""
 
 _MOST_TEXT = 12_000
+LAST_TURN = "last user turn"
 _SHORT = 600
 _HEADING = 60
 _MOST_TAGS = 100
@@ -76,7 +77,7 @@ def ask_turn(said: str) -> Asked | None:
     found = marks(text)
     if any(mark.kind == "question" for mark in found) and (labelled := _labelled(text, found)) is not None:
         return labelled
-    return Asked(said.strip(), 1.0, "last user turn")
+    return Asked(said.strip(), 1.0, LAST_TURN)
 
 
 def trimmed(text: str) -> str:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from gateway.contexts.passages import decoded
 from gateway.contexts.passages import read as listed
 from gateway.contexts.retrieval import reads_like_a_passage
-from gateway.contexts.structure.asking import Asked, ask_turn, asks
+from gateway.contexts.structure.asking import LAST_TURN, Asked, ask_turn, asks
 from gateway.contexts.structure.blocks import Block, candidates
 from gateway.contexts.structure.items import Splitting, split
 from gateway.contexts.structure.judging import SHORT_INSTRUCTIONS, Judged, Place, judge
-from gateway.contexts.structure.outline import kind_of
+from gateway.contexts.structure.outline import kind_of, marks
 from gateway.contexts.structure.scan import Kind, Text
 from monitors.records import Context
 
@@ -28,6 +29,7 @@ _CERTAIN = THRESHOLD + 1.5
 _TRIED = 3
 _ANNOUNCED = 0.7
 _TURNS = 20
+_NAMED = 0.75
 _SYSTEMS = 8
 _INSTRUCTING = 4
 _ACKNOWLEDGED_WITHIN = 6
@@ -104,6 +106,18 @@ class Conversation:
             how=f"{best.block.header or 'passages before the question'}, {best.splitting.name}",
             reason="; ".join(best.signs),
         )
+
+    def asked_of_nothing(self) -> str | None:
+        """Return the question of a prompt whose place for passages is empty: a label, and then the question's."""
+        text, _ = self._own()
+        found = marks(text)
+        for mark, following in pairwise(found):
+            if mark.kind == "context" and mark.sure >= _NAMED and not mark.inline and following.kind == "question":
+                empty = not text.text[mark.body : following.start].strip()
+                asked = ask_turn(text.text) if empty else None
+                if asked is not None and asked.how != LAST_TURN:
+                    return asked.text
+        return None
 
     def is_prompt(self) -> bool:
         """Say whether the turn that asks is a whole prompt: it announces passages and gives orders."""

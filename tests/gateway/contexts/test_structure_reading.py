@@ -191,3 +191,60 @@ def test_no_passage_and_no_question_holds_anything_that_the_prompt_does_not(piec
     assert found.contexts
     for text in [one.text for one in found.contexts] + [found.question or ""]:
         assert "\\" in prompt or all(word in prompt for word in text.split()), text
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Answer from the context.\n\nContext:\n\n\nQuestion: How long may I keep it?",
+        "Use only these sources.\n\n### Sources\n\n### Question\nHow long may I keep it?",
+    ],
+)
+def test_an_empty_place_for_passages_is_a_retrieval_that_found_nothing(prompt):
+    request = Request(
+        route="chat_completions", headers={}, body={"messages": [{"role": "user", "content": prompt}]}, explicit=None
+    )
+    found = StructureExtractor().extract(request, Response(status=200, body={}))
+    assert found is not None
+    assert (found.question, found.contexts, found.source) == ("How long may I keep it?", (), "structure")
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [
+            (
+                "user",
+                "Question: How long?\n\nContext:\n[1] It lasts for years.\n[2] FAQ\nQuestion: Is it free?\nAnswer: Yes",
+            )
+        ],
+        [
+            (
+                "system",
+                "Answer from this.\n\nKnowledge:\n[1] It lasts for years.\n[2] FAQ\nQuestion: Is it free?\nAnswer: Yes",
+            ),
+            ("user", "How long?"),
+        ],
+    ],
+)
+def test_a_question_that_a_passage_answers_is_not_the_users(messages):
+    found = read([Turn(role, (text,)) for role, text in messages])
+    assert found is None or found.question == "How long?"
+
+
+def test_lines_that_are_sentences_are_no_titles_of_passages():
+    sources = (
+        "### Source 1\nShipping takes three days.\nExpress takes one.\n\n### Source 2\nReturns\nGoods come back.\n\n"
+    )
+    found = read([Turn("user", (f"Answer from the sources.\n\nSources:\n\n{sources}Question: When does it arrive?",))])
+    assert found is None or found.contexts[0].text.startswith("Shipping takes three days.")
+
+
+def test_code_at_the_end_of_a_passage_keeps_its_fence():
+    article = "Run this in the shell:\n```bash\nls -la\n```"
+    prompt = (
+        f"Use the articles.\n<articles>\n<article>\n{article}\n</article>\n<article>\nAnother text of some length.\n"
+    )
+    found = read([Turn("user", (f"{prompt}</article>\n</articles>\n\nQuestion: How do I list files?",))])
+    assert found is not None
+    assert found.contexts[0].text == article
