@@ -10,6 +10,10 @@ from gateway.contexts.structure.cleaning import SENTENCE_END, Cleaned, clean, un
 
 _T = TypeVar("_T")
 _TWO = 2
+_COMPARED = 40
+_BEGINNING = 2_000
+"""Passages that are compared, and characters of each in which marks of another one are looked for."""
+
 _BRACKET = re.compile(
     r"[ \t]*(?:[-*•][ \t]+)?[\[【](?P<name>[^\[\]【】\n]{1,150})[\]】][ \t]*(?::|：|[-–—](?=[ \t]))?[ \t]*(?=\S|\n)"
 )
@@ -110,7 +114,11 @@ def _take(cleaned: Sequence[Cleaned], said: Sequence[tuple[str, int]]) -> None:
 
 def has_remains(texts: Sequence[str], *, closed: bool = False) -> bool:
     """Whether something of the app's own is left in all passages: a prefix, a title, a last line of one form, a tag."""
-    if any(map(_begins_with_keys, texts)) or any(_LETTERED.search(one) or _YAML.search(one) for one in texts):
+    if len(texts) > _COMPARED:
+        texts = [*texts[:_COMPARED], texts[-1]]
+    if any(map(_begins_with_keys, texts)):
+        return True
+    if any(_LETTERED.search(one, 0, _BEGINNING) or _YAML.search(one, 0, _BEGINNING) for one in texts):
         return True
     if len(texts) < _TWO:
         return _MARKDOWN.search(texts[0], 1) is not None or texts[0].lstrip()[:1] in ("<", "{", "[")

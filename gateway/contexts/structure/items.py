@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from gateway.contexts.structure import markers
 from gateway.contexts.structure.alike import has_remains, without_common
@@ -21,6 +22,8 @@ _SECTION = re.compile(
     r"[^\W\d_a-z][A-Z ]{3,40}\n)"
 )
 """How a section of the prompt begins that is no passage: a rule, a heading, a label."""
+_ENDING = 16
+_FIRST_RULE_WITHIN = 32_768
 MOST_ITEMS = 400
 """Pieces of one block that are looked at; the bounds of an extraction keep fewer."""
 
@@ -128,6 +131,8 @@ def _as_headed(text: str) -> Splitting | None:
 
 def _as_ruled(text: str) -> Splitting | None:
     """Between lines that are nothing but a rule. Of several kinds the one that stands most often cuts."""
+    if _RULES.search(text, 0, _FIRST_RULE_WITHIN) is None:
+        return None
     counts: dict[str, int] = {}
     found = []
     for rule in _RULES.finditer(text):
@@ -156,14 +161,16 @@ def _as_inline(text: str) -> Splitting | None:
         return None
     for separator in _INLINE:
         pieces = [one for one in text.split(separator, MOST_ITEMS) if one.strip()]
-        if len(pieces) > 1 and all(SENTENCE_END.search(one.strip()) for one in pieces[:-1]):
+        if len(pieces) > 1 and all(SENTENCE_END.search(one.strip()[-_ENDING:]) for one in pieces[:-1]):
             return _cleaned(f"inline:{separator.strip() or 'tab'}", [(None, one) for one in pieces], 0.85)
     return None
 
 
 def _as_bullets(text: str) -> Splitting | None:
-    bullets = list(_BULLET.finditer(text))[: MOST_ITEMS + 1]
-    if len(bullets) < 2 or text[: bullets[0].start()].strip():  # noqa: PLR2004 - one bullet is no list
+    if _BULLET.match(text) is None:
+        return None
+    bullets = list(islice(_BULLET.finditer(text), MOST_ITEMS + 1))
+    if len(bullets) < 2:  # noqa: PLR2004 - one bullet is no list
         return None
     first = bullets[0]
     indents = {one["indent"] for one in bullets[1:]}
@@ -199,7 +206,7 @@ def _as_lines(text: str) -> Splitting | None:
     lines = [one.strip() for one in text.split("\n", MOST_ITEMS) if one.strip()]
     if len(lines) < 2:  # noqa: PLR2004 - one line is one passage
         return None
-    if not all(SENTENCE_END.search(line) and _weight(line) >= _SHORT_LINE for line in lines):
+    if not all(SENTENCE_END.search(line[-_ENDING:]) and _weight(line) >= _SHORT_LINE for line in lines):
         return None
     return _cleaned("lines", [(None, one) for one in lines], 0.6)
 
