@@ -118,11 +118,11 @@ def has_remains(texts: Sequence[str], *, closed: bool = False) -> bool:
         texts = [*texts[:_COMPARED], texts[-1]]
     if any(map(_begins_with_keys, texts)):
         return True
-    if any(_LETTERED.search(one, 0, _BEGINNING) or _YAML.search(one, 0, _BEGINNING) for one in texts):
+    if any(_at_a_line(_LETTERED, one) or _YAML.search(one, 0, _BEGINNING) for one in texts):
         return True
     if len(texts) < _TWO:
         return _MARKDOWN.search(texts[0], 1) is not None or texts[0].lstrip()[:1] in ("<", "{", "[")
-    if not closed and _HEADING.search(texts[-1]) and not any(_HEADING.search(one) for one in texts[:-1]):
+    if not closed and _at_a_line(_HEADING, texts[-1]) and not any(_at_a_line(_HEADING, one) for one in texts[:-1]):
         return True
     rows = [one.strip().split("\n") for one in texts]
     return (
@@ -132,6 +132,12 @@ def has_remains(texts: Sequence[str], *, closed: bool = False) -> bool:
         or _mostly(_names_a_place, texts)
         or _mostly(_is_titled, rows)
     )
+
+
+def _at_a_line(pattern: re.Pattern[str], text: str) -> bool:
+    """Whether a line begins as the pattern says; a text of one line is looked at once."""
+    found = pattern.search(text, 0, _BEGINNING) if "\n" in text else pattern.match(text)
+    return found is not None
 
 
 def _begins_with_keys(text: str) -> bool:
