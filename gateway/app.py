@@ -372,7 +372,7 @@ async def run(
 
 
 def _templates(config: Config, data_dir: Path) -> Templates | None:
-    """Where learned templates are shared; without that every process learns by itself."""
+    """Where learned templates are shared; without it every process learns on its own."""
     try:
         return open_templates(store_url(config, data_dir))
     except ValueError as error:

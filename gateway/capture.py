@@ -10,8 +10,8 @@ import msgspec
 
 from gateway import answers, encoding, sse
 from gateway.auxiliary import auxiliary
-from gateway.contexts import Extraction, Extractor, last_user_text, name_of
-from gateway.contexts.learning import SAID, LearnedCapture
+from gateway.contexts import INFERRING, Extraction, Extractor, last_user_text, name_of
+from gateway.contexts.learning import LearnedCapture
 from gateway.contexts.prompt_parts import capture_info
 from gateway.exchange import Exchange, Explicit, Headers, Recording, Request, Response
 from gateway.prompts import prompt_version
@@ -48,7 +48,7 @@ class Capture:
         learned: LearnedCapture | None = None,
     ) -> None:
         self._extractors = extractors
-        self._said = [one for one in extractors if name_of(one) in SAID]
+        self._surer = [one for one in extractors if name_of(one) not in INFERRING]
         self._rate = rate
         self._salt = salt
         self._nested = nested_with_otel
@@ -91,12 +91,12 @@ class Capture:
         return self._protected(replace(sample, prompt=version, capture=found))
 
     def _extract(self, exchange: Exchange, *, learns: bool) -> Extraction:
-        """What an app or its user says about a request comes before what was learned of its prompt."""
+        """Ask the extractors; a learned template comes before those that infer."""
 
         def unlearned() -> Extraction:
             return extract(exchange, self._extractors)
 
-        if self.learned is None or extract(exchange, self._said).source in SAID:
+        if self.learned is None or recognised(exchange, self._surer) is not None:
             return unlearned()
         return self.learned.extract(exchange.app, exchange.request, unlearned, learns=learns)
 
@@ -177,11 +177,7 @@ def to_sample(
 def extract(exchange: Exchange, extractors: Sequence[Extractor]) -> Extraction:
     """Ask the extractors in order; the first to recognise its kind decides. Explicit fields beat what is inferred."""
     explicit = exchange.request.explicit or Explicit()
-    found = None
-    for extractor in extractors:
-        found = extractor.extract(exchange.request, exchange.response)
-        if found is not None:
-            break
+    found = recognised(exchange, extractors)
     if found is None:
         question = explicit.question or last_user_text(exchange.request)
         return Extraction(question=question, contexts=(), source="none", confidence=0.0)
@@ -189,6 +185,12 @@ def extract(exchange: Exchange, extractors: Sequence[Extractor]) -> Extraction:
     if question is None and found.source not in ("structure", "none"):
         question = last_user_text(exchange.request)
     return replace(found, question=question)
+
+
+def recognised(exchange: Exchange, extractors: Sequence[Extractor]) -> Extraction | None:
+    """Return what the first extractor that recognises its kind found."""
+    found = (one.extract(exchange.request, exchange.response) for one in extractors)
+    return next((one for one in found if one is not None), None)
 
 
 def is_error(exchange: Exchange) -> bool:

@@ -52,7 +52,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What was seen. `source` "none": no extractor recognised the request. `guessed`: nobody said the route.
+    """What was seen. `source` "none": no extractor recognised the request. `guessed`: the route was not given.
 
     `found_by`, `confidence`, `reason` and `parts` are what the extractors saw in the request. Of a stored exchange
     `source` differs from `found_by` when contexts came beside it; `found_by` is None if an older release stored it.

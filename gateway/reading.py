@@ -21,8 +21,13 @@ from monitors.templates import StoredTemplate
 _REMEMBERED = 10_000
 
 
-def capture_of(settings: Settings, key: str, report: Callable[[TemplateEvent], None] = lambda _: None) -> Capture:
-    """Build it; `key` makes the placeholders of what is redacted. `report` hears of templates that come and go."""
+def capture_of(settings: Settings, key: str, report: Callable[[TemplateEvent], None] | None = None) -> Capture:
+    """Build it; `key` makes the placeholders of what is redacted.
+
+    With `report` prompts are learned, and it gets the events. That takes milliseconds for a prompt: not for a process
+    that serves traffic.
+    """
+    learned = LearnedCapture(Learner(time.time, secrets.randbits(60)), report) if report and learns(settings) else None
     redactor = redactor_of(settings, key)
     plain = frozenset(settings.unredacted_apps)
     return Capture(
@@ -35,7 +40,7 @@ def capture_of(settings: Settings, key: str, report: Callable[[TemplateEvent], N
         content=settings.content,
         protect=lambda sample: sample if sample.app in plain else redactor.redact_sample(sample),
         resubmissions=Resubmissions(settings.resubmission_s, _REMEMBERED) if settings.resubmission_s else None,
-        learned=LearnedCapture(Learner(time.time, secrets.randbits(60)), report) if learns(settings) else None,
+        learned=learned,
     )
 
 

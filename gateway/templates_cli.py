@@ -35,7 +35,7 @@ def templates() -> None:
 @_json
 @store_cli.stored_options
 def list_templates(config: Path | None, data_dir: Path, app: str | None, as_json: bool) -> None:  # noqa: FBT001 - a click flag
-    """List the templates, with how passages are told apart and how many requests each was learned from."""
+    """List the templates, with how passages are separated and how many requests each was learned from."""
     found = _ask(config, data_dir, lambda kept: kept.templates(app))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode([_plain(one) for one in found])).decode())
@@ -133,7 +133,7 @@ def reject(config: Path | None, data_dir: Path, app: str, version: str) -> None:
 
 
 def split_words(template: StoredTemplate) -> str:
-    """Say how a template tells passages apart."""
+    """Return how a template separates passages."""
     words = template.split.get("words") or ""
     kind = str(template.split.get("kind"))
     said = words.replace("\x05", "N") if isinstance(words, str) else ""
@@ -145,12 +145,12 @@ def _decide(config: Path | None, data_dir: Path, app: str, version: str, state: 
     if not known:
         _fail(f"app {app!r} has no template {version!r}; see 'gaugeway templates list'")
     try:
-        told = audit.open_file(data_dir)
+        log = audit.open_file(data_dir)
     except OSError as error:
         click.echo(f"gaugeway: not in the audit log: {error}", err=True)
     else:
         audit.tell(f"template_{state}", by=audit.whoami(), app=app, version=version)
-        audit.close_file(told)
+        audit.close_file(log)
     click.echo(f"{version} of {app} is {state}")
 
 

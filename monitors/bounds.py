@@ -225,10 +225,10 @@ def bounded_capture(capture: CaptureInfo, *, margin: int = 0) -> CaptureInfo:
 
 def _most_telling(parts: tuple[PromptPart, ...]) -> tuple[PromptPart, ...]:
     """Leave out the shortest instructions first, then what comes last."""
-    told = [index for index, one in enumerate(parts) if one.kind != "instructions"]
+    kept_first = [index for index, one in enumerate(parts) if one.kind != "instructions"]
     around = [index for index, one in enumerate(parts) if one.kind == "instructions"]
     around.sort(key=lambda index: parts[index].start - parts[index].end)
-    return tuple(parts[index] for index in sorted([*told, *around][:MAX_PARTS]))
+    return tuple(parts[index] for index in sorted([*kept_first, *around][:MAX_PARTS]))
 
 
 def _shortened(part: PromptPart, most: int, margin: int) -> PromptPart:

@@ -106,7 +106,7 @@ async def _store(source: str, target: str) -> Moved:
 
 
 async def _templates(source: str, target: str) -> int:
-    """Copy what was learned of prompts, with what people said of it; return how many templates that are."""
+    """Copy what was learned of prompts, confirmed and rejected ones included; return how many templates that are."""
     from monitors.templates.opening import open_templates  # noqa: PLC0415 - `--help` need not load it
 
     async with contextlib.aclosing(open_templates(source)) as old, contextlib.aclosing(open_templates(target)) as new:

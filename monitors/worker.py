@@ -68,7 +68,7 @@ class Worker:
     would lose scores, and not by chance. All judging of one sample has `deadline_s`, waiting for its turn not counted.
     `pace` gives the factor by which a budget lowers the rates of judged metrics for a sample, `judge_pace` the one by
     which a slow judge does. What began more than `max_age_s` ago asks no judge any more: its judged metrics are skipped
-    as "expired", and `on_expired` is told. `on_stored` is told each sample that is stored, and when it was completed
+    as "expired", and `on_expired` is called. `on_stored` gets each sample that is stored, and when it was completed
     later, with what it was before.
 
     What was said about a sample beside it is joined before it is evaluated. One that expects more (`joining.expected`)

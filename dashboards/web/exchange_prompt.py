@@ -61,24 +61,24 @@ def prompt_of(sample: Sample, *, everything: bool = False) -> Prompt | None:
     capture = sample.capture
     if capture is None:
         return None
-    told = list(pieces(capture, sample.question, sample.contexts, sample.context_source))
+    parts = list(pieces(capture, sample.question, sample.contexts, sample.context_source))
     replaced = capture.source != sample.context_source
     return Prompt(
         found_by=found_by(capture),
-        messages=tuple(_messages(told, everything=everything)),
-        size=sum(one.size for one in told),
+        messages=tuple(_messages(parts, everything=everything)),
+        size=sum(one.size for one in parts),
         elsewhere=() if replaced else tuple(unplaced(capture.parts, len(sample.contexts))),
         replaced=replaced,
-        lost=any(one.kind == "passage" and one.text is None for one in told),
+        lost=any(one.kind == "passage" and one.text is None for one in parts),
         shortened=capture.shortened,
         cut=capture.cut,
     )
 
 
-def _messages(told: Sequence[Piece], *, everything: bool) -> list[Message]:
+def _messages(parts: Sequence[Piece], *, everything: bool) -> list[Message]:
     found: list[Message] = []
     before = -1
-    for index, some in groupby(told, key=lambda one: one.message):
+    for index, some in groupby(parts, key=lambda one: one.message):
         own = list(some)
         title = TITLES.get(own[0].role, own[0].role)
         shown = tuple(_shown(one, everything=everything) for one in own)

@@ -74,9 +74,9 @@ def prompt_texts(sample: Sample) -> list[tuple[str, str]]:
     if capture is None:
         return [("user", sample.question)] if sample.question and not sample.question.startswith(HASHED) else []
     words = pieces(capture, sample.question, sample.contexts, sample.context_source)
-    told = list(zip(capture.parts, words, strict=True))
+    shown = list(zip(capture.parts, words, strict=True))
     found = []
-    for _, some in groupby(told, key=lambda pair: pair[0].message):
+    for _, some in groupby(shown, key=lambda pair: pair[0].message):
         text, end, role = "", 0, "user"
         for part, piece in some:
             text += "\n" * (part.start - end) + (piece.text or "")

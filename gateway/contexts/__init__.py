@@ -22,6 +22,9 @@ BUILT_IN = {
 DEFAULT_ORDER = ("explicit", "tools", "results", "templates", "patterns", "documents", "structure")
 """From what is certain to what is likely: said, structured, a known prompt, the user's own prompt, tags, structure."""
 
+INFERRING = frozenset({"templates", "structure"})
+"""Extractors that infer passages from a prompt's text. What Gaugeway learned from an app's own prompts is surer."""
+
 BESIDE_RESULTS = "gaugeway_beside_results"
 """Set on a user message that came together with tool results (Anthropic): it opens no new turn."""
 
@@ -122,12 +125,17 @@ def _tool_results_apart(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def text_of(content: Any) -> str:
-    """Return the text of a message's content: a string, or the text parts of a list (images and files are left out)."""
+    """Return the text of a message's content, its parts in lines of their own."""
+    return "\n".join(text_parts(content))
+
+
+def text_parts(content: Any) -> tuple[str, ...]:
+    """Return the texts of a message's content: a string, or the text parts of a list, without images and files."""
     if isinstance(content, str):
-        return content
+        return (content,)
     if not isinstance(content, list):
-        return ""
-    return "\n".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
+        return ()
+    return tuple(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
 
 
 def user_texts(request: Request) -> list[str]:

@@ -70,7 +70,7 @@ def describe(template: LearnedTemplate) -> Described:
     how = template.split
     name = f"{template.app} {template.version}"
     if how.kind == "part":
-        notes.append("content parts are told apart by line breaks")
+        notes.append("content parts are separated by line breaks")
     entry = UserTemplate(name=name, pattern=_pattern(whose[at][1]), clean=how.cleaned)
     if how.kind == "reading":
         entry = msgspec.structs.replace(entry, read_as=how.words)

@@ -9,14 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple
 
 from monitors.records import Context
 
 _ELEMENTS = 1_000
 _INDENT = 40
-_BEFORE = 2_000
-"""Elements of a block; characters of a tag's indentation, and of what is looked through for the element around."""
+"""Elements of a block; characters of a tag's indentation."""
 
 _ATTRIBUTE = re.compile(r"([A-Za-z_-]{1,40})=[\"']([^\"'\n]{0,500})[\"']")
 _NAMED = frozenset({"id", "index", "name", "title", "number", "source", "url", "path", "file", "filename", "n"})
@@ -40,7 +38,6 @@ _CONTENT_TAGS = (
     "chunk_text",
     "document_text",
 )
-_TAG = re.compile(r"<(?P<closes>/)?(?P<tag>[A-Za-z][\w-]{0,40})(?P<attributes>(?: [^<>\n]*)?)>")
 _OPENING = re.compile(r"\s*<(?P<tag>[A-Za-z][\w-]{0,40})(?P<attributes>(?: [^<>\n]*)?)>")
 _HTML = frozenset(
     [
@@ -107,14 +104,6 @@ _WIDE = re.compile(r"[\u2e80-\uffef]")
 MARKUP_STARTS = ("<", "{", "[{", "import ", "#include")
 
 
-class Block(NamedTuple):
-    """Where a block of elements begins and ends in a text, and the tag of its elements."""
-
-    tag: str
-    start: int
-    end: int
-
-
 def items(text: str) -> list[Context]:
     """Return the passages of a text that is nothing but elements, or one wrapper around some; else none."""
     first = _OPENING.match(text)
@@ -152,42 +141,6 @@ def elements(block: str, tag: str, *, wrapped: bool) -> Iterator[Context]:
         yield from _element(body[start : boundary.start()], attributes, wrapped=wrapped)
         attributes, start = boundary["attributes"], boundary.end()
     yield from _element(body[start:], attributes, wrapped=wrapped)
-
-
-def block_around(text: str, start: int, end: int) -> Block | None:
-    """Return the block of elements of which `text[start:end]` is a child; None when it is an element of its own.
-
-    A child is on one line, between other children; its parent is no wrapper of sources.
-    """
-    if "\n" in text[start:end] or not (_OPENING.match(text, end) or text[:start].rstrip().endswith(">")):
-        return None
-    parent = _parent(text, start)
-    tag = parent["tag"] if parent is not None else ""
-    if parent is None or tag.lower() in ("sources", "documents", "docs", "contexts", "context"):
-        return None
-    closing = text.rfind(f"</{tag}>", end)
-    return None if closing < 0 else Block(tag, parent.start(), closing + len(tag) + 3)
-
-
-def without_wrapper(text: str, block: Block) -> tuple[str, str]:
-    """Return what stands before and behind a block, and the wrapper around it."""
-    before, after = text[: block.start], text[block.end :]
-    parent = _parent(text, block.start)
-    if parent is not None and (end := after.find(f"</{parent['tag']}>")) >= 0 and not after[:end].strip():
-        return text[: parent.start()], after[end + len(parent["tag"]) + 3 :]
-    return before, after
-
-
-def _parent(text: str, start: int) -> re.Match[str] | None:
-    """Return the opening tag of the element that is open at a place."""
-    stack: list[re.Match[str]] = []
-    for tag in islice(_TAG.finditer(text, max(start - _BEFORE, 0), start), _ELEMENTS):
-        if not tag["closes"]:
-            stack.append(tag)
-        else:
-            while stack and stack.pop()["tag"] != tag["tag"]:
-                pass
-    return stack[-1] if stack else None
 
 
 def _element(text: str, attributes: str, *, wrapped: bool) -> Iterator[Context]:

@@ -96,7 +96,7 @@ def numbered(text: str) -> Numbered | None:
     written = rf"^{re.escape(style[0])}(?P<number>\d{{1,3}}){re.escape(style[1])}(?=\s|\(|\[)"
     alike = list(islice(re.compile(written, re.MULTILINE | re.IGNORECASE).finditer(text), _PIECES))
     if sum(one["number"] == first["number"] for one in alike) > 1:
-        return None  # a list within the list: which number begins a passage cannot be told
+        return None  # a list within the list: which number begins a passage is unknown
     starts, wanted = [], int(first["number"])
     for one in alike:
         if int(one["number"]) == wanted:
@@ -174,7 +174,7 @@ def _introduces(text: str) -> bool:
 
 
 def _title_of(text: str) -> str | None:
-    """Return a first line that is a title: short, no sentence, and what follows begins anew."""
+    """Return a first line that is a title: short, no sentence, and what follows begins a new sentence."""
     line, _, rest = text.partition("\n")
     line, following = line.strip(" *#"), rest.lstrip()[:1]
     if not line or not following or len(line) > _TITLE or _ends(line) or ". " in line:

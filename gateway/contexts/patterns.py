@@ -47,7 +47,7 @@ class UserTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     A group `contexts` that matches repeatedly gives one piece each time; every piece is split at `separator`, or where
     `separator_pattern` matches. Its groups `id`, `source`, `title` and `score` say it of the passage that follows. With
-    `read_as` they are told apart as the reader of structure does it that has this name. With `clean` that reader takes
+    `read_as` the reader of structure separates them, by its splitting of that name. With `clean` that reader takes
     titles, sources and the like off each passage.
     """
 

@@ -201,7 +201,7 @@ def _signs(zones: _Zones, role: Role) -> int:
 
 
 def _is_a_command(start: str) -> bool:
-    """Whether a user's message is `Generate search query for: ...`: nobody says that to whom they talk to."""
+    """Whether a user's message is `Generate search query for: ...`: people do not say that to an assistant."""
     return signs.COMMAND.search(start) is not None and signs.ANSWERS.search(start) is None
 
 

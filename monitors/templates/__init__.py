@@ -24,7 +24,7 @@ BUILT_IN = {
 """Scheme of the store's URL -> adapter."""
 MAX_TEMPLATES_OF_APP = 25
 MAX_TEMPLATES = 1_000
-"""Of all apps together. Beyond a bound the oldest goes that nobody has confirmed, one that was rejected last of all."""
+"""Of all apps together. Beyond a bound the oldest unconfirmed one is dropped, rejected ones last."""
 MAX_TEMPLATE_BYTES = 512 * 1024
 FAILURES = sqlite3.Error, OSError, ValueError
 """What an operation raises."""

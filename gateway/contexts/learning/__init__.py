@@ -8,13 +8,12 @@ that completes the evidence for it.
 
 from __future__ import annotations
 
-from gateway.contexts.learning.capturing import SAID, LearnedCapture
+from gateway.contexts.learning.capturing import LearnedCapture
 from gateway.contexts.learning.frames import Frame, frame_of
 from gateway.contexts.learning.learner import Known, Learner, TemplateEvent
 from gateway.contexts.learning.model import Found, LearnedTemplate, match
 
 __all__ = [
-    "SAID",
     "Found",
     "Frame",
     "Known",

@@ -9,44 +9,42 @@ from gateway.contexts import Extraction
 from gateway.contexts.bounds import extraction
 from gateway.contexts.learning.frames import frame_of
 from gateway.contexts.learning.learner import Known, Learner, TemplateEvent
+from gateway.contexts.learning.model import Found
 from gateway.exchange import Request
 
 SOURCE = "learned"
 CONFIDENCE = 0.95
-SAID = frozenset({"explicit", "tools", "results", "patterns"})
-"""Sources that leave nothing to be learned: the app or its user says where the passages are."""
 
 
 class LearnedCapture:
-    """Reads requests with the templates of a learner, and lets it learn. `report` is told of what comes and goes."""
+    """Reads requests with the templates of a learner, and lets it learn. `report` gets its events."""
 
-    def __init__(self, learner: Learner, report: Callable[[TemplateEvent], None] | None = None) -> None:
+    def __init__(self, learner: Learner, report: Callable[[TemplateEvent], None]) -> None:
         self.learner = learner
         self._report = report
 
     def extract(self, app: str, request: Request, otherwise: Callable[[], Extraction], *, learns: bool) -> Extraction:
-        """Return what a learned template finds in the request, else what `otherwise`, the other extractors, finds.
+        """Return what a learned template finds in the request; if none fits, what `otherwise` returns.
 
-        Where a template fits, `otherwise` is not called: it costs several times as much. Without `learns` the request
-        teaches nothing: its answer is not one to a user.
+        `otherwise` runs the other extractors, which costs several times as much. With `learns` false the learner does
+        not see the request.
         """
         if (frame := frame_of(request)) is None:
             return otherwise()
         learned = self.learner.find(app, frame)
-        found = otherwise() if learned is None else None
-        if found is not None and found.source in SAID:
-            return found
+        found = otherwise() if learned is None else _extraction(request, learned)
         if learns:
-            known = Known(found.contexts, found.confidence) if found is not None and found.contexts else None
+            known = Known(found.contexts, found.confidence) if learned is None and found.contexts else None
             for event in self.learner.observe(app, frame, learned, known):
-                if self._report is not None:
-                    self._report(event)
-        if learned is None or found is not None:
-            return found or otherwise()
-        template = learned.template
-        explicit = request.explicit.question if request.explicit else None
-        kept = extraction(
-            explicit or learned.question, learned.contexts, source=SOURCE, marker=f"learned template {template.version}"
-        )
-        reason = f"the app's own prompt, learned from {template.seen} requests"
-        return replace(kept, confidence=CONFIDENCE, reason=reason)
+                self._report(event)
+        return found
+
+
+def _extraction(request: Request, found: Found) -> Extraction:
+    template = found.template
+    explicit = request.explicit.question if request.explicit else None
+    kept = extraction(
+        explicit or found.question, found.contexts, source=SOURCE, marker=f"learned template {template.version}"
+    )
+    reason = f"the app's own prompt, learned from {template.seen} requests"
+    return replace(kept, confidence=CONFIDENCE, reason=reason)

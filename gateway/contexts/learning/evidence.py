@@ -159,7 +159,7 @@ class Evidence:
         key = max(likely, key=lambda key: (likely[key].agreed, likely[key].certain, likely[key].mean))
         if any(one.certain > likely[key].certain for one in coming):
             return None
-        # As long as the passages may have headers that nothing tells from their text, recurrence may yet tell.
+        # As long as headers cannot be distinguished from the passages' text, recurrence may still decide.
         return None if self.requests < _PATIENT and self.plans[key].variants and not self.plans[key].agreed else key
 
     def _may_fit(self, plan: PlanEvidence) -> bool:

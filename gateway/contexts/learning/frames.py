@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.contexts import messages_of, text_of
+from gateway.contexts import messages_of, text_of, text_parts
 from gateway.exchange import Request
 
 MAX_FRAME = 65_536
 """Characters of the texts together. A longer prompt is not learned from, nor read with a learned template."""
 
-_SYSTEM, _USER, PART, END = "\x01", "\x02", "\x03", "\x04"
-SYSTEM, USER = _SYSTEM, _USER
-MARKS = frozenset((_SYSTEM, _USER, PART, END))
+SYSTEM, USER, PART, END = "\x01", "\x02", "\x03", "\x04"
+MARKS = frozenset((SYSTEM, USER, PART, END))
 MASK = "\x05"
 """Stands for a number where two texts are compared without their numbers."""
 
@@ -47,19 +46,11 @@ def frame_of(request: Request) -> Frame | None:
             turn = message.get("content")
         if size > MAX_FRAME:
             return None
-    parts = _parts(turn)
-    texts = [_SYSTEM + text for text in systems]
+    parts = text_parts(turn)
+    texts = [SYSTEM + text for text in systems]
     if not parts or size + sum(map(len, parts)) > MAX_FRAME:
         return None
     if any(mark in text for text in (*systems, *parts) for mark in _RESERVED):
         return None
-    whole = "".join((*texts, _USER, PART.join(parts), END))
+    whole = "".join((*texts, USER, PART.join(parts), END))
     return Frame(kind=f"{request.route}:{'s' * len(systems)}u", text=whole)
-
-
-def _parts(content: Any) -> list[str]:
-    if isinstance(content, str):
-        return [content]
-    if not isinstance(content, list):
-        return []
-    return [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]

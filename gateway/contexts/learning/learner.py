@@ -23,7 +23,7 @@ from monitors.records import Context
 MAX_KINDS = 200
 """Kinds of request, apps as a rule, that are learned from at once."""
 MAX_SKELETONS = 5
-"""Prompts of one kind that are told apart, and templates kept of it."""
+"""Distinct prompts of one kind, and templates kept of it."""
 MAX_LEARNING_BYTES = 32 * 1024 * 1024
 MAX_PROMPT_BYTES = 256 * 1024
 """Of one prompt that is being learned; more, and what was noted of its passages is forgotten."""
@@ -126,7 +126,7 @@ class _Live:
 class Learner:
     """Finds with what it has learned, and learns. Not thread-safe; `clock` dates templates; all memory is bounded.
 
-    What it holds of requests are salted hashes: `salt` should be random and known to nobody. A template's constant
+    What it holds of requests are salted hashes: `salt` should be random and secret. A template's constant
     texts are kept once it is learned.
     """
 

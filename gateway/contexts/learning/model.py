@@ -1,4 +1,4 @@
-"""A learned template: the constant texts of a prompt, its slots, and how the passages in one of them are told apart."""
+"""A learned template: the constant texts of a prompt, its slots, and how the passages in one of them are separated."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SOFT = frozenset({"blank-line", "lines", "bullets"})
 
 
 class Split(msgspec.Struct, frozen=True):
-    """How passages are told apart.
+    """How passages are separated.
 
     `kind` "marker": `words` stands between two, with `frames.MASK` for a number; with `counted` only the next number
     does, and the last passage may end with `closing`, which the marker begins with. "part": each is a content part.

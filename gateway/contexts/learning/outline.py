@@ -7,7 +7,7 @@ therefore ends with a line, a label or an opening sign, and begins with a line, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -146,8 +146,3 @@ def _is_strong(literal: str, strength: Strength) -> bool:
 def is_rule(literal: str) -> bool:
     """Whether a literal is signs only."""
     return not has_letter(literal) and not any(mark in literal for mark in (SYSTEM, USER, END))
-
-
-def texts_of(literals: Sequence[str]) -> list[tuple[int, int]]:
-    """Return (index of the literal, place in it) of each mark that opens a text."""
-    return [(i, at) for i, words in enumerate(literals) for at, sign in enumerate(words) if sign in (SYSTEM, USER)]

@@ -1,4 +1,4 @@
-"""What one request suggests: which slot the passages are in, and how they are told apart. Evidence chooses later."""
+"""What one request suggests: which slot the passages are in, and how they are separated. Evidence chooses later."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Plan:
     split: Split
     contexts: tuple[Context, ...]
     certain: float
-    """How much the form of the split says by itself: 1.0 for marked items, little for blank lines."""
+    """How much the form of the split alone says: 1.0 for marked items, little for blank lines."""
     hint: Hint | None = None
     partial: bool = False
     """Whether a literal next to the slot stands elsewhere as well: then the slot next to it may be part of an item."""

@@ -18,7 +18,7 @@ MOST_TOKENS = 8_000
 
 
 def salted(*said: object) -> int:
-    """Return a hash that means nothing outside of this process: Python salts those of texts, unless it is told not to.
+    """Return a hash that means nothing outside this process: Python salts texts' hashes unless PYTHONHASHSEED is set.
 
     Those of single tokens, of which there are few, have a salt of their own (`hashes`).
     """

@@ -7,12 +7,12 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from gateway.contexts import Extraction, messages_of
+from gateway.contexts import Extraction, messages_of, text_parts
 from gateway.contexts.bounds import extraction
-from gateway.contexts.structure.reading import Conversation, Reading, Turn, is_prompt, read
+from gateway.contexts.structure.reading import Conversation, Reading, Turn, read
 from gateway.exchange import Request, Response
 
-__all__ = ["Conversation", "Reading", "StructureExtractor", "Turn", "is_prompt", "read", "turns_of"]
+__all__ = ["Conversation", "Reading", "StructureExtractor", "Turn", "read", "turns_of"]
 
 MOST_TURNS = 200
 """The last messages of a conversation that are read, after the first ones, which say what the app is."""
@@ -48,7 +48,7 @@ class StructureExtractor:
 
 def turns_of(request: Request) -> list[Turn]:
     """Return the messages of a request with their texts, part by part."""
-    turns = [Turn(_role(message), _parts(message.get("content"))) for message in messages_of(request)]
+    turns = [Turn(_role(message), text_parts(message.get("content"))) for message in messages_of(request)]
     if len(turns) == 1 and len(turns[0].parts) == 1 and "<" in turns[0].text:
         turns = _by_tokens(turns[0]) or turns
     return turns if len(turns) <= MOST_TURNS else turns[:_FIRST] + turns[_FIRST - MOST_TURNS :]
@@ -75,11 +75,3 @@ def _role_of(opening: re.Match[str]) -> str:
 def _role(message: dict[str, Any]) -> str:
     role = message.get("role")
     return role if isinstance(role, str) else ""
-
-
-def _parts(content: Any) -> tuple[str, ...]:
-    if isinstance(content, str):
-        return (content,)
-    if not isinstance(content, list):
-        return ()
-    return tuple(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))

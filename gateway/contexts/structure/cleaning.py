@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from gateway.contexts.passages import decoded, read
@@ -98,7 +97,7 @@ _RULES_CLEANED = 4
 class Cleaned:
     """A passage's text with what was taken off it. `odd` says that lines remain that may be a title or the like."""
 
-    __slots__ = ("identity", "labelled", "leading", "meta", "odd", "score", "source", "text")
+    __slots__ = ("identity", "leading", "meta", "odd", "score", "source", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -107,7 +106,6 @@ class Cleaned:
         self.score: float | None = None
         self.meta = 0
         self.leading = 0
-        self.labelled = False
         self.odd = False
 
     def context(self) -> Context:
@@ -141,7 +139,7 @@ def _leading(one: Cleaned) -> None:
     for _ in range(_LINES_CLEANED):
         text = text.lstrip("\n") if text[:1] == "\n" else text
         if (label := TEXT_LABEL.match(text)) is not None and text[label.end() :].strip():
-            text, one.labelled = text[label.end() :], True
+            text = text[label.end() :]
             break
         if (
             (aside := _ASIDE.match(text)) is not None
@@ -279,8 +277,3 @@ def _number(value: str) -> float | None:
         return float(value.rstrip("% "))
     except ValueError:
         return None
-
-
-def all_quoted(texts: Sequence[str]) -> bool:
-    """Say whether each text stands in quotes."""
-    return all(unquoted(one) != one.strip() for one in texts)

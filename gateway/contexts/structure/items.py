@@ -13,7 +13,7 @@ from itertools import islice
 
 from gateway.contexts.structure import markers
 from gateway.contexts.structure.alike import has_remains, without_common
-from gateway.contexts.structure.cleaning import SENTENCE_END, Cleaned, all_quoted, clean, data, unquoted
+from gateway.contexts.structure.cleaning import SENTENCE_END, Cleaned, clean, data, unquoted
 from monitors.records import Context
 
 _RULE_LINE = re.compile(r"\n[ \t]*(?:[-=*_#~]{3,}|`{3}|\"{3})[ \t]*(?:\n|\Z)")
@@ -312,6 +312,3 @@ def _metadata_joined(pieces: Sequence[str]) -> list[str]:
 def _weight(line: str) -> int:
     """Length in letters, where a syllable or a word (Chinese, Japanese, Korean) counts for three."""
     return sum(3 if ord(character) >= _WIDE else 1 for character in line[:200])
-
-
-__all__ = ["MOST_ITEMS", "Splitting", "all_quoted", "readings", "split", "unquoted"]

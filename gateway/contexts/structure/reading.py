@@ -73,11 +73,6 @@ def read(turns: Sequence[Turn]) -> Reading | None:
     return Conversation(turns).reading()
 
 
-def is_prompt(said: str) -> bool:
-    """Say whether a user's turn is a whole prompt rather than a question: it announces passages and gives orders."""
-    return Conversation([Turn("user", (said,))]).is_prompt()
-
-
 class Conversation:
     """The messages of a request; the text that asks is searched once for all that is to be known of it."""
 
@@ -143,8 +138,8 @@ class Conversation:
             parts = _parts(turns[last], instructions)
             if parts is not None:
                 yield parts
-        if (told := _json_prompt(self._asking)) is not None:
-            yield told
+        if (in_json := _json_prompt(self._asking)) is not None:
+            yield in_json
         acknowledged = _acknowledged(turns, last)
         beside, nothing = Text(instructions), Text("")
         for index in _order(turns, last, systems, acknowledged):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.capture import read
 from gateway.config import Capture as Settings
+from gateway.contexts import Extraction
 from gateway.contexts.learning import Known, LearnedTemplate, Learner, frame_of, match
 from gateway.contexts.learning import learner as learning
 from gateway.contexts.learning.model import Split, split
@@ -275,7 +276,7 @@ def exchange(sent: Sent, number: int, finish="stop") -> Exchange:
 
 
 def samples(settings: Settings, finish="stop", count=45):
-    capture = capture_of(settings, "key")
+    capture = capture_of(settings, "key", lambda _: None)
     sents = list(islice(traffic("few_shot", 3), count))
     return sents, [capture.make(exchange(sent, number, finish)) for number, sent in enumerate(sents)]
 
@@ -303,7 +304,7 @@ def test_answers_that_are_not_judged_teach_nothing():
 
 
 def test_what_the_app_says_itself_comes_before_what_was_learned():
-    capture = capture_of(Settings(extractors=("explicit",)), "key")
+    capture = capture_of(Settings(extractors=("explicit",)), "key", lambda _: None)
     sents = list(islice(traffic("few_shot", 3), 41))
     for number, sent in enumerate(sents[:40]):
         capture.make(exchange(sent, number))
@@ -316,6 +317,39 @@ def test_what_the_app_says_itself_comes_before_what_was_learned():
     asked = replace(asked, request=replace(asked.request, explicit=Explicit(question="Mine?")))
     assert capture.make(asked).question == "Mine?"
     assert capture.make(asked).context_source == "learned"
+
+
+class Own:
+    def extract(self, request, response):
+        return Extraction(question="Mine?", contexts=(Context(text="Mine."),), source="own")
+
+
+@pytest.mark.parametrize(
+    ("extractors", "beside", "source"),
+    [
+        (("explicit", "structure", f"{__name__}:Own"), {}, "own"),
+        (
+            ("explicit", "templates", "documents"),
+            {"documents": [{"text": "A document beside the prompt."}]},
+            "documents",
+        ),
+    ],
+)
+def test_a_users_own_extractor_and_documents_come_before_what_was_learned(extractors, beside, source):
+    plain = capture_of(Settings(extractors=extractors[:-1]), "key", lambda _: None)
+    sents = list(islice(traffic("few_shot", 3), 41))
+    for number, sent in enumerate(sents[:40]):
+        plain.make(exchange(sent, number))
+    last = exchange(sents[40], 40)
+    last = replace(last, request=replace(last.request, body=last.request.body | beside))
+    assert plain.make(last).context_source == "learned"
+    full = capture_of(Settings(extractors=extractors), "key", lambda _: None)
+    full.learned.learner.load(plain.learned.learner.templates())
+    assert full.make(last).context_source == source
+
+
+def test_nothing_is_learned_without_a_place_for_the_events():
+    assert capture_of(Settings(), "key").learned is None
 
 
 REGIONS = st.text(alphabet="ab\n [1]2.#:-\x03é", max_size=120)

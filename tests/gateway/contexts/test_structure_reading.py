@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.contexts.structure import StructureExtractor, Turn, is_prompt, read, turns_of
+from gateway.contexts.structure import StructureExtractor, Turn, read, turns_of
 from gateway.contexts.structure.reading import THRESHOLD, Conversation
 from gateway.exchange import Request, Response
 from tests.gateway.contexts.layouts import ASKED, LAYOUTS, A, B, C
@@ -141,8 +141,8 @@ def test_special_tokens_are_no_text():
         ("", False),
     ],
 )
-def test_a_whole_prompt_is_told_from_a_question(prompt, is_one):
-    assert is_prompt(prompt) is is_one
+def test_a_whole_prompt_is_no_question(prompt, is_one):
+    assert Conversation([user(prompt)]).is_prompt() is is_one
 
 
 def extracted(messages, **body):
