@@ -47,6 +47,11 @@ class Template:
         after = [*after, ""] if len(after) % 2 else after
         object.__setattr__(self, "_after", tuple(pair for pair in zip(after[::2], after[1::2], strict=True) if pair[0]))
 
+    @property
+    def opening(self) -> str:
+        """The first literal. A text without it in its first `HEAD` characters does not match."""
+        return self._before[0][1]
+
     def match(self, text: str) -> tuple[str | None, str] | None:
         """Return (question, passages) as they stand in `text`, or None when it is not of this shape."""
         question: str | None = None

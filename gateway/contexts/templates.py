@@ -4,23 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import ahocorasick_rs
+
 from gateway.contexts import Extraction, system_texts, user_texts
 from gateway.contexts.bounds import extraction
 from gateway.contexts.catalogue import TEMPLATES
-from gateway.contexts.shapes import Template
+from gateway.contexts.shapes import HEAD, Template
 from gateway.exchange import Request, Response
+
+_TEMPLATES = [(one, one.opening, one.role == "user") for one in TEMPLATES]
+_OPENINGS = sorted({opening for _, opening, _ in _TEMPLATES})
+_SEARCH = ahocorasick_rs.AhoCorasick(_OPENINGS)
 
 
 class TemplateExtractor:
     """Known templates, each tried on the messages it is made for: the last user turn, or the system messages."""
 
     def extract(self, request: Request, response: Response) -> Extraction | None:  # noqa: ARG002 - the port's shape
-        turns, systems = user_texts(request), system_texts(request)
-        for template in TEMPLATES:
-            for text in turns[:1] if template.role == "user" else systems:
-                if (found := _found(template, text, turns)) is not None:
+        turns = user_texts(request)
+        users = [(text, _openings_in(text)) for text in turns[:1]]
+        systems = [(text, _openings_in(text)) for text in system_texts(request)]
+        for template, opening, in_user_turn in _TEMPLATES:
+            for text, openings in users if in_user_turn else systems:
+                if opening in openings and (found := _found(template, text, turns)) is not None:
                     return found
         return None
+
+
+def _openings_in(text: str) -> set[str]:
+    """Return the openings of templates in a text, by one pass over it."""
+    head = text[:HEAD]
+    try:
+        found = _SEARCH.find_matches_as_indexes(head, overlapping=True)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return {one for one in _OPENINGS if one in head}
+    return {_OPENINGS[index] for index, _, _ in found}
 
 
 def _found(template: Template, text: str, turns: Sequence[str]) -> Extraction | None:

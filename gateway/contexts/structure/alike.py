@@ -40,6 +40,7 @@ _LEFT_TAG = re.compile(r"</[A-Za-z][\w-]{0,40}>\s*\Z|\[/[A-Za-z]")
 _PREFIX = re.compile(r"[^.!?\n。！？]{0,60}(?::[ \t]|：|:(?=[^\W\d_]))")
 _NAMED = re.compile(r"[^\W\d_a-z][^.!?\n:]{1,40}: ")
 _MARKDOWN = re.compile(r"^#{1,6} \S", re.MULTILINE)
+_REMARK_ENDS = frozenset("])】")
 _REMARK = re.compile(r"[.!?。][\"'”]?\s*[\[(【][^\[\]()【】\n]{2,120}[\])】]\s*\Z")
 
 
@@ -76,7 +77,10 @@ def _without_words_and_ids(cleaned: Sequence[Cleaned], texts: Sequence[str]) -> 
 
 
 def _without_inline_tails(cleaned: Sequence[Cleaned], texts: Sequence[str]) -> bool:
-    found = [one for text in texts if (one := _INLINE_TAIL.search(text[-100:])) is not None]
+    ends = [text[-100:] for text in texts]
+    if not all(":" in end or "=" in end or "：" in end for end in ends):
+        return False
+    found = [one for end in ends if (one := _INLINE_TAIL.search(end)) is not None]
     if len(found) < len(texts) or len({one["key"] for one in found}) > 1:
         return False
     for passage, tail in zip(cleaned, found, strict=True):
@@ -118,7 +122,7 @@ def has_remains(texts: Sequence[str], *, closed: bool = False) -> bool:
         texts = [*texts[:_COMPARED], texts[-1]]
     if any(map(_begins_with_keys, texts)):
         return True
-    if any(_at_a_line(_LETTERED, one) or _YAML.search(one, 0, _BEGINNING) for one in texts):
+    if any(_at_a_line(_LETTERED, one) or _opens_yaml(one) for one in texts):
         return True
     if len(texts) < _TWO:
         return _MARKDOWN.search(texts[0], 1) is not None or texts[0].lstrip()[:1] in ("<", "{", "[")
@@ -132,6 +136,10 @@ def has_remains(texts: Sequence[str], *, closed: bool = False) -> bool:
         or _mostly(_names_a_place, texts)
         or _mostly(_is_titled, rows)
     )
+
+
+def _opens_yaml(text: str) -> bool:
+    return ("|" in text or ">" in text) and _YAML.search(text, 0, _BEGINNING) is not None
 
 
 def _at_a_line(pattern: re.Pattern[str], text: str) -> bool:
@@ -182,7 +190,7 @@ def _names_a_place(text: str) -> bool:
     """Whether an address, a file or a remark in brackets stands at one end of a passage."""
     ends = (text[:120], text[-120:])
     return any(_MAYBE_PLACE.search(one) and _PLACE.search(one) for one in ends) or (
-        _REMARK.search(text[-160:]) is not None
+        text.rstrip()[-1:] in _REMARK_ENDS and _REMARK.search(text[-160:]) is not None
     )
 
 

@@ -54,9 +54,10 @@ def ask(text: Text, segments: Sequence[tuple[int, int]]) -> Asked | None:
     for one in texts:
         if (tagged := _tagged(one)) is not None:
             return tagged
-    outlines = [marks(one) for one in texts]
-    for one, found in zip(texts, outlines, strict=True):
-        if (labelled := _labelled(one, found)) is not None:
+    outlines = []
+    for one in texts:
+        outlines.append(marks(one))
+        if (labelled := _labelled(one, outlines[-1])) is not None:
             return labelled
     for one in texts:
         if (inline := _inline(one)) is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from bisect import bisect
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
+from typing import NamedTuple
 
 from gateway.contexts.structure.outline import LOOSE, SPEAKERS, Mark, is_answered, kind_of, label_kind, marks
 from gateway.contexts.structure.scan import HEAD, Text
@@ -59,8 +59,7 @@ _FENCE_SIGNS = ("`", '"', "'")
 _SURE = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """A place for passages in a text, offsets in characters. `outer` includes what announces it and closes it.
 
     `header` is what announced it, for people; `sure` in [0, 1] how clearly. `several`: other blocks of passages stand
@@ -90,7 +89,7 @@ def candidates(text: Text) -> list[Block]:
     if not blocks:
         blocks += _before_question(text, found, stop)
     blocks = [block for block in blocks if text.text[block.start : block.end].strip()]
-    blocks = [replace(block, several=True) if _goes_on(text, block, blocks) else block for block in blocks]
+    blocks = [block._replace(several=True) if _goes_on(text, block, blocks) else block for block in blocks]
     return sorted(blocks, key=lambda block: -block.sure)
 
 

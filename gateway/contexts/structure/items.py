@@ -27,11 +27,12 @@ _FIRST_RULE_WITHIN = 32_768
 MOST_ITEMS = 400
 """Pieces of one block that are looked at; the bounds of an extraction keep fewer."""
 
-_RULES = re.compile(
-    r"^[ \t]{0,8}(?P<rule>[-=*_#~+%]{2,120}|\"{3}|(?:[-*_=•] ?){3,60}|"
-    r"<\|?sep(?:arator)?\|?>|\[SEP\]|§{1,3}|•{3,})[ \t]*$",
-    re.MULTILINE | re.IGNORECASE,
+_RULE = (
+    r"[ \t]{0,8}(?P<rule>[-=*_#~+%]{2,120}|\"{3}|(?:[-*_=•] ?){3,60}|"
+    r"<\|?sep(?:arator)?\|?>|\[SEP\]|§{1,3}|•{3,})[ \t]*$"
 )
+_RULES = re.compile("^" + _RULE, re.MULTILINE | re.IGNORECASE)
+_NEXT_RULE = re.compile(r"\n" + _RULE, re.MULTILINE | re.IGNORECASE)
 _INLINE = (" | ", " || ", " ||| ", " /// ", " -- ", " *** ", " --- ", " ### ", " • ", " <sep> ", "\t")
 _BULLET = re.compile(r"^(?P<indent>[ \t]{0,8})(?P<bullet>[-*•‣–►◦])[ \t]{1,4}(?=\S)", re.MULTILINE)
 _SHORT_LINE = 25
@@ -129,9 +130,17 @@ def _as_headed(text: str) -> Splitting | None:
     return _cleaned("headed", found, 0.9)
 
 
+def _has_rule(text: str) -> bool:
+    """Whether a rule stands near the beginning. A line break is found faster than any line's beginning."""
+    if _RULES.match(text) is not None:
+        return True
+    start = text.find("\n", 0, _FIRST_RULE_WITHIN)
+    return start >= 0 and _NEXT_RULE.search(text, start, _FIRST_RULE_WITHIN) is not None
+
+
 def _as_ruled(text: str) -> Splitting | None:
     """Between lines that are nothing but a rule. Of several kinds the one that stands most often cuts."""
-    if _RULES.search(text, 0, _FIRST_RULE_WITHIN) is None:
+    if not _has_rule(text):
         return None
     counts: dict[str, int] = {}
     found = []

@@ -80,7 +80,8 @@ _FENCES = ("```", '"""', "---", "===", "***", "###")
 _GROUNDED = "instructions to answer from sources"
 
 _PLACEHOLDER = re.compile(r"[\[{<(][^\n]{0,300}[\]}>)]|\.{3}|…")
-_REQUEST = re.compile(r"(?:ください|下さい|なさい|하세요|해주세요|주세요|십시오)[。.]?\s*\Z")
+_REQUEST = re.compile(r"(?:ください|下さい|なさい|하세요|해주세요|주세요|십시오)[。.]?\Z")
+_REQUEST_LENGTH = 10
 _CODE = re.compile(
     r"^\s{0,20}(?:def |class |import |from \w+ import|function |const |let |var |public |private |#include|#define |"
     r"SELECT |<\?|[{}][;,]?\s*$|diff --git|@@ |\+\+\+ |commit |return\b|module |require |package |"
@@ -319,7 +320,11 @@ def _differs_at_the_end(texts: Sequence[str]) -> bool:
     """Whether only the last passage makes a request: it may be an instruction behind the passages."""
     if len(texts) < _TWO:
         return False
-    return _REQUEST.search(texts[-1]) is not None and not any(_REQUEST.search(one) for one in texts[:-1])
+    return _requests(texts[-1]) and not any(map(_requests, texts[:-1]))
+
+
+def _requests(text: str) -> bool:
+    return _REQUEST.search(text.rstrip()[-_REQUEST_LENGTH:]) is not None
 
 
 def _speaks_of_itself(text: Text, block: Block) -> bool:

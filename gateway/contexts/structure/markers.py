@@ -159,7 +159,7 @@ def paired(text: str) -> list[tuple[str | None, str]] | None:
     """Cut between `[DOC 1]` ... `[END DOC 1]` and the like; nothing but blanks may stand behind an end."""
     if (between := _between(text)) is not None:
         return between
-    if _END_LINE.search(text.rstrip(_BLANKS).rpartition("\n")[2]) is None:
+    if _END_LINE.match(text.rstrip(_BLANKS).rpartition("\n")[2]) is None:
         return None
     ends = list(islice(_END_LINE.finditer(text), MOST_MARKERS))
     if not ends or text[ends[-1].end() :].strip(_BLANKS):

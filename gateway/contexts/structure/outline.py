@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import Literal, NamedTuple
@@ -86,8 +85,7 @@ _MAIN: tuple[Kind, ...] = ("context", "pasted", "weak", "question", "answer", "i
 _HEADINGS = _MAIN[:5]
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """A line that says what follows. `start` is the line's, `body` where what it names begins; offsets in the text.
 
     `inline`: what it names begins on the same line. `form` is the decoration in front of the words: labels of one form
