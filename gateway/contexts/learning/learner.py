@@ -14,8 +14,9 @@ from gateway.contexts.learning.contents import is_history, labels_of
 from gateway.contexts.learning.evidence import Evidence
 from gateway.contexts.learning.frames import Frame
 from gateway.contexts.learning.model import Found, LearnedTemplate, SlotName, match, version_of
+from gateway.contexts.learning.openings import Openings
 from gateway.contexts.learning.plan_evidence import question_of
-from gateway.contexts.learning.plans import Plan
+from gateway.contexts.learning.plans import Plan, has_labels_of_the_prompt
 from gateway.contexts.learning.skeletons import Reading, Skeleton, Waiting, fits, read, signs_of
 from gateway.contexts.learning.tokens import salted
 from monitors.records import Context
@@ -87,8 +88,8 @@ class _Prompt:
 
 
 @dataclass(slots=True)
-class _Kind:
-    """All requests of an app that have the same texts."""
+class _Group:
+    """Requests that begin with the same instruction, or all the others."""
 
     waiting: Waiting = field(default_factory=Waiting)
     prompts: list[_Prompt] = field(default_factory=list)
@@ -96,11 +97,38 @@ class _Kind:
     taught: int = 0
     """Number of the request that last led to a template."""
     stride: int = 1
+
+    @property
+    def size(self) -> int:
+        return 200 + self.waiting.size + sum(one.size for one in self.prompts)
+
+    def is_due(self) -> bool:
+        """Whether to learn from this request: from fewer and fewer where nothing is to be learned."""
+        if self.requests - self.taught > _WITHOUT * self.stride and self.stride < _MOST_STRIDE:
+            self.stride *= 2
+        return self.requests % self.stride == 0
+
+
+@dataclass(slots=True)
+class _Kind:
+    """All requests of an app that have the same texts."""
+
+    openings: Openings = field(default_factory=Openings)
+    groups: OrderedDict[tuple[int, ...], _Group] = field(default_factory=OrderedDict)
+    requests: int = 0
     size: int = 0
+
+    def group(self, opening: tuple[int, ...]) -> _Group:
+        """Return the group of an opening; of too many groups the one not seen for longest goes."""
+        group = self.groups.setdefault(opening, _Group())
+        self.groups.move_to_end(opening)
+        if len(self.groups) > MAX_SKELETONS + 1:
+            self.groups.popitem(last=False)
+        return group
 
     def measured(self) -> int:
         """Return by how many bytes it has grown since it was last asked."""
-        now = 400 + self.waiting.size + sum(one.size for one in self.prompts)
+        now = 400 + self.openings.size + sum(one.size for one in self.groups.values())
         grown, self.size = now - self.size, now
         return grown
 
@@ -172,8 +200,11 @@ class Learner:
         kind = self._kind(name)
         kind.requests += 1
         events = self._aged(name, kind, found)
-        if found is None and self._is_due(kind):
-            events += self._learned(name, kind, frame, known)
+        if found is None:
+            group = kind.group(kind.openings.of(frame.text))
+            group.requests += 1
+            if group.is_due():
+                events += self._learned(name, kind, group, frame, known)
             self._size += kind.measured()
             self._bounded()
         return events
@@ -191,18 +222,11 @@ class Learner:
         while self._size > MAX_LEARNING_BYTES and len(self._kinds) > 1:
             self._size -= self._kinds.popitem(last=False)[1].size
 
-    def _is_due(self, kind: _Kind) -> bool:
-        """Whether to learn from this request: from fewer and fewer where nothing is to be learned."""
-        if kind.requests - kind.taught > _WITHOUT * kind.stride and kind.stride < _MOST_STRIDE:
-            kind.stride *= 2
-        return kind.requests % kind.stride == 0
-
     def _aged(self, name: tuple[str, str], kind: _Kind, found: Found | None) -> list[TemplateEvent]:
         events: list[TemplateEvent] = []
         for one in list(self._live.get(name, ())):
             if found is not None and one.template.version == found.template.version:
                 one.used = kind.requests
-                kind.taught = kind.requests
                 if one.has_grown(found) and one.template.state != "confirmed":
                     self._live[name].remove(one)
                     events.append(TemplateEvent("dropped", one.template))
@@ -217,18 +241,20 @@ class Learner:
                     events.append(TemplateEvent("stale", one.template))
         return events
 
-    def _learned(self, name: tuple[str, str], kind: _Kind, frame: Frame, known: Known | None) -> list[TemplateEvent]:
+    def _learned(
+        self, name: tuple[str, str], kind: _Kind, group: _Group, frame: Frame, known: Known | None
+    ) -> list[TemplateEvent]:
         reading = read(frame.text, self._salt)
         best: tuple[int, _Prompt, list[tuple[int, int]]] | None = None
-        for prompt in kind.prompts:
+        for prompt in group.prompts:
             pairs = prompt.skeleton.match(reading, self._signs)
             if fits(prompt.skeleton, pairs) and (best is None or prompt.skeleton.weight(pairs) > best[0]):
                 best = prompt.skeleton.weight(pairs), prompt, pairs
         if best is None:
-            if (made := kind.waiting.add(reading, self._signs)) is not None:
-                kind.prompts.append(_Prompt(made, Evidence(self._salt), used=kind.requests))
-                if len(kind.prompts) > MAX_SKELETONS:
-                    kind.prompts.remove(min(kind.prompts, key=lambda one: one.used))
+            if (made := group.waiting.add(reading, self._signs)) is not None:
+                group.prompts.append(_Prompt(made, Evidence(self._salt), used=kind.requests))
+                if len(group.prompts) > MAX_SKELETONS:
+                    group.prompts.remove(min(group.prompts, key=lambda one: one.used))
             return []
         _, prompt, pairs = best
         prompt.used = kind.requests
@@ -242,18 +268,22 @@ class Learner:
             prompt.evidence.shrink()
         sure = known.contexts if known is not None and known.confidence >= SURE else ()
         said = prompt.evidence.add(seen, sure)
-        return self._promoted(name, kind, prompt, said)
+        template = self._promoted(name, group, prompt, said)
+        return [] if template is None else self._taken(name, kind, template)
 
     def _promoted(
-        self, name: tuple[str, str], kind: _Kind, prompt: _Prompt, said: dict[int, Plan]
-    ) -> list[TemplateEvent]:
+        self, name: tuple[str, str], group: _Group, prompt: _Prompt, said: dict[int, Plan]
+    ) -> LearnedTemplate | None:
+        """Return the template of a prompt once there is evidence enough for it."""
         key = prompt.evidence.best() if prompt.skeleton.seen >= _LEAST else None
         if key is None or (plan := said.get(key)) is None:
-            return []
+            return None
         entry = prompt.evidence.plans[key]
         asked = question_of(entry)
         if not entry.agreed and (is_history(plan.literals[plan.passages]) or _says_little(plan.literals)):
-            return []
+            return None
+        if has_labels_of_the_prompt(plan):
+            return None
         slots: tuple[SlotName, ...] = tuple(
             "passages" if index == plan.passages else "question" if index == asked else "other"
             for index in range(len(plan.literals) - 1)
@@ -268,10 +298,14 @@ class Learner:
             seen=prompt.skeleton.seen,
             learned_at=self._clock(),
         )
-        kind.prompts.remove(prompt)
+        group.prompts.remove(prompt)
         if (template.app, template.literals) in self._rejected:
-            return []
-        kind.taught, kind.stride = kind.requests, 1
+            return None
+        group.taught, group.stride = group.requests, 1
+        return template
+
+    def _taken(self, name: tuple[str, str], kind: _Kind, template: LearnedTemplate) -> list[TemplateEvent]:
+        """Use a new template from now on."""
         live = self._live.setdefault(name, [])
         if any(one.template.version == template.version for one in live):
             return []

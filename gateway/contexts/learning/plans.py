@@ -32,6 +32,9 @@ _TOKEN_START = re.compile(r"(?<![^\W_])[^\W_]|[^\w]|_")
 _COLONS = (":", "：", "=", "/", "|")
 _BULLETS = "-*•–#>+◦▪"
 _LABELS = re.compile(rf"[^\w\s.,;!?'’{MASK}]|\n[ \t]*{MASK}")
+_LABEL = re.compile(r"^[ \t]*([^\W\d_]{2,20}(?: [^\W\d_]{2,20})?)[ \t]*[:：]", re.MULTILINE)
+_BESIDE = 120
+_COMPARED = 40
 _WORDS = re.compile(r"(?<![^\W_])[^\W\d_]")
 _TEXT_MARK = re.compile(f"[{SYSTEM}{USER}{END}]")
 
@@ -60,6 +63,16 @@ class Plan:
     hint: Hint | None = None
     partial: bool = False
     """Whether a literal next to the slot stands elsewhere as well: then the slot next to it may be part of an item."""
+
+
+def has_labels_of_the_prompt(plan: Plan) -> bool:
+    """Whether lines of the passages begin with a label that stands next to their slot, as those of an FAQ may.
+
+    Where the slot begins and ends is uncertain then.
+    """
+    before, behind = plan.literals[plan.passages][-_BESIDE:], plan.literals[plan.passages + 1][:_BESIDE]
+    labels = {label.casefold() for literal in (before, behind) for label in _LABEL.findall(literal)}
+    return any(label.casefold() in labels for one in plan.contexts[:_COMPARED] for label in _LABEL.findall(one.text))
 
 
 def proposals(seen: Outline, hints: Collection[Hint] = ()) -> Iterator[Plan]:

@@ -66,7 +66,7 @@ def test_the_prompt_of_an_app_is_learned(name, seed):
 
 
 @pytest.mark.parametrize("name", sorted(SLOW | {"dated"}))
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(1, 9))
 def test_what_is_hard_to_learn_is_not_learned_wrong(name, seed):
     assert "wrong" not in verdicts(learner(seed), islice(traffic(name, seed), 60))
 
@@ -116,6 +116,24 @@ def test_two_prompts_under_one_name_are_both_learned():
     found = [verdict(show(pupil, sent)[0], sent) for sent in (next(random.choice([one, other])) for _ in range(90))]
     assert found[-20:] == ["exact"] * 20
     assert "wrong" not in found
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("chinese", "few_shot", "german", "numbered_paragraphs", "plain"),
+        ("fixed_rules", "json_indented", "numbered_large", "records", "tags"),
+    ],
+)
+def test_five_prompts_under_one_name_are_all_learned(names):
+    pupil, random = learner(), Random(4)
+    sources = {name: traffic(name, 1) for name in names}
+    found = {name: [] for name in names}
+    for name in random.choices(names, k=200):
+        sent = next(sources[name])
+        found[name].append(verdict(show(pupil, sent)[0], sent))
+    assert {name: said[-8:] for name, said in found.items()} == {name: ["exact"] * 8 for name in names}
+    assert "wrong" not in {one for said in found.values() for one in said}
 
 
 @pytest.mark.parametrize("name", ["german", "python_list", "few_shot"])
