@@ -89,6 +89,15 @@ _CODE = re.compile(
     r"[a-z][\w-]{0,30}:\s*(?:$|[\w./-]+$))",
     re.MULTILINE,
 )
+_PROGRAM = re.compile(
+    r"^[ \t]*(?:(?:async )?def \w+\(|class \w+[:({]|import \w|from [\w.]+ import |#include|@\w+|return\b[^.]*;?$|"
+    r"(?:export )?(?:async )?function \w*\(|(?:export )?(?:const|let|var) \w+ =|"
+    r"(?:public|private|protected|static|func|fn) \w|[\w.]+ = [\w.]+\(|"
+    r"(?:if|for|while|with|elif|try|else)\b[^.\n]*:$|(?:if|for|while|switch) ?\([^\n]*\{$)",
+    re.MULTILINE,
+)
+"""Lines of a program: what stands behind several of them is code too, whatever it is called."""
+_LINES_OF_CODE = 4
 _SENTENCE = re.compile(r"[^\n.!?。]+[\n.!?。]?")
 _FIRST_WORD = re.compile(r"[\w'’]+")
 _ASCII_LETTERS = string.ascii_letters.encode()
@@ -212,7 +221,7 @@ def _asked(asked: Asked | None, signs: list[str], *, own: bool) -> float:
 def _task(place: Place, block: Block, asked: Asked | None, signs: list[str]) -> float:
     """A task on a text that the user gave: translate, summarize. A question that stands by its label is none."""
     text, own = place.text, place.own
-    if asked is not None and asked.how != "remaining text" and own:
+    if asked is not None and asked.how not in ("remaining text", "last paragraph") and own:
         return 0.0
     around = own and (text.has("task", 0, block.outer_start) or text.has("task", block.outer_end, len(text.text)))
     system = place.beside if own else text
@@ -249,6 +258,10 @@ def _against_block(place: Place, block: Block, signs: list[str]) -> float:
     if _instructs(text, block):
         points += _CANNOT_BE
         signs.append("reads like instructions")
+    before = text.text[max(block.outer_start - _CODE_SAMPLE, 0) : block.outer_start]
+    if len(_PROGRAM.findall(before)) >= _LINES_OF_CODE:
+        points += _CANNOT_BE
+        signs.append("in the middle of code")
     return points
 
 

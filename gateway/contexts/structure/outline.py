@@ -264,8 +264,8 @@ def _addresses_last(text: Text, line: str, start: int, colon: int) -> bool:
 
 def _label(text: Text, line: str, start: int, end: int) -> Mark | None:
     found = _LABEL.match(line)
-    if found is None or "(" in found["deco"]:
-        return None
+    if found is None or "(" in found["deco"] or ("`" in found["deco"] and found["deco"].lstrip()[0] in _BULLETS):
+        return None  # a bullet with a name of code: it describes the name
     phrase, form = found["phrase"].partition("(")[0].strip(), found["deco"].strip()
     if not phrase:
         return None

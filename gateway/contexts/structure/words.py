@@ -124,7 +124,8 @@ compare the|
 code review|review this|review the|review my|review the following|grammar|spelling|fix this|fix the|fix my|debug|
 edit this|edit the|edit my|
 improve this|improve the|improve my|polish|shorten|convert this|convert the|classify|sentiment|tl;dr|correct this|
-correct the|correct my|
+correct the|correct my|explain this code|explain the code|explain the following code|explain this function|
+explain what this does|what does this code|what does this function|what does this do|
 extract all|extract the|extract any|extract key|extract structured|extract entities|extract names|port this|
 übersetz*|fasse|zusammenfass*|korrigier*|überarbeite*|tradui*|traduction|résum*|corrige*|traduc*|resum*|traduz*|
 riassum*|correggi|vertaal*|samenvat*|

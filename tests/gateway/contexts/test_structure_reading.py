@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,9 @@ from gateway.exchange import Request, Response
 from tests.gateway.contexts.layouts import ASKED, LAYOUTS, A, B, C
 
 PROMPT = f"Answer from the context.\n\nContext:\n{A}\n\n{B}\n\nQuestion: {ASKED}"
+
+
+ROOT = Path(__file__).parents[3]
 
 
 def user(*parts):
@@ -248,3 +252,24 @@ def test_code_at_the_end_of_a_passage_keeps_its_fence():
     found = read([Turn("user", (f"{prompt}</article>\n</articles>\n\nQuestion: How do I list files?",))])
     assert found is not None
     assert found.contexts[0].text == article
+
+
+DOCUMENTS = [
+    path.read_text("utf-8")[:4000]
+    for name in ("gateway/**/*.py", "monitors/**/*.py", "docs/**/*.md")
+    for path in ROOT.glob(name)
+]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "Review this code and list the bugs:\n\n```\n{}\n```\n\nFocus on correctness.",
+        "Explain what this does:\n{}\nWhat would you change?",
+        'Rewrite the text between the quotes in plain English.\n"""\n{}\n"""',
+    ],
+)
+def test_code_and_documents_that_speak_of_contexts_and_questions_are_no_passages(asked):
+    """Ours do: they are about prompts."""
+    assert len(DOCUMENTS) > 100
+    assert [text[:80] for text in DOCUMENTS if read([user(asked.format(text))]) is not None] == []
