@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from contextlib import nullcontext
 from importlib.metadata import version
@@ -80,7 +81,24 @@ def demo(seconds: float, port: int | None) -> None:
     sys.exit(asyncio.run(run_demo(seconds, port, Console())))
 
 
+def _print_schema(context: click.Context, parameter: click.Parameter, asked: bool) -> None:  # noqa: ARG001, FBT001 - click's
+    if not asked:
+        return
+    from gateway.config_schema import config_schema  # noqa: PLC0415 - only here
+
+    click.echo(json.dumps(config_schema(), indent=2))
+    context.exit()
+
+
 @main.command()
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print the JSON Schema of gaugeway.toml, for editors, and exit.",
+)
 @plane_options
 def check(supervised: bool, **options: Any) -> None:  # noqa: FBT001 - click passes options by name
     """Check a configuration; every error is named with its key, the reason and the nearest valid key."""

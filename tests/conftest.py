@@ -10,5 +10,5 @@ _SHOWN = 40
 
 
 def pytest_make_parametrize_id(val):
-    """Name long bytes by their kind: compressed ones hold the time, and the processes of one run must agree on names."""
+    """Name long bytes by their kind: compressed ones hold the time, and all processes of a run must agree on names."""
     return "bytes" if isinstance(val, bytes) and len(val) > _SHOWN else None
