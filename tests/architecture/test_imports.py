@@ -30,9 +30,10 @@ ALLOWED = {
     "gateway.auxiliary": "gateway.contexts gateway.exchange gateway.instructions",
     "gateway.cache": "gateway.exchange",
     "gateway.capture": "gateway.answers gateway.auxiliary gateway.contexts gateway.encoding gateway.exchange gateway.prompts gateway.resubmissions gateway.sse monitors.bounds monitors.choosing",  # noqa: E501
-    "gateway.cli": "dashboards.cli gateway.admission gateway.app gateway.config gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor gateway.templates_cli monitors.app monitors.audit monitors.cli monitors.comparing_cli monitors.config monitors.config_option monitors.descriptors monitors.endpoints monitors.forgetting_cli monitors.labels_cli monitors.locking monitors.moving_cli monitors.offline_cli monitors.serving monitors.settings monitors.simulating_cli",  # noqa: E501
+    "gateway.cli": "dashboards.cli gateway.admission gateway.app gateway.config gateway.config_schema gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor gateway.templates_cli monitors.app monitors.audit monitors.cli monitors.comparing_cli monitors.config monitors.config_option monitors.descriptors monitors.endpoints monitors.forgetting_cli monitors.labels_cli monitors.locking monitors.moving_cli monitors.offline_cli monitors.serving monitors.settings monitors.simulating_cli",  # noqa: E501
     "gateway.client": "gateway.errors monitors.tasks",
     "gateway.config": "gateway.contexts gateway.target monitors.config monitors.endpoints monitors.importer monitors.redaction monitors.settings",  # noqa: E501
+    "gateway.config_schema": "gateway.config monitors.config",
     "gateway.contexts": "gateway.exchange monitors.bounds",
     "gateway.demo": "gateway.contexts monitors.tasks",
     "gateway.express": "gateway.errors gateway.exchange gateway.headers gateway.proxy gateway.upstream gateway.upstreams monitors.serving",  # noqa: E501
