@@ -88,7 +88,7 @@ class Evidence:
         hows: list[Split] = []
         if not plan.split.header and not plan.split.trailer:
             entry.inner = entry.inner or Inner(self.salt)
-            hows = entry.inner.add(plan.split, chunks_of(plan.split, region))
+            hows = entry.inner.add(plan.split, chunks_of(plan.split, region) or [region])
         hows += [structs.replace(one, cleaned=True) for one in (plan.split, *hows)]
         entry.variants = len(hows) > 1 or entry.variants
         for how in hows:

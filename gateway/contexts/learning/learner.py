@@ -16,7 +16,7 @@ from gateway.contexts.learning.frames import Frame
 from gateway.contexts.learning.model import Found, LearnedTemplate, SlotName, match, version_of
 from gateway.contexts.learning.openings import Openings
 from gateway.contexts.learning.plan_evidence import question_of
-from gateway.contexts.learning.plans import Plan, has_labels_of_the_prompt
+from gateway.contexts.learning.plans import Plan, has_remains_of_the_prompt
 from gateway.contexts.learning.skeletons import Reading, Skeleton, Waiting, fits, read, signs_of
 from gateway.contexts.learning.tokens import salted
 from monitors.records import Context
@@ -282,7 +282,8 @@ class Learner:
         asked = question_of(entry)
         if not entry.agreed and (is_history(plan.literals[plan.passages]) or _says_little(plan.literals)):
             return None
-        if has_labels_of_the_prompt(plan):
+        if has_remains_of_the_prompt(plan):
+            prompt.evidence.plans.pop(key)
             return None
         slots: tuple[SlotName, ...] = tuple(
             "passages" if index == plan.passages else "question" if index == asked else "other"

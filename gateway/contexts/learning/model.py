@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import islice
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from gateway.contexts.learning.frames import MASK, PART
 from gateway.contexts.structure import items
+from gateway.contexts.structure.alike import begins_with_a_prefix
 from gateway.contexts.structure.cleaning import clean
 from monitors.records import Context
 
@@ -22,6 +23,9 @@ MOST_ITEMS = 1_000
 
 
 _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
+_LAST_NUMBER = re.compile(r"(\d{1,9})\D*\Z")
+_BESIDE = 40
+_OPENS_A_QUESTION = frozenset("¿¡")
 _SOFT = frozenset({"blank-line", "lines", "bullets"})
 """Readings by which one passage alone does not show."""
 
@@ -119,22 +123,50 @@ def match(template: LearnedTemplate, text: str) -> Found | None:
     if spans is None:
         return None
     start, end = spans[passages]
-    contexts = split(template.split, text[start:end])
+    contexts = split(template.split, text[start:end], _number_in(template.literals[passages]))
     if not contexts:
         return None
-    asked = next(
-        (text[a:b].strip() for (a, b), slot in zip(spans, template.slots, strict=True) if slot == "question"), ""
-    )
-    return Found(template, asked, contexts, spans) if asked else None
+    asked = next((index for index, slot in enumerate(template.slots) if slot == "question"), None)
+    question = "" if asked is None else _question(text, spans[asked], template.literals[asked])
+    return Found(template, question, contexts, spans) if question else None
 
 
-def split(how: Split, region: str) -> tuple[Context, ...] | None:
-    """Return the passages of a region, none when there are none; None when it is not of this form."""
+@lru_cache(256)
+def _number_in(literal: str) -> int | None:
+    """Return the last number of the text in front of the passages: that of the first, where passages are counted."""
+    found = _LAST_NUMBER.search(literal[-_BESIDE:])
+    return None if found is None else int(found[1])
+
+
+def _question(text: str, span: tuple[int, int], literal: str) -> str:
+    """Return what the question's slot holds.
+
+    A sign that opens a question is part of it, though all questions share it. Where the slot begins within a line of
+    words, as in `Ticket #4711 from Ann`, the rest of that line is none of it.
+    """
+    start, end = span
+    while start and text[start - 1] in _OPENS_A_QUESTION:
+        start -= 1
+    said = text[start:end].strip()
+    first, _, rest = said.partition("\n")
+    line = literal.rpartition("\n")[2].strip()
+    if rest.strip() and line and (line[-1].isalnum() or line[-1] == "#") and not first.endswith(("?", "？")):
+        return rest.strip()
+    return said
+
+
+def split(how: Split, region: str, number: int | None = None) -> tuple[Context, ...] | None:
+    """Return the passages of a region, none when there are none; None when it is not of this form.
+
+    `number` is that of the first passage, where it is known.
+    """
     if not region or region.isspace():
         return ()
     if how.kind == "reading":
         return _as_read(how, region)
-    chunks = chunks_of(how, region)
+    chunks = chunks_of(how, region, number)
+    if chunks is None:
+        return None
     found = []
     for chunk in chunks:
         if (item := _item(how, chunk)) is None:
@@ -144,15 +176,20 @@ def split(how: Split, region: str) -> tuple[Context, ...] | None:
     return tuple(found)
 
 
-def chunks_of(how: Split, region: str) -> list[str]:
-    """Cut a region at what stands between passages."""
+def chunks_of(how: Split, region: str, number: int | None = None) -> list[str] | None:
+    """Cut a region at what stands between passages; None where it is uncertain what does.
+
+    `number` is that of the first passage, where it is known.
+    """
     if how.kind == "part":
         return region.split(PART, MOST_ITEMS)
     if how.kind == "lines":
         return region.split("\n", MOST_ITEMS)
     if how.kind == "paragraphs":
         return _PARAGRAPH.split(region, MOST_ITEMS)
-    chunks = list(_at_markers(how, region))
+    chunks = _at_markers(how, region, number)
+    if chunks is None:
+        return None
     if how.closing:
         chunks[-1] = chunks[-1].rstrip().removesuffix(how.closing)
     return chunks
@@ -160,9 +197,14 @@ def chunks_of(how: Split, region: str) -> list[str]:
 
 def _as_read(how: Split, region: str) -> tuple[Context, ...] | None:
     found = items.read_as(region, how.words)
-    if found is None and how.words in _SOFT:
+    if found is None and how.words in _SOFT and _is_one(how.words, region.strip()):
         found = items.read_as(region, "whole")
     return None if found is None else found.items
+
+
+def _is_one(words: str, region: str) -> bool:
+    """Whether a region that could not be split may be one passage, without what stands in front of each of several."""
+    return not begins_with_a_prefix(region) and not (words == "lines" and "\n" in region)
 
 
 def _item(how: Split, chunk: str) -> Context | None:
@@ -186,19 +228,18 @@ def _item(how: Split, chunk: str) -> Context | None:
     return Context(text=text, source=source or None)
 
 
-def _at_markers(how: Split, region: str) -> Iterator[str]:
-    start, number = 0, None
-    for count, marker in enumerate(pattern(how.words).finditer(region)):
+def _at_markers(how: Split, region: str, number: int | None) -> list[str] | None:
+    chunks: list[str] = []
+    start = 0
+    for marker in islice(pattern(how.words).finditer(region), MOST_ITEMS):
         if how.counted:
             named = int(marker[1][:9])
             if number is not None and named != number + 1:
-                continue
+                return None  # a passage has numbers of its own: which of them begin a passage is uncertain
             number = named
-        yield region[start : marker.start()]
+        chunks.append(region[start : marker.start()])
         start = marker.end()
-        if count == MOST_ITEMS:
-            break
-    yield region[start:]
+    return [*chunks, region[start:]]
 
 
 @lru_cache(256)

@@ -15,6 +15,8 @@ from gateway.contexts.learning.frames import END, MASK, PART, SYSTEM, USER
 from gateway.contexts.learning.model import Split, pattern, split
 from gateway.contexts.learning.outline import Outline, Span, has_letter, head, is_rule, masked
 from gateway.contexts.structure import items
+from gateway.contexts.structure.alike import has_remains
+from gateway.contexts.structure.cleaning import SENTENCE_END
 from monitors.records import Context
 
 _CORES = 3
@@ -34,6 +36,7 @@ _BULLETS = "-*•–#>+◦▪"
 _LABELS = re.compile(rf"[^\w\s.,;!?'’{MASK}]|\n[ \t]*{MASK}")
 _LABEL = re.compile(r"^[ \t]*([^\W\d_]{2,20}(?: [^\W\d_]{2,20})?)[ \t]*[:：]", re.MULTILINE)
 _BESIDE = 120
+_THIRD = 3
 _COMPARED = 40
 _WORDS = re.compile(r"(?<![^\W_])[^\W\d_]")
 _TEXT_MARK = re.compile(f"[{SYSTEM}{USER}{END}]")
@@ -65,14 +68,25 @@ class Plan:
     """Whether a literal next to the slot stands elsewhere as well: then the slot next to it may be part of an item."""
 
 
-def has_labels_of_the_prompt(plan: Plan) -> bool:
-    """Whether lines of the passages begin with a label that stands next to their slot, as those of an FAQ may.
+def has_remains_of_the_prompt(plan: Plan) -> bool:
+    """Whether the passages have text of the prompt left in them: tags, a header of one form, the label beside the slot.
 
-    Where the slot begins and ends is uncertain then.
+    With such a label, as in the entries of an FAQ, it is uncertain where the slot begins and ends.
     """
+    texts = [one.text for one in plan.contexts[:_COMPARED]]
+    if len(texts) > 1 and (
+        has_remains(texts, closed=True) or (plan.split.kind in ("lines", "paragraphs") and _are_of_two_kinds(texts))
+    ):
+        return True
     before, behind = plan.literals[plan.passages][-_BESIDE:], plan.literals[plan.passages + 1][:_BESIDE]
     labels = {label.casefold() for literal in (before, behind) for label in _LABEL.findall(literal)}
-    return any(label.casefold() in labels for one in plan.contexts[:_COMPARED] for label in _LABEL.findall(one.text))
+    return any(label.casefold() in labels for one in texts for label in _LABEL.findall(one))
+
+
+def _are_of_two_kinds(texts: list[str]) -> bool:
+    """Whether sentences alternate with what is none: lines of the prompt between the passages."""
+    sentences = sum(SENTENCE_END.search(one) is not None for one in texts)
+    return _THIRD * min(sentences, len(texts) - sentences) >= len(texts)
 
 
 def proposals(seen: Outline, hints: Collection[Hint] = ()) -> Iterator[Plan]:

@@ -142,6 +142,11 @@ def _opens_yaml(text: str) -> bool:
     return ("|" in text or ">" in text) and _YAML.search(text, 0, _BEGINNING) is not None
 
 
+def begins_with_a_prefix(text: str) -> bool:
+    """Whether a text begins with a few words and a colon."""
+    return _PREFIX.match(text) is not None
+
+
 def _at_a_line(pattern: re.Pattern[str], text: str) -> bool:
     """Whether a line begins as the pattern says; a text of one line is looked at once."""
     found = pattern.search(text, 0, _BEGINNING) if "\n" in text else pattern.match(text)

@@ -407,6 +407,8 @@ def _first_instruction(text: Text, start: int, end: int) -> int | None:
     line_end = end
     for _ in range(40):
         line_start = max(raw.rfind("\n", start, line_end) + 1, start)
+        if line_start == start and start and raw[start - 1] != "\n":
+            break  # the line began before what is looked at: it is longer than any instruction
         line = raw[line_start:line_end]
         addresses = text.addresses(line_start, line_end)
         if line.lstrip()[:1] in ("[", "{", "<") and line.strip():

@@ -97,7 +97,7 @@ _RULES_CLEANED = 4
 class Cleaned:
     """A passage's text with what was taken off it. `odd` says that lines remain that may be a title or the like."""
 
-    __slots__ = ("identity", "leading", "meta", "odd", "score", "source", "text")
+    __slots__ = ("aside", "identity", "label", "leading", "meta", "odd", "score", "source", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -107,9 +107,18 @@ class Cleaned:
         self.meta = 0
         self.leading = 0
         self.odd = False
+        self.label = ""
+        self.aside = ""
 
     def context(self) -> Context:
         return Context(text=self.text, id=self.identity, source=self.source, score=self.score)
+
+    def put_back(self, *, label: bool, aside: bool) -> None:
+        """Take a label in front or an aside behind for the passage's own words after all."""
+        if label and self.label:
+            self.text, self.label = self.label + self.text, ""
+        if aside and self.aside:
+            self.text, self.aside, self.meta = self.text + self.aside, "", self.meta - 1
 
     def note(self, line: str, value: str) -> None:
         """Keep what a line of metadata says, where a passage has a place for it."""
@@ -139,7 +148,7 @@ def _leading(one: Cleaned) -> None:
     for _ in range(_LINES_CLEANED):
         text = text.lstrip("\n") if text[:1] == "\n" else text
         if (label := TEXT_LABEL.match(text)) is not None and text[label.end() :].strip():
-            text = text[label.end() :]
+            one.label, text = label[0], text[label.end() :]
             break
         if (
             (aside := _ASIDE.match(text)) is not None
@@ -194,7 +203,8 @@ def _trailing(one: Cleaned) -> None:
             and tail[at - 1] in " \n\t"
         ):
             one.note(tail[at:], tail[at + 1 : -1].partition(":")[2] or tail[at + 1 : -1])
-            text = text[: len(text) - len(tail) + at].rstrip()
+            kept = text[: len(text) - len(tail) + at].rstrip()
+            one.aside, text = text[len(kept) :], kept
             break
     one.text = text
 

@@ -273,6 +273,10 @@ def _cleaned(name: str, pieces: Sequence[tuple[str | None, str]], certain: float
             cleaned.append(one)
     if not cleaned:
         return None
+    # What only some have is no form of the prompt's.
+    label, aside = len({bool(one.label) for one in cleaned}) > 1, len({bool(one.aside) for one in cleaned}) > 1
+    for one in cleaned:
+        one.put_back(label=label, aside=aside)
     odd = len(cleaned) > 1 and len({one.leading > 0 for one in cleaned}) > 1
     for _ in range(3):
         if not without_common(cleaned, titled=name.startswith(("numbered", "headed"))):

@@ -219,11 +219,16 @@ def numbered(text: str) -> tuple[str, list[tuple[str | None, str]], bool] | None
         opened = following
     if len(pieces) == 1 and f"\n{head}" in text:
         return None  # the numbers do not count up: names with figures in them
-    if len(pieces) == 1 and not (label_kind(Text(word), 0, len(word)) if word else head.strip() in ("[", "【", "[[")):
+    if len(pieces) == 1 and not (label_kind(Text(word), 0, len(word)) if word else _opens_alone(text, first)):
         return None
     name = re.sub(r"\s+", " ", f"{head.strip()}n{close}{first['term'].strip()}")
     again = not word and f"\n{head}{first['n']}{close}{first['term']}" in text[first.end() :]
     return name, pieces, again
+
+
+def _opens_alone(text: str, first: re.Match[str]) -> bool:
+    """Whether a number without a word is the marker of a single passage: in brackets, or in front of one line."""
+    return first["head"].strip() in ("[", "【", "[[") or (first.start() == 0 and "\n" not in text.strip())
 
 
 def _first_number(text: str) -> re.Match[str] | None:

@@ -131,7 +131,7 @@ def is_answered(text: Text, mark: Mark, end: int) -> bool:
     """Whether an answer stands behind its label, rather than its beginning or its form for the model to go on with."""
     said = text.text[mark.body : end].strip()
     words = any(one.isalnum() for one in said)
-    return words and said[0] not in "{<[(`" and not text.addresses(mark.body, end)
+    return words and said[0] not in "{<[(`" and not text.is_meta(mark.body, end)
 
 
 def label_kind(text: Text, start: int, end: int) -> tuple[MarkKind, float] | None:

@@ -106,6 +106,8 @@ class Conversation:
         """Return the question of a prompt whose place for passages is empty: a label, and then the question's."""
         text, _ = self._own()
         found = marks(text)
+        if sum(mark.kind == "question" for mark in found) > 1:
+            return None  # one of them may be a passage's
         for mark, following in pairwise(found):
             if mark.kind == "context" and mark.sure >= _NAMED and not mark.inline and following.kind == "question":
                 empty = not text.text[mark.body : following.start].strip()

@@ -120,7 +120,7 @@ podan*|na podstawie|verilen*|dayanarak|kullanarak|dựa trên|dựa vào|berdasa
 TASK = """
 translate|translation|translating|summarize|summarise|summarizing|summary|proofread|proofreading|paraphrase|rephrase|
 rewrite|rewriting|refactor|
-compare the|
+compare the|compare these|
 code review|review this|review the|review my|review the following|grammar|spelling|fix this|fix the|fix my|debug|
 edit this|edit the|edit my|
 improve this|improve the|improve my|polish|shorten|convert this|convert the|classify|sentiment|tl;dr|correct this|
