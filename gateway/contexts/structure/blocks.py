@@ -139,9 +139,9 @@ def _tagged(text: Text, stop: int) -> Iterator[Block]:
             continue
         closings = [f"</{tag}>", f"<{tag}/>", f"<{tag} />"] if base == tag else [f"</{base}"]
         end = max(_last_closing(raw, one, opening.end(), stop) for one in closings)
+        seen.add(base)
         if end < 0:
             continue
-        seen.add(base)
         sure = _tag_sure(base)
         again = raw.find(f"<{base}", opening.end(), end) if base else -1
         siblings = again >= 0 and _begins_a_line(raw, again) and not raw[again + len(base) + 1].isalpha()
@@ -377,6 +377,8 @@ def _speaks(text: Text, mark: Mark, end: int) -> bool:
         return False
     if mark.kind == "history" or not text.text[mark.body : end].strip():
         return True
+    if mark.kind == "answer" and is_answered(text, mark, end):
+        return False  # that of an entry of an FAQ
     body = _skip(text.text, mark.body)
     if mark.kind == "instruction" and not mark.inline and text.any(("context", "question"), body, end):
         return True

@@ -34,6 +34,7 @@ _RULE = (
 _RULES = re.compile("^" + _RULE, re.MULTILINE | re.IGNORECASE)
 _NEXT_RULE = re.compile(r"\n" + _RULE, re.MULTILINE | re.IGNORECASE)
 _INLINE = (" | ", " || ", " ||| ", " /// ", " -- ", " *** ", " --- ", " ### ", " • ", " <sep> ", "\t")
+_NAMES_A_SOURCE = re.compile(r"[:：=#]|\.\w{2,4}\b|//")
 _BULLET = re.compile(r"^(?P<indent>[ \t]{0,8})(?P<bullet>[-*•‣–►◦])[ \t]{1,4}(?=\S)", re.MULTILINE)
 _SHORT_LINE = 25
 
@@ -275,6 +276,7 @@ def _cleaned(name: str, pieces: Sequence[tuple[str | None, str]], certain: float
         return None
     # What only some have is no form of the prompt's.
     label, aside = len({bool(one.label) for one in cleaned}) > 1, len({bool(one.aside) for one in cleaned}) > 1
+    aside = aside or (len(cleaned) == 1 and not _NAMES_A_SOURCE.search(cleaned[0].aside))
     for one in cleaned:
         one.put_back(label=label, aside=aside)
     odd = len(cleaned) > 1 and len({one.leading > 0 for one in cleaned}) > 1

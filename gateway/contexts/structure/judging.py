@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from gateway.contexts.structure.asking import Asked, ask, ask_turn, asks
 from gateway.contexts.structure.blocks import Block
+from gateway.contexts.structure.cleaning import SENTENCE_END
 from gateway.contexts.structure.items import Splitting, split
 from gateway.contexts.structure.outline import MODELS, SPEAKERS
 from gateway.contexts.structure.scan import Text
@@ -98,6 +99,8 @@ _PROGRAM = re.compile(
 )
 """Lines of a program: what stands behind several of them is code too, whatever it is called."""
 _LINES_OF_CODE = 4
+_NAME = 60
+_NAME_WORDS = 7
 _SENTENCE = re.compile(r"[^\n.!?。]+[\n.!?。]?")
 _FIRST_WORD = re.compile(r"[\w'’]+")
 _ASCII_LETTERS = string.ascii_letters.encode()
@@ -221,9 +224,12 @@ def _asked(asked: Asked | None, signs: list[str], *, own: bool) -> float:
 def _task(place: Place, block: Block, asked: Asked | None, signs: list[str]) -> float:
     """A task on a text that the user gave: translate, summarize. A question that stands by its label is none."""
     text, own = place.text, place.own
-    if asked is not None and asked.how not in ("remaining text", "last paragraph") and own:
+    announced = own and text.has("task", block.outer_start, block.start)
+    if asked is not None and asked.how not in ("remaining text", "last paragraph") and own and not announced:
         return 0.0
-    around = own and (text.has("task", 0, block.outer_start) or text.has("task", block.outer_end, len(text.text)))
+    around = announced or (
+        own and (text.has("task", 0, block.outer_start) or text.has("task", block.outer_end, len(text.text)))
+    )
     system = place.beside if own else text
     orders = system.has("task", 0, min(len(system.text), SHORT_INSTRUCTIONS)) and not system.has(
         "question", 0, SHORT_INSTRUCTIONS
@@ -275,7 +281,7 @@ def _against_passages(place: Place, block: Block, splitting: Splitting, signs: l
     found: list[tuple[float, str]] = []
     if 2 * sum(_reads(one, least) for one in sampled) < len(sampled):
         found.append((_NO_WORDS, "does not read like text"))
-    if _says_nothing(texts):
+    if _says_nothing(texts) or (place.own and _GROUNDED not in signs and _are_names(block, texts)):
         found.append((_CANNOT_BE, "names or placeholders only"))
     if kind not in (*_WHOLE, "numbered") and len(_CODE.findall(region[:_CODE_SAMPLE])) > 1:
         found.append((_UNLIKELY, "code"))
@@ -320,6 +326,15 @@ def _differ(text: Text, block: Block, kind: str, texts: Sequence[str]) -> bool:
 def _speaks_in_turns(texts: Sequence[str]) -> bool:
     """Whether one of them begins as a turn of a conversation or a note to the model does."""
     return any(one[:24].partition(":")[0].strip(" *[").lower() in TURNS for one in texts)
+
+
+def _are_names(block: Block, texts: Sequence[str]) -> bool:
+    """Whether a list without tags has a few words on each line, and no sentence."""
+    return (
+        len(texts) > 1
+        and not block.header.startswith("<")
+        and all(len(one) <= _NAME and len(one.split()) <= _NAME_WORDS and not SENTENCE_END.search(one) for one in texts)
+    )
 
 
 def _says_nothing(texts: Sequence[str]) -> bool:

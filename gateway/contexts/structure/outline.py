@@ -249,6 +249,8 @@ def _announces_inline(text: Text, line: str, start: int) -> Mark | None:
     if colon < 0 or len(line) - colon < 20 or not text.has("context", start, start + colon):  # noqa: PLR2004 - some words of a passage
         return None
     end = start + colon
+    if text.lower.find(" above", start, end) >= 0:
+        return None  # what follows is the question
     if not text.any(("below", "points"), start, end) or not (
         text.any(("question", "answer"), start, end) or _addresses_last(text, line, start, colon)
     ):

@@ -370,6 +370,43 @@ def test_nothing_is_learned_without_a_place_for_the_events():
     assert capture_of(Settings(), "key").learned is None
 
 
+@pytest.mark.parametrize(
+    ("before", "said", "question"),
+    [
+        ("\x02Pregunta: ¿", "Cuánto es?", "¿Cuánto es?"),
+        ("\x02Ticket #", "4711 from Ann\nWhat is the rent?", "What is the rent?"),
+        ("\x02Question:\n", "Hello,\nwhat is the rent?", "Hello,\nwhat is the rent?"),
+        ("\x02Ask ", "what is the rent?\nAnd the tax?", "what is the rent?\nAnd the tax?"),
+    ],
+)
+def test_a_question_keeps_the_sign_that_opens_it_and_loses_what_stands_before_it_in_a_line(before, said, question):
+    template = LearnedTemplate(
+        app="a", kind="k", version="v", literals=(before, "\n\nNotes:\n", "\x04"), slots=("question", "passages"),
+        split=Split(kind="lines"), seen=10, learned_at=0.0,
+    )  # fmt: skip
+    assert match(template, f"{before}{said}\n\nNotes:\nThe rent is 4.\x04").question == question
+
+
+def test_lines_of_the_prompt_between_the_passages_are_no_passages():
+    found = taught_by(
+        "Use the files.\n\n=== a_{3}.md ===\n{0}\n\n=== b_{3}.md ===\n{1}\n\n=== question ===\nWhat about {2}?"
+    )
+    assert found is None or not any("===" in one.text for one in found.contexts)
+
+
+def taught_by(form):
+    """Return what is found in the last of 40 requests of a prompt: two passages, the question's words, a number."""
+    random, pupil, found = Random(form), learner(), None
+    world = World(Random(7), size=20)
+    for number in range(40):
+        one, other = world.some(2, 2)
+        asked = f"the {random.choice(['rent', 'tax', 'fee'])} of {random.choice(['March', 'May', 'June'])} {number}"
+        found, _ = show(
+            pupil, Sent(chat(("user", form.format(one, other, asked, 1000 + 37 * number))), asked, [one, other])
+        )
+    return found
+
+
 REGIONS = st.text(alphabet="ab\n [1]2.#:-\x03é", max_size=120)
 SPLITS = st.sampled_from(
     [
