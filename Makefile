@@ -21,8 +21,8 @@ help:  ## Show this list
 demo: .venv/run  ## A scripted model, real retrieval, an injected regression and the alert that catches it (no key needed)
 	$(BIN)/gaugeway demo
 
-test: .venv/dev  ## All tests
-	$(BIN)/python -m pytest
+test: .venv/dev  ## All tests, in parallel
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 frameworks: .venv/dev  ## The RAG frameworks that the tests drive, one environment each (1 GB); without them those are skipped
 	$(BIN)/python tests/frameworks/environment.py
