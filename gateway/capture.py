@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -48,7 +49,7 @@ class Capture:
         learned: LearnedCapture | None = None,
     ) -> None:
         self._extractors = extractors
-        self._surer = [one for one in extractors if name_of(one) not in INFERRING]
+        self._surer = [index for index, one in enumerate(extractors) if name_of(one) not in INFERRING]
         self._rate = rate
         self._salt = salt
         self._nested = nested_with_otel
@@ -93,10 +94,14 @@ class Capture:
     def _extract(self, exchange: Exchange, *, learns: bool) -> Extraction:
         """Ask the extractors; a learned template comes before those that infer."""
 
-        def unlearned() -> Extraction:
-            return extract(exchange, self._extractors)
+        @cache
+        def ask(index: int) -> Extraction | None:
+            return self._extractors[index].extract(exchange.request, exchange.response)
 
-        if self.learned is None or recognised(exchange, self._surer) is not None:
+        def unlearned() -> Extraction:
+            return _completed(exchange, _first(map(ask, range(len(self._extractors)))))
+
+        if self.learned is None or _first(map(ask, self._surer)) is not None:
             return unlearned()
         return self.learned.extract(exchange.app, exchange.request, unlearned, learns=learns)
 
@@ -176,8 +181,16 @@ def to_sample(
 
 def extract(exchange: Exchange, extractors: Sequence[Extractor]) -> Extraction:
     """Ask the extractors in order; the first to recognise its kind decides. Explicit fields beat what is inferred."""
+    return _completed(exchange, _first(one.extract(exchange.request, exchange.response) for one in extractors))
+
+
+def _first(found: Iterable[Extraction | None]) -> Extraction | None:
+    return next((one for one in found if one is not None), None)
+
+
+def _completed(exchange: Exchange, found: Extraction | None) -> Extraction:
+    """Give what was found the question that the client said, or the last turn where no other is known."""
     explicit = exchange.request.explicit or Explicit()
-    found = recognised(exchange, extractors)
     if found is None:
         question = explicit.question or last_user_text(exchange.request)
         return Extraction(question=question, contexts=(), source="none", confidence=0.0)
@@ -185,12 +198,6 @@ def extract(exchange: Exchange, extractors: Sequence[Extractor]) -> Extraction:
     if question is None and found.source not in ("structure", "none"):
         question = last_user_text(exchange.request)
     return replace(found, question=question)
-
-
-def recognised(exchange: Exchange, extractors: Sequence[Extractor]) -> Extraction | None:
-    """Return what the first extractor that recognises its kind found."""
-    found = (one.extract(exchange.request, exchange.response) for one in extractors)
-    return next((one for one in found if one is not None), None)
 
 
 def is_error(exchange: Exchange) -> bool:

@@ -88,7 +88,8 @@ class Evidence:
         hows: list[Split] = []
         if not plan.split.header and not plan.split.trailer:
             entry.inner = entry.inner or Inner(self.salt)
-            hows = entry.inner.add(plan.split, chunks_of(plan.split, region) or [region])
+            if (chunks := chunks_of(plan.split, region)) is not None:
+                hows = entry.inner.add(plan.split, chunks)
         hows += [structs.replace(one, cleaned=True) for one in (plan.split, *hows)]
         entry.variants = len(hows) > 1 or entry.variants
         for how in hows:

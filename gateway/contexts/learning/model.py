@@ -23,8 +23,6 @@ MOST_ITEMS = 1_000
 
 
 _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
-_LAST_NUMBER = re.compile(r"(\d{1,9})\D*\Z")
-_BESIDE = 40
 _OPENS_A_QUESTION = frozenset("¿¡")
 _SOFT = frozenset({"blank-line", "lines", "bullets"})
 """Readings by which one passage alone does not show."""
@@ -33,11 +31,11 @@ _SOFT = frozenset({"blank-line", "lines", "bullets"})
 class Split(msgspec.Struct, frozen=True):
     """How passages are separated.
 
-    `kind` "marker": `words` stands between two, with `frames.MASK` for a number; with `counted` only the next number
-    does, and the last passage may end with `closing`, which the marker begins with. "part": each is a content part.
-    "lines", "paragraphs": between line breaks, or blank lines. "reading": as the structure reader does it under the
-    name `words`. Constant texts within one passage are `header` in front of its text and `trailer` behind it; with
-    `cleaned` the structure reader takes metadata off what is left.
+    `kind` "marker": `words` stands between two, with `frames.MASK` for a number; with `counted` the numbers count up,
+    and a number out of turn makes it uncertain. The last passage may end with `closing`, which the marker begins with.
+    "part": each is a content part. "lines", "paragraphs": between line breaks, or blank lines. "reading": as the
+    structure reader does it under the name `words`. Constant texts within one passage are `header` in front of its text
+    and `trailer` behind it; with `cleaned` the structure reader takes metadata off what is left.
     """
 
     kind: Literal["marker", "part", "lines", "paragraphs", "reading"]
@@ -123,7 +121,7 @@ def match(template: LearnedTemplate, text: str) -> Found | None:
     if spans is None:
         return None
     start, end = spans[passages]
-    contexts = split(template.split, text[start:end], _number_in(template.literals[passages]))
+    contexts = split(template.split, text[start:end], _first_number(template.split, template.literals[passages]))
     if not contexts:
         return None
     asked = next((index for index, slot in enumerate(template.slots) if slot == "question"), None)
@@ -132,10 +130,13 @@ def match(template: LearnedTemplate, text: str) -> Found | None:
 
 
 @lru_cache(256)
-def _number_in(literal: str) -> int | None:
-    """Return the last number of the text in front of the passages: that of the first, where passages are counted."""
-    found = _LAST_NUMBER.search(literal[-_BESIDE:])
-    return None if found is None else int(found[1])
+def _first_number(how: Split, literal: str) -> int | None:
+    """Return the number of the first passage, whose marker the text in front of the slot ends with."""
+    if not how.counted:
+        return None
+    line = how.words.rfind("\n", 0, how.words.index(MASK)) + 1
+    found = re.compile(pattern(how.words[line:]).pattern + r"\Z").search(literal)
+    return None if found is None else int(found[1][:9])
 
 
 def _question(text: str, span: tuple[int, int], literal: str) -> str:

@@ -366,6 +366,31 @@ def test_a_users_own_extractor_and_documents_come_before_what_was_learned(extrac
     assert full.make(last).context_source == source
 
 
+class Counting:
+    asked = 0
+
+    def extract(self, request, response):
+        type(self).asked += 1
+        return Extraction(question="Mine?", contexts=(Context(text="Mine."),), source="own")
+
+
+def test_each_extractor_is_asked_once():
+    capture = capture_of(Settings(extractors=("explicit", "structure", f"{__name__}:Counting")), "key", lambda _: None)
+    Counting.asked = 0
+    capture.make(exchange(next(traffic("few_shot", 3)), 1))
+    assert Counting.asked == 1
+
+
+@pytest.mark.parametrize("before", ["\x02Results:\n1. ", "\x02Top 5 results of 2024:\n1. ", "\x02Top 5 results:\n"])
+def test_numbers_in_front_of_the_first_marker_do_not_count(before):
+    template = LearnedTemplate(
+        app="a", kind="k", version="v", literals=(before, "\n\nAsked: ", "\x04"), slots=("passages", "question"),
+        split=Split(kind="marker", words="\n\x05. ", counted=True), seen=10, learned_at=0.0,
+    )  # fmt: skip
+    found = match(template, f"{before}One.\n2. Two.\n\nAsked: Who?\x04")
+    assert [one.text for one in found.contexts] == ["One.", "Two."]
+
+
 def test_nothing_is_learned_without_a_place_for_the_events():
     assert capture_of(Settings(), "key").learned is None
 
