@@ -99,8 +99,9 @@ class Capture(Table, frozen=True):
     """`[capture]`: what is sampled, how much of it is held, and what of it is kept out of every store.
 
     `redact` are kinds, `redact_patterns` own ones (name -> regular expression), `unredacted_apps` those left as they
-    are. With `learn` the prompts of apps are learned from their requests, as long as `content` is kept. A request that
-    comes again within `resubmission_s` seconds is not judged twice; 0 judges all.
+    are. With `learn` the prompts of apps are learned from their requests, as long as `content` is kept; with
+    `ask_judge` the judge marks one request of a prompt that cannot be learned so. A request that comes again within
+    `resubmission_s` seconds is not judged twice; 0 judges all.
     """
 
     rate: Rate = 1.0
@@ -116,6 +117,7 @@ class Capture(Table, frozen=True):
     max_content_bytes: Count = 4 * MEBIBYTE
     extractors: tuple[str, ...] = DEFAULT_ORDER
     learn: bool = True
+    ask_judge: bool = False
     include_usage: bool = False
     buffer_exchanges: Count = 10_000
     buffer_bytes: Count = 256 * MEBIBYTE

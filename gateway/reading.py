@@ -12,7 +12,7 @@ from gateway.config import Capture as Settings
 from gateway.contexts import Extractor
 from gateway.contexts.learning import LearnedCapture, LearnedTemplate, Learner, TemplateEvent
 from gateway.resubmissions import Resubmissions
-from gateway.stored_templates import stored_of
+from gateway.stored_templates import asked_of, stored_of
 from gateway.template_sync import Form
 from monitors.importer import load
 from monitors.redaction import Redactor
@@ -27,7 +27,10 @@ def capture_of(settings: Settings, key: str, report: Callable[[TemplateEvent], N
     With `report` prompts are learned, and it gets the events. That takes milliseconds for a prompt: not for a process
     that serves traffic.
     """
-    learned = LearnedCapture(Learner(time.time, secrets.randbits(60)), report) if report and learns(settings) else None
+    learned = None
+    if report and learns(settings):
+        learner = Learner(time.time, secrets.randbits(60), asks=settings.ask_judge)
+        learned = LearnedCapture(learner, report)
     redactor = redactor_of(settings, key)
     plain = frozenset(settings.unredacted_apps)
     return Capture(
@@ -65,6 +68,8 @@ def template_form(settings: Settings, key: str) -> Form | None:
 
     def form(template: LearnedTemplate) -> StoredTemplate | None:
         plain = template.app in settings.unredacted_apps
+        if not template.slots:
+            return asked_of(template, str if plain else redactor.redact)
         return stored_of(template, lambda text: [] if plain else [(one.start, one.end) for one in redactor.spans(text)])
 
     return form

@@ -21,7 +21,7 @@ from gateway.config import Capture as Settings
 from gateway.contexts.learning import TemplateEvent
 from gateway.exchange import Recording
 from gateway.reading import capture_of
-from gateway.stored_templates import learned_of
+from gateway.stored_templates import learned_of, marked_of
 from monitors.records import Sample
 from monitors.templates import StoredTemplate
 
@@ -90,7 +90,10 @@ def main(source: BinaryIO, sink: BinaryIO, ready: Callable[[], None] = lambda: N
 
 def _load(capture: Capture, templates: Sequence[StoredTemplate]) -> None:
     if capture.learned is not None:
-        capture.learned.learner.load(one for each in templates if (one := learned_of(each)) is not None)
+        capture.learned.learner.load(
+            [one for each in templates if (one := learned_of(each)) is not None],
+            [asked for each in templates if (asked := marked_of(each)) is not None],
+        )
 
 
 def _make(capture: Capture, recording: Recording) -> Made:

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from gateway.contexts.learning import LearnedTemplate
-from monitors.templates import StoredTemplate
+from gateway.contexts.learning import LearnedTemplate, Marked
+from monitors.templates import ASKED, StoredTemplate
 
 Private: TypeAlias = Callable[[str], Iterable[tuple[int, int]]]
 """Says where in a text something stands that must not be stored. Raises TimeoutError when it cannot say."""
@@ -43,6 +43,21 @@ def stored_of(template: LearnedTemplate, private: Private) -> StoredTemplate | N
 def plain(template: LearnedTemplate) -> StoredTemplate:
     """Return the template as it is, with the types that come out of a store. Raises ValueError for half a surrogate."""
     return msgspec.json.decode(msgspec.json.encode(template), type=StoredTemplate)
+
+
+def asked_of(template: LearnedTemplate, redact: Callable[[str], str]) -> StoredTemplate:
+    """Return the request that the judge is to mark as it is kept: redacted."""
+    stored = plain(msgspec.structs.replace(template, literals=tuple(map(redact, template.literals))))
+    return msgspec.structs.replace(stored, state="asked")
+
+
+def marked_of(template: StoredTemplate) -> Marked | None:
+    """Return the request that the judge was asked to mark; None for a template."""
+    if template.state not in ASKED or len(template.literals) != 1:
+        return None
+    answered, passages = template.state == "marked", template.split.get("passages") or ()
+    question = str(template.split.get("question") or "")
+    return Marked(template.app, template.kind, template.literals[0], answered, question, tuple(map(str, passages)))
 
 
 def learned_of(template: StoredTemplate) -> LearnedTemplate | None:

@@ -36,7 +36,7 @@ def templates() -> None:
 @store_cli.stored_options
 def list_templates(config: Path | None, data_dir: Path, app: str | None, as_json: bool) -> None:  # noqa: FBT001 - a click flag
     """List the templates, with how passages are separated and how many requests each was learned from."""
-    found = _ask(config, data_dir, lambda kept: kept.templates(app))
+    found = _ask(config, data_dir, lambda kept: _templates(kept, app))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode([_plain(one) for one in found])).decode())
         return
@@ -65,7 +65,7 @@ def show(config: Path | None, data_dir: Path, app: str, version: str, as_json: b
     from gateway.contexts.described import messages  # noqa: PLC0415 - `--help` need not load them
     from gateway.stored_templates import learned_of  # noqa: PLC0415
 
-    one = _one(_ask(config, data_dir, lambda kept: kept.templates(app)), app, version)
+    one = _one(_ask(config, data_dir, lambda kept: _templates(kept, app)), app, version)
     learned = learned_of(one)
     if learned is None:
         _fail(f"template {version} of app {app} was written by another release, which this one cannot read")
@@ -94,7 +94,7 @@ def export(config: Path | None, data_dir: Path, app: str | None, version: str | 
     from gateway.contexts.described import describe, toml  # noqa: PLC0415 - `--help` need not load them
     from gateway.stored_templates import learned_of  # noqa: PLC0415
 
-    found = _ask(config, data_dir, lambda kept: kept.templates(app))
+    found = _ask(config, data_dir, lambda kept: _templates(kept, app))
     chosen = [_one(found, app, version)] if app and version else [one for one in found if one.state != "rejected"]
     if not chosen:
         _fail("no template to export; see 'gaugeway templates list'")
@@ -168,6 +168,12 @@ def _ask(config: Path | None, data_dir: Path, ask: Callable[[Templates], Awaitab
                 return await ask(kept)
 
         return asyncio.run(asked())
+
+
+async def _templates(kept: Templates, app: str | None) -> list[StoredTemplate]:
+    from monitors.templates import only_templates  # noqa: PLC0415 - `--help` need not load it
+
+    return only_templates(await kept.templates(app))
 
 
 def _one(found: Sequence[StoredTemplate], app: str | None, version: str | None) -> StoredTemplate:

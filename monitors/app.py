@@ -42,6 +42,7 @@ from monitors.metrics import LOWER_IS_BETTER, Metric, lower_is_better
 from monitors.metrics.catalogue import Catalogue, Draft, build, draft
 from monitors.notifying import open_notifiers
 from monitors.plane import Plane, choice_of, tick_s
+from monitors.prompt_marking import PromptMarking
 from monitors.queues import Queue
 from monitors.queues.opening import from_url as open_queue
 from monitors.redaction import Redactor
@@ -56,10 +57,12 @@ from monitors.stores import Ledger
 from monitors.stores.discreet import DiscreetStore
 from monitors.stores.opening import StoreAndLedger
 from monitors.stores.opening import from_url as open_store
+from monitors.templates import Templates
 from monitors.templates.opening import open_templates
 from monitors.templates_api import template_handlers
 
 _log = logging.getLogger("gaugeway")
+_DAY_S = 86_400.0
 _ANY_JUDGE = configuration.Judge(base_url="http://127.0.0.1/v1", model="any")
 """In place of one that cannot be built, to check what needs a judge."""
 
@@ -93,6 +96,7 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
         leader=leader,
     )
     templates = open_templates(urls[0])
+    plane.marking = _marking(config, templates, judging, instruments)
     site = Site(
         plane,
         engine,
@@ -119,6 +123,21 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
         for closing in (judge, embeddings, *exporters, queue, store, templates):
             await _close(closing)
         audit.close_file(told)
+
+
+def _marking(
+    config: Config, templates: Templates, judging: Judging | None, instruments: Instruments
+) -> PromptMarking | None:
+    """Build what marks prompts for the gateways; None where no judge could."""
+    if judging is None or not config.capture.content:
+        return None
+    return PromptMarking(
+        templates,
+        judging.judge,
+        retention_s=config.capture.retention_days * _DAY_S,
+        allowed=judging.may_ask,
+        on_outcome=lambda outcome: instruments.prompt_marks.labels(outcome).inc(),
+    )
 
 
 def _redactor(config: Config, data_dir: Path) -> Redactor:

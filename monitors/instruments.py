@@ -53,6 +53,9 @@ class Instruments:
         self.cause_evaluations = counter(
             "cause_evaluations", "Evaluations made only to find the cause of an alert.", ("metric",)
         )
+        self.prompt_marks = counter(
+            "prompt_marks", "Requests that the judge was asked to mark for capture, by outcome.", ("outcome",)
+        )
         self.notifications = counter("notifications", "Attempts to tell an alert.", ("notifier", "result"))
         self.sink_results = counter(
             "sink_results", "Scores for other systems, by what became of them.", ("sink", "result")

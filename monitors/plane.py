@@ -30,6 +30,7 @@ from monitors.leading import Alone, Leader, while_leading
 from monitors.metrics import lower_is_better
 from monitors.metrics.catalogue import Catalogue
 from monitors.pressure import JudgePace
+from monitors.prompt_marking import EVERY_S, PromptMarking
 from monitors.quality import CHEAP, Quality, comparable, estimate, largest
 from monitors.queues import Pruned, Queue
 from monitors.records import Alert, Evaluation, Sample, Score
@@ -82,6 +83,8 @@ class Plane:
         self._fits: dict[tuple[str, str], Fit] = {}
         self._refit_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
+        self.marking: PromptMarking | None = None
+        """Marks prompts for the gateways, where the judge can; set before `start`."""
         self._anchors = self._watch_anchors(judging)
         self._pacer = judging.pacer if judging else None
         self._spending = Spending(ledger, self._pacer, _replica(config)) if ledger and self._pacer else None
@@ -122,6 +125,11 @@ class Plane:
             *(
                 [spawn(while_leading(self._leader, self._anchors.run, name="anchors"), name="anchors' turn")]
                 if self._anchors
+                else []
+            ),
+            *(
+                [spawn(while_leading(self._leader, self._mark, name="marks"), name="marks' turn")]
+                if self.marking
                 else []
             ),
             *([spawn(_every(10.0, self._spend, self._failed("spending")), name="spending")] if self._spending else []),
@@ -260,6 +268,10 @@ class Plane:
         held, now = self._worker.held, time.monotonic()
         factor = self._judge_pace.look(ready=depth.ready, leased=depth.leased, held=held, now=now)
         self._instruments.judge_pace_factor.set(factor)
+
+    async def _mark(self) -> None:
+        if self.marking is not None:
+            await _every(EVERY_S, self.marking.tick, self._failed("prompt_marks"))
 
     async def _retain(self) -> None:
         await _every(3600.0, self._prune, self._failed("prune"))

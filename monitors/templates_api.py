@@ -11,7 +11,7 @@ from litestar.params import FromPath, FromQuery
 
 from monitors import audit
 from monitors.alert_api import address_of, same_origin
-from monitors.templates import FAILURES, State, StoredTemplate, Templates
+from monitors.templates import FAILURES, State, StoredTemplate, Templates, only_templates
 
 
 def template_handlers(kept: Templates) -> list[Any]:
@@ -37,7 +37,7 @@ def template_handlers(kept: Templates) -> list[Any]:
 async def stored(kept: Templates, app: str | None = None) -> list[StoredTemplate]:
     """Read the templates. Raises HTTPException where they cannot be read."""
     try:
-        return list(await kept.templates(app))
+        return only_templates(await kept.templates(app))
     except FAILURES as error:
         raise _away(error) from error
 

@@ -165,3 +165,17 @@ class GEvalForm(Answer, frozen=True):
     """The answer to `geval_form`."""
 
     score: int
+
+
+class PassageMarks(Answer, frozen=True):
+    """The first and the last words of a passage."""
+
+    begins: str
+    ends: str
+
+
+class PromptMarks(Answer, frozen=True):
+    """The answer to `prompt_marks`."""
+
+    question: str
+    passages: list[PassageMarks]

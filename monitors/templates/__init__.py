@@ -12,7 +12,9 @@ import msgspec
 
 from monitors.forgetting import Subject
 
-State: TypeAlias = Literal["learned", "confirmed", "rejected"]
+State: TypeAlias = Literal["learned", "confirmed", "rejected", "asked", "marked"]
+"""The last two are requests that the judge is to mark, or has marked: no templates yet."""
+ASKED: tuple[State, ...] = ("asked", "marked")
 
 BUILT_IN = {
     "sqlite": "monitors.templates.sqlite:SQLiteTemplates",
@@ -29,13 +31,14 @@ MAX_TEMPLATE_BYTES = 512 * 1024
 FAILURES = sqlite3.Error, OSError, ValueError
 """What an operation raises."""
 
-_LEAVES_FIRST = ("learned", "rejected", "confirmed")
+_LEAVES_FIRST = ("marked", "asked", "learned", "rejected", "confirmed")
 
 
 class StoredTemplate(msgspec.Struct, frozen=True, kw_only=True):
     """A learned template as it is kept: `gateway.contexts.learning` says what its fields mean, the state is a person's.
 
-    `split` is that package's own; whoever keeps a template passes it on as it is.
+    `split` is that package's own; whoever keeps a template passes it on as it is. One in a state of `ASKED` is a
+    request instead: `literals` has its text, redacted, `slots` is empty, and `split` has what the judge marked.
     """
 
     app: str
@@ -114,6 +117,11 @@ def ordered(templates: Iterable[StoredTemplate | None]) -> list[StoredTemplate]:
     return sorted(found, key=lambda one: (one.app, one.learned_at, one.version))
 
 
+def only_templates(kept: Iterable[StoredTemplate]) -> list[StoredTemplate]:
+    """Leave out the requests for the judge."""
+    return [one for one in kept if one.state not in ASKED]
+
+
 def beyond_bounds(kept: Iterable[tuple[str, str, str, float]]) -> list[tuple[str, str]]:
     """Return which of the templates (app, version, state, learned at) are too many, as (app, version)."""
     stays_first = sorted(kept, key=lambda one: (-_LEAVES_FIRST.index(one[2]), -one[3], one[1]))
@@ -130,9 +138,12 @@ def beyond_bounds(kept: Iterable[tuple[str, str, str, float]]) -> list[tuple[str
 
 
 def meant(templates: Iterable[StoredTemplate], subject: Subject) -> list[StoredTemplate]:
-    """Return the templates that are about a person: those with the text, or all of an app. None has a session."""
+    """Return the templates that are about a person: those with the text, or all of an app.
+
+    No template has a session. A request that the judge marked may be of any, so it counts.
+    """
     if subject.session is not None:
-        return []
+        return [one for one in templates if one.state in ASKED]
     return [
         one
         for one in templates

@@ -86,7 +86,7 @@ ALLOWED = {
     "monitors.alert_api": "monitors.audit monitors.desk monitors.notifiers monitors.silences",
     "monitors.alerts": "monitors.cause_judging monitors.causes monitors.config monitors.delivery monitors.describing monitors.desk monitors.notifiers monitors.rules monitors.stores monitors.streams monitors.telling monitors.versions monitors.watching",  # noqa: E501
     "monitors.api": "monitors.admin monitors.capture_coverage monitors.desk monitors.openapi monitors.quality monitors.stores monitors.token_check",  # noqa: E501
-    "monitors.app": "dashboards.web monitors.admin monitors.alert_api monitors.alerts monitors.api monitors.audit monitors.cause_judging monitors.compare_api monitors.config monitors.embedding monitors.evaluation monitors.exporters monitors.gauges monitors.instruments monitors.judging monitors.labelling_store monitors.labels_api monitors.leading monitors.metrics monitors.notifying monitors.otlp monitors.plane monitors.queues monitors.redaction monitors.redaction_key monitors.rules monitors.rules_api monitors.serving monitors.settings monitors.sinks monitors.sqlite monitors.stores monitors.telemetry monitors.templates monitors.templates_api",  # noqa: E501
+    "monitors.app": "dashboards.web monitors.admin monitors.alert_api monitors.alerts monitors.api monitors.audit monitors.cause_judging monitors.compare_api monitors.config monitors.embedding monitors.evaluation monitors.exporters monitors.gauges monitors.instruments monitors.judging monitors.labelling_store monitors.labels_api monitors.leading monitors.metrics monitors.notifying monitors.otlp monitors.plane monitors.prompt_marking monitors.queues monitors.redaction monitors.redaction_key monitors.rules monitors.rules_api monitors.serving monitors.settings monitors.sinks monitors.sqlite monitors.stores monitors.telemetry monitors.templates monitors.templates_api",  # noqa: E501
     "monitors.capture_coverage": "monitors.labels monitors.statistics monitors.stores",
     "monitors.cause_judging": "monitors.causes monitors.evaluation monitors.metrics monitors.stores monitors.streams",
     "monitors.causes": "monitors.statistics",
@@ -134,9 +134,10 @@ ALLOWED = {
     "monitors.options": "monitors.importer monitors.settings",
     "monitors.otlp": "monitors.bounds monitors.engines monitors.settings",
     "monitors.persisting": "monitors.engines monitors.queues monitors.stores monitors.tasks",
-    "monitors.plane": "monitors.alerts monitors.capture_coverage monitors.choosing monitors.config monitors.evaluation monitors.exporters monitors.instruments monitors.joining monitors.judges monitors.judging monitors.labelling_store monitors.labels monitors.leading monitors.metrics monitors.pressure monitors.quality monitors.queues monitors.sampling monitors.settings monitors.spending monitors.statistics monitors.stores monitors.tasks monitors.worker",  # noqa: E501
+    "monitors.plane": "monitors.alerts monitors.capture_coverage monitors.choosing monitors.config monitors.evaluation monitors.exporters monitors.instruments monitors.joining monitors.judges monitors.judging monitors.labelling_store monitors.labels monitors.leading monitors.metrics monitors.pressure monitors.prompt_marking monitors.quality monitors.queues monitors.sampling monitors.settings monitors.spending monitors.statistics monitors.stores monitors.tasks monitors.worker",  # noqa: E501
     "monitors.postgres": "monitors.engines monitors.migrating",
     "monitors.pressure": "monitors.fading",
+    "monitors.prompt_marking": "monitors.judges monitors.metrics monitors.templates",
     "monitors.quality": "monitors.statistics monitors.stores",
     "monitors.queues": "monitors.bounds monitors.forgetting monitors.importer monitors.postgres monitors.redis monitors.sqlite",  # noqa: E501
     "monitors.redis": "monitors.engines",

@@ -44,6 +44,7 @@ NOT_FROM_OUTSIDE: dict[str, str] = {
     "gateway.ejection:_MAX_DOUBLINGS": _RETRY,
     "gateway.handoff:_MAX_BACK_OFF_S": _RETRY,
     "gateway.handoff:_READ_AT_MOST": "size of a batch",
+    "gateway.contexts.learning.marks:_LONGEST_QUESTION": "of a question that confirms a template",
     "gateway.keeper:_LONGEST_S": _RETRY,
     "gateway.offload:_MAX_PAUSE_S": _RETRY,
     "gateway.routing:_MAX_DOUBLINGS": _RETRY,

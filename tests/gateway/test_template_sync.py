@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import re
 import sqlite3
 
 import msgspec
@@ -19,6 +20,8 @@ from gateway.reading import template_form
 from gateway.sampling_process import Answer, Setup, frame, main
 from gateway.stored_templates import learned_of
 from gateway.template_sync import MAX_PENDING_TEMPLATES, TemplateSync
+from monitors.judges.scripted import Scripted
+from monitors.prompt_marking import PromptMarking
 from monitors.records import Sample
 from monitors.templates.sqlite import SQLiteTemplates
 from tests.support import prompts
@@ -303,3 +306,46 @@ def test_a_gateway_of_an_earlier_release_gets_the_answers_it_knows():
     answer = msgspec.msgpack.decode(said[1], type=Answer)
     assert len(answer.made) == LEARNS
     assert [event.kind for event in answer.events] == ["learned"]
+
+
+def test_a_prompt_that_only_the_judge_explains_is_learned_by_all_gateways(tmp_path):
+    """Through the sampling processes, the store and what marks for them; no passage ever comes again."""
+    settings = Capture(redact=("email",), ask_judge=True)
+    # Sure of nothing by itself: passages in paragraphs, under a heading that names no role.
+    words = [f"{a}{b}{c}" for a in "bdfgk" for b in "aeiou" for c in ("ro", "len", "mit", "sun")]
+
+    def said(number):
+        pick = [words[(number * 37 + at * 11 + at * at) % len(words)] for at in range(60)]
+        passages = [f"{' '.join(pick[k : k + 17]).capitalize()} {number}{k}." for k in range(0, 51, 17)]
+        return passages, f"What of {pick[55]} and {pick[56]} {number}?"
+
+    def one_of(number):
+        passages, question = said(number)
+        text = "\n\n".join(passages)
+        body = f"You serve the guild.\n\nThe scribe brought:\n{text}\n\nA member writes: {question}\nWrite back:"
+        made = recording(number)
+        request = {"model": "m", "messages": [{"role": "user", "content": body}]}
+        return msgspec.structs.replace(made, request_body=json.dumps(request).encode())
+
+    def mark(prompt):
+        number = int(re.search(r"(\d+)\?\nWrite back:", prompt.user)[1])
+        passages, question = said(number)
+        return {"question": question, "passages": [{"begins": one[:30], "ends": one[-30:]} for one in passages]}
+
+    judge = Scripted({"prompt_marks": mark})
+
+    async def scenario(one, other):
+        marking = PromptMarking(one.store, judge, retention_s=1e9, clock=lambda: 0.0)
+        for start in range(1, 60, 4):
+            await one.offload.samples([one_of(number) for number in range(start, start + 4)])
+            await one.sync.sync()
+            await marking.tick()
+            await one.sync.sync()
+        await other.sync.sync()
+        samples = await other.offload.samples([one_of(100)])
+        passages, question = said(100)
+        assert len(judge.asked) == 1
+        assert (samples[0].context_source, samples[0].question) == ("learned", question)
+        assert [context.text for context in samples[0].contexts] == passages
+
+    run(scenario, Gateway(tmp_path, settings), Gateway(tmp_path, settings))

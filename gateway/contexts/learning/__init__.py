@@ -11,6 +11,7 @@ from __future__ import annotations
 from gateway.contexts.learning.capturing import LearnedCapture
 from gateway.contexts.learning.frames import Frame, frame_of
 from gateway.contexts.learning.learner import Known, Learner, TemplateEvent
+from gateway.contexts.learning.marks import Marked
 from gateway.contexts.learning.model import Found, LearnedTemplate, match
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "LearnedCapture",
     "LearnedTemplate",
     "Learner",
+    "Marked",
     "TemplateEvent",
     "frame_of",
     "match",

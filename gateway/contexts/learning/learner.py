@@ -13,8 +13,10 @@ from gateway.contexts.learning.alignment import Signs
 from gateway.contexts.learning.contents import is_history, labels_of
 from gateway.contexts.learning.evidence import Evidence
 from gateway.contexts.learning.frames import Frame
+from gateway.contexts.learning.marks import Asking, Marked, MarkedRequests
 from gateway.contexts.learning.model import Found, LearnedTemplate, SlotName, match, version_of
 from gateway.contexts.learning.openings import Openings
+from gateway.contexts.learning.outline import Outline
 from gateway.contexts.learning.plan_evidence import question_of
 from gateway.contexts.learning.plans import Plan, has_remains_of_the_prompt
 from gateway.contexts.learning.skeletons import Reading, Skeleton, Waiting, fits, read, signs_of
@@ -52,9 +54,12 @@ class Known(NamedTuple):
 
 
 class TemplateEvent(NamedTuple):
-    """A template was learned, or no longer fits and was dropped (one that a person confirmed is only marked stale)."""
+    """A template was learned, or no longer fits and was dropped (one that a person confirmed is only marked stale).
 
-    kind: Literal["learned", "dropped", "stale"]
+    "asked": nothing was learned; the judge may mark the request that stands in place of the template.
+    """
+
+    kind: Literal["learned", "dropped", "stale", "asked"]
     template: LearnedTemplate
 
 
@@ -66,6 +71,7 @@ class _Prompt:
     again: Waiting = field(default_factory=Waiting)
     rival: Skeleton | None = None
     """Of later requests alone. What the first ones shared by chance may have hidden words of the prompt from view."""
+    asking: Asking = field(default_factory=Asking)
 
     @property
     def size(self) -> int:
@@ -155,13 +161,14 @@ class Learner:
     """Finds with what it has learned, and learns. Not thread-safe; `clock` dates templates; all memory is bounded.
 
     What it holds of requests are salted hashes: `salt` should be random and secret. A template's constant
-    texts are kept once it is learned.
+    texts are kept once it is learned. With `asks` it reports requests for the judge to mark where it learns nothing.
     """
 
-    def __init__(self, clock: Callable[[], float], salt: int) -> None:
+    def __init__(self, clock: Callable[[], float], salt: int, *, asks: bool = False) -> None:
         self._clock = clock
         self._salt = salt
         self._signs = signs_of(self._salt)
+        self._marked = MarkedRequests(self._signs, salt) if asks else None
         self._kinds: OrderedDict[tuple[str, str], _Kind] = OrderedDict()
         self._live: dict[tuple[str, str], list[_Live]] = {}
         self._rejected: set[tuple[str, tuple[str, ...]]] = set()
@@ -176,9 +183,14 @@ class Learner:
         """Return what was learned and loaded."""
         return [one.template for every in self._live.values() for one in every]
 
-    def load(self, templates: Iterable[LearnedTemplate]) -> None:
-        """Replace all templates by these, of the store. The prompt of a rejected one is not learned again."""
+    def load(self, templates: Iterable[LearnedTemplate], marked: Iterable[Marked] = ()) -> None:
+        """Replace all templates by these, of the store. The prompt of a rejected one is not learned again.
+
+        `marked` are the requests that the judge was asked to mark.
+        """
         every = list(templates)
+        if self._marked is not None:
+            self._marked.load(marked)
         self._rejected = {(one.app, one.literals) for one in every if one.state == "rejected"}
         requests = {name: kind.requests for name, kind in self._kinds.items()}
         self._live = {}
@@ -269,7 +281,29 @@ class Learner:
         sure = known.contexts if known is not None and known.confidence >= SURE else ()
         said = prompt.evidence.add(seen, sure)
         template = self._promoted(name, group, prompt, said)
-        return [] if template is None else self._taken(name, kind, template)
+        if template is not None:
+            return self._taken(name, kind, template)
+        return self._asked(name, kind, group, prompt, self._confirmed(name, prompt, seen, sure))
+
+    def _confirmed(
+        self, name: tuple[str, str], prompt: _Prompt, seen: Outline, known: Sequence[Context]
+    ) -> LearnedTemplate | None:
+        """Return what the judge's marks say of a prompt that nothing was learned of, or what it is to mark."""
+        if self._marked is None:
+            return None
+        return self._marked.consider(name, prompt.asking, prompt.skeleton, seen, known)
+
+    def _asked(
+        self, name: tuple[str, str], kind: _Kind, group: _Group, prompt: _Prompt, template: LearnedTemplate | None
+    ) -> list[TemplateEvent]:
+        """Use a template that the judge's marks led to, or report the request that it is to mark."""
+        if template is None or prompt not in group.prompts or self._is_rejected(template):
+            return []
+        template = msgspec.structs.replace(template, learned_at=self._clock())
+        if not template.slots:
+            return [TemplateEvent("asked", template)]
+        self._learned_from(group, prompt)
+        return self._taken(name, kind, template)
 
     def _promoted(
         self, name: tuple[str, str], group: _Group, prompt: _Prompt, said: dict[int, Plan]
@@ -299,11 +333,18 @@ class Learner:
             seen=prompt.skeleton.seen,
             learned_at=self._clock(),
         )
-        group.prompts.remove(prompt)
-        if (template.app, template.literals) in self._rejected:
+        if self._is_rejected(template):
+            group.prompts.remove(prompt)
             return None
-        group.taught, group.stride = group.requests, 1
+        self._learned_from(group, prompt)
         return template
+
+    def _is_rejected(self, template: LearnedTemplate) -> bool:
+        return (template.app, template.literals) in self._rejected
+
+    def _learned_from(self, group: _Group, prompt: _Prompt) -> None:
+        group.prompts.remove(prompt)
+        group.taught, group.stride = group.requests, 1
 
     def _taken(self, name: tuple[str, str], kind: _Kind, template: LearnedTemplate) -> list[TemplateEvent]:
         """Use a new template from now on."""

@@ -24,6 +24,8 @@ MOST_ITEMS = 1_000
 
 _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
 _OPENS_A_QUESTION = frozenset("¿¡")
+WHOLE = "whole"
+"""The reading that takes a region for one passage."""
 _SOFT = frozenset({"blank-line", "lines", "bullets"})
 """Readings by which one passage alone does not show."""
 
@@ -198,8 +200,10 @@ def chunks_of(how: Split, region: str, number: int | None = None) -> list[str] |
 
 def _as_read(how: Split, region: str) -> tuple[Context, ...] | None:
     found = items.read_as(region, how.words)
+    if how.words == WHOLE and any(len(one.items) > 1 and one.certain >= 1.0 for one in items.readings(region)):
+        return None  # learned where there was one passage, and now there are several
     if found is None and how.words in _SOFT and _is_one(how.words, region.strip()):
-        found = items.read_as(region, "whole")
+        found = items.read_as(region, WHOLE)
     return None if found is None else found.items
 
 
