@@ -6,7 +6,7 @@ from pathlib import Path
 
 from examples.rules import RuleJudge, WordVectors
 from monitors import evaluate
-from monitors.offline import reading
+from monitors.offline import dataset as reading
 
 DATA = Path(__file__).parent / "data" / "finance.jsonl"
 

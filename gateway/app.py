@@ -16,42 +16,46 @@ from typing import TYPE_CHECKING, NamedTuple, TypeGuard, cast
 import prometheus_client
 from prometheus_client import CollectorRegistry
 
-from gateway import loops, routes, tracing, upstream
-from gateway.accounting import Accounting
-from gateway.admission import Admission
-from gateway.cache import Cache
+from gateway import upstreams as upstream
+from gateway.access.accounting import Accounting
+from gateway.access.admission import Admission
+from gateway.access.gate import Gate
+from gateway.access.prices import Prices
+from gateway.api import health as routes
+from gateway.api.feedback import Authorise, Supplements
+from gateway.capture.factory import capture_of, redactor_of, template_form
 from gateway.config import Config
 from gateway.exchange import Exchange
-from gateway.express import express_protocol
-from gateway.handoff import HandOff
-from gateway.instruments import Instruments
-from gateway.limits import Gate
-from gateway.offload import Offload
-from gateway.origins import OriginPolicy
-from gateway.prices import Prices
-from gateway.proxy import Limits, Proxy
-from gateway.reading import capture_of, redactor_of, template_form
-from gateway.realtime import Realtime
-from gateway.reloading import REFUSED, RestartNeeded, check_live, report_refusal
-from gateway.spill import ATTEMPTS, LEASE_S, Spill
-from gateway.supplements import Authorise, Supplements
-from gateway.target import Target
-from gateway.template_sync import TemplateSync
-from gateway.upstream import Upstream
-from gateway.upstream.native import NativeUpstream
-from gateway.upstreams import Router, Way
-from gateway.worker_metrics import WorkerMetrics, inherited
-from monitors import audit, telemetry
+from gateway.handoff.buffer import HandOff
+from gateway.handoff.sampler_client import Offload
+from gateway.handoff.spill import ATTEMPTS, LEASE_S, Spill
+from gateway.handoff.template_sync import TemplateSync
+from gateway.http.origins import OriginPolicy
+from gateway.http.url import Target
+from gateway.proxy import loops
+from gateway.proxy.cache import Cache
+from gateway.proxy.fast_path import express_protocol
+from gateway.proxy.handler import Limits, Proxy
+from gateway.proxy.websocket import Realtime
+from gateway.reload import REFUSED, RestartNeeded, check_live, report_refusal
+from gateway.telemetry import tracing
+from gateway.telemetry.metrics import Instruments
+from gateway.telemetry.worker_metrics import WorkerMetrics, inherited
+from gateway.upstreams import Upstream
+from gateway.upstreams.pool import NativeUpstream
+from gateway.upstreams.router import Router, Way
 from monitors.config import LOOPBACK, queue_url, store_url
-from monitors.importer import load
-from monitors.queues import Queue
-from monitors.queues.opening import from_url
-from monitors.queues.sqlite import SQLiteQueue
-from monitors.redaction_key import redaction_key
-from monitors.serving import Listener, ServerProtocol, patient, serve
-from monitors.settings import ConfigError
-from monitors.templates import Templates
-from monitors.templates.opening import open_templates
+from monitors.redaction.key import redaction_key
+from monitors.runtime import audit
+from monitors.runtime import otlp_exporters as telemetry
+from monitors.runtime.plugins import load
+from monitors.runtime.serving import Listener, ServerProtocol, patient, serve
+from monitors.runtime.settings import ConfigError
+from monitors.storage.queues import Queue
+from monitors.storage.queues.opening import from_url
+from monitors.storage.queues.sqlite import SQLiteQueue
+from monitors.storage.templates import Templates
+from monitors.storage.templates.opening import open_templates
 
 if TYPE_CHECKING:
     from litestar.types import HTTPScope, Receive, Scope, Send, WebSocketScope
@@ -151,7 +155,7 @@ class Gateway:
         """Take over a new configuration for the requests to come; those under way keep theirs.
 
         All of it or nothing. Raises RestartNeeded for keys that cannot be changed in a running gateway (see
-        `gateway.reloading`), and ConfigError.
+        `gateway.reload`), and ConfigError.
         """
         check_live(self._config, config)
         parts = self._admission.prepare(config)

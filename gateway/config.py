@@ -12,9 +12,8 @@ import msgspec
 
 from gateway.contexts import BUILT_IN as EXTRACTORS
 from gateway.contexts import DEFAULT_ORDER
-from gateway.contexts.patterns import UserTemplate, check, check_separator
-from gateway.target import Target
-from monitors import settings
+from gateway.contexts.user_patterns import UserTemplate, check, check_separator
+from gateway.http.url import Target
 from monitors.config import (
     LOOPBACK,
     Count,
@@ -26,9 +25,10 @@ from monitors.config import (
     gather_options,
     shared_problems,
 )
-from monitors.endpoints import address_problem, base_url_problem, is_own, listener_problem, port_problems
-from monitors.importer import load as load_object
 from monitors.redaction import Redactor
+from monitors.runtime import settings
+from monitors.runtime.endpoints import address_problem, base_url_problem, is_own, listener_problem, port_problems
+from monitors.runtime.plugins import load as load_object
 
 MEBIBYTE = 1024 * 1024
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+/?", re.IGNORECASE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from monitors import settings
+from monitors.runtime import settings
 
 
 class Snapshot:

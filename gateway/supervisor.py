@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gateway.config import Config
-from gateway.reloading import REFUSED, RestartNeeded, check_live, report_refusal
+from gateway.reload import REFUSED, RestartNeeded, check_live, report_refusal
 from gateway.snapshot import Snapshot
-from gateway.worker_metrics import FD_VARIABLE, WorkersTotal
-from monitors import audit
-from monitors.settings import ConfigError, child_environment
-from monitors.tasks import happens_within, spawn
+from gateway.telemetry.worker_metrics import FD_VARIABLE, WorkersTotal
+from monitors.runtime import audit
+from monitors.runtime.settings import ConfigError, child_environment
+from monitors.runtime.tasks import happens_within, spawn
 
 _log = logging.getLogger("gaugeway")
 BAD_INPUT = 2
@@ -239,7 +239,7 @@ class Supervisor:
     async def _problems(self, candidate: Snapshot) -> str | None:
         """Have a process of its own check a configuration, own classes included; None when it is fine."""
         check = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "gateway.cli", "check", *self._arguments(candidate.path), "--supervised"),
+            *(sys.executable, "-m", "gateway.cli.main", "check", *self._arguments(candidate.path), "--supervised"),
             stdout=PIPE,
             stderr=PIPE,
             pass_fds=candidate.inherited,

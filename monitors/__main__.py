@@ -1,5 +1,5 @@
 """`python -m monitors`: the evaluation plane alone."""
 
-from monitors.cli import monitors
+from monitors.cli.main import monitors
 
 monitors(prog_name="python -m monitors")

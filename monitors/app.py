@@ -16,50 +16,51 @@ import prometheus_client
 from litestar import Litestar
 from prometheus_client import CollectorRegistry
 
-from dashboards.web.gateways import gateway_urls
-from dashboards.web.pages import pages
+from dashboards.web.app import pages
+from dashboards.web.gateway_scrape import gateway_urls
 from dashboards.web.site import Site
-from monitors import audit, telemetry
 from monitors import config as configuration
-from monitors.admin import behind
-from monitors.alert_api import alert_handlers
-from monitors.alerts import AlertEngine
-from monitors.api import admin_app
-from monitors.cause_judging import CauseJudging
-from monitors.compare_api import compare_handlers
+from monitors.alerting.engine import AlertEngine
+from monitors.alerting.notifiers.factory import open_notifiers
+from monitors.alerting.rules import problems_of, rules_of
+from monitors.analysis.labelling_store import passings
+from monitors.api.alerts import alert_handlers
+from monitors.api.app import admin_app
+from monitors.api.compare import compare_handlers
+from monitors.api.labels import label_handlers
+from monitors.api.rules import rule_handlers
+from monitors.api.templates import template_handlers
 from monitors.config import Config, Sampled, Shared
-from monitors.embedding import open_embeddings
-from monitors.evaluation import judge_of
+from monitors.evaluation.cause_judging import CauseJudging
+from monitors.evaluation.embedding import open_embeddings
+from monitors.evaluation.evaluate import judge_of
+from monitors.evaluation.judging import Judging, open_judging
+from monitors.evaluation.prompt_marking import PromptMarking
 from monitors.exporters import Exporter
+from monitors.exporters.alert_gauges import AlertGauges
+from monitors.exporters.factory import open_sinks
+from monitors.exporters.instruments import Instruments
 from monitors.exporters.prometheus import PrometheusExporter
-from monitors.gauges import AlertGauges
-from monitors.instruments import Instruments
-from monitors.judging import Judging, open_judging
-from monitors.labelling_store import passings
-from monitors.labels_api import label_handlers
-from monitors.leading import stand
 from monitors.metrics import LOWER_IS_BETTER, Metric, lower_is_better
-from monitors.metrics.catalogue import Catalogue, Draft, build, draft
-from monitors.notifying import open_notifiers
-from monitors.plane import Plane, choice_of, tick_s
-from monitors.prompt_marking import PromptMarking
-from monitors.queues import Queue
-from monitors.queues.opening import from_url as open_queue
+from monitors.metrics.registry import Catalogue, Draft, build, draft
 from monitors.redaction import Redactor
-from monitors.redaction_key import redaction_key
-from monitors.rules import problems_of, rules_of
-from monitors.rules_api import rule_handlers
-from monitors.serving import Listener, serve
-from monitors.settings import ConfigError, Problems
-from monitors.sinks import open_sinks
-from monitors.sqlite import file_problem, path_from_url
-from monitors.stores import Ledger
-from monitors.stores.discreet import DiscreetStore
-from monitors.stores.opening import StoreAndLedger
-from monitors.stores.opening import from_url as open_store
-from monitors.templates import Templates
-from monitors.templates.opening import open_templates
-from monitors.templates_api import template_handlers
+from monitors.redaction.key import redaction_key
+from monitors.runtime import audit
+from monitors.runtime import otlp_exporters as telemetry
+from monitors.runtime.auth import behind
+from monitors.runtime.serving import Listener, serve
+from monitors.runtime.settings import ConfigError, Problems
+from monitors.scheduler import Plane, choice_of, tick_s
+from monitors.storage.engines.sqlite import file_problem, path_from_url
+from monitors.storage.leader import stand
+from monitors.storage.queues import Queue
+from monitors.storage.queues.opening import from_url as open_queue
+from monitors.storage.stores import Ledger
+from monitors.storage.stores.hashing_store import DiscreetStore
+from monitors.storage.stores.opening import StoreAndLedger
+from monitors.storage.stores.opening import from_url as open_store
+from monitors.storage.templates import Templates
+from monitors.storage.templates.opening import open_templates
 
 _log = logging.getLogger("gaugeway")
 _DAY_S = 86_400.0
@@ -203,10 +204,10 @@ def examine(config: Shared, problems: Problems) -> None:
 
 def examine_files(config: Shared, data_dir: Path, problems: Problems) -> None:
     """Add which SQLite files of the store and the queue cannot be used, without opening one."""
-    from monitors.queues.sqlite import SCHEMA as QUEUE  # noqa: PLC0415 - only where files are looked at
-    from monitors.stores.sqlite_schema import SCHEMA as STORE  # noqa: PLC0415
-    from monitors.templates.sqlite import FILE as TEMPLATES_FILE  # noqa: PLC0415
-    from monitors.templates.sqlite import SCHEMA as TEMPLATES  # noqa: PLC0415
+    from monitors.storage.queues.sqlite import SCHEMA as QUEUE  # noqa: PLC0415 - only where files are looked at
+    from monitors.storage.stores.sqlite.schema import SCHEMA as STORE  # noqa: PLC0415
+    from monitors.storage.templates.sqlite import FILE as TEMPLATES_FILE  # noqa: PLC0415
+    from monitors.storage.templates.sqlite import SCHEMA as TEMPLATES  # noqa: PLC0415
 
     known: dict[Path, str] = {}
     places = (
@@ -274,7 +275,7 @@ def _receivers(config: Shared, queue: Queue, instruments: Instruments, redactor:
     """Build the handlers that receive spans, if any are to be received."""
     if not config.monitors.otlp_receiver:
         return []
-    from monitors.otlp.receiver import receiver  # noqa: PLC0415 - only when switched on
+    from monitors.api.otlp.receiver import receiver  # noqa: PLC0415 - only when switched on
 
     def counted(convention: str, count: int) -> None:
         instruments.retrieval_spans.labels(convention).inc(count)

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from monitors import endpoints, notifiers, settings
-from monitors.options import keys_of_kind
+from monitors.alerting import notifiers
+from monitors.runtime import endpoints, settings
+from monitors.runtime.options import keys_of_kind
 
 Rate = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]

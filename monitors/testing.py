@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from monitors import config
-from monitors.embeddings import Embeddings
 from monitors.judges import Judge
 from monitors.metrics import Metric
+from monitors.metrics.embeddings import Embeddings
 from monitors.offline.library import evaluate
 from monitors.offline.results import Measure, Row, Run
 from monitors.records import Failed, Score, Skipped

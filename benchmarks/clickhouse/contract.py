@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import installs
 
 from monitors.records import Context, Evaluation, Sample, Score
-from monitors.stores import Query
-from monitors.stores.clickhouse import ClickHouseStore
+from monitors.storage.stores import Query
+from monitors.storage.stores.clickhouse.store import ClickHouseStore
 from tests.support.clickhouse import ClickHouse
 
 ROOT = Path(__file__).parents[2]

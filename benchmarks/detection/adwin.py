@@ -6,8 +6,8 @@ import installs
 import numpy as np
 from laws import M0
 
-from monitors.detectors import Bucket
-from monitors.detectors.river import RiverDetector
+from monitors.alerting.detectors import Bucket
+from monitors.alerting.detectors.river import RiverDetector
 
 NAME = "ADWIN (river's defaults), drops only"
 MINUTE = 10

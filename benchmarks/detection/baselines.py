@@ -14,9 +14,9 @@ import time
 import numpy as np
 from laws import LAWS, M0, SEED, llm_like
 
-from monitors.detectors import Bucket
-from monitors.detectors.baselines import Auto, Fixed, Ratchet, Window
-from monitors.detectors.esr import MixtureESR
+from monitors.alerting.detectors import Bucket
+from monitors.alerting.detectors.baselines import Auto, Fixed, Ratchet, Window
+from monitors.alerting.detectors.e_sr import MixtureESR
 
 BUDGET_PER_S = 1.0 / 300_000  # one alarm in 50 000 scores at ten a minute
 DAY = 1440

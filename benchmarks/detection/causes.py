@@ -19,8 +19,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from monitors.causes import JudgeEvidence, Observation, explain
-from monitors.topics import topics
+from monitors.alerting.causes import JudgeEvidence, Observation, explain
+from monitors.alerting.causes.topics import topics
 
 SEED, BEFORE, SIZES, RUNS = 20260101, 3000, (300, 1000, 3000), 200
 ONSET, DAY_S = 1e6, 86_400.0

@@ -14,7 +14,7 @@ from laws import M0, SEED, llm_like
 from streams import log_mean
 
 from monitors.statistics import eprocess
-from monitors.statistics.slices import share
+from monitors.statistics.multiple_testing import share
 
 C, MINUTE = 5e4, 10
 BETS = eprocess.bets()

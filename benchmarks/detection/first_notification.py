@@ -19,18 +19,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from monitors.alerts import AlertEngine
-from monitors.cause_judging import CauseJudging
+from monitors.alerting.engine import AlertEngine
 from monitors.choosing import Choice
 from monitors.config import Alerts, Metric, Rule
-from monitors.evaluation import judge_of
+from monitors.evaluation.cause_judging import CauseJudging
+from monitors.evaluation.evaluate import judge_of
+from monitors.evaluation.worker import Worker
 from monitors.judges.scripted import Scripted
 from monitors.metrics import lower_is_better
-from monitors.metrics.catalogue import build
-from monitors.queues.memory import MemoryQueue
+from monitors.metrics.registry import build
 from monitors.records import Alert, Context, Sample
-from monitors.stores.sqlite import SQLiteStore
-from monitors.worker import Worker
+from monitors.storage.queues.memory import MemoryQueue
+from monitors.storage.stores.sqlite.store import SQLiteStore
 
 T0, BEFORE, MOST, TICK = 1_760_000_040.0, 800, 4000, 20
 FOUND = "The parcel leaves the depot in Leipzig on Monday. Delivery takes two days. The courier is Jens Meyer."

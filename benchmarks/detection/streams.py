@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 from laws import M0
 
-from monitors.detectors import Bucket
-from monitors.detectors.baselines import Window
+from monitors.alerting.detectors import Bucket
+from monitors.alerting.detectors.baselines import Window
 from monitors.statistics import eprocess
 
 SLO, SLO_BELOW, LEARNED = "**e-SR**, SLO at the mean", "**e-SR**, SLO .02 below", "**e-SR**, learned from 2000"

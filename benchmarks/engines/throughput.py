@@ -25,13 +25,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from monitors.queues.postgres import PostgresQueue
-from monitors.queues.redis import RedisQueue
-from monitors.queues.sqlite import SQLiteQueue
 from monitors.records import Context, Evaluation, Sample, Score
-from monitors.stores import Query
-from monitors.stores.postgres import PostgresStore
-from monitors.stores.sqlite import SQLiteStore
+from monitors.storage.queues.postgres import PostgresQueue
+from monitors.storage.queues.redis import RedisQueue
+from monitors.storage.queues.sqlite import SQLiteQueue
+from monitors.storage.stores import Query
+from monitors.storage.stores.postgres.store import PostgresStore
+from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.postgres import own_server
 from tests.support.redis import own_redis
 

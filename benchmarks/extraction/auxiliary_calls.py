@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from gateway.auxiliary import auxiliary  # noqa: E402 - the tree is not installed everywhere
+from gateway.capture.auxiliary_calls import auxiliary  # noqa: E402 - the tree is not installed everywhere
 from gateway.exchange import Request, Response  # noqa: E402
 
 ANSWER = Response(status=200, body={}, text="Four weeks, and twice longer.", finish_reason="stop")

@@ -26,10 +26,10 @@ from gateway.contexts import (  # noqa: E402 - the tree is not installed everywh
     last_user_text,
     trace,
 )
-from gateway.contexts.patterns import PatternExtractor, UserTemplate  # noqa: E402
 from gateway.contexts.prompt_parts import capture_info  # noqa: E402
+from gateway.contexts.user_patterns import PatternExtractor, UserTemplate  # noqa: E402
 from gateway.exchange import Request, Response  # noqa: E402
-from monitors.importer import load  # noqa: E402
+from monitors.runtime.plugins import load  # noqa: E402
 
 SIZE = 2_000_000
 PARAGRAPH = "The library lends books for four weeks; a loan can be extended twice unless somebody has reserved it. " * 8

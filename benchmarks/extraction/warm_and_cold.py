@@ -23,10 +23,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from gateway.capture import extract  # noqa: E402 - the tree is not installed everywhere
+from gateway.capture.exchange_reader import extract  # noqa: E402 - the tree is not installed everywhere
+from gateway.capture.factory import capture_of  # noqa: E402
 from gateway.config import Capture as Settings  # noqa: E402
 from gateway.exchange import Exchange, Request, Response  # noqa: E402
-from gateway.reading import capture_of  # noqa: E402
 from tests.gateway.contexts.layouts import LAYOUTS  # noqa: E402
 
 SIZE = 8_192

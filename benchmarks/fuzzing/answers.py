@@ -20,11 +20,14 @@ import numpy as np
 
 from benchmarks.fuzzing.finding import expect
 from monitors.config import Metric as Settings
-from monitors.judges import JudgeError, likelihood, reading, wire
-from monitors.metrics import answers
-from monitors.metrics.catalogue import build
+from monitors.judges import JudgeError
+from monitors.judges import logprobs as likelihood
+from monitors.judges import openai_messages as wire
+from monitors.judges import structured_output as reading
+from monitors.metrics.judged import schemas as answers
+from monitors.metrics.registry import build
 from monitors.records import Context, Sample, Score, Skipped
-from monitors.settings import ConfigError
+from monitors.runtime.settings import ConfigError
 
 TYPES = [one for one in vars(answers).values() if isinstance(one, type) and issubclass(one, answers.Answer)][1:]
 ASKING = (

@@ -33,8 +33,8 @@ from monitors.records import (  # noqa: E402 - the path comes first
     Skipped,
     Supplement,
 )
-from monitors.settings import child_environment  # noqa: E402 - same
-from monitors.stores.sqlite import SQLiteStore  # noqa: E402 - same
+from monitors.runtime.settings import child_environment  # noqa: E402 - same
+from monitors.storage.stores.sqlite.store import SQLiteStore  # noqa: E402 - same
 from tests.support.product import Product, product  # noqa: E402 - same
 
 TOKEN = "only-for-this-run"

@@ -16,7 +16,7 @@ from benchmarks.fuzzing.finding import expect
 from gateway import config as gateway_config
 from monitors import app
 from monitors import config as monitors_config
-from monitors.settings import ConfigError
+from monitors.runtime.settings import ConfigError
 
 SECRET = "q7Zk-wonderfully-hidden-31"
 os.environ["FUZZ"] = SECRET  # noqa: TID251 - what `${FUZZ}` in a file stands for

@@ -26,11 +26,22 @@ from benchmarks.fuzzing.finding import expect  # noqa: E402 - same
 
 WORK = installs.PEERS / "work"
 TARGETS = {
-    "streams": ["gateway.sse", "gateway.usage", "gateway.answers"],
-    "extractors": ["gateway.contexts", "gateway.auxiliary", "gateway.prompts", "gateway.splice", "gateway.answers"],
-    "configuration": ["gateway.config", "monitors.config", "monitors.settings", "monitors.metrics.catalogue"],
-    "answers": ["monitors.judges.reading", "monitors.judges.wire", "monitors.judges.likelihood", "monitors.metrics"],
-    "spans": ["monitors.otlp"],
+    "streams": ["gateway.http.sse", "gateway.proxy.stream_usage", "gateway.capture.response_text"],
+    "extractors": [
+        "gateway.contexts",
+        "gateway.capture.auxiliary_calls",
+        "gateway.capture.prompt_version",
+        "gateway.http.json_member",
+        "gateway.capture.response_text",
+    ],
+    "configuration": ["gateway.config", "monitors.config", "monitors.runtime.settings", "monitors.metrics.registry"],
+    "answers": [
+        "monitors.judges.structured_output",
+        "monitors.judges.openai_messages",
+        "monitors.judges.logprobs",
+        "monitors.metrics",
+    ],
+    "spans": ["monitors.api.otlp"],
 }
 """Each reader, and the modules whose branches guide the search."""
 SLOWEST_S = 1.0

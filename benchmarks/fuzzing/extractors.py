@@ -14,18 +14,18 @@ from functools import cache
 import msgspec
 
 from benchmarks.fuzzing.finding import expect
-from gateway import answers
-from gateway.auxiliary import KINDS, auxiliary
+from gateway.capture import response_text as answers
+from gateway.capture.auxiliary_calls import KINDS, auxiliary
+from gateway.capture.factory import extractors_of
+from gateway.capture.prompt_version import prompt_version
 from gateway.config import Capture as Settings
 from gateway.contexts import DEFAULT_ORDER, Extraction
-from gateway.contexts.bounds import MAX_BYTES, MAX_PASSAGES
+from gateway.contexts.caps import MAX_BYTES, MAX_PASSAGES
 from gateway.contexts.explicit import ExplicitError, from_body_key, from_headers
-from gateway.contexts.patterns import UserTemplate
-from gateway.errors import Rejection
+from gateway.contexts.user_patterns import UserTemplate
 from gateway.exchange import GENERATION_ROUTES, Request
-from gateway.prompts import prompt_version
-from gateway.reading import extractors_of
-from gateway.splice import cut_key
+from gateway.http.errors import Rejection
+from gateway.http.json_member import cut_key
 
 ROUTES = sorted(GENERATION_ROUTES)
 ROLES = ("user", "system", "tool", "assistant", "user", "developer")

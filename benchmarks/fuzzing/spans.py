@@ -14,7 +14,8 @@ from collections.abc import Callable
 import msgspec
 
 from benchmarks.fuzzing.finding import expect
-from monitors.otlp import Decoded, Span, receiver, wire
+from monitors.api.otlp import Decoded, Span, receiver
+from monitors.api.otlp import codec as wire
 from monitors.records import Supplement
 
 NOW = 1_700_000_000.0

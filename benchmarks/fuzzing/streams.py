@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.fuzzing.finding import expect
-from gateway import answers, sse
+from gateway.capture import response_text as answers
 from gateway.exchange import GENERATION_ROUTES, Response
-from gateway.usage import HideUsage
+from gateway.http import sse
+from gateway.proxy.stream_usage import HideUsage
 
 ROUTES = sorted(GENERATION_ROUTES)
 WORDS = [

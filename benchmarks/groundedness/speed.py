@@ -22,8 +22,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT))
 
-from monitors.metrics.idf import shipped  # noqa: E402 - the tree is not installed everywhere
-from monitors.metrics.idf.traffic import TrafficIdf  # noqa: E402
+from monitors.metrics.lexical.idf import shipped  # noqa: E402 - the tree is not installed everywhere
+from monitors.metrics.lexical.idf.traffic import TrafficIdf  # noqa: E402
 from monitors.metrics.lexical_groundedness import LexicalGroundedness  # noqa: E402
 from monitors.records import Context, Sample  # noqa: E402
 

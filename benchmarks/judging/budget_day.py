@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from monitors import sampling
-from monitors.judges.pacing import DAY_S, BudgetPacer, Spent
-from monitors.statistics.estimators import hajek
-from monitors.statistics.intervals import closed_window
+from monitors.judges.budget import DAY_S, BudgetPacer, Spent
+from monitors.statistics.confidence_sequence import closed_window
+from monitors.statistics.weighted_mean import hajek
 
 BASE_PER_S, COST_USD, BUDGET_USD, RARE = 0.2, 0.002, 10.0, 1 / 200
 BURSTS = {

@@ -28,7 +28,7 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from gateway.buckets import most_admitted
+from gateway.access.token_bucket import most_admitted
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.postgres import own_server
 from tests.support.product import Product
@@ -78,7 +78,7 @@ url = "{keys_url}"
 def make_key(config: Path, data: Path, *limit: str) -> str:
     words = ["keys", "create", "--app", "shop", *limit, "--config", str(config), "--data-dir", str(data)]
     done = subprocess.run(
-        [sys.executable, "-m", "gateway.cli", *words], capture_output=True, check=True, text=True, cwd=ROOT
+        [sys.executable, "-m", "gateway.cli.main", *words], capture_output=True, check=True, text=True, cwd=ROOT
     )
     return done.stdout.strip()
 

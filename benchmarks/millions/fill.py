@@ -13,11 +13,11 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from monitors.migrating import SCHEMA as PG_SCHEMA
 from monitors.records import Context, Sample, Supplement
-from monitors.stores.calendar import day_of
-from monitors.stores.days import _make
-from monitors.stores.sqlite import SQLiteStore
+from monitors.storage.engines.migrate import SCHEMA as PG_SCHEMA
+from monitors.storage.stores.calendar import day_of
+from monitors.storage.stores.postgres.partitions import _make
+from monitors.storage.stores.sqlite.store import SQLiteStore
 
 DAY_S = 86_400.0
 DAYS = 30
@@ -117,7 +117,7 @@ def exchanges(count: int, now: float, seed: int = 1) -> Iterator[tuple[Sample, l
 
 
 def evaluations(sample: Sample, tags: str, worse: float, draw: random.Random) -> list[tuple[Any, ...]]:
-    """Rows as `monitors.stores.rows.row` makes them, some skipped or failed, a few by a metric's next version too."""
+    """Rows as `monitors.storage.stores.rows.row` makes them, some skipped or failed, a few by a metric's next version too."""
     made = []
     for metric, level in METRICS.items():
         judge = None if metric == "lexical_groundedness" else "judge-large"

@@ -19,12 +19,12 @@ from prometheus_client import CollectorRegistry
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from gateway.instruments import Instruments
-from monitors.admin import metrics_handler
+from gateway.telemetry.metrics import Instruments
 from monitors.config import Alerts, Config, Judge, Notifier, Rule
 from monitors.records import Context, Evaluation, Failed, Outcome, Sample, Score, Skipped, Usage
-from monitors.stores import rows
-from monitors.stores.sqlite import _ADD_EVALUATION, _ADD_SAMPLE, SQLiteStore
+from monitors.runtime.auth import metrics_handler
+from monitors.storage.stores import rows
+from monitors.storage.stores.sqlite.store import _ADD_EVALUATION, _ADD_SAMPLE, SQLiteStore
 from tests.support.pages import world
 from tests.support.running import serving
 

@@ -13,10 +13,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from monitors.config import Metric
-from monitors.embeddings.openai import OpenAIEmbeddings
-from monitors.evaluation import evaluate
+from monitors.evaluation.evaluate import evaluate
 from monitors.judges.openai import OpenAIJudge
-from monitors.metrics.catalogue import build
+from monitors.metrics.embeddings.openai import OpenAIEmbeddings
+from monitors.metrics.registry import build
 from monitors.records import Context, Failed, Sample, Score, Skipped
 
 

@@ -30,10 +30,10 @@ try:
 except ImportError:
     atheris = None
 
-with atheris.instrument_imports(include=["gateway.upstream"]) if atheris else contextlib.nullcontext():
-    from gateway.upstream import UpstreamError, UpstreamRequest
-    from gateway.upstream import connection as under_test
-    from gateway.upstream.connection import Connection, StaleError
+with atheris.instrument_imports(include=["gateway.upstreams"]) if atheris else contextlib.nullcontext():
+    from gateway.upstreams import UpstreamError, UpstreamRequest
+    from gateway.upstreams import connection as under_test
+    from gateway.upstreams.connection import Connection, StaleError
 
 KEYWORDS = [
     b"HTTP/1.1 200 OK\r\n",

@@ -21,11 +21,11 @@ import numpy as np
 
 from monitors.statistics import eprocess
 from monitors.statistics.agreement import corrected_mean
-from monitors.statistics.estimators import Estimate
-from monitors.statistics.intervals import MIN_N_EFF, closed_window, confidence_sequence
-from monitors.statistics.powered import Fit, powered, sums
+from monitors.statistics.confidence_sequence import MIN_N_EFF, closed_window, confidence_sequence
+from monitors.statistics.control_variate import Fit, powered, sums
 from monitors.statistics.sequences import HedgedBetting, bernstein_path, betting_lower
-from monitors.statistics.versions import cells, log_evidence, payoffs
+from monitors.statistics.sequential_ab import cells, log_evidence, payoffs
+from monitors.statistics.weighted_mean import Estimate
 
 M0, SEED, ALPHA = 0.85, 20260101, 0.05
 JUDGED, RATE = 1000, 0.1

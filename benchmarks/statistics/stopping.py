@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from monitors.statistics.versions import Comparison, PairedComparison
+from monitors.statistics.sequential_ab import Comparison, PairedComparison
 
 RESULTS = Path(__file__).parent / "results"
 CHAMPION, MARGIN, ALPHA = 0.85, 0.02, 0.01

@@ -25,13 +25,13 @@ from engines import ENGINES, Engine  # noqa: E402 - from beside this file
 
 from gateway.demo.model import Model, serve  # noqa: E402
 from gateway.exchange import Exchange, Request, Response, Trace  # noqa: E402
-from gateway.tracing import OTelSpans  # noqa: E402
-from monitors import telemetry  # noqa: E402
+from gateway.telemetry.tracing import OTelSpans  # noqa: E402
 from monitors.exporters import BUILT_IN  # noqa: E402
 from monitors.exporters.outbox import OutboxExporter  # noqa: E402
-from monitors.importer import load  # noqa: E402
 from monitors.records import Evaluation, Sample, Score, Usage  # noqa: E402
-from monitors.stores.opening import from_url  # noqa: E402
+from monitors.runtime import otlp_exporters as telemetry  # noqa: E402
+from monitors.runtime.plugins import load  # noqa: E402
+from monitors.storage.stores.opening import from_url  # noqa: E402
 from tests.support.product import Product, product  # noqa: E402
 
 CONFIG = """

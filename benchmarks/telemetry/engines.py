@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import installs
 
-from monitors.exporters import retrieval
+from monitors.exporters import retrieval_spans as retrieval
 from monitors.exporters.outbox import Scored
 from monitors.records import Evaluation, Sample, Score
 

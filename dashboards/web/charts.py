@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from dashboards.web.words import iso
+from dashboards.web.format import iso
 
 INTERVALS = 6
 """Between the ticks of an axis, at most."""

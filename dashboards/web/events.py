@@ -12,7 +12,7 @@ from litestar.response import ServerSentEvent
 from litestar.response.sse import ServerSentEventMessage
 
 from dashboards.web.site import Page, Site
-from monitors.tasks import happens_within
+from monitors.runtime.tasks import happens_within
 
 LOOK_S = 2.0
 QUIET_LOOKS = 7

@@ -16,9 +16,9 @@ from litestar.response import Redirect, Template
 
 from dashboards.web.sessions import SESSION_S
 from dashboards.web.site import COOKIE, Page, Site, session_of
-from monitors import audit
-from monitors.alert_api import address_of
-from monitors.attempts import TooManyGuessesError
+from monitors.api.alerts import address_of
+from monitors.runtime import audit
+from monitors.runtime.attempts import TooManyGuessesError
 
 _TOO_OFTEN = 429
 _HERE = re.compile(r"/(?![/\\])[^\x00-\x20\\]*")

@@ -15,16 +15,16 @@ from litestar.response import Template
 from prometheus_client import CollectorRegistry
 
 from dashboards.web.sessions import Sessions
-from monitors.alert_api import AlertDesk
-from monitors.alerts import Watched
-from monitors.api import Insight
+from monitors.alerting.acknowledgements import Ack
+from monitors.alerting.engine import Watched
+from monitors.alerting.repeat_policy import Progress
+from monitors.alerting.versions import Version
+from monitors.api.alerts import AlertDesk
+from monitors.api.app import Insight
 from monitors.config import Config
-from monitors.desk import Ack
 from monitors.records import Alert, Supplement
-from monitors.telling import Progress
-from monitors.templates import Templates
-from monitors.token_check import TokenCheck
-from monitors.versions import Version
+from monitors.runtime.token_check import TokenCheck
+from monitors.storage.templates import Templates
 
 COOKIE = "gaugeway_session"
 MAX_FORM_BYTES = 65_536

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from dashboards.web.charts import Dot
-from dashboards.web.words import MIN_N
-from monitors.quality import largest
-from monitors.statistics.estimators import Estimate, hajek_from_sums
-from monitors.statistics.intervals import closed_window, confidence_sequence
-from monitors.stores import Query, Store, Summary
-from monitors.tasks import spawn
+from dashboards.web.format import MIN_N
+from monitors.analysis.quality import largest
+from monitors.runtime.tasks import spawn
+from monitors.statistics.confidence_sequence import closed_window, confidence_sequence
+from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
+from monitors.storage.stores import Query, Store, Summary
 
 HOUR_S = 3600.0
 HOURS = 24

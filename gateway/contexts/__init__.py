@@ -12,11 +12,11 @@ from monitors.records import Context
 
 BUILT_IN = {
     "explicit": "gateway.contexts.explicit:ExplicitExtractor",
-    "tools": "gateway.contexts.tools:ToolExtractor",
-    "results": "gateway.contexts.results:ResultExtractor",
+    "tools": "gateway.contexts.tool_messages:ToolExtractor",
+    "results": "gateway.contexts.provider_results:ResultExtractor",
     "templates": "gateway.contexts.templates:TemplateExtractor",
-    "patterns": "gateway.contexts.patterns:PatternExtractor",
-    "documents": "gateway.contexts.documents:DocumentExtractor",
+    "patterns": "gateway.contexts.user_patterns:PatternExtractor",
+    "documents": "gateway.contexts.document_tags:DocumentExtractor",
     "structure": "gateway.contexts.structure:StructureExtractor",
 }
 DEFAULT_ORDER = ("explicit", "tools", "results", "templates", "patterns", "documents", "structure")

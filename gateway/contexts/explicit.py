@@ -9,10 +9,10 @@ from urllib.parse import unquote
 import msgspec
 
 from gateway.contexts import Extraction
-from gateway.contexts.bounds import MAX_PASSAGES, extraction
+from gateway.contexts.caps import MAX_PASSAGES, extraction
 from gateway.exchange import Explicit, Headers, Request, Response
-from monitors.bounds import MAX_TAGS, bounded_tags, optional_name
 from monitors.records import Context
+from monitors.runtime.bounds import MAX_TAGS, bounded_tags, optional_name
 
 PREFIX = b"x-gaugeway-"
 _ON, _OFF = frozenset({"on", "true", "1", "yes"}), frozenset({"off", "false", "0", "no"})

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gateway.contexts import BESIDE_RESULTS, MOST_SYSTEM_TEXTS, Extraction, messages_of, text_of
-from gateway.contexts.tools import MOST_HOPS
+from gateway.contexts.tool_messages import MOST_HOPS
 from gateway.exchange import Request
-from monitors.bounds import bounded_capture
 from monitors.records import CaptureInfo, PromptPart
+from monitors.runtime.bounds import bounded_capture
 
 MAX_SEARCHED = 4_000_000
 """Characters that are gone through beyond the texts' own length for passages that are not where they should be."""

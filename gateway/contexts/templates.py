@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import ahocorasick_rs
 
 from gateway.contexts import Extraction, system_texts, user_texts
-from gateway.contexts.bounds import extraction
-from gateway.contexts.catalogue import TEMPLATES
-from gateway.contexts.shapes import HEAD, Template
+from gateway.contexts.caps import extraction
+from gateway.contexts.known_prompts import TEMPLATES
+from gateway.contexts.prompt_template import HEAD, Template
 from gateway.exchange import Request, Response
 
 _TEMPLATES = [(one, one.opening, one.role == "user") for one in TEMPLATES]

@@ -18,8 +18,10 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from gateway.demo import conversation, servers, wire
-from monitors.tasks import spawn
+from gateway.demo import model_reply as conversation
+from gateway.demo import openai_objects as wire
+from gateway.demo import servers
+from monitors.runtime.tasks import spawn
 
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]

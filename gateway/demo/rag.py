@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from gateway.demo import texts
+from gateway.demo import model_text as texts
 
 T = TypeVar("T")
 APP = "handbook"

@@ -21,7 +21,7 @@ from gateway.demo.model import Model, Receive, Send, serving
 from gateway.demo.product import SLO, Ports, Product, ProductError
 from gateway.demo.rag import APP, Index, Question, RagApp, handbook, questions
 from gateway.demo.view import Progress, Screen, View, Wrong, alert_lines, view_for
-from monitors.tasks import spawn
+from monitors.runtime.tasks import spawn
 
 METRIC = "faithfulness"
 ALERT = "GaugewayQualityDrop"

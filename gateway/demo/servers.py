@@ -13,7 +13,7 @@ from typing import Any
 
 import uvicorn
 
-from monitors.tasks import spawn
+from monitors.runtime.tasks import spawn
 
 _START_S = 10.0
 _LOWEST_PORT, _BELOW_PORT = 20_000, 32_000

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from monitors.exporters.http import Api
 from monitors.exporters.outbox import Delivery, Observer, OutboxExporter, Scored
-from monitors.exporters.rest import Api
 from monitors.records import Sample
 
 IDENTITY = "gaugeway.evaluation.id"

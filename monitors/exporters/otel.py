@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
 
-from monitors.exporters import retrieval
+from monitors.exporters import retrieval_spans as retrieval
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
 
 EVENT = "gen_ai.evaluation.result"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
-from monitors.exporters import retrieval
+from monitors.exporters import retrieval_spans as retrieval
+from monitors.exporters.http import Api
 from monitors.exporters.outbox import Delivery, Observer, OutboxExporter, Scored
-from monitors.exporters.rest import Api
 from monitors.records import Sample
 
 Annotations: TypeAlias = tuple[str, list[dict[str, Any]]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from monitors.instruments import Instruments
+from monitors.exporters.instruments import Instruments
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from monitors.judges.cache import fresh
+from monitors.judges.middleware.cache import fresh
 from monitors.records import Context, Sample
 
 _log = logging.getLogger("gaugeway.judge")

@@ -10,11 +10,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from monitors.bounds import token_count
-from monitors.judges import SPEND, JudgeError, Observer, Prompt, likelihood, reading, sdk, wire
+from monitors.judges import SPEND, JudgeError, Observer, Prompt
+from monitors.judges import logprobs as likelihood
+from monitors.judges import openai_client as sdk
+from monitors.judges import openai_messages as wire
+from monitors.judges import structured_output as reading
+from monitors.judges.openai_messages import Completion, Token, Usage
 from monitors.judges.prices import FREE, Price
-from monitors.judges.wire import Completion, Token, Usage
-from monitors.replies import ReplyError
+from monitors.runtime.bounds import token_count
+from monitors.runtime.replies import ReplyError
 
 T = TypeVar("T")
 

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from monitors.judges import SPEND, JudgeError, Prompt, reading
+from monitors.judges import SPEND, JudgeError, Prompt
+from monitors.judges import structured_output as reading
 
 T = TypeVar("T")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from monitors.embeddings import Embeddings
 from monitors.judges import Judge, JudgeError
-from monitors.metrics import prompting
-from monitors.metrics.answers import GeneratedQuestions
-from monitors.metrics.prompting import Datum
-from monitors.metrics.similarity import clipped, cosines_with_first
-from monitors.metrics.texts import unanswered
-from monitors.metrics.verdicts import Verdicts
+from monitors.metrics.embeddings import Embeddings
+from monitors.metrics.judged import prompts as prompting
+from monitors.metrics.judged.claims import Verdicts
+from monitors.metrics.judged.prompts import Datum
+from monitors.metrics.judged.schemas import GeneratedQuestions
+from monitors.metrics.judged.texts import unanswered
+from monitors.metrics.reference.similarity import clipped, cosines_with_first
 from monitors.records import Sample, Score, Skipped
 
 QUESTIONS = 3

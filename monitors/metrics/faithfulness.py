@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from monitors.metrics.texts import unanswered
-from monitors.metrics.verdicts import JudgedClaim, Verdicts
+from monitors.metrics.judged.claims import JudgedClaim, Verdicts
+from monitors.metrics.judged.texts import unanswered
 from monitors.records import Sample, Score, Skipped
 
 

@@ -14,13 +14,13 @@ from typing import Annotated
 import msgspec
 
 from monitors.judges import Judge, JudgeError, Prompt, ask_scored
-from monitors.metrics import prompting
-from monitors.metrics.answers import GEvalForm
-from monitors.metrics.asking import contexts_of, question_of
 from monitors.metrics.geval_steps import Criterion, Steps
-from monitors.metrics.prompting import Datum, Template
+from monitors.metrics.judged import prompts as prompting
+from monitors.metrics.judged.items import contexts_of, question_of
+from monitors.metrics.judged.prompts import Datum, Template
+from monitors.metrics.judged.schemas import GEvalForm
+from monitors.metrics.judged.texts import Part, unanswered
 from monitors.metrics.scoring import weights
-from monitors.metrics.texts import Part, unanswered
 from monitors.records import Sample, Score, Skipped
 
 _ASKED = 2

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 
 from monitors.judges import Judge, JudgeError
-from monitors.metrics import prompting
-from monitors.metrics.answers import GEvalSteps
-from monitors.metrics.prompting import Datum
-from monitors.metrics.sharing import Shared
-from monitors.metrics.texts import Part
+from monitors.metrics.judged import prompts as prompting
+from monitors.metrics.judged.prompts import Datum
+from monitors.metrics.judged.schemas import GEvalSteps
+from monitors.metrics.judged.single_flight import Shared
+from monitors.metrics.judged.texts import Part
 
 _ASKED = 2
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from monitors.metrics.idf import Fixed, Idf, shipped
-from monitors.metrics.lexical.comparing import Compared, Source
+from monitors.metrics.judged.texts import sent_contexts
+from monitors.metrics.lexical.idf import Fixed, Idf, shipped
+from monitors.metrics.lexical.matching import Compared, Source
 from monitors.metrics.lexical.sentences import Allowance, TooLongError, sentences
-from monitors.metrics.texts import sent_contexts
 from monitors.records import Sample, Score, Skipped
 
 _OVERLAP, _BIGRAMS, _RUN = 0.6, 0.2, 0.2

@@ -17,14 +17,14 @@ BUILT_IN = {
 """All of them are on unless the configuration says otherwise; those that ask an LLM, if there is one."""
 
 ON_REQUEST = {
-    "answer_correctness": "monitors.metrics.answer_correctness:AnswerCorrectness",
-    "answer_similarity": "monitors.metrics.answer_similarity:AnswerSimilarity",
-    "context_entity_recall": "monitors.metrics.context_entity_recall:ContextEntityRecall",
-    "context_precision": "monitors.metrics.context_precision:ContextPrecision",
-    "context_recall": "monitors.metrics.context_recall:ContextRecall",
-    "context_utilization": "monitors.metrics.context_utilization:ContextUtilization",
+    "answer_correctness": "monitors.metrics.reference.answer_correctness:AnswerCorrectness",
+    "answer_similarity": "monitors.metrics.reference.answer_similarity:AnswerSimilarity",
+    "context_entity_recall": "monitors.metrics.reference.context_entity_recall:ContextEntityRecall",
+    "context_precision": "monitors.metrics.reference.context_precision:ContextPrecision",
+    "context_recall": "monitors.metrics.reference.context_recall:ContextRecall",
+    "context_utilization": "monitors.metrics.reference.context_utilization:ContextUtilization",
     "mrr": "monitors.metrics.mrr:Mrr",
-    "noise_sensitivity": "monitors.metrics.noise_sensitivity:NoiseSensitivity",
+    "noise_sensitivity": "monitors.metrics.reference.noise_sensitivity:NoiseSensitivity",
 }
 """These run where the configuration names them: most need a reference, or the ids of the relevant passages."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from monitors.offline.comparison import Comparison, compare
-from monitors.offline.fields import DataError
-from monitors.offline.floors import Floor
+from monitors.offline.dataset_fields import DataError
 from monitors.offline.library import evaluate, evaluate_async
 from monitors.offline.results import Measure, MetricSummary, Row, Run
-from monitors.offline.running import Progress
+from monitors.offline.run import Progress
+from monitors.offline.thresholds import Floor
 
 __all__ = [
     "Comparison",

@@ -12,13 +12,14 @@ from typing import Any
 import msgspec
 
 from monitors import config
-from monitors.embeddings import Embeddings
 from monitors.judges import Judge
 from monitors.metrics import Metric
-from monitors.offline import parts, reading
-from monitors.offline.kept import Kept
+from monitors.metrics.embeddings import Embeddings
+from monitors.offline import dataset as reading
+from monitors.offline import plan as parts
 from monitors.offline.results import Run, gathered
-from monitors.offline.running import Plan, Progress, run
+from monitors.offline.results_cache import Kept
+from monitors.offline.run import Plan, Progress, run
 from monitors.records import Sample
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from monitors.metrics.latency import Latency, Timing, summary
-from monitors.offline import wire
+from monitors.offline import results_codec as wire
 from monitors.offline.intervals import bounded_mean
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
 

@@ -10,9 +10,9 @@ from typing import TypeAlias
 import regex
 
 from monitors.records import CaptureInfo, Context, Sample, Supplement
-from monitors.redaction.credentials import secrets
-from monitors.redaction.personal import addresses, cards, emails, ibans
 from monitors.redaction.phones import phones
+from monitors.redaction.pii import addresses, cards, emails, ibans
+from monitors.redaction.secrets import secrets
 from monitors.redaction.spans import Span, resolve
 
 Finder: TypeAlias = Callable[[str], Iterator[Span]]

@@ -9,8 +9,8 @@ from statistics import NormalDist
 
 import numpy as np
 
+from monitors.statistics.control_variate import powered, sums
 from monitors.statistics.eprocess import Array
-from monitors.statistics.powered import powered, sums
 
 MIN_LABELS = 10
 ENOUGH_LABELS = 100

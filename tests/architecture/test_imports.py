@@ -13,193 +13,193 @@ ROOT = Path(__file__).parents[2]
 OURS = ("gateway", "monitors", "dashboards")
 
 ALLOWED = {
-    "dashboards.build": "dashboards.drilldown dashboards.pipeline dashboards.quality dashboards.traffic",
-    "dashboards.drilldown": "dashboards.frame dashboards.panels",
-    "dashboards.frame": "dashboards.panels",
-    "dashboards.pipeline": "dashboards.frame dashboards.panels dashboards.pressure",
-    "dashboards.pressure": "dashboards.panels",
-    "dashboards.quality": "dashboards.frame dashboards.panels",
-    "dashboards.traffic": "dashboards.frame dashboards.panels",
-    "dashboards.web": "gateway.contexts gateway.exchange gateway.stored_templates monitors.alert_api monitors.alerts monitors.api monitors.attempts monitors.audit monitors.capture_coverage monitors.comparing monitors.comparing_counts monitors.comparing_store monitors.config monitors.desk monitors.metrics monitors.notifiers monitors.offline monitors.prompt_text monitors.quality monitors.silences monitors.slicing monitors.statistics monitors.stores monitors.tasks monitors.telling monitors.templates monitors.templates_api monitors.token_check monitors.versions monitors.watching",  # noqa: E501
-    "gateway.__main__": "gateway.cli",
-    "gateway.accounting": "gateway.accounts gateway.exchange gateway.instruments gateway.limits gateway.metering gateway.operations gateway.prices gateway.restrictions",  # noqa: E501
-    "gateway.accounts": "gateway.buckets gateway.errors gateway.keys gateway.turnstile",
-    "gateway.admission": "gateway.config gateway.instruments gateway.keeper gateway.keystores gateway.limits gateway.sharing gateway.syncing monitors.settings monitors.sqlite monitors.tasks",  # noqa: E501
-    "gateway.answers": "gateway.contexts gateway.exchange monitors.bounds",
-    "gateway.app": "gateway.accounting gateway.admission gateway.cache gateway.config gateway.exchange gateway.express gateway.handoff gateway.instruments gateway.limits gateway.loops gateway.offload gateway.origins gateway.prices gateway.proxy gateway.reading gateway.realtime gateway.reloading gateway.routes gateway.spill gateway.supplements gateway.target gateway.template_sync gateway.tracing gateway.upstream gateway.upstreams gateway.worker_metrics monitors.audit monitors.config monitors.importer monitors.queues monitors.redaction_key monitors.serving monitors.settings monitors.telemetry monitors.templates",  # noqa: E501
-    "gateway.auxiliary": "gateway.contexts gateway.exchange gateway.instructions",
-    "gateway.cache": "gateway.exchange",
-    "gateway.capture": "gateway.answers gateway.auxiliary gateway.contexts gateway.encoding gateway.exchange gateway.prompts gateway.resubmissions gateway.sse monitors.bounds monitors.choosing",  # noqa: E501
-    "gateway.cli": "dashboards.cli gateway.admission gateway.app gateway.config gateway.config_schema gateway.demo gateway.inspect_cli gateway.keys_cli gateway.supervisor gateway.templates_cli monitors.app monitors.audit monitors.cli monitors.comparing_cli monitors.config monitors.config_option monitors.descriptors monitors.endpoints monitors.forgetting_cli monitors.labels_cli monitors.locking monitors.moving_cli monitors.offline_cli monitors.serving monitors.settings monitors.simulating_cli",  # noqa: E501
-    "gateway.client": "gateway.errors monitors.tasks",
-    "gateway.config": "gateway.contexts gateway.target monitors.config monitors.endpoints monitors.importer monitors.redaction monitors.settings",  # noqa: E501
-    "gateway.config_schema": "gateway.config monitors.config",
-    "gateway.contexts": "gateway.exchange monitors.bounds",
-    "gateway.demo": "gateway.contexts monitors.tasks",
-    "gateway.express": "gateway.errors gateway.exchange gateway.headers gateway.proxy gateway.upstream gateway.upstreams monitors.serving",  # noqa: E501
-    "gateway.handoff": "gateway.encoding gateway.exchange gateway.instruments gateway.offload gateway.pressure monitors.engines monitors.labels monitors.queues monitors.tasks",  # noqa: E501
-    "gateway.headers": "gateway.exchange",
-    "gateway.inspect_cli": "gateway.config gateway.inspection gateway.reading monitors.config monitors.config_option monitors.settings monitors.stores",  # noqa: E501
-    "gateway.inspection": "gateway.answers gateway.auxiliary gateway.contexts gateway.exchange monitors.bounds monitors.prompt_text",  # noqa: E501
-    "gateway.instruments": "gateway.exchange gateway.worker_metrics monitors.labels",
-    "gateway.keeper": "gateway.keys gateway.keystores gateway.limits monitors.tasks",
-    "gateway.keys": "gateway.errors gateway.exchange monitors.bounds",
-    "gateway.keys_cli": "gateway.keys gateway.keystores gateway.limits gateway.prices monitors.audit monitors.config monitors.config_option monitors.settings",  # noqa: E501
-    "gateway.keystores": "gateway.keys gateway.prices gateway.subjects monitors.importer monitors.postgres monitors.sqlite",  # noqa: E501
-    "gateway.limits": "gateway.accounts gateway.buckets gateway.config gateway.errors gateway.exchange gateway.keys gateway.prices gateway.turnstile",  # noqa: E501
-    "gateway.loops": "gateway.errors",
-    "gateway.metering": "gateway.encoding gateway.exchange",
-    "gateway.offload": "gateway.config gateway.exchange gateway.sampling_process gateway.template_sync monitors.settings",  # noqa: E501
-    "gateway.openapi": "gateway.supplements",
-    "gateway.origins": "gateway.errors gateway.exchange gateway.headers",
-    "gateway.pressure": "monitors.queues monitors.tasks",
-    "gateway.prices": "gateway.config",
-    "gateway.prompts": "gateway.contexts gateway.exchange",
-    "gateway.proxy": "gateway.accounting gateway.cache gateway.client gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.ids gateway.keys gateway.limits gateway.loops gateway.operations gateway.origins gateway.relay gateway.restrictions gateway.routing gateway.splice gateway.target gateway.upstream gateway.upstreams gateway.usage monitors.serving",  # noqa: E501
-    "gateway.reading": "gateway.capture gateway.config gateway.contexts gateway.resubmissions gateway.stored_templates gateway.template_sync monitors.importer monitors.redaction monitors.templates",  # noqa: E501
-    "gateway.realtime": "gateway.accounting gateway.contexts gateway.errors gateway.exchange gateway.headers gateway.keys gateway.limits gateway.loops gateway.metering gateway.operations gateway.origins gateway.proxy gateway.restrictions gateway.target monitors.tasks",  # noqa: E501
-    "gateway.relay": "gateway.cache gateway.client gateway.exchange gateway.headers gateway.metering gateway.upstream gateway.usage",  # noqa: E501
-    "gateway.reloading": "gateway.config gateway.limits monitors.audit monitors.settings",
-    "gateway.restrictions": "gateway.errors gateway.exchange gateway.keys gateway.operations",
-    "gateway.routes": "gateway.errors gateway.openapi gateway.supplements monitors.admin monitors.token_check",
-    "gateway.routing": "gateway.exchange gateway.json_cursor monitors.bounds",
-    "gateway.sampling_process": "gateway.capture gateway.config gateway.contexts gateway.exchange gateway.reading gateway.stored_templates monitors.templates",  # noqa: E501
-    "gateway.sharing": "gateway.buckets gateway.subjects monitors.importer monitors.postgres monitors.redis",
-    "gateway.snapshot": "monitors.settings",
-    "gateway.spill": "gateway.pressure monitors.engines monitors.queues monitors.tasks",
-    "gateway.splice": "gateway.errors gateway.json_cursor",
-    "gateway.stored_templates": "gateway.contexts monitors.templates",
-    "gateway.supervisor": "gateway.config gateway.reloading gateway.snapshot gateway.worker_metrics monitors.audit monitors.settings monitors.tasks",  # noqa: E501
-    "gateway.supplements": "gateway.contexts gateway.errors gateway.exchange gateway.tracing monitors.bounds monitors.engines monitors.queues monitors.tasks",  # noqa: E501
-    "gateway.syncing": "gateway.limits gateway.sharing monitors.tasks",
-    "gateway.target": "gateway.errors",
-    "gateway.template_sync": "gateway.contexts gateway.stored_templates monitors.engines monitors.tasks monitors.templates",  # noqa: E501
-    "gateway.templates_cli": "gateway.contexts gateway.stored_templates monitors.audit monitors.config monitors.store_cli monitors.templates",  # noqa: E501
-    "gateway.tracing": "gateway.exchange monitors.bounds",
-    "gateway.upstream": "gateway.exchange",
-    "gateway.upstreams": "gateway.config gateway.ejection gateway.errors gateway.exchange gateway.headers gateway.routing gateway.target gateway.upstream",  # noqa: E501
-    "gateway.usage": "gateway.exchange",
-    "gateway.worker_metrics": "monitors.tasks",
+    "dashboards.grafana_src.build": "dashboards.grafana_src.app dashboards.grafana_src.pipeline dashboards.grafana_src.quality dashboards.grafana_src.traffic",
+    "dashboards.grafana_src.app": "dashboards.grafana_src.board dashboards.grafana_src.panels",
+    "dashboards.grafana_src.board": "dashboards.grafana_src.panels",
+    "dashboards.grafana_src.pipeline": "dashboards.grafana_src.board dashboards.grafana_src.panels dashboards.grafana_src.backpressure",
+    "dashboards.grafana_src.backpressure": "dashboards.grafana_src.panels",
+    "dashboards.grafana_src.quality": "dashboards.grafana_src.board dashboards.grafana_src.panels",
+    "dashboards.grafana_src.traffic": "dashboards.grafana_src.board dashboards.grafana_src.panels",
+    "dashboards.web": "gateway.contexts gateway.exchange gateway.capture.stored_templates monitors.api.alerts monitors.alerting.engine monitors.api.app monitors.runtime.attempts monitors.runtime.audit monitors.analysis.capture_coverage monitors.analysis.ab_compare monitors.analysis.ab_binned monitors.analysis.ab_query monitors.config monitors.alerting.acknowledgements monitors.metrics monitors.alerting.notifiers monitors.offline monitors.analysis.prompt_text monitors.analysis.quality monitors.alerting.silences monitors.alerting.slices monitors.statistics monitors.storage.stores monitors.runtime.tasks monitors.alerting.repeat_policy monitors.storage.templates monitors.api.templates monitors.runtime.token_check monitors.alerting.versions monitors.alerting.rule_watch",  # noqa: E501
+    "gateway.__main__": "gateway.cli.main",
+    "gateway.access.accounting": "gateway.access.account gateway.exchange gateway.telemetry.metrics gateway.access.gate gateway.access.metering gateway.access.operations gateway.access.prices gateway.access.restrictions",  # noqa: E501
+    "gateway.access.account": "gateway.access.token_bucket gateway.http.errors gateway.access.keys gateway.access.concurrency",
+    "gateway.access.admission": "gateway.config gateway.telemetry.metrics gateway.access.key_sync gateway.access.key_stores gateway.access.gate gateway.access.shared_limits gateway.access.limit_sync monitors.runtime.settings monitors.storage.engines.sqlite monitors.runtime.tasks",  # noqa: E501
+    "gateway.capture.response_text": "gateway.contexts gateway.exchange monitors.runtime.bounds",
+    "gateway.app": "gateway.access.accounting gateway.access.admission gateway.proxy.cache gateway.config gateway.exchange gateway.proxy.fast_path gateway.handoff.buffer gateway.telemetry.metrics gateway.access.gate gateway.proxy.loops gateway.handoff.sampler_client gateway.http.origins gateway.access.prices gateway.proxy.handler gateway.capture.factory gateway.proxy.websocket gateway.reload gateway.api.health gateway.handoff.spill gateway.api.feedback gateway.http.url gateway.handoff.template_sync gateway.telemetry.tracing gateway.upstreams gateway.upstreams.router gateway.telemetry.worker_metrics monitors.runtime.audit monitors.config monitors.runtime.plugins monitors.storage.queues monitors.redaction.key monitors.runtime.serving monitors.runtime.settings monitors.runtime.otlp_exporters monitors.storage.templates",  # noqa: E501
+    "gateway.capture.auxiliary_calls": "gateway.contexts gateway.exchange gateway.capture.instructions",
+    "gateway.proxy.cache": "gateway.exchange",
+    "gateway.capture.exchange_reader": "gateway.capture.response_text gateway.capture.auxiliary_calls gateway.contexts gateway.http.encoding gateway.exchange gateway.capture.prompt_version gateway.capture.duplicates gateway.http.sse monitors.runtime.bounds monitors.choosing",  # noqa: E501
+    "gateway.cli.main": "dashboards.cli gateway.access.admission gateway.app gateway.config gateway.cli.config_schema gateway.demo gateway.cli.inspect gateway.cli.keys gateway.supervisor gateway.cli.templates monitors.app monitors.runtime.audit monitors.cli.main monitors.cli.compare monitors.config monitors.cli.config_option monitors.runtime.descriptors monitors.runtime.endpoints monitors.cli.forget monitors.cli.labels monitors.runtime.locking monitors.cli.migrate monitors.cli.evaluate monitors.runtime.serving monitors.runtime.settings monitors.cli.simulate",  # noqa: E501
+    "gateway.proxy.client": "gateway.http.errors monitors.runtime.tasks",
+    "gateway.config": "gateway.contexts gateway.http.url monitors.config monitors.runtime.endpoints monitors.runtime.plugins monitors.redaction monitors.runtime.settings",  # noqa: E501
+    "gateway.cli.config_schema": "gateway.config monitors.config",
+    "gateway.contexts": "gateway.exchange monitors.runtime.bounds",
+    "gateway.demo": "gateway.contexts monitors.runtime.tasks",
+    "gateway.proxy.fast_path": "gateway.http.errors gateway.exchange gateway.http.headers gateway.proxy.handler gateway.upstreams gateway.upstreams.router monitors.runtime.serving",  # noqa: E501
+    "gateway.handoff.buffer": "gateway.http.encoding gateway.exchange gateway.telemetry.metrics gateway.handoff.sampler_client gateway.handoff.backpressure monitors.storage.engines.failures monitors.runtime.label_cap monitors.storage.queues monitors.runtime.tasks",  # noqa: E501
+    "gateway.http.headers": "gateway.exchange",
+    "gateway.cli.inspect": "gateway.config gateway.cli.inspection gateway.capture.factory monitors.config monitors.cli.config_option monitors.runtime.settings monitors.storage.stores",  # noqa: E501
+    "gateway.cli.inspection": "gateway.capture.response_text gateway.capture.auxiliary_calls gateway.contexts gateway.exchange monitors.runtime.bounds monitors.analysis.prompt_text",  # noqa: E501
+    "gateway.telemetry.metrics": "gateway.exchange gateway.telemetry.worker_metrics monitors.runtime.label_cap",
+    "gateway.access.key_sync": "gateway.access.keys gateway.access.key_stores gateway.access.gate monitors.runtime.tasks",
+    "gateway.access.keys": "gateway.http.errors gateway.exchange monitors.runtime.bounds",
+    "gateway.cli.keys": "gateway.access.keys gateway.access.key_stores gateway.access.gate gateway.access.prices monitors.runtime.audit monitors.config monitors.cli.config_option monitors.runtime.settings",  # noqa: E501
+    "gateway.access.key_stores": "gateway.access.keys gateway.access.prices gateway.access.key_names monitors.runtime.plugins monitors.storage.engines.postgres monitors.storage.engines.sqlite",  # noqa: E501
+    "gateway.access.gate": "gateway.access.account gateway.access.token_bucket gateway.config gateway.http.errors gateway.exchange gateway.access.keys gateway.access.prices gateway.access.concurrency",  # noqa: E501
+    "gateway.proxy.loops": "gateway.http.errors",
+    "gateway.access.metering": "gateway.http.encoding gateway.exchange",
+    "gateway.handoff.sampler_client": "gateway.config gateway.exchange gateway.handoff.sampler_process gateway.handoff.template_sync monitors.runtime.settings",  # noqa: E501
+    "gateway.api.openapi": "gateway.api.feedback",
+    "gateway.http.origins": "gateway.http.errors gateway.exchange gateway.http.headers",
+    "gateway.handoff.backpressure": "monitors.storage.queues monitors.runtime.tasks",
+    "gateway.access.prices": "gateway.config",
+    "gateway.capture.prompt_version": "gateway.contexts gateway.exchange",
+    "gateway.proxy.handler": "gateway.access.accounting gateway.proxy.cache gateway.proxy.client gateway.contexts gateway.http.errors gateway.exchange gateway.http.headers gateway.http.ids gateway.access.keys gateway.access.gate gateway.proxy.loops gateway.access.operations gateway.http.origins gateway.proxy.response gateway.access.restrictions gateway.upstreams.policy gateway.http.json_member gateway.http.url gateway.upstreams gateway.upstreams.router gateway.proxy.stream_usage monitors.runtime.serving",  # noqa: E501
+    "gateway.capture.factory": "gateway.capture.exchange_reader gateway.config gateway.contexts gateway.capture.duplicates gateway.capture.stored_templates gateway.handoff.template_sync monitors.runtime.plugins monitors.redaction monitors.storage.templates",  # noqa: E501
+    "gateway.proxy.websocket": "gateway.access.accounting gateway.contexts gateway.http.errors gateway.exchange gateway.http.headers gateway.access.keys gateway.access.gate gateway.proxy.loops gateway.access.metering gateway.access.operations gateway.http.origins gateway.proxy.handler gateway.access.restrictions gateway.http.url monitors.runtime.tasks",  # noqa: E501
+    "gateway.proxy.response": "gateway.proxy.cache gateway.proxy.client gateway.exchange gateway.http.headers gateway.access.metering gateway.upstreams gateway.proxy.stream_usage",  # noqa: E501
+    "gateway.reload": "gateway.config gateway.access.gate monitors.runtime.audit monitors.runtime.settings",
+    "gateway.access.restrictions": "gateway.http.errors gateway.exchange gateway.access.keys gateway.access.operations",
+    "gateway.api.health": "gateway.http.errors gateway.api.openapi gateway.api.feedback monitors.runtime.auth monitors.runtime.token_check",
+    "gateway.upstreams.policy": "gateway.exchange gateway.http.json_cursor monitors.runtime.bounds",
+    "gateway.handoff.sampler_process": "gateway.capture.exchange_reader gateway.config gateway.contexts gateway.exchange gateway.capture.factory gateway.capture.stored_templates monitors.storage.templates",  # noqa: E501
+    "gateway.access.shared_limits": "gateway.access.token_bucket gateway.access.key_names monitors.runtime.plugins monitors.storage.engines.postgres monitors.storage.engines.redis",
+    "gateway.snapshot": "monitors.runtime.settings",
+    "gateway.handoff.spill": "gateway.handoff.backpressure monitors.storage.engines.failures monitors.storage.queues monitors.runtime.tasks",
+    "gateway.http.json_member": "gateway.http.errors gateway.http.json_cursor",
+    "gateway.capture.stored_templates": "gateway.contexts monitors.storage.templates",
+    "gateway.supervisor": "gateway.config gateway.reload gateway.snapshot gateway.telemetry.worker_metrics monitors.runtime.audit monitors.runtime.settings monitors.runtime.tasks",  # noqa: E501
+    "gateway.api.feedback": "gateway.contexts gateway.http.errors gateway.exchange gateway.telemetry.tracing monitors.runtime.bounds monitors.storage.engines.failures monitors.storage.queues monitors.runtime.tasks",  # noqa: E501
+    "gateway.access.limit_sync": "gateway.access.gate gateway.access.shared_limits monitors.runtime.tasks",
+    "gateway.http.url": "gateway.http.errors",
+    "gateway.handoff.template_sync": "gateway.contexts gateway.capture.stored_templates monitors.storage.engines.failures monitors.runtime.tasks monitors.storage.templates",  # noqa: E501
+    "gateway.cli.templates": "gateway.contexts gateway.capture.stored_templates monitors.runtime.audit monitors.config monitors.cli.store_options monitors.storage.templates",  # noqa: E501
+    "gateway.telemetry.tracing": "gateway.exchange monitors.runtime.bounds",
+    "gateway.upstreams": "gateway.exchange",
+    "gateway.upstreams.router": "gateway.config gateway.upstreams.outlier_ejection gateway.http.errors gateway.exchange gateway.http.headers gateway.upstreams.policy gateway.http.url gateway.upstreams",  # noqa: E501
+    "gateway.proxy.stream_usage": "gateway.exchange",
+    "gateway.telemetry.worker_metrics": "monitors.runtime.tasks",
     "monitors": "monitors.offline",
-    "monitors.__main__": "monitors.cli",
-    "monitors.admin": "monitors.attempts monitors.audit monitors.token_check",
-    "monitors.alert_api": "monitors.audit monitors.desk monitors.notifiers monitors.silences",
-    "monitors.alerts": "monitors.cause_judging monitors.causes monitors.config monitors.delivery monitors.describing monitors.desk monitors.notifiers monitors.rules monitors.stores monitors.streams monitors.telling monitors.versions monitors.watching",  # noqa: E501
-    "monitors.api": "monitors.admin monitors.capture_coverage monitors.desk monitors.openapi monitors.quality monitors.stores monitors.token_check",  # noqa: E501
-    "monitors.app": "dashboards.web monitors.admin monitors.alert_api monitors.alerts monitors.api monitors.audit monitors.cause_judging monitors.compare_api monitors.config monitors.embedding monitors.evaluation monitors.exporters monitors.gauges monitors.instruments monitors.judging monitors.labelling_store monitors.labels_api monitors.leading monitors.metrics monitors.notifying monitors.otlp monitors.plane monitors.prompt_marking monitors.queues monitors.redaction monitors.redaction_key monitors.rules monitors.rules_api monitors.serving monitors.settings monitors.sinks monitors.sqlite monitors.stores monitors.telemetry monitors.templates monitors.templates_api",  # noqa: E501
-    "monitors.capture_coverage": "monitors.labels monitors.statistics monitors.stores",
-    "monitors.cause_judging": "monitors.causes monitors.evaluation monitors.metrics monitors.stores monitors.streams",
-    "monitors.causes": "monitors.statistics",
+    "monitors.__main__": "monitors.cli.main",
+    "monitors.runtime.auth": "monitors.runtime.attempts monitors.runtime.audit monitors.runtime.token_check",
+    "monitors.api.alerts": "monitors.runtime.audit monitors.alerting.acknowledgements monitors.alerting.notifiers monitors.alerting.silences",
+    "monitors.alerting.engine": "monitors.evaluation.cause_judging monitors.alerting.causes monitors.config monitors.alerting.delivery monitors.alerting.description monitors.alerting.acknowledgements monitors.alerting.notifiers monitors.alerting.rules monitors.storage.stores monitors.alerting.stream monitors.alerting.repeat_policy monitors.alerting.versions monitors.alerting.rule_watch",  # noqa: E501
+    "monitors.api.app": "monitors.runtime.auth monitors.analysis.capture_coverage monitors.alerting.acknowledgements monitors.api.openapi monitors.analysis.quality monitors.storage.stores monitors.runtime.token_check",  # noqa: E501
+    "monitors.app": "dashboards.web monitors.runtime.auth monitors.api.alerts monitors.alerting.engine monitors.api.app monitors.runtime.audit monitors.evaluation.cause_judging monitors.api.compare monitors.config monitors.evaluation.embedding monitors.evaluation.evaluate monitors.exporters monitors.exporters.alert_gauges monitors.exporters.instruments monitors.evaluation.judging monitors.analysis.labelling_store monitors.api.labels monitors.storage.leader monitors.metrics monitors.alerting.notifiers.factory monitors.api.otlp monitors.scheduler monitors.evaluation.prompt_marking monitors.storage.queues monitors.redaction monitors.redaction.key monitors.alerting.rules monitors.api.rules monitors.runtime.serving monitors.runtime.settings monitors.exporters.factory monitors.storage.engines.sqlite monitors.storage.stores monitors.runtime.otlp_exporters monitors.storage.templates monitors.api.templates",  # noqa: E501
+    "monitors.analysis.capture_coverage": "monitors.runtime.label_cap monitors.statistics monitors.storage.stores",
+    "monitors.evaluation.cause_judging": "monitors.alerting.causes monitors.evaluation.evaluate monitors.metrics monitors.storage.stores monitors.alerting.stream",
+    "monitors.alerting.causes": "monitors.statistics",
     "monitors.choosing": "monitors.sampling",
-    "monitors.cli": "monitors.app monitors.config monitors.config_option monitors.locking monitors.serving monitors.settings",  # noqa: E501
-    "monitors.clickhouse": "monitors.engines monitors.migrating",
-    "monitors.compare_api": "monitors.comparing monitors.comparing_store monitors.metrics monitors.stores",
-    "monitors.comparing": "monitors.comparing_counts monitors.statistics monitors.stores monitors.streams",
-    "monitors.comparing_cli": "monitors.comparing monitors.comparing_counts monitors.comparing_store monitors.config monitors.store_cli monitors.stores",  # noqa: E501
-    "monitors.comparing_counts": "monitors.statistics monitors.stores",
-    "monitors.comparing_store": "monitors.comparing monitors.comparing_counts monitors.slicing monitors.stores",
-    "monitors.config": "monitors.endpoints monitors.notifiers monitors.options monitors.settings",
-    "monitors.config_option": "monitors.files",
-    "monitors.delivery": "monitors.config monitors.desk monitors.notifiers monitors.stores monitors.tasks monitors.telling",  # noqa: E501
-    "monitors.describing": "monitors.cause_judging monitors.causes monitors.slicing monitors.statistics monitors.stores monitors.streams monitors.topics monitors.watching",  # noqa: E501
-    "monitors.desk": "monitors.notifiers monitors.silences monitors.stores",
-    "monitors.detectors": "monitors.importer monitors.statistics",
-    "monitors.embedding": "monitors.config monitors.embeddings monitors.instruments monitors.settings",
-    "monitors.embeddings": "monitors.bounds monitors.judges monitors.replies monitors.tasks",
-    "monitors.evaluation": "monitors.judges monitors.metrics",
-    "monitors.exporters": "monitors.instruments monitors.replies monitors.tasks",
-    "monitors.forgetting": "monitors.normalising",
-    "monitors.forgetting_cli": "monitors.config monitors.forgetting monitors.queues monitors.store_cli monitors.stores monitors.templates",  # noqa: E501
-    "monitors.gauges": "monitors.alerts monitors.delivery monitors.instruments monitors.labels monitors.versions",
-    "monitors.importer": "monitors.extras",
-    "monitors.instruments": "monitors.capture_coverage monitors.labelling monitors.labels monitors.quality",
-    "monitors.joining": "monitors.bounds",
-    "monitors.judges": "monitors.bounds monitors.fading monitors.replies monitors.sampling monitors.sqlite",
-    "monitors.judging": "monitors.causes monitors.config monitors.instruments monitors.judges monitors.settings",
-    "monitors.labelling": "monitors.statistics monitors.stores monitors.streams",
-    "monitors.labelling_store": "monitors.labelling monitors.metrics monitors.stores",
-    "monitors.labels": "monitors.bounds",
-    "monitors.labels_api": "monitors.labelling monitors.labelling_store monitors.stores",
-    "monitors.labels_cli": "monitors.config monitors.labelling monitors.labelling_store monitors.offline monitors.statistics monitors.store_cli monitors.stores",  # noqa: E501
-    "monitors.leading": "monitors.importer monitors.stores monitors.tasks",
-    "monitors.leading_postgres": "monitors.leading monitors.postgres monitors.stores monitors.tasks",
-    "monitors.metrics": "monitors.config monitors.embeddings monitors.importer monitors.judges monitors.normalising monitors.options monitors.settings monitors.tasks",  # noqa: E501
-    "monitors.moving": "monitors.queues monitors.stores",
-    "monitors.moving_cli": "monitors.config monitors.migrating monitors.moving monitors.postgres monitors.queues monitors.settings monitors.sqlite monitors.store_cli monitors.stores monitors.templates",  # noqa: E501
-    "monitors.notifiers": "monitors.replies",
-    "monitors.notifying": "monitors.config monitors.endpoints monitors.importer monitors.notifiers monitors.options monitors.settings",  # noqa: E501
-    "monitors.offline": "monitors.config monitors.embedding monitors.embeddings monitors.evaluation monitors.importer monitors.instruments monitors.judges monitors.judging monitors.metrics monitors.settings monitors.sqlite monitors.stores",  # noqa: E501
-    "monitors.offline_cli": "monitors.config monitors.config_option monitors.offline monitors.settings monitors.stores",
-    "monitors.openapi": "monitors.alert_api monitors.alerts monitors.capture_coverage monitors.comparing monitors.desk monitors.labelling monitors.quality monitors.silences monitors.stores monitors.templates monitors.versions",  # noqa: E501
-    "monitors.options": "monitors.importer monitors.settings",
-    "monitors.otlp": "monitors.bounds monitors.engines monitors.settings",
-    "monitors.persisting": "monitors.engines monitors.queues monitors.stores monitors.tasks",
-    "monitors.plane": "monitors.alerts monitors.capture_coverage monitors.choosing monitors.config monitors.evaluation monitors.exporters monitors.instruments monitors.joining monitors.judges monitors.judging monitors.labelling_store monitors.labels monitors.leading monitors.metrics monitors.pressure monitors.prompt_marking monitors.quality monitors.queues monitors.sampling monitors.settings monitors.spending monitors.statistics monitors.stores monitors.tasks monitors.worker",  # noqa: E501
-    "monitors.postgres": "monitors.engines monitors.migrating",
-    "monitors.pressure": "monitors.fading",
-    "monitors.prompt_marking": "monitors.judges monitors.metrics monitors.templates",
-    "monitors.quality": "monitors.statistics monitors.stores",
-    "monitors.queues": "monitors.bounds monitors.forgetting monitors.importer monitors.postgres monitors.redis monitors.sqlite",  # noqa: E501
-    "monitors.redis": "monitors.engines",
-    "monitors.rules": "monitors.config monitors.detectors monitors.importer monitors.options monitors.slicing monitors.streams monitors.watching",  # noqa: E501
-    "monitors.rules_api": "monitors.alert_api monitors.audit monitors.versions",
-    "monitors.serving": "monitors.descriptors",
-    "monitors.settings": "monitors.importer monitors.placeholders",
-    "monitors.simulating": "monitors.detectors monitors.statistics monitors.stores monitors.streams",
-    "monitors.simulating_cli": "monitors.config monitors.detectors monitors.labelling_store monitors.rules monitors.simulating monitors.simulating_report monitors.store_cli monitors.stores monitors.streams",  # noqa: E501
-    "monitors.simulating_report": "monitors.simulating",
-    "monitors.sinks": "monitors.config monitors.exporters monitors.importer monitors.instruments monitors.options monitors.settings",  # noqa: E501
-    "monitors.slicing": "monitors.stores",
-    "monitors.spending": "monitors.judges monitors.stores",
-    "monitors.sqlite": "monitors.engines monitors.files",
-    "monitors.store_cli": "monitors.config monitors.config_option monitors.embedding monitors.instruments monitors.judging monitors.metrics monitors.offline monitors.settings monitors.stores",  # noqa: E501
-    "monitors.stores": "monitors.bounds monitors.clickhouse monitors.engines monitors.forgetting monitors.importer monitors.joining monitors.postgres monitors.redaction monitors.sqlite monitors.statistics monitors.tasks",  # noqa: E501
-    "monitors.streams": "monitors.detectors monitors.stores",
-    "monitors.telemetry": "monitors.replies monitors.settings",
-    "monitors.telling": "monitors.config",
-    "monitors.templates": "monitors.clickhouse monitors.forgetting monitors.importer monitors.postgres monitors.sqlite monitors.stores",  # noqa: E501
-    "monitors.templates_api": "monitors.alert_api monitors.audit monitors.templates",
-    "monitors.testing": "monitors.config monitors.embeddings monitors.judges monitors.metrics monitors.offline",
-    "monitors.token_check": "monitors.attempts",
-    "monitors.topics": "monitors.normalising",
-    "monitors.versions": "monitors.stores",
-    "monitors.watching": "monitors.config monitors.detectors monitors.slicing monitors.statistics monitors.stores monitors.streams",  # noqa: E501
-    "monitors.worker": "monitors.bounds monitors.choosing monitors.engines monitors.evaluation monitors.exporters monitors.joining monitors.judges monitors.metrics monitors.persisting monitors.pressure monitors.queues monitors.stores monitors.tasks",  # noqa: E501
+    "monitors.cli.main": "monitors.app monitors.config monitors.cli.config_option monitors.runtime.locking monitors.runtime.serving monitors.runtime.settings",  # noqa: E501
+    "monitors.storage.engines.clickhouse": "monitors.storage.engines.failures monitors.storage.engines.migrate",
+    "monitors.api.compare": "monitors.analysis.ab_compare monitors.analysis.ab_query monitors.metrics monitors.storage.stores",
+    "monitors.analysis.ab_compare": "monitors.analysis.ab_binned monitors.statistics monitors.storage.stores monitors.alerting.stream",
+    "monitors.cli.compare": "monitors.analysis.ab_compare monitors.analysis.ab_binned monitors.analysis.ab_query monitors.config monitors.cli.store_options monitors.storage.stores",  # noqa: E501
+    "monitors.analysis.ab_binned": "monitors.statistics monitors.storage.stores",
+    "monitors.analysis.ab_query": "monitors.analysis.ab_compare monitors.analysis.ab_binned monitors.alerting.slices monitors.storage.stores",
+    "monitors.config": "monitors.runtime.endpoints monitors.alerting.notifiers monitors.runtime.options monitors.runtime.settings",
+    "monitors.cli.config_option": "monitors.runtime.files",
+    "monitors.alerting.delivery": "monitors.config monitors.alerting.acknowledgements monitors.alerting.notifiers monitors.storage.stores monitors.runtime.tasks monitors.alerting.repeat_policy",  # noqa: E501
+    "monitors.alerting.description": "monitors.evaluation.cause_judging monitors.alerting.causes monitors.alerting.slices monitors.statistics monitors.storage.stores monitors.alerting.stream monitors.alerting.causes.topics monitors.alerting.rule_watch",  # noqa: E501
+    "monitors.alerting.acknowledgements": "monitors.alerting.notifiers monitors.alerting.silences monitors.storage.stores",
+    "monitors.alerting.detectors": "monitors.runtime.plugins monitors.statistics",
+    "monitors.evaluation.embedding": "monitors.config monitors.metrics.embeddings monitors.exporters.instruments monitors.runtime.settings",
+    "monitors.metrics.embeddings": "monitors.runtime.bounds monitors.judges monitors.runtime.replies monitors.runtime.tasks",
+    "monitors.evaluation.evaluate": "monitors.judges monitors.metrics",
+    "monitors.exporters": "monitors.exporters.instruments monitors.runtime.replies monitors.runtime.tasks",
+    "monitors.storage.erase": "monitors.runtime.normalising",
+    "monitors.cli.forget": "monitors.config monitors.storage.erase monitors.storage.queues monitors.cli.store_options monitors.storage.stores monitors.storage.templates",  # noqa: E501
+    "monitors.exporters.alert_gauges": "monitors.alerting.engine monitors.alerting.delivery monitors.exporters.instruments monitors.runtime.label_cap monitors.alerting.versions",
+    "monitors.runtime.plugins": "monitors.runtime.extras",
+    "monitors.exporters.instruments": "monitors.analysis.capture_coverage monitors.analysis.human_labels monitors.runtime.label_cap monitors.analysis.quality",
+    "monitors.storage.joining": "monitors.runtime.bounds",
+    "monitors.judges": "monitors.runtime.bounds monitors.runtime.decay monitors.runtime.replies monitors.sampling monitors.storage.engines.sqlite",
+    "monitors.evaluation.judging": "monitors.alerting.causes monitors.config monitors.exporters.instruments monitors.judges monitors.runtime.settings",
+    "monitors.analysis.human_labels": "monitors.statistics monitors.storage.stores monitors.alerting.stream",
+    "monitors.analysis.labelling_store": "monitors.analysis.human_labels monitors.metrics monitors.storage.stores",
+    "monitors.runtime.label_cap": "monitors.runtime.bounds",
+    "monitors.api.labels": "monitors.analysis.human_labels monitors.analysis.labelling_store monitors.storage.stores",
+    "monitors.cli.labels": "monitors.config monitors.analysis.human_labels monitors.analysis.labelling_store monitors.offline monitors.statistics monitors.cli.store_options monitors.storage.stores",  # noqa: E501
+    "monitors.storage.leader": "monitors.runtime.plugins monitors.storage.stores monitors.runtime.tasks",
+    "monitors.storage.leader.postgres": "monitors.storage.leader monitors.storage.engines.postgres monitors.storage.stores monitors.runtime.tasks",
+    "monitors.metrics": "monitors.config monitors.metrics.embeddings monitors.runtime.plugins monitors.judges monitors.runtime.normalising monitors.runtime.options monitors.runtime.settings monitors.runtime.tasks",  # noqa: E501
+    "monitors.storage.copy": "monitors.storage.queues monitors.storage.stores",
+    "monitors.cli.migrate": "monitors.config monitors.storage.engines.migrate monitors.storage.copy monitors.storage.engines.postgres monitors.storage.queues monitors.runtime.settings monitors.storage.engines.sqlite monitors.cli.store_options monitors.storage.stores monitors.storage.templates",  # noqa: E501
+    "monitors.alerting.notifiers": "monitors.runtime.replies",
+    "monitors.alerting.notifiers.factory": "monitors.config monitors.runtime.endpoints monitors.runtime.plugins monitors.alerting.notifiers monitors.runtime.options monitors.runtime.settings",  # noqa: E501
+    "monitors.offline": "monitors.config monitors.evaluation.embedding monitors.metrics.embeddings monitors.evaluation.evaluate monitors.runtime.plugins monitors.exporters.instruments monitors.judges monitors.evaluation.judging monitors.metrics monitors.runtime.settings monitors.storage.engines.sqlite monitors.storage.stores",  # noqa: E501
+    "monitors.cli.evaluate": "monitors.config monitors.cli.config_option monitors.offline monitors.runtime.settings monitors.storage.stores",
+    "monitors.api.openapi": "monitors.api.alerts monitors.alerting.engine monitors.analysis.capture_coverage monitors.analysis.ab_compare monitors.alerting.acknowledgements monitors.analysis.human_labels monitors.analysis.quality monitors.alerting.silences monitors.storage.stores monitors.storage.templates monitors.alerting.versions",  # noqa: E501
+    "monitors.runtime.options": "monitors.runtime.plugins monitors.runtime.settings",
+    "monitors.api.otlp": "monitors.runtime.bounds monitors.storage.engines.failures monitors.runtime.settings",
+    "monitors.evaluation.persist": "monitors.storage.engines.failures monitors.storage.queues monitors.storage.stores monitors.runtime.tasks",
+    "monitors.scheduler": "monitors.alerting.engine monitors.analysis.capture_coverage monitors.choosing monitors.config monitors.evaluation.evaluate monitors.exporters monitors.exporters.instruments monitors.storage.joining monitors.judges monitors.evaluation.judging monitors.analysis.labelling_store monitors.runtime.label_cap monitors.storage.leader monitors.metrics monitors.evaluation.backpressure monitors.evaluation.prompt_marking monitors.analysis.quality monitors.storage.queues monitors.sampling monitors.runtime.settings monitors.judges.spending monitors.statistics monitors.storage.stores monitors.runtime.tasks monitors.evaluation.worker",  # noqa: E501
+    "monitors.storage.engines.postgres": "monitors.storage.engines.failures monitors.storage.engines.migrate",
+    "monitors.evaluation.backpressure": "monitors.runtime.decay",
+    "monitors.evaluation.prompt_marking": "monitors.judges monitors.metrics monitors.storage.templates",
+    "monitors.analysis.quality": "monitors.statistics monitors.storage.stores",
+    "monitors.storage.queues": "monitors.runtime.bounds monitors.storage.erase monitors.runtime.plugins monitors.storage.engines.postgres monitors.storage.engines.redis monitors.storage.engines.sqlite",  # noqa: E501
+    "monitors.storage.engines.redis": "monitors.storage.engines.failures",
+    "monitors.alerting.rules": "monitors.config monitors.alerting.detectors monitors.runtime.plugins monitors.runtime.options monitors.alerting.slices monitors.alerting.stream monitors.alerting.rule_watch",  # noqa: E501
+    "monitors.api.rules": "monitors.api.alerts monitors.runtime.audit monitors.alerting.versions",
+    "monitors.runtime.serving": "monitors.runtime.descriptors",
+    "monitors.runtime.settings": "monitors.runtime.plugins monitors.runtime.placeholders",
+    "monitors.analysis.simulate": "monitors.alerting.detectors monitors.statistics monitors.storage.stores monitors.alerting.stream",
+    "monitors.cli.simulate": "monitors.config monitors.alerting.detectors monitors.analysis.labelling_store monitors.alerting.rules monitors.analysis.simulate monitors.analysis.simulate_report monitors.cli.store_options monitors.storage.stores monitors.alerting.stream",  # noqa: E501
+    "monitors.analysis.simulate_report": "monitors.analysis.simulate",
+    "monitors.exporters.factory": "monitors.config monitors.exporters monitors.runtime.plugins monitors.exporters.instruments monitors.runtime.options monitors.runtime.settings",  # noqa: E501
+    "monitors.alerting.slices": "monitors.storage.stores",
+    "monitors.judges.spending": "monitors.judges monitors.storage.stores",
+    "monitors.storage.engines.sqlite": "monitors.storage.engines.failures monitors.runtime.files",
+    "monitors.cli.store_options": "monitors.config monitors.cli.config_option monitors.evaluation.embedding monitors.exporters.instruments monitors.evaluation.judging monitors.metrics monitors.offline monitors.runtime.settings monitors.storage.stores",  # noqa: E501
+    "monitors.storage.stores": "monitors.runtime.bounds monitors.storage.engines.clickhouse monitors.storage.engines.failures monitors.storage.erase monitors.runtime.plugins monitors.storage.joining monitors.storage.engines.postgres monitors.redaction monitors.storage.engines.sqlite monitors.statistics monitors.runtime.tasks",  # noqa: E501
+    "monitors.alerting.stream": "monitors.alerting.detectors monitors.storage.stores",
+    "monitors.runtime.otlp_exporters": "monitors.runtime.replies monitors.runtime.settings",
+    "monitors.alerting.repeat_policy": "monitors.config",
+    "monitors.storage.templates": "monitors.storage.engines.clickhouse monitors.storage.erase monitors.runtime.plugins monitors.storage.engines.postgres monitors.storage.engines.sqlite monitors.storage.stores",  # noqa: E501
+    "monitors.api.templates": "monitors.api.alerts monitors.runtime.audit monitors.storage.templates",
+    "monitors.testing": "monitors.config monitors.metrics.embeddings monitors.judges monitors.metrics monitors.offline",
+    "monitors.runtime.token_check": "monitors.runtime.attempts",
+    "monitors.alerting.causes.topics": "monitors.runtime.normalising",
+    "monitors.alerting.versions": "monitors.storage.stores",
+    "monitors.alerting.rule_watch": "monitors.config monitors.alerting.detectors monitors.alerting.slices monitors.statistics monitors.storage.stores monitors.alerting.stream",  # noqa: E501
+    "monitors.evaluation.worker": "monitors.runtime.bounds monitors.choosing monitors.storage.engines.failures monitors.evaluation.evaluate monitors.exporters monitors.storage.joining monitors.judges monitors.metrics monitors.evaluation.persist monitors.evaluation.backpressure monitors.storage.queues monitors.storage.stores monitors.runtime.tasks",  # noqa: E501
 }
 
 PURE = (
     "monitors/records.py",
-    "monitors/joining.py",
+    "monitors/storage/joining.py",
     "monitors/sampling.py",
-    "monitors/causes",
-    "monitors/prompt_text.py",
-    "monitors/topics.py",
-    "monitors/slicing.py",
-    "monitors/streams.py",
-    "monitors/watching.py",
-    "monitors/versions.py",
-    "monitors/quality.py",
+    "monitors/alerting/causes",
+    "monitors/analysis/prompt_text.py",
+    "monitors/alerting/causes/topics.py",
+    "monitors/alerting/slices.py",
+    "monitors/alerting/stream.py",
+    "monitors/alerting/rule_watch.py",
+    "monitors/alerting/versions.py",
+    "monitors/analysis/quality.py",
     "monitors/choosing.py",
     "monitors/statistics",
-    "monitors/detectors",
-    "gateway/sse.py",
-    "gateway/splice.py",
-    "gateway/encoding.py",
+    "monitors/alerting/detectors",
+    "gateway/http/sse.py",
+    "gateway/http/json_member.py",
+    "gateway/http/encoding.py",
     "gateway/exchange.py",
-    "gateway/capture.py",
-    "gateway/headers.py",
-    "gateway/target.py",
+    "gateway/capture/exchange_reader.py",
+    "gateway/http/headers.py",
+    "gateway/http/url.py",
     "gateway/contexts",
-    "gateway/routing.py",
-    "gateway/ejection.py",
-    "gateway/usage.py",
-    "gateway/answers.py",
-    "gateway/prices.py",
-    "gateway/buckets.py",
-    "gateway/subjects.py",
-    "monitors/attempts.py",
-    "monitors/fading.py",
-    "monitors/pressure.py",
+    "gateway/upstreams/policy.py",
+    "gateway/upstreams/outlier_ejection.py",
+    "gateway/proxy/stream_usage.py",
+    "gateway/capture/response_text.py",
+    "gateway/access/prices.py",
+    "gateway/access/token_bucket.py",
+    "gateway/access/key_names.py",
+    "monitors/runtime/attempts.py",
+    "monitors/runtime/decay.py",
+    "monitors/evaluation/backpressure.py",
 )
 IMPURE = {"asyncio", "httpx", "openai", "sqlite3", "aiosqlite", "socket", "time", "datetime", "os", "random", "secrets"}
 
@@ -226,7 +226,7 @@ def imported(path: Path) -> set[str]:
 
 
 def room(module: str) -> str:
-    """A module's package or top-level module: gateway.contexts.tools -> gateway.contexts."""
+    """A module's package or top-level module: gateway.contexts.tool_messages -> gateway.contexts."""
     return ".".join(module.split(".")[:2])
 
 
@@ -299,11 +299,11 @@ def test_only_the_places_that_put_things_together_name_adapters():
             "spans",
             "clickhouse_schema",
         )  # shared
-    } | {"gateway.upstream.httpx"}
+    } | {"gateway.upstreams.httpx"}
     for path in ours():
         module = module_of(path)
         named = {name for name in imported(path) if name in adapters and room(name) != room(module)}
-        assert not named or module in ("gateway.app", "monitors.app", "monitors.judging"), (module, named)
+        assert not named or module in ("gateway.app", "monitors.app", "monitors.evaluation.judging"), (module, named)
 
 
 def test_the_standard_library_is_known_to_this_test():

@@ -8,16 +8,16 @@ import click
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gateway import cli
+from gateway.cli import main as cli
 from gateway.config import Config
 from gateway.contexts import BUILT_IN as EXTRACTORS
-from gateway.instruments import Instruments as GatewayInstruments
-from gateway.reloading import EFFECTS
+from gateway.reload import EFFECTS
+from gateway.telemetry.metrics import Instruments as GatewayInstruments
+from monitors.alerting.notifiers import BUILT_IN as NOTIFIERS
 from monitors.config import Rule
 from monitors.exporters import BUILT_IN as SINKS
-from monitors.instruments import Instruments as MonitorsInstruments
-from monitors.metrics.catalogue import BUILT_IN as METRICS
-from monitors.notifiers import BUILT_IN as NOTIFIERS
+from monitors.exporters.instruments import Instruments as MonitorsInstruments
+from monitors.metrics.registry import BUILT_IN as METRICS
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 from click.testing import CliRunner
 
-from gateway.cli import main
+from gateway.cli.main import main
 from gateway.demo.servers import free_ports
-from monitors.forgetting import Forgetful, Subject
-from monitors.moving import move_store
 from monitors.records import Context, Evaluation, Sample, Score, Skipped, Supplement
-from monitors.stores import Portable, Query
-from monitors.stores.sqlite import SQLiteStore
+from monitors.storage.copy import move_store
+from monitors.storage.erase import Forgetful, Subject
+from monitors.storage.stores import Portable, Query
+from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.clickhouse import clickhouse
 
 EVER = Query(since=0.0, until=1e12)
@@ -32,7 +32,7 @@ def url():
 
 
 def opened(url, scenario, count=1):
-    from monitors.stores.clickhouse import ClickHouseStore
+    from monitors.storage.stores.clickhouse.store import ClickHouseStore
 
     async def run():
         stores = [ClickHouseStore(url) for _ in range(count)]
@@ -66,7 +66,8 @@ def test_what_two_processes_add_at_the_same_moment_is_read_once_and_an_outcome_b
 
 
 def test_rows_that_were_written_twice_are_read_by_the_same_rule_before_and_after_a_merge(url):
-    from monitors.stores import clickhouse_adding, clickhouse_schema
+    from monitors.storage.stores.clickhouse import inserts as clickhouse_adding
+    from monitors.storage.stores.clickhouse import schema as clickhouse_schema
 
     async def scenario(store):
         for position, outcome in ((7, Skipped("no_contexts")), (9, Score(0.9)), (8, Score(0.8))):

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import pytest
 from click.testing import CliRunner
 
-from gateway.cli import main
+from gateway.cli.main import main
 from gateway.demo.servers import free_ports
-from monitors.forgetting import Forgetful, Subject
-from monitors.judges.cache import Kept
-from monitors.judges.cache_file import AnswerFile
-from monitors.queues.opening import from_url as open_queue
+from monitors.judges.middleware.cache import Kept
+from monitors.judges.middleware.cache_file import AnswerFile
 from monitors.records import CaptureInfo, Context, Evaluation, PromptPart, Sample, Score, Supplement
-from monitors.stores import Query
-from monitors.stores.opening import from_url as open_store
-from monitors.templates import StoredTemplate
-from monitors.templates.opening import open_templates
+from monitors.storage.erase import Forgetful, Subject
+from monitors.storage.queues.opening import from_url as open_queue
+from monitors.storage.stores import Query
+from monitors.storage.stores.opening import from_url as open_store
+from monitors.storage.templates import StoredTemplate
+from monitors.storage.templates.opening import open_templates
 from tests.support.postgres import postgres
 from tests.support.redis import redis_server
 

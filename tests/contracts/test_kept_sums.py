@@ -9,9 +9,10 @@ from collections import Counter
 import pytest
 
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
-from monitors.stores import Query, sums
-from monitors.stores.opening import from_url
-from monitors.stores.spans import DAY_S, HOUR_S, hundredths
+from monitors.storage.stores import Query
+from monitors.storage.stores import rollups as sums
+from monitors.storage.stores.opening import from_url
+from monitors.storage.stores.rollup_windows import DAY_S, HOUR_S, hundredths
 from tests.support.postgres import postgres
 
 HOUR, DAY = float(HOUR_S), float(DAY_S)

@@ -5,14 +5,14 @@ import logging
 
 import pytest
 
-from gateway.accounts import OverLimit
+from gateway.access.account import OverLimit
+from gateway.access.gate import Gate, Holder
+from gateway.access.key_stores import FAILURES
+from gateway.access.key_stores.opening import open_keys
+from gateway.access.key_sync import Keeper
+from gateway.access.keys import Quota, digest
 from gateway.config import Limits
-from gateway.errors import Rejection
-from gateway.keeper import Keeper
-from gateway.keys import Quota, digest
-from gateway.keystores import FAILURES
-from gateway.keystores.opening import open_keys
-from gateway.limits import Gate, Holder
+from gateway.http.errors import Rejection
 from tests.gateway.test_limits import Clock
 from tests.support.postgres import own_server, postgres
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from monitors.queues import Depth, QueueFull
-from monitors.queues.memory import MemoryQueue
-from monitors.queues.opening import from_url
-from monitors.queues.postgres import PostgresQueue
-from monitors.queues.redis import RedisQueue
-from monitors.queues.sqlite import SQLiteQueue
 from monitors.records import CaptureInfo, Context, PromptPart, Sample, Supplement, Usage
-from monitors.redis import read_url
+from monitors.storage.engines.redis import read_url
+from monitors.storage.queues import Depth, QueueFull
+from monitors.storage.queues.memory import MemoryQueue
+from monitors.storage.queues.opening import from_url
+from monitors.storage.queues.postgres import PostgresQueue
+from monitors.storage.queues.redis import RedisQueue
+from monitors.storage.queues.sqlite import SQLiteQueue
 from tests.support.postgres import postgres
 from tests.support.redis import redis_server
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from monitors.queues import Pruned
-from monitors.queues.memory import MemoryQueue
-from monitors.queues.postgres import PostgresQueue
-from monitors.queues.redis import RedisQueue
-from monitors.queues.sqlite import SQLiteQueue
 from monitors.records import Sample, Supplement
-from monitors.redis import read_url
+from monitors.storage.engines.redis import read_url
+from monitors.storage.queues import Pruned
+from monitors.storage.queues.memory import MemoryQueue
+from monitors.storage.queues.postgres import PostgresQueue
+from monitors.storage.queues.redis import RedisQueue
+from monitors.storage.queues.sqlite import SQLiteQueue
 from tests.support.machines import run_machine, tally
 from tests.support.postgres import postgres
 from tests.support.redis import redis_server

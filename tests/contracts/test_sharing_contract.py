@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from gateway.buckets import Draw
-from gateway.sharing import BUILT_IN
-from gateway.sharing.opening import from_url
+from gateway.access.shared_limits import BUILT_IN
+from gateway.access.shared_limits.opening import from_url
+from gateway.access.token_bucket import Draw
 from tests.support.postgres import own_server, postgres
 from tests.support.redis import own_redis, redis_server
 

@@ -6,7 +6,6 @@ import random
 import numpy as np
 import pytest
 
-from monitors.engines import RefusedError
 from monitors.records import (
     CaptureInfo,
     Context,
@@ -19,9 +18,10 @@ from monitors.records import (
     Supplement,
     Usage,
 )
-from monitors.statistics.powered import sums
-from monitors.stores import Point, Query, Summary
-from monitors.stores.opening import from_url
+from monitors.statistics.control_variate import sums
+from monitors.storage.engines.failures import RefusedError
+from monitors.storage.stores import Point, Query, Summary
+from monitors.storage.stores.opening import from_url
 from tests.support.clickhouse import clickhouse
 from tests.support.postgres import postgres
 

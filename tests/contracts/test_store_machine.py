@@ -11,12 +11,12 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from monitors.joining import completes
 from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped, Supplement
-from monitors.stores import Adding, Query
-from monitors.stores.opening import from_url
-from monitors.stores.postgres import PostgresStore
-from monitors.stores.sqlite import SQLiteStore
+from monitors.storage.joining import completes
+from monitors.storage.stores import Adding, Query
+from monitors.storage.stores.opening import from_url
+from monitors.storage.stores.postgres.store import PostgresStore
+from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.clickhouse import clickhouse as clickhouse_server
 from tests.support.machines import run_machine, tally
 from tests.support.postgres import postgres

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 import pytest
 import uvloop
 
-from gateway.upstream import UpstreamError, UpstreamRequest
-from gateway.upstream.connection import MAX_HEAD_BYTES
-from gateway.upstream.httpx import HttpxUpstream
-from gateway.upstream.native import NativeUpstream
-from gateway.upstream.response import StaleError
+from gateway.upstreams import UpstreamError, UpstreamRequest
+from gateway.upstreams.connection import MAX_HEAD_BYTES
+from gateway.upstreams.httpx import HttpxUpstream
+from gateway.upstreams.pool import NativeUpstream
+from gateway.upstreams.response import StaleError
 from tests.support.running import read_request
 
 MIB = 1024 * 1024

@@ -6,12 +6,12 @@ import asyncio
 import time
 from dataclasses import replace
 
-from dashboards.web.alert_forms import silence_of
-from dashboards.web.alerts import chart, history, query_of, span
 from dashboards.web.charts import Dot
-from monitors.desk import DeadLetter
-from monitors.notifiers.body import labels_of
-from monitors.telling import Progress
+from dashboards.web.views.alert_forms import silence_of
+from dashboards.web.views.alerts import chart, history, query_of, span
+from monitors.alerting.acknowledgements import DeadLetter
+from monitors.alerting.notifiers.message import labels_of
+from monitors.alerting.repeat_policy import Progress
 from tests.support.pages import ALERTS, EVIL, world
 from tests.support.receivers import alert as an_alert
 

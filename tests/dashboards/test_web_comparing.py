@@ -6,12 +6,12 @@ import asyncio
 import random
 import time
 
-from dashboards.web import comparing as view
-from dashboards.web.comparing import Asked, Comparisons, asked
-from dashboards.web.comparing_view import dots, start, verdict
-from monitors.comparing import Arm, Compared
-from monitors.stores import Point
-from monitors.versions import Version
+from dashboards.web.views import compare as view
+from dashboards.web.views.compare import Asked, Comparisons, asked
+from dashboards.web.views.comparing_view import dots, start, verdict
+from monitors.alerting.versions import Version
+from monitors.analysis.ab_compare import Arm, Compared
+from monitors.storage.stores import Point
 from tests.support.pages import EVIL, world
 
 

@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from dashboards.web.explore import selection, shortened
-from dashboards.web.explore_search import Cursor, Walk, cut, everything, search
-from monitors.offline.reading import read
+from dashboards.web.views.explore import selection, shortened
+from dashboards.web.views.explore_search import Cursor, Walk, cut, everything, search
+from monitors.offline.dataset import read
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
-from monitors.stores import Point, Query
-from monitors.stores.sqlite import SQLiteStore
+from monitors.storage.stores import Point, Query
+from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.pages import EVIL, world
 
 NOW = 1_760_000_000.0

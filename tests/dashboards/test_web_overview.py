@@ -6,12 +6,12 @@ import asyncio
 import time
 
 from dashboards.web.charts import Dot, Line, Mark, bars, scale, sparkline, ticks, time_ticks, timeline
-from dashboards.web.overview import rows_of, watch_of
+from dashboards.web.format import shares
 from dashboards.web.trends import Trends, dot, movement
-from dashboards.web.words import shares
-from monitors.alerts import Watched
-from monitors.quality import Quality
-from monitors.stores import Summary
+from dashboards.web.views.overview import rows_of, watch_of
+from monitors.alerting.engine import Watched
+from monitors.analysis.quality import Quality
+from monitors.storage.stores import Summary
 from tests.support.pages import EVIL, world
 
 

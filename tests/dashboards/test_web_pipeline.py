@@ -7,12 +7,12 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry
 
-from dashboards.web.gateways import Series, ask_all, gateway_urls, series_of
-from dashboards.web.pipeline import OUTCOMES, evaluations_of, judging_of, parts_of
-from dashboards.web.setup import traffic_url, without_secrets
+from dashboards.web.gateway_scrape import Series, ask_all, gateway_urls, series_of
+from dashboards.web.views.pipeline import OUTCOMES, evaluations_of, judging_of, parts_of
+from dashboards.web.views.setup import traffic_url, without_secrets
 from gateway.demo.servers import free_ports
 from monitors.config import Config, Judge, Monitors, Notifier, Store
-from monitors.instruments import Instruments
+from monitors.exporters.instruments import Instruments
 from monitors.records import Failed, Skipped
 from tests.support.pages import EVIL, world
 from tests.support.running import running_gateway, serving, tcp_server

@@ -10,12 +10,12 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from dashboards.web.prompt_form import applied, entry_of, prefilled, prompt_texts
+from dashboards.web.views.prompt_form import applied, entry_of, prefilled, prompt_texts
+from gateway.capture.factory import capture_of, template_form
 from gateway.config import Capture
-from gateway.contexts.patterns import UserTemplate
-from gateway.reading import capture_of, template_form
+from gateway.contexts.user_patterns import UserTemplate
 from monitors.records import Evaluation, Skipped
-from monitors.templates import StoredTemplate
+from monitors.storage.templates import StoredTemplate
 from tests.gateway.test_template_sync import LEARNS, recording
 from tests.support import prompts
 from tests.support.pages import EVIL, world

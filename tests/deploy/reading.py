@@ -10,7 +10,7 @@ from typing import Any
 import click
 import yaml
 
-from gateway import cli
+from gateway.cli import main as cli
 from gateway.config import Config, load
 from monitors import app
 from monitors.config import load as load_monitors

@@ -6,8 +6,8 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from gateway.routes import admin_app
-from monitors.attempts import ATTEMPTS
+from gateway.api.health import admin_app
+from monitors.runtime.attempts import ATTEMPTS
 from tests.support.running import serving
 
 TOKEN = "correct horse battery staple"

@@ -8,9 +8,9 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from gateway.access.key_stores.sqlite import KeyStore
 from gateway.config import AppLimits, Cache, Capture, Config, Keys, Limits, Price, Upstream
 from gateway.config import Gateway as GatewayTable
-from gateway.keystores.sqlite import KeyStore
 from tests.gateway.test_proxy import CHAT, ScriptedUpstream, exchange, post, reply, request, whole_response
 from tests.support.running import running_gateway, tcp_server
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway import auxiliary as auxiliary_calls
-from gateway.auxiliary import KINDS, auxiliary
+from gateway.capture import auxiliary_calls
+from gateway.capture.auxiliary_calls import KINDS, auxiliary
 from gateway.exchange import Explicit, Request, Response
 from monitors.records import Context
 

@@ -6,10 +6,10 @@ import contextlib
 import httpx
 import pytest
 
-from gateway import splice
 from gateway.config import Config, Gateway, Upstream
-from gateway.proxy import LARGE_BYTES, MOST_SCANS
-from monitors.tasks import spawn
+from gateway.http import json_member as splice
+from gateway.proxy.handler import LARGE_BYTES, MOST_SCANS
+from monitors.runtime.tasks import spawn
 from tests.support.running import read_request, running_gateway, tcp_server
 
 PATHS = ("asgi", "protocol")

@@ -12,12 +12,12 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from gateway.accounts import OverLimit, Quote
+from gateway.access.account import OverLimit, Quote
+from gateway.access.gate import Gate, Holder
+from gateway.access.key_stores.sqlite import KeyStore
+from gateway.access.keys import Keyring, Quota, VirtualKey, digest
+from gateway.access.prices import Prices
 from gateway.config import Cache, Capture, Config, Keys, Limits, Price, Upstream
-from gateway.keys import Keyring, Quota, VirtualKey, digest
-from gateway.keystores.sqlite import KeyStore
-from gateway.limits import Gate, Holder
-from gateway.prices import Prices
 from tests.gateway.test_proxy import CHAT, exchange, post, reply, request
 from tests.support.running import read_request, running_gateway, tcp_server
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cache import HIT, Cache, Tape, _is_harmless, cache_key
+from gateway.proxy.cache import HIT, Cache, Tape, _is_harmless, cache_key
 
 JSON = [(b"content-type", b"application/json"), (b"content-length", b"2")]
 SSE = [

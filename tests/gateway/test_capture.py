@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from gateway.capture import Capture, read, skip_reason
+from gateway.capture.duplicates import Resubmissions
+from gateway.capture.exchange_reader import Capture, read, skip_reason
 from gateway.exchange import Explicit, Recording, Trace
-from gateway.resubmissions import Resubmissions
-from monitors.bounds import MAX_INSTRUCTION_BYTES
 from monitors.records import Usage
 from monitors.redaction import Redactor
+from monitors.runtime.bounds import MAX_INSTRUCTION_BYTES
 
 LIMIT = 1_000_000
 

@@ -12,15 +12,15 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from gateway import cli
+from gateway.cli import main as cli
 from gateway.config import load
 from monitors import config as monitors_config
-from monitors.config_option import data_dir_problem
-from monitors.endpoints import is_own, is_remote
-from monitors.extras import EXTRAS
-from monitors.queues.sqlite import SQLiteQueue
-from monitors.settings import ConfigError, child_environment
-from monitors.stores.sqlite import SQLiteStore
+from monitors.cli.config_option import data_dir_problem
+from monitors.runtime.endpoints import is_own, is_remote
+from monitors.runtime.extras import EXTRAS
+from monitors.runtime.settings import ConfigError, child_environment
+from monitors.storage.queues.sqlite import SQLiteQueue
+from monitors.storage.stores.sqlite.store import SQLiteStore
 
 ROOT = Path(__file__).parents[2]
 UPSTREAM = '[[upstreams]]\nbase_url = "http://127.0.0.1:9/v1"\n'
@@ -551,7 +551,7 @@ def test_a_missing_package_names_its_extra(module, table, extra):
     Path("given.toml").write_text(f"{UPSTREAM}{table}\n")
     code = (
         f"import sys\nsys.modules[{module!r}] = None\n"
-        "from gateway.cli import main\nmain(['check', '--config', 'given.toml'])\n"
+        "from gateway.cli.main import main\nmain(['check', '--config', 'given.toml'])\n"
     )
     answer = subprocess.run(
         [sys.executable, "-c", code],
@@ -605,7 +605,7 @@ def test_a_plane_says_in_its_log_which_file_it_uses(command):
     Path("gaugeway.toml").write_text(UPSTREAM + ports)
     with busy:  # so that it ends by itself, soon after it said so
         answer = subprocess.run(
-            [sys.executable, "-m", "gateway.cli", command],
+            [sys.executable, "-m", "gateway.cli.main", command],
             capture_output=True,
             text=True,
             env=child_environment({"PYTHONPATH": str(ROOT)}),

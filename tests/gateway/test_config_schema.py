@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from gateway.cli import main
-from gateway.config_schema import config_schema
+from gateway.cli.config_schema import config_schema
+from gateway.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

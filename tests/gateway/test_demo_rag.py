@@ -11,7 +11,10 @@ import pytest
 from rich.console import Console
 
 from gateway.contexts.templates import TemplateExtractor
-from gateway.demo import answering, judging, rag, run, servers, texts, view
+from gateway.demo import model_answer as answering
+from gateway.demo import model_judge as judging
+from gateway.demo import model_text as texts
+from gateway.demo import rag, run, servers, view
 from gateway.demo.model import Model, serving
 from gateway.exchange import Request, Response
 

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from gateway.demo.model import serve
-from monitors import descriptors
-from monitors.serving import ServerProtocol
+from monitors.runtime import descriptors
+from monitors.runtime.serving import ServerProtocol
 from tests.support.product import product
 from tests.support.running import read_request, running_gateway, tcp_server
 

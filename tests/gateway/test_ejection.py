@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.ejection import EJECTED, HALF_OPEN, HEALTHY, MAX_EJECT_S, Ejection
+from gateway.upstreams.outlier_ejection import EJECTED, HALF_OPEN, HEALTHY, MAX_EJECT_S, Ejection
 
 NAMES = ("a", "b", "c")
 

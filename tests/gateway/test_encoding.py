@@ -5,7 +5,7 @@ import brotli
 import pytest
 import zstandard
 
-from gateway.encoding import MOST_MEMBERS, EncodingError, decode
+from gateway.http.encoding import MOST_MEMBERS, EncodingError, decode
 
 TEXT = b'{"choices": []}' * 50
 

@@ -17,14 +17,14 @@ import pytest
 import uvloop
 from uvicorn.server import ServerState
 
-from gateway import tracing
 from gateway.app import Gateway
 from gateway.config import Capture, Config
 from gateway.config import Gateway as GatewayTable
 from gateway.config import Upstream as UpstreamTable
 from gateway.exchange import GENERATION_ROUTES
-from monitors.queues.memory import MemoryQueue
-from monitors.serving import Listener, _config
+from gateway.telemetry import tracing
+from monitors.runtime.serving import Listener, _config
+from monitors.storage.queues.memory import MemoryQueue
 from tests.support.running import read_request
 
 # The product runs on uvloop; what depends on who ends a connection, and when, is shown on both.

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.express import Express
-from monitors.serving import Listener, _config, _Server
-from monitors.tasks import spawn
+from gateway.proxy.fast_path import Express
+from monitors.runtime.serving import Listener, _config, _Server
+from monitors.runtime.tasks import spawn
 from tests.gateway.test_express import (
     ANSWER,
     BODY,

@@ -3,16 +3,16 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
-from gateway.capture import Capture
+from gateway.capture.exchange_reader import Capture
 from gateway.config import Capture as Settings
 from gateway.exchange import Explicit
-from gateway.handoff import HandOff
-from gateway.instruments import Instruments
-from gateway.offload import Offload
-from gateway.pressure import easing
-from monitors.queues.memory import MemoryQueue
-from monitors.queues.sqlite import SQLiteQueue
+from gateway.handoff.backpressure import easing
+from gateway.handoff.buffer import HandOff
+from gateway.handoff.sampler_client import Offload
+from gateway.telemetry.metrics import Instruments
 from monitors.records import Context
+from monitors.storage.queues.memory import MemoryQueue
+from monitors.storage.queues.sqlite import SQLiteQueue
 from tests.gateway.test_capture import recording
 
 

@@ -12,12 +12,12 @@ import httpx
 import pytest
 import zstandard
 
-from gateway import encoding
 from gateway.config import Capture, Config, Upstream
-from gateway.contexts.patterns import PatternExtractor, UserTemplate
+from gateway.contexts.user_patterns import PatternExtractor, UserTemplate
 from gateway.exchange import Request, Response
+from gateway.http import encoding
 from monitors.redaction import Redactor
-from monitors.settings import ConfigError, convert, read
+from monitors.runtime.settings import ConfigError, convert, read
 from tests.support.running import read_request, running_gateway, tcp_server
 
 MEGABYTE = 1_000_000

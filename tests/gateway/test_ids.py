@@ -6,8 +6,8 @@ import random
 import re
 from pathlib import Path
 
-from gateway.ids import exchange_id
-from gateway.proxy import begin
+from gateway.http.ids import exchange_id
+from gateway.proxy.handler import begin
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from gateway.cli.inspect import inspect
+from gateway.cli.inspection import InspectionError, Tried, guess_route, inspect_request, inspect_sample, render
 from gateway.contexts import BUILT_IN, Extraction
 from gateway.contexts.explicit import ExplicitExtractor
 from gateway.contexts.templates import TemplateExtractor
-from gateway.contexts.tools import ToolExtractor
-from gateway.inspect_cli import inspect
-from gateway.inspection import InspectionError, Tried, guess_route, inspect_request, inspect_sample, render
+from gateway.contexts.tool_messages import ToolExtractor
 from monitors.config import Shared, store_url
 from monitors.records import CaptureInfo, Context, Evaluation, Failed, PromptPart, Sample, Score, Skipped
-from monitors.stores.opening import from_url
+from monitors.storage.stores.opening import from_url
 
 EXTRACTORS = [ExplicitExtractor(), ToolExtractor(), TemplateExtractor()]
 PASSAGE = "The pump runs for twelve minutes after the last shower, and then it drains the tray by itself."

@@ -12,12 +12,12 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from gateway.access.key_stores.sqlite import KeyStore
+from gateway.access.keys import VirtualKey
+from gateway.access.operations import operation_of
+from gateway.access.restrictions import MOST_TOKENS, Asked, check_message, check_request, is_ambiguous
 from gateway.config import Config, Keys, Upstream
-from gateway.errors import Rejection
-from gateway.keys import VirtualKey
-from gateway.keystores.sqlite import KeyStore
-from gateway.operations import operation_of
-from gateway.restrictions import MOST_TOKENS, Asked, check_message, check_request, is_ambiguous
+from gateway.http.errors import Rejection
 from tests.gateway.test_proxy import ScriptedUpstream, exchange, post, reply
 from tests.support.running import running_gateway, tcp_server
 

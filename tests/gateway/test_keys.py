@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import Rejection, body_of
-from gateway.keys import (
+from gateway.access.keys import (
     Keyring,
     VirtualKey,
     check_model,
@@ -13,6 +12,7 @@ from gateway.keys import (
     presented_key,
     without_credentials,
 )
+from gateway.http.errors import Rejection, body_of
 
 SECRET = b"gw-" + b"s" * 43
 NOW = 1_800_000_000.0

@@ -7,11 +7,11 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from gateway.keys import Keyring
-from gateway.keys_cli import keys
-from gateway.keystores.sqlite import KeyStore
-from monitors import audit
-from monitors.moving_cli import migrate
+from gateway.access.key_stores.sqlite import KeyStore
+from gateway.access.keys import Keyring
+from gateway.cli.keys import keys
+from monitors.cli.migrate import migrate
+from monitors.runtime import audit
 from tests.support.postgres import postgres
 
 

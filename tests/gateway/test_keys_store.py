@@ -8,13 +8,13 @@ from contextlib import closing
 
 import pytest
 
-from gateway.accounts import OverLimit
+from gateway.access.account import OverLimit
+from gateway.access.gate import Gate, Holder
+from gateway.access.key_stores.sqlite import KeyStore
+from gateway.access.key_sync import Keeper
+from gateway.access.keys import Quota, digest
 from gateway.config import Limits
-from gateway.errors import Rejection
-from gateway.keeper import Keeper
-from gateway.keys import Quota, digest
-from gateway.keystores.sqlite import KeyStore
-from gateway.limits import Gate, Holder
+from gateway.http.errors import Rejection
 from tests.gateway.test_limits import Clock
 
 NOW = 1_800_000_000.0

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.accounts import OverLimit
-from gateway.buckets import TokenBucket
+from gateway.access.account import OverLimit
+from gateway.access.concurrency import Turnstile
+from gateway.access.gate import Gate, Holder, any_limit, limits_of
+from gateway.access.keys import Keyring, Quota, VirtualKey, digest
+from gateway.access.token_bucket import TokenBucket
 from gateway.config import AppLimits, Limits
-from gateway.errors import Rejection
-from gateway.keys import Keyring, Quota, VirtualKey, digest
-from gateway.limits import Gate, Holder, any_limit, limits_of
-from gateway.turnstile import Turnstile
-from monitors.tasks import spawn
+from gateway.http.errors import Rejection
+from monitors.runtime.tasks import spawn
 
 NOON = 20_000 * 86400 + 43200.0
 

@@ -9,9 +9,9 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from gateway import config as configuration
-from gateway.errors import Rejection
-from gateway.loops import MAX_HOPS, chain, deployment_id
-from monitors.settings import ConfigError
+from gateway.http.errors import Rejection
+from gateway.proxy.loops import MAX_HOPS, chain, deployment_id
+from monitors.runtime.settings import ConfigError
 from tests.support.llm_server import LLMServer
 from tests.support.running import running_gateway, tcp_server, toml
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.metering import (
+from gateway.access.metering import (
     ENCODED_BYTES,
     HEAD_BYTES,
     MOST_COUNTED,

@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from gateway.config import Config, Gateway, Price, Upstream
 from gateway.exchange import Explicit, Recording
-from gateway.handoff import MAX_OVERFLOWN
-from gateway.instruments import MAX_REQUEST_SERIES, Instruments
-from monitors.bounds import MAX_NAME, MAX_TAGS
-from monitors.labels import MAX_PAIRS
+from gateway.handoff.buffer import MAX_OVERFLOWN
+from gateway.telemetry.metrics import MAX_REQUEST_SERIES, Instruments
+from monitors.runtime.bounds import MAX_NAME, MAX_TAGS
+from monitors.runtime.label_cap import MAX_PAIRS
 from tests.support.running import read_request, running_gateway, tcp_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("path", ["asgi", "protocol"])]
@@ -199,7 +199,7 @@ async def test_pairs_of_app_and_model_are_bounded(path):
 
 
 async def test_series_of_requests_are_bounded_however_kinds_combine(path, monkeypatch):
-    monkeypatch.setattr("gateway.instruments.MAX_REQUEST_SERIES", 100)
+    monkeypatch.setattr("gateway.telemetry.metrics.MAX_REQUEST_SERIES", 100)
     assert MAX_REQUEST_SERIES > 100
     registry = CollectorRegistry()
     instruments = Instruments(registry, version="1")

@@ -5,8 +5,8 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.upstream import UpstreamError, UpstreamRequest
-from gateway.upstream.connection import Connection, StaleError
+from gateway.upstreams import UpstreamError, UpstreamRequest
+from gateway.upstreams.connection import Connection, StaleError
 
 SETTINGS = settings(max_examples=150, deadline=None)
 TOKEN = st.text("abcdefghijklmnopqrstuvwxyzABC0123456789!#$%&'*+-.^_`|~", min_size=1, max_size=12).map(str.encode)

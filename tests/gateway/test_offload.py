@@ -12,11 +12,11 @@ import httpx
 import msgspec
 import pytest
 
+from gateway.capture.factory import capture_of
 from gateway.config import Capture
 from gateway.exchange import Explicit, Recording, Trace
-from gateway.offload import Offload, OffloadError
-from gateway.reading import capture_of
-from gateway.sampling_process import Setup, frame, main
+from gateway.handoff.sampler_client import Offload, OffloadError
+from gateway.handoff.sampler_process import Setup, frame, main
 from monitors.records import Context, Sample
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.product import product

@@ -12,10 +12,10 @@ from websockets.exceptions import InvalidStatus
 from gateway import config as configuration
 from gateway.config import Config, Keys, Upstream
 from gateway.config import Gateway as GatewayTable
-from gateway.errors import Rejection
-from gateway.headers import inspect
-from gateway.origins import OriginPolicy
-from monitors.settings import ConfigError
+from gateway.http.errors import Rejection
+from gateway.http.headers import inspect
+from gateway.http.origins import OriginPolicy
+from monitors.runtime.settings import ConfigError
 from tests.support.llm_server import LLMServer
 from tests.support.running import running_gateway, toml
 

@@ -11,8 +11,8 @@ from websockets.exceptions import InvalidStatus
 
 from gateway.config import Config, Upstream
 from gateway.config import Gateway as GatewayTable
-from gateway.errors import Rejection
-from gateway.target import MAX_ESCAPED_PATH_BYTES, MOST_DECODINGS, check_target
+from gateway.http.errors import Rejection
+from gateway.http.url import MAX_ESCAPED_PATH_BYTES, MOST_DECODINGS, check_target
 from tests.gateway.test_proxy import CHAT, ScriptedUpstream, exchange, post, reply, request
 from tests.support.running import running_gateway, tcp_server
 

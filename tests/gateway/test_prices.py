@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.access.prices import Ledger, Prices
 from gateway.config import Price
-from gateway.prices import Ledger, Prices
 from monitors.records import Usage
 
 PRICES = Prices(

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from gateway.capture.prompt_version import prompt_version
 from gateway.contexts import Extraction
 from gateway.exchange import Request
-from gateway.prompts import prompt_version
 from monitors.records import Context
 
 

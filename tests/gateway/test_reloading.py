@@ -14,12 +14,12 @@ import pytest
 from gateway import config as tables
 from gateway.app import Gateway
 from gateway.config import Config
-from gateway.contexts.patterns import UserTemplate
-from gateway.instruments import Instruments
-from gateway.reloading import EFFECTS, RestartNeeded, changed, check_live, keys_of
+from gateway.contexts.user_patterns import UserTemplate
+from gateway.reload import EFFECTS, RestartNeeded, changed, check_live, keys_of
+from gateway.telemetry.metrics import Instruments
 from monitors import config as shared
-from monitors.queues.memory import MemoryQueue
-from monitors.settings import item_of, plain
+from monitors.runtime.settings import item_of, plain
+from monitors.storage.queues.memory import MemoryQueue
 
 OPEN = Config(
     upstreams=(tables.Upstream(base_url="http://127.0.0.1:9/v1", api_key="sk-owner"),),
@@ -180,7 +180,7 @@ async def shape_after(old, new, tmp_path, expected):
 
 
 def test_every_key_is_classified():
-    assert set(keys_of(Config)) == set(EFFECTS), "say in gateway/reloading.py what a reload does with it"
+    assert set(keys_of(Config)) == set(EFFECTS), "say in gateway/reload.py what a reload does with it"
 
 
 @pytest.mark.parametrize("key", sorted(EFFECTS))

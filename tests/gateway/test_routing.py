@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.routing import (
+from gateway.upstreams.policy import (
     MOST_MENTIONS,
     RetryPolicy,
     Route,

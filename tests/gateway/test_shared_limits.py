@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.accounts import OverLimit
-from gateway.buckets import Heard, SharedBucket, most_admitted
+from gateway.access.account import OverLimit
+from gateway.access.gate import Gate
+from gateway.access.limit_sync import Sync
+from gateway.access.token_bucket import Heard, SharedBucket, most_admitted
 from gateway.config import Limits
-from gateway.limits import Gate
-from gateway.syncing import Sync
 from tests.gateway.test_limits import NOON, Clock
 
 HEARING_S = 1.0

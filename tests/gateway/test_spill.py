@@ -8,14 +8,14 @@ import pytest
 
 from gateway.app import Gateway
 from gateway.config import Config, Upstream
-from gateway.spill import ATTEMPTS, LEASE_S, Spill
+from gateway.handoff.spill import ATTEMPTS, LEASE_S, Spill
 from monitors.config import Queue as QueueTable
-from monitors.engines import RefusedError
-from monitors.queues import QueueFull
-from monitors.queues.memory import MemoryQueue
-from monitors.queues.redis import RedisQueue
-from monitors.queues.sqlite import SQLiteQueue
 from monitors.records import Sample
+from monitors.storage.engines.failures import RefusedError
+from monitors.storage.queues import QueueFull
+from monitors.storage.queues.memory import MemoryQueue
+from monitors.storage.queues.redis import RedisQueue
+from monitors.storage.queues.sqlite import SQLiteQueue
 from tests.gateway.test_handoff import Bench, BrokenQueue, FullQueue, one, wait_for
 from tests.support.redis import own_redis
 

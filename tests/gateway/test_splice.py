@@ -4,9 +4,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway import splice
-from gateway.errors import Rejection
-from gateway.splice import MOST_MENTIONS, WINDOW_BYTES, cut_key, mentions_key
+from gateway.http import json_member as splice
+from gateway.http.errors import Rejection
+from gateway.http.json_member import MOST_MENTIONS, WINDOW_BYTES, cut_key, mentions_key
 
 KEY = b'"gaugeway":{"app":"x"}'
 

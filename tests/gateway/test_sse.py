@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.sse import data_of, fold
+from gateway.http.sse import data_of, fold
 
 
 def stream(*events, end=b"data: [DONE]\n\n"):

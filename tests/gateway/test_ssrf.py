@@ -12,14 +12,14 @@ from websockets.exceptions import InvalidStatus
 
 from gateway.config import Config, Routing, Upstream
 from gateway.config import Gateway as GatewayTable
-from monitors import telemetry
-from monitors.embeddings.openai import OpenAIEmbeddings
+from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.notifiers.http import Address
+from monitors.exporters.http import Api
 from monitors.exporters.outbox import RefusedError
-from monitors.exporters.rest import Api
 from monitors.judges import JudgeError, Prompt
 from monitors.judges.openai import OpenAIJudge
-from monitors.notifiers import NotDeliveredError
-from monitors.notifiers.posting import Address
+from monitors.metrics.embeddings.openai import OpenAIEmbeddings
+from monitors.runtime import otlp_exporters as telemetry
 from tests.support.receivers import receiver
 from tests.support.running import read_request, running_gateway, tcp_server
 

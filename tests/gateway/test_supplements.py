@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import Rejection
-from gateway.keys import Keyring, VirtualKey, digest
-from gateway.routes import Readiness, traffic_app
-from gateway.supplements import Supplements
-from monitors.engines import RefusedError
-from monitors.queues.memory import MemoryQueue
+from gateway.access.keys import Keyring, VirtualKey, digest
+from gateway.api.feedback import Supplements
+from gateway.api.health import Readiness, traffic_app
+from gateway.http.errors import Rejection
 from monitors.records import Context
+from monitors.storage.engines.failures import RefusedError
+from monitors.storage.queues.memory import MemoryQueue
 from tests.support.running import serving
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -10,20 +10,20 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gateway.capture.factory import template_form
+from gateway.capture.stored_templates import learned_of
 from gateway.config import Capture
 from gateway.contexts.learning import LearnedTemplate, TemplateEvent
 from gateway.contexts.learning.model import Split
 from gateway.exchange import Explicit, Recording
-from gateway.instruments import Instruments
-from gateway.offload import Offload
-from gateway.reading import template_form
-from gateway.sampling_process import Answer, Setup, frame, main
-from gateway.stored_templates import learned_of
-from gateway.template_sync import MAX_PENDING_TEMPLATES, TemplateSync
+from gateway.handoff.sampler_client import Offload
+from gateway.handoff.sampler_process import Answer, Setup, frame, main
+from gateway.handoff.template_sync import MAX_PENDING_TEMPLATES, TemplateSync
+from gateway.telemetry.metrics import Instruments
+from monitors.evaluation.prompt_marking import PromptMarking
 from monitors.judges.scripted import Scripted
-from monitors.prompt_marking import PromptMarking
 from monitors.records import Sample
-from monitors.templates.sqlite import SQLiteTemplates
+from monitors.storage.templates.sqlite import SQLiteTemplates
 from tests.support import prompts
 
 ANSWER = {"id": "c", "choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}]}

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from gateway import config as configuration
-from gateway.cli import main
-from gateway.reading import capture_of, template_form
-from gateway.stored_templates import learned_of
-from monitors.templates.opening import open_templates
+from gateway.capture.factory import capture_of, template_form
+from gateway.capture.stored_templates import learned_of
+from gateway.cli.main import main
+from monitors.storage.templates.opening import open_templates
 from tests.gateway.test_template_sync import LEARNS, SETTINGS, recording
 from tests.support import prompts
 from tests.support.clickhouse import clickhouse

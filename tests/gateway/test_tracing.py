@@ -9,8 +9,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from gateway.exchange import Exchange, Explicit, Request, Response, Trace
-from gateway.headers import for_upstream
-from gateway.tracing import OTelSpans
+from gateway.http.headers import for_upstream
+from gateway.telemetry.tracing import OTelSpans
 from monitors.records import Usage
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -11,16 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from gateway import config, upstreams
+from gateway import config
 from gateway.config import Routing
 from gateway.config import Upstream as Settings
-from gateway.errors import Rejection, body_of
-from gateway.upstream import UpstreamError
-from gateway.upstream.httpx import HttpxUpstream
-from gateway.upstream.native import NativeUpstream
-from gateway.upstreams import HELD_BYTES, Outgoing, RoutedError, Router, Way
-from monitors.settings import ConfigError
-from monitors.tasks import spawn
+from gateway.http.errors import Rejection, body_of
+from gateway.upstreams import UpstreamError
+from gateway.upstreams import router as upstreams
+from gateway.upstreams.httpx import HttpxUpstream
+from gateway.upstreams.pool import NativeUpstream
+from gateway.upstreams.router import HELD_BYTES, Outgoing, RoutedError, Router, Way
+from monitors.runtime.settings import ConfigError
+from monitors.runtime.tasks import spawn
 from tests.support.running import header_lines, read_request, tcp_server, toml
 
 BODY = b'{ "model":  "gpt-4o", "messages": [{"role": "user", "content": "\xc3\xa9 \\"model\\": 1.50"}] }'

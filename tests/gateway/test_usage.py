@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway import usage
 from gateway.config import Capture, Config, Upstream
 from gateway.config import Gateway as GatewayTable
-from gateway.usage import HideUsage, ask_for_usage
+from gateway.proxy import stream_usage as usage
+from gateway.proxy.stream_usage import HideUsage, ask_for_usage
 from tests.gateway.test_proxy import post, request
 from tests.support.running import read_request, running_gateway, tcp_server
 

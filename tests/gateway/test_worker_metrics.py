@@ -8,9 +8,9 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from gateway.instruments import Instruments
-from gateway.worker_metrics import WorkerMetrics, WorkersTotal
-from monitors.tasks import spawn
+from gateway.telemetry.metrics import Instruments
+from gateway.telemetry.worker_metrics import WorkerMetrics, WorkersTotal
+from monitors.runtime.tasks import spawn
 from tests.support.running import running_gateway
 
 pytestmark = pytest.mark.anyio
@@ -84,7 +84,7 @@ async def test_what_a_worker_counted_stays_when_it_ends_and_its_gauges_go():
 
 
 async def test_a_worker_that_does_not_answer_counts_with_its_last_report(monkeypatch):
-    monkeypatch.setattr("gateway.worker_metrics.POLL_S", 0.5)
+    monkeypatch.setattr("gateway.telemetry.worker_metrics.POLL_S", 0.5)
     async with workers(2) as (_, (one, other)):
         other.instruments.reloaded("applied")
         assert await one.value("gaugeway_config_reloads_total", result="applied") == 1
@@ -127,7 +127,7 @@ async def test_without_the_supervisor_the_admin_port_answers_503():
 
 
 async def test_a_report_beyond_the_bound_ends_the_connection(monkeypatch):
-    monkeypatch.setattr("gateway.worker_metrics.MAX_REPORT_BYTES", 1000)
+    monkeypatch.setattr("gateway.telemetry.worker_metrics.MAX_REPORT_BYTES", 1000)
     async with workers(1) as (_, (one,)):
         with pytest.raises(ConnectionError):
             await one.metrics.total()

@@ -17,7 +17,7 @@ import pytest
 from examples import rules
 from monitors.metrics.naming import BUILT_IN, ON_REQUEST
 from monitors.offline import Run
-from monitors.offline.parts import AT_FIVE
+from monitors.offline.plan import AT_FIVE
 from tests.support.llm_server import LLMServer, Reply
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ def by_rules(request):
 def gaugeway(directory, *arguments):
     """Run the command in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "gateway.cli", "evaluate", *map(str, arguments)],
+        [sys.executable, "-m", "gateway.cli.main", "evaluate", *map(str, arguments)],
         cwd=directory,
         env={"PATH": "", "PYTHONPATH": str(ROOT), "COLUMNS": "200"},
         capture_output=True,

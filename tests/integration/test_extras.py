@@ -21,13 +21,13 @@ PACKAGES = {
 USES = {
     "clickhouse": "stores.from_url('clickhouse://default:@127.0.0.1:8123/db')",
     "datasets": "__import__('pyarrow')",
-    "email": "__import__('monitors.notifiers.email')",
-    "local": "__import__('monitors.embeddings.local')",
-    "otlp": "(__import__('monitors.telemetry'), __import__('monitors.otlp.receiver'))",
+    "email": "__import__('monitors.alerting.notifiers.email')",
+    "local": "__import__('monitors.metrics.embeddings.local')",
+    "otlp": "(__import__('monitors.runtime.otlp_exporters'), __import__('monitors.api.otlp.receiver'))",
     "postgres": """(
         stores.from_url('postgresql://h/db'), queues.from_url('postgresql://h/db', 1.0, 1),
         keystores.open_keys('postgresql://h/db', pathlib.Path('keys.db')), sharing.from_url('postgresql://h/db'),
-        __import__('monitors.leading_postgres'),
+        __import__('monitors.storage.leader.postgres'),
     )""",
     "redis": "(queues.from_url('redis://h', 1.0, 1), sharing.from_url('redis://h'))",
 }
@@ -43,11 +43,11 @@ class Missing:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Missing())
-import gateway.app, gateway.cli, monitors.app
-from gateway.keystores import opening as keystores
-from gateway.sharing import opening as sharing
-from monitors.queues import opening as queues
-from monitors.stores import opening as stores
+import gateway.app, gateway.cli.main, monitors.app
+from gateway.access.key_stores import opening as keystores
+from gateway.access.shared_limits import opening as sharing
+from monitors.storage.queues import opening as queues
+from monitors.storage.stores import opening as stores
 
 stores.from_url("sqlite:////tmp/never-opened.db")
 queues.from_url("sqlite:////tmp/never-opened.db", 1.0, 1)

@@ -10,7 +10,7 @@ from benchmarks.faults.matrix import FAULTS, Fault, kill_gateways, kill_monitors
 from benchmarks.faults.paths import PROXIED
 from benchmarks.faults.play import Times, play
 from benchmarks.faults.stand import Wanted
-from gateway.upstream.connection import GONE_AFTER_S, Connection
+from gateway.upstreams.connection import GONE_AFTER_S, Connection
 from tests.support.postgres import postgres
 from tests.support.running import tcp_server
 

@@ -11,21 +11,21 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks.fuzzing import api, engine
 from gateway import config as gateway_config
-from gateway import sse
+from gateway.api.health import Readiness, traffic_app
+from gateway.api.health import admin_app as gateway_admin
 from gateway.contexts.explicit import ExplicitError, from_body_key
-from gateway.routes import Readiness, traffic_app
-from gateway.routes import admin_app as gateway_admin
-from gateway.usage import HideUsage
+from gateway.http import sse
+from gateway.proxy.stream_usage import HideUsage
 from monitors import config as monitors_config
-from monitors.alert_api import alert_handlers
+from monitors.alerting.delivery import Delivery
+from monitors.api.alerts import alert_handlers
+from monitors.api.openapi import document
+from monitors.api.otlp import Decoded, Span, receiver
+from monitors.api.otlp import codec as otlp
 from monitors.config import Alerts
-from monitors.delivery import Delivery
-from monitors.judges import wire
-from monitors.openapi import document
-from monitors.otlp import Decoded, Span, receiver
-from monitors.otlp import wire as otlp
-from monitors.settings import ConfigError
-from monitors.stores.sqlite import SQLiteStore
+from monitors.judges import openai_messages as wire
+from monitors.runtime.settings import ConfigError
+from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.product import product
 from tests.support.running import serving
 

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from gateway.demo.model import Model, serve
-from monitors.queues.postgres import PostgresQueue
+from monitors.storage.queues.postgres import PostgresQueue
 from tests.gateway.test_handoff import Bench, one, wait_for
 from tests.integration.test_faults import CONFIG, Traffic, scored, sent
 from tests.support.postgres import own_server, postgres

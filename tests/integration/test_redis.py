@@ -7,11 +7,11 @@ import time
 from collections import Counter
 
 from monitors.choosing import Choice
-from monitors.metrics.catalogue import Enabled
-from monitors.queues.redis import RedisQueue
+from monitors.evaluation.worker import Worker
+from monitors.metrics.registry import Enabled
 from monitors.records import Sample, Score
-from monitors.stores.sqlite import SQLiteStore
-from monitors.worker import Worker
+from monitors.storage.queues.redis import RedisQueue
+from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.gateway.test_handoff import Bench, one, wait_for
 from tests.support.redis import own_redis
 

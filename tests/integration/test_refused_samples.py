@@ -11,14 +11,14 @@ import string
 import pytest
 
 from monitors.choosing import Choice
-from monitors.engines import EngineError, RefusedError, engine_failed, refused
-from monitors.metrics.catalogue import Enabled
-from monitors.queues.opening import from_url as queue_at
+from monitors.evaluation.worker import Worker
+from monitors.metrics.registry import Enabled
 from monitors.records import Context, Sample, Score, Supplement
-from monitors.sqlite import Database, Schema
-from monitors.stores.opening import from_url as store_at
-from monitors.stores.postgres import PostgresStore
-from monitors.worker import Worker
+from monitors.storage.engines.failures import EngineError, RefusedError, engine_failed, refused
+from monitors.storage.engines.sqlite import Database, Schema
+from monitors.storage.queues.opening import from_url as queue_at
+from monitors.storage.stores.opening import from_url as store_at
+from monitors.storage.stores.postgres.store import PostgresStore
 from tests.support.clickhouse import clickhouse
 from tests.support.postgres import postgres
 from tests.support.redis import own_redis

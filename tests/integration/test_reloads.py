@@ -10,11 +10,11 @@ import httpx
 import msgspec
 import pytest
 
+from gateway.access.key_stores.opening import open_keys
 from gateway.config import Config, Keys, Limits, Upstream
 from gateway.config import Gateway as GatewayTable
 from gateway.demo.model import Model, serve
-from gateway.errors import Rejection
-from gateway.keystores.opening import open_keys
+from gateway.http.errors import Rejection
 from tests.support.product import product
 from tests.support.running import running_gateway
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gateway.demo.servers import in_thread
-from monitors.migrating import scripts
+from monitors.storage.engines.migrate import scripts
 from tests.support.fleet import wait_until
 from tests.support.postgres import Postgres, postgres
 from tests.support.product import Product

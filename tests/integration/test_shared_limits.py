@@ -7,12 +7,12 @@ import time
 
 import pytest
 
+from gateway.access.key_stores.opening import open_keys
 from gateway.app import Gateway
 from gateway.config import Config, Keys, Limits, Upstream
-from gateway.keystores.opening import open_keys
-from monitors import audit
-from monitors.queues.memory import MemoryQueue
-from monitors.settings import ConfigError
+from monitors.runtime import audit
+from monitors.runtime.settings import ConfigError
+from monitors.storage.queues.memory import MemoryQueue
 from tests.gateway.test_proxy import CHAT, exchange, post, reply
 from tests.support.postgres import own_server, postgres
 from tests.support.redis import own_redis, redis_server

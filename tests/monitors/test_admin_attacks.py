@@ -9,8 +9,8 @@ import time
 import pytest
 
 from dashboards.web.site import COOKIE
-from monitors import audit
-from monitors.attempts import ATTEMPTS
+from monitors.runtime import audit
+from monitors.runtime.attempts import ATTEMPTS
 from tests.support.pages import world
 
 TOKEN = "correct horse battery staple"

@@ -10,10 +10,10 @@ import httpx
 import pytest
 from litestar import Litestar
 
-from monitors.alert_api import alert_handlers
+from monitors.alerting.delivery import Delivery
+from monitors.api.alerts import alert_handlers
 from monitors.config import Alerts
-from monitors.delivery import Delivery
-from monitors.stores.sqlite import SQLiteStore
+from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.alerting import People
 from tests.support.receivers import alert
 from tests.support.running import serving

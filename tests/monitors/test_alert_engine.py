@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from monitors import alerts as engine_module
-from monitors import delivery
-from monitors.alerts import Uncounted
+from monitors.alerting import delivery
+from monitors.alerting import engine as engine_module
+from monitors.alerting.engine import Uncounted
+from monitors.alerting.rule_watch import name_of
 from monitors.config import Rule
-from monitors.watching import name_of
 from tests.support.alerting import RULE, T0, People, World, replace_config, run
 
 

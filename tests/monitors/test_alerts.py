@@ -9,15 +9,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from monitors.alerts import AlertEngine, Uncounted
+from monitors.alerting.detectors.e_sr import FLOOR_LOG10, MixtureESR
+from monitors.alerting.engine import AlertEngine, Uncounted
+from monitors.alerting.notifiers.message import summary, webhook_body
+from monitors.alerting.rule_watch import MAX_STREAMS, SavedWatch
+from monitors.alerting.stream import blindness
 from monitors.config import Rule
-from monitors.detectors.esr import FLOOR_LOG10, MixtureESR
-from monitors.notifiers.body import summary, webhook_body
 from monitors.records import Failed, Skipped
-from monitors.statistics.slices import share
-from monitors.stores import Point
-from monitors.streams import blindness
-from monitors.watching import MAX_STREAMS, SavedWatch
+from monitors.statistics.multiple_testing import share
+from monitors.storage.stores import Point
 from tests.support.alerting import RULE, T0, TRIO, People, replace_config, run, watching
 
 

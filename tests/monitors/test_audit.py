@@ -8,8 +8,8 @@ import stat
 import pytest
 from litestar import Litestar
 
-from monitors import audit
-from monitors.rules_api import rule_handlers
+from monitors.api.rules import rule_handlers
+from monitors.runtime import audit
 from tests.monitors.test_alert_api import MATCHERS, alert, play
 from tests.support.running import serving
 

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from monitors.detectors import Bucket, baselines
-from monitors.detectors.baselines import DAY_S, Auto, Fixed, Ratchet, Seasonal, Window
-from monitors.statistics.bounds import RunningLower, Spread, WindowLower
+from monitors.alerting.detectors import Bucket, baselines
+from monitors.alerting.detectors.baselines import DAY_S, Auto, Fixed, Ratchet, Seasonal, Window
+from monitors.statistics.betting_bounds import RunningLower, Spread, WindowLower
 
 MEAN = 0.85
 MAKE = {

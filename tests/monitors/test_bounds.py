@@ -7,24 +7,14 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from dashboards.web.overview import MAX_ROWS, rows_of
-from monitors.bounds import (
-    MAX_NAME,
-    MAX_PARTS,
-    MAX_REASON,
-    MAX_TAGS,
-    MAX_TOKENS,
-    bounded_name,
-    bounded_sample,
-    token_count,
-)
+from dashboards.web.views.overview import MAX_ROWS, rows_of
+from monitors.alerting.versions import ENOUGH, MAX_APPS, Versions
+from monitors.analysis.quality import Quality, largest
 from monitors.choosing import Choice
+from monitors.evaluation.worker import Worker
+from monitors.exporters.instruments import Instruments
 from monitors.exporters.prometheus import PrometheusExporter
-from monitors.instruments import Instruments
-from monitors.labels import MAX_PAIRS
-from monitors.metrics.catalogue import Enabled
-from monitors.quality import Quality, largest
-from monitors.queues.memory import MemoryQueue
+from monitors.metrics.registry import Enabled
 from monitors.records import (
     CaptureInfo,
     Context,
@@ -36,10 +26,20 @@ from monitors.records import (
     Supplement,
     Usage,
 )
-from monitors.stores import Point, Summary
-from monitors.stores.sqlite import SQLiteStore
-from monitors.versions import ENOUGH, MAX_APPS, Versions
-from monitors.worker import Worker
+from monitors.runtime.bounds import (
+    MAX_NAME,
+    MAX_PARTS,
+    MAX_REASON,
+    MAX_TAGS,
+    MAX_TOKENS,
+    bounded_name,
+    bounded_sample,
+    token_count,
+)
+from monitors.runtime.label_cap import MAX_PAIRS
+from monitors.storage.queues.memory import MemoryQueue
+from monitors.storage.stores import Point, Summary
+from monitors.storage.stores.sqlite.store import SQLiteStore
 
 LONG = "x" * 50_000
 

@@ -7,11 +7,11 @@ import asyncio
 import msgspec
 import pytest
 
-from monitors import capture_coverage
-from monitors.capture_coverage import DAY_S, LEAST_ANSWERS, MAX_APPS, PREFIX, CaptureCoverage, Tally, found_in
-from monitors.labels import OVERFLOW
+from monitors.analysis import capture_coverage
+from monitors.analysis.capture_coverage import DAY_S, LEAST_ANSWERS, MAX_APPS, PREFIX, CaptureCoverage, Tally, found_in
 from monitors.records import Context, Sample
-from monitors.stores.sqlite import SQLiteStore
+from monitors.runtime.label_cap import OVERFLOW
+from monitors.storage.stores.sqlite.store import SQLiteStore
 
 NOW = 1_760_000_000.0
 

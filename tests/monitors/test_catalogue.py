@@ -11,9 +11,9 @@ import pytest
 from monitors.config import Metric
 from monitors.judges.scripted import Scripted
 from monitors.metrics import lower_is_better
-from monitors.metrics.catalogue import BUILT_IN, ON_REQUEST, build
+from monitors.metrics.registry import BUILT_IN, ON_REQUEST, build
 from monitors.records import Score
-from monitors.settings import ConfigError
+from monitors.runtime.settings import ConfigError
 
 JUDGE = Scripted({}, model="judge-1")
 EMBEDDINGS = object()

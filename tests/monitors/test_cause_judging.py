@@ -8,22 +8,22 @@ import random
 import pytest
 from prometheus_client import CollectorRegistry
 
-from monitors.alerts import AlertEngine
+from monitors.alerting.engine import AlertEngine
 from monitors.app import _engine
-from monitors.cause_judging import LOOKS_PERIOD_S, MAX_LOOK_S, MAX_LOOKS, CauseJudging
 from monitors.choosing import Choice
 from monitors.config import Alerts, Config, Judge, Metric, Rule, Sampled
-from monitors.evaluation import judge_of
-from monitors.instruments import Instruments
+from monitors.evaluation.cause_judging import LOOKS_PERIOD_S, MAX_LOOK_S, MAX_LOOKS, CauseJudging
+from monitors.evaluation.evaluate import judge_of
+from monitors.evaluation.judging import open_judging
+from monitors.evaluation.worker import Worker
+from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
-from monitors.judging import open_judging
-from monitors.metrics.catalogue import build
-from monitors.queues.memory import MemoryQueue
+from monitors.metrics.registry import build
 from monitors.records import Context, Evaluation, Sample, Score
-from monitors.stores import Query
-from monitors.stores.sqlite import SQLiteStore
-from monitors.worker import Worker
+from monitors.storage.queues.memory import MemoryQueue
+from monitors.storage.stores import Query
+from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.alerting import People
 
 T0 = 1_760_000_040.0
@@ -239,7 +239,7 @@ def test_how_often_and_how_long_it_judges_is_bounded(tmp_path):
 
 
 def test_a_judge_that_hangs_holds_nothing_up_for_longer_than_the_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr("monitors.cause_judging.MAX_LOOK_S", 0.1)
+    monkeypatch.setattr("monitors.evaluation.cause_judging.MAX_LOOK_S", 0.1)
 
     class Hanging(Counting):
         async def score(self, sample):

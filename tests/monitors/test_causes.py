@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from monitors.causes import JudgeEvidence, Observation, explain
-from monitors.causes.mix import Shift
-from monitors.causes.observations import Fall
-from monitors.causes.slices import Slice
-from monitors.statistics.contrasts import Contrast, Decomposition
+from monitors.alerting.causes import JudgeEvidence, Observation, explain
+from monitors.alerting.causes.observations import Fall
+from monitors.alerting.causes.slices import Slice
+from monitors.alerting.causes.traffic_mix import Shift
+from monitors.statistics.decomposition import Contrast, Decomposition
 
 BEFORE, SINCE = 1000, 400
 

@@ -8,7 +8,7 @@ import pytest
 from monitors.choosing import Choice, keeps, signals_of
 from monitors.records import Context, Evaluation, Sample, Score
 from monitors.sampling import Bias
-from monitors.statistics.estimators import hajek
+from monitors.statistics.weighted_mean import hajek
 
 
 def sample(n, response="Within 30 days.", **about):

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from monitors.engines import RefusedError
 from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped
-from monitors.stores.clickhouse_adding import There, additions, wanted
-from monitors.stores.clickhouse_gathering import Gathering
+from monitors.storage.engines.failures import RefusedError
+from monitors.storage.stores.clickhouse.batching import Gathering
+from monitors.storage.stores.clickhouse.inserts import There, additions, wanted
 
 JOINED = {"contexts": (Context(text="c"),), "context_source": "contexts_api"}
 OUTCOME, REVISION = 6, -1
@@ -140,7 +140,7 @@ def test_who_gives_up_waiting_takes_nobody_along():
 
 
 def test_a_url_says_where_and_is_named_without_its_secret():
-    clickhouse = pytest.importorskip("monitors.clickhouse")
+    clickhouse = pytest.importorskip("monitors.storage.engines.clickhouse")
     found = clickhouse.read_url("clickhouses://u:p%2F%23@ch.internal/gw?linger_ms=5&ca_cert=/etc/ca.pem")
     assert (found.host, found.port, found.database, found.user, found.password) == (
         "ch.internal",
@@ -170,7 +170,7 @@ def test_a_url_says_where_and_is_named_without_its_secret():
     ],
 )
 def test_a_url_that_is_none_is_refused_without_being_quoted(url):
-    clickhouse = pytest.importorskip("monitors.clickhouse")
+    clickhouse = pytest.importorskip("monitors.storage.engines.clickhouse")
     with pytest.raises(ValueError, match=r"expected|option") as caught:
         clickhouse.read_url(url)
     assert "secret" not in str(caught.value)

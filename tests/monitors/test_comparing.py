@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 from litestar import Litestar
 
-from gateway.cli import main
-from monitors import compare_api
-from monitors.compare_api import compare_handlers
-from monitors.comparing import compare, decision, sides
-from monitors.stores import Point
-from monitors.stores.sqlite import SQLiteStore
+from gateway.cli.main import main
+from monitors.analysis.ab_compare import compare, decision, sides
+from monitors.api import compare as compare_api
+from monitors.api.compare import compare_handlers
+from monitors.storage.stores import Point
+from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.running import serving
 from tests.support.scored import One, fill
 

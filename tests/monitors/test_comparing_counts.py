@@ -5,14 +5,14 @@ import random
 
 import pytest
 
-from monitors.comparing import Sides, compare
-from monitors.comparing_counts import Parts
-from monitors.comparing_store import UnknownVersionError, Wanted, read
+from monitors.analysis.ab_binned import Parts
+from monitors.analysis.ab_compare import Sides, compare
+from monitors.analysis.ab_query import UnknownVersionError, Wanted, read
 from monitors.records import Evaluation, Sample, Score
 from monitors.redaction import Redactor
-from monitors.stores import Query, Spreads
-from monitors.stores.discreet import DiscreetStore
-from monitors.stores.sqlite import SQLiteStore
+from monitors.storage.stores import Query, Spreads
+from monitors.storage.stores.hashing_store import DiscreetStore
+from monitors.storage.stores.sqlite.store import SQLiteStore
 
 DAY = 86_400.0
 T0 = 1_700_000_000.0 // DAY * DAY

@@ -9,12 +9,12 @@ from itertools import pairwise
 import msgspec
 import pytest
 
+from monitors.alerting.acknowledgements import Ack, DeskClosedError
+from monitors.alerting.delivery import Delivery
+from monitors.alerting.notifiers import NotDeliveredError, Route, Routed
+from monitors.alerting.silences import Matcher, Silence
 from monitors.config import Alerts
-from monitors.delivery import Delivery
-from monitors.desk import Ack, DeskClosedError
-from monitors.notifiers import NotDeliveredError, Route, Routed
-from monitors.silences import Matcher, Silence
-from monitors.stores.sqlite import SQLiteStore
+from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.alerting import People
 from tests.support.receivers import alert
 

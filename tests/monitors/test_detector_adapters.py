@@ -8,11 +8,11 @@ from collections import deque
 import numpy as np
 import pytest
 
-from monitors import detectors
-from monitors.detectors import FLOOR_LOG10, Bucket
-from monitors.detectors.esr import MixtureESR
-from monitors.detectors.river import RiverDetector
-from monitors.detectors.threshold import Threshold
+from monitors.alerting import detectors
+from monitors.alerting.detectors import FLOOR_LOG10, Bucket
+from monitors.alerting.detectors.e_sr import MixtureESR
+from monitors.alerting.detectors.river import RiverDetector
+from monitors.alerting.detectors.threshold import Threshold
 
 
 class Windows:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from monitors import sampling
-from monitors.detectors import Bucket
-from monitors.detectors.esr import MixtureESR
+from monitors.alerting.detectors import Bucket
+from monitors.alerting.detectors.e_sr import MixtureESR
 
 M0, C, MINUTE = 0.85, 1000.0, 10
 

@@ -8,19 +8,19 @@ import pkgutil
 
 import pytest
 
-import monitors.detectors
+import monitors.alerting.detectors
 import monitors.statistics
 
 PACKAGES = (monitors.statistics, monitors.detectors)
 MODULES = [f"{p.__name__}.{module.name}" for p in PACKAGES for module in pkgutil.iter_modules(p.__path__)] + [
     "monitors.sampling",
-    "monitors.causes",
-    "monitors.slicing",
-    "monitors.topics",
-    "monitors.watching",
-    "monitors.rules",
-    "monitors.versions",
-    "monitors.notifiers.body",
+    "monitors.alerting.causes",
+    "monitors.alerting.slices",
+    "monitors.alerting.causes.topics",
+    "monitors.alerting.rule_watch",
+    "monitors.alerting.rules",
+    "monitors.alerting.versions",
+    "monitors.alerting.notifiers.message",
 ]
 
 

@@ -9,11 +9,11 @@ import time
 import numpy as np
 import pytest
 
-from monitors.embeddings.batching import Batched
-from monitors.embeddings.caching import Cached
-from monitors.embeddings.openai import OpenAIEmbeddings
-from monitors.embeddings.opening import open_embeddings
 from monitors.judges import SPEND, JudgeError, Spend
+from monitors.metrics.embeddings.batching import Batched
+from monitors.metrics.embeddings.cache import Cached
+from monitors.metrics.embeddings.openai import OpenAIEmbeddings
+from monitors.metrics.embeddings.opening import open_embeddings
 from tests.support.llm_server import LLMServer, Reply, error
 
 KEY = "sk-very-secret-0123456789"

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from monitors.embeddings.local import LocalEmbeddings
-from monitors.embeddings.opening import open_embeddings
 from monitors.judges import JudgeError
+from monitors.metrics.embeddings.local import LocalEmbeddings
+from monitors.metrics.embeddings.opening import open_embeddings
 
 ROOT = Path(__file__).parents[2]
 MODEL = "tests/four-words"
@@ -134,7 +134,7 @@ def test_without_the_package_the_error_says_what_to_install():
         "import sys; sys.modules['fastembed'] = None; sys.path.insert(0, '.')\n"
         "import importlib.util as u; find = u.find_spec\n"
         "u.find_spec = lambda name: None if name == 'fastembed' else find(name)\n"
-        "from monitors.embeddings.opening import open_embeddings\n"
+        "from monitors.metrics.embeddings.opening import open_embeddings\n"
         "try: open_embeddings(kind='local', model='m')\n"
         "except ValueError as error: print(error)\n"
     )
@@ -146,7 +146,7 @@ def test_without_the_package_the_error_says_what_to_install():
 def test_the_package_is_loaded_only_when_it_is_used():
     code = (
         "import sys; sys.path.insert(0, '.')\n"
-        "from monitors.embeddings.opening import open_embeddings\n"
+        "from monitors.metrics.embeddings.opening import open_embeddings\n"
         "open_embeddings(kind='local', model='m')\n"
         "print([name for name in ('fastembed', 'onnxruntime', 'openai') if name in sys.modules])\n"
     )

@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from monitors.detectors import Bucket
-from monitors.detectors.esr import FLOOR_LOG10, MixtureESR
-from monitors.detectors.recovery import Recovery
-from monitors.detectors.sums import LogSums
+from monitors.alerting.detectors import Bucket
+from monitors.alerting.detectors.e_sr import FLOOR_LOG10, MixtureESR
+from monitors.alerting.detectors.recovery import Recovery
+from monitors.alerting.detectors.sums import LogSums
 from monitors.statistics import eprocess
 
 M0 = 0.85

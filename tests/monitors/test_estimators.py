@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitors.statistics.estimators import Estimate, hajek, hajek_from_sums
-from monitors.statistics.intervals import MIN_N_EFF, closed_window, confidence_sequence
+from monitors.statistics.confidence_sequence import MIN_N_EFF, closed_window, confidence_sequence
+from monitors.statistics.weighted_mean import Estimate, hajek, hajek_from_sums
 
 
 def test_equal_rates_give_the_ordinary_mean_and_deviation():

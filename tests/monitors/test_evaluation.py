@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from monitors.evaluation import evaluate
+from monitors.evaluation.evaluate import evaluate
 from monitors.judges import SPEND, JudgeError
 from monitors.records import Failed, Sample, Score, Skipped
 

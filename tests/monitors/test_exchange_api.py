@@ -7,9 +7,9 @@ import asyncio
 import httpx
 from prometheus_client import CollectorRegistry
 
-from monitors.api import admin_app
+from monitors.api.app import admin_app
 from monitors.records import CaptureInfo, Context, PromptPart, Sample
-from monitors.stores.sqlite import SQLiteStore
+from monitors.storage.stores.sqlite.store import SQLiteStore
 
 PARTS = (
     PromptPart(role="system", kind="instructions", start=0, end=9, text="Be brief."),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from monitors.alerts import Watched
-from monitors.capture_coverage import Captured
-from monitors.gauges import AlertGauges
-from monitors.instruments import Instruments
-from monitors.labels import LabelCap
-from monitors.quality import Quality
+from monitors.alerting.engine import Watched
+from monitors.analysis.capture_coverage import Captured
+from monitors.analysis.quality import Quality
+from monitors.exporters.alert_gauges import AlertGauges
+from monitors.exporters.instruments import Instruments
+from monitors.runtime.label_cap import LabelCap
 
 PROMISES = {"m": (0.95, 0.7)}
 GAUGES = (

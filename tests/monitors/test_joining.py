@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitors.bounds import MAX_BYTES, MAX_PASSAGES, bounded, shed, size
-from monitors.joining import Address, WaitingRoom, address_of, addresses_of, complete, completes, expected, join
 from monitors.records import CaptureInfo, Context, PromptPart, Sample, Supplement
+from monitors.runtime.bounds import MAX_BYTES, MAX_PASSAGES, bounded, shed, size
+from monitors.storage.joining import Address, WaitingRoom, address_of, addresses_of, complete, completes, expected, join
 
 
 def context(text, **fields):

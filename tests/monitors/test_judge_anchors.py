@@ -10,12 +10,12 @@ import pytest
 
 from monitors.judges import SPEND, Spend
 from monitors.judges.anchors import AnchorWatch, compare, read
-from monitors.judges.cache import Cached
+from monitors.judges.middleware.cache import Cached
 from monitors.judges.scripted import Scripted
 from monitors.metrics.faithfulness import Faithfulness
-from monitors.metrics.verdicts import Fused
+from monitors.metrics.judged.claims import Fused
 from monitors.records import Score
-from monitors.tasks import spawn
+from monitors.runtime.tasks import spawn
 
 LINE = {
     "id": "a",

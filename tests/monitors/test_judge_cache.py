@@ -9,14 +9,15 @@ import msgspec
 import pytest
 
 from monitors.judges import SPEND, JudgeError, Prompt, Spend
-from monitors.judges.cache import Cached, fresh
-from monitors.judges.cache_file import AnswerFile
-from monitors.judges.fingerprints import fingerprint
+from monitors.judges.middleware.cache import Cached, fresh
+from monitors.judges.middleware.cache_file import AnswerFile
+from monitors.judges.middleware.fingerprints import fingerprint
 from monitors.judges.openai import OpenAIJudge
 from monitors.judges.scripted import Scripted
-from monitors.metrics import answers, prompting
-from monitors.metrics.prompting import Datum
-from monitors.metrics.verdicts import Separate
+from monitors.metrics.judged import prompts as prompting
+from monitors.metrics.judged import schemas as answers
+from monitors.metrics.judged.claims import Separate
+from monitors.metrics.judged.prompts import Datum
 from monitors.records import Context, Sample
 from tests.support.llm_server import LLMServer, Reply
 

@@ -8,14 +8,15 @@ import msgspec
 import pytest
 
 from monitors.judges import SPEND, JudgeError, Prompt, Spend
-from monitors.judges.agreement import agreement
-from monitors.judges.cascade import Cascade, Tier
+from monitors.judges.exact_match import Verbatim
+from monitors.judges.middleware.agreement import agreement
+from monitors.judges.middleware.cascade import Cascade, Tier
 from monitors.judges.scripted import Scripted
-from monitors.judges.verbatim import Verbatim
-from monitors.metrics import answers, prompting
 from monitors.metrics.faithfulness import Faithfulness
-from monitors.metrics.prompting import Datum
-from monitors.metrics.verdicts import Separate
+from monitors.metrics.judged import prompts as prompting
+from monitors.metrics.judged import schemas as answers
+from monitors.metrics.judged.claims import Separate
+from monitors.metrics.judged.prompts import Datum
 from monitors.records import Context, Sample
 
 GOOD = {"verdicts": [{"id": 0, "verdict": "supported"}, {"id": 1, "verdict": "supported"}]}

@@ -10,12 +10,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from monitors.config import Judge
-from monitors.instruments import Instruments
+from monitors.evaluation.judging import open_judging
+from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError, Prompt
-from monitors.judges.failure_log import MAX_KINDS, REPEAT_S, STEADY_S, FailureLog
+from monitors.judges.middleware.base import close
+from monitors.judges.middleware.failure_log import MAX_KINDS, REPEAT_S, STEADY_S, FailureLog
 from monitors.judges.scripted import Scripted
-from monitors.judges.wrapping import close
-from monitors.judging import open_judging
 from tests.support.llm_server import LLMServer, error
 
 PROMPT = Prompt(task="t", version="1", system="s", user="u")

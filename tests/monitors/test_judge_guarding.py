@@ -7,19 +7,19 @@ import time
 
 import pytest
 
-from monitors.evaluation import evaluate
+from monitors.evaluation.evaluate import evaluate
 from monitors.judges import SPEND, JudgeError, Prompt, Spend
-from monitors.judges.adaptive import Adaptive
-from monitors.judges.billing import Billing
-from monitors.judges.breaker import Breaker
-from monitors.judges.guarding import Guard, guarded
+from monitors.judges.cost import Billing
+from monitors.judges.middleware.base import identity_of
+from monitors.judges.middleware.circuit_breaker import Breaker
+from monitors.judges.middleware.concurrency import Adaptive
+from monitors.judges.middleware.deadline import PATIENCE, Patience, Patient
+from monitors.judges.middleware.retry import Retrying
+from monitors.judges.middleware.stack import Guard, guarded
 from monitors.judges.openai import OpenAIJudge
-from monitors.judges.patience import PATIENCE, Patience, Patient
-from monitors.judges.retrying import Retrying
 from monitors.judges.scripted import Scripted
-from monitors.judges.wrapping import identity_of
 from monitors.metrics.faithfulness import Faithfulness
-from monitors.metrics.verdicts import Fused
+from monitors.metrics.judged.claims import Fused
 from monitors.records import Context, Failed, Sample
 from tests.support.llm_server import LLMServer, Reply, error
 

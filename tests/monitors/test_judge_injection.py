@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from monitors.config import Metric
-from monitors.evaluation import evaluate
+from monitors.evaluation.evaluate import evaluate
 from monitors.judges.openai import OpenAIJudge
-from monitors.metrics import prompting
-from monitors.metrics.catalogue import build
+from monitors.metrics.judged import prompts as prompting
+from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.naming import BUILT_IN, ON_REQUEST
-from monitors.metrics.prompting import Datum
+from monitors.metrics.registry import build
 from monitors.records import Context, Sample
 from tests.support.llm_server import LLMServer, Reply
 

@@ -14,10 +14,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from monitors.embeddings.openai import OpenAIEmbeddings
-from monitors.judges import SPEND, JudgeError, Prompt, Spend, reading
+from monitors.judges import SPEND, JudgeError, Prompt, Spend
+from monitors.judges import structured_output as reading
 from monitors.judges.openai import OpenAIJudge
-from monitors.metrics import answers
+from monitors.metrics.embeddings.openai import OpenAIEmbeddings
+from monitors.metrics.judged import schemas as answers
 from tests.support.llm_server import LLMServer, Reply, error
 
 KEY = "sk-very-secret-0123456789"

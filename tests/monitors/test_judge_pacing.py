@@ -8,8 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from monitors.judges.pacing import DAY_S, MOST_SLICES, BudgetPacer, Spent
-from monitors.statistics.estimators import hajek
+from monitors.judges.budget import DAY_S, MOST_SLICES, BudgetPacer, Spent
+from monitors.statistics.weighted_mean import hajek
 
 FRESH = Spent(day=0, usd=0.0)
 

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from monitors.judges import SPEND, JudgeError, Prompt, Spend, ask_scored, ask_sure
-from monitors.judges.likelihood import choice_in, sureness, weights
+from monitors.judges.logprobs import choice_in, sureness, weights
 from monitors.judges.openai import OpenAIJudge
+from monitors.judges.openai_messages import Alternative, Token
 from monitors.judges.prices import Price
-from monitors.judges.reading import strict_schema
 from monitors.judges.scripted import Scripted
-from monitors.judges.wire import Alternative, Token
+from monitors.judges.structured_output import strict_schema
 from tests.support.llm_server import LLMServer, Reply, error
 
 PROMPT = Prompt(task="geval", version="1", system="Task: geval", user="How good?")

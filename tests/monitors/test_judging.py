@@ -6,11 +6,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from monitors.config import Judge, Price, SmallJudge
-from monitors.instruments import Instruments
+from monitors.evaluation.judging import open_judging
+from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError, Prompt
-from monitors.judging import open_judging
 from monitors.records import Sample
-from monitors.settings import ConfigError
+from monitors.runtime.settings import ConfigError
 from tests.support.llm_server import LLMServer, Reply, error
 
 

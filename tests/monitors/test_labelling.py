@@ -11,18 +11,18 @@ from click.testing import CliRunner
 from litestar import Litestar
 from prometheus_client import CollectorRegistry
 
-from gateway.cli import main
+from gateway.cli.main import main
+from monitors.analysis.human_labels import drawn, label
+from monitors.analysis.labelling_store import default_passing, labelled, passings
+from monitors.api.labels import label_handlers
 from monitors.config import Metric
-from monitors.instruments import Instruments
-from monitors.labelling import drawn, label
-from monitors.labelling_store import default_passing, labelled, passings
-from monitors.labels_api import label_handlers
-from monitors.metrics.catalogue import build
+from monitors.exporters.instruments import Instruments
+from monitors.metrics.registry import build
 from monitors.records import Supplement
 from monitors.redaction import Redactor
-from monitors.stores import Point, Query, Rated
-from monitors.stores.discreet import DiscreetStore
-from monitors.stores.sqlite import SQLiteStore
+from monitors.storage.stores import Point, Query, Rated
+from monitors.storage.stores.hashing_store import DiscreetStore
+from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.running import serving
 from tests.support.scored import One, fill
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitors.desk import Ack, DeskClosedError
+from monitors.alerting.acknowledgements import Ack, DeskClosedError
 from tests.support.alerting import People, run
 
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from monitors.leading import Alone, DeposedError, stand
-from monitors.stores.sqlite import SQLiteStore
+from monitors.storage.leader import Alone, DeposedError, stand
+from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.postgres import postgres
 
 STORE = "clickhouse://u:p@127.0.0.1:1/d"

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitors.metrics.idf import Fixed, shipped
-from monitors.metrics.idf.traffic import TrafficIdf
 from monitors.metrics.lexical import sentences as tokens
+from monitors.metrics.lexical.idf import Fixed, shipped
+from monitors.metrics.lexical.idf.traffic import TrafficIdf
 from monitors.metrics.lexical.runs import Runs
 from monitors.metrics.lexical_groundedness import MAX_EVIDENCE, LexicalGroundedness
-from monitors.normalising import nfkc
 from monitors.records import Context, Sample, Score, Skipped
+from monitors.runtime.normalising import nfkc
 
 METRIC = LexicalGroundedness()
 LAMP = (

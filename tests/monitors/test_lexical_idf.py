@@ -9,9 +9,9 @@ import sys
 import threading
 from pathlib import Path
 
-from monitors.metrics import idf
-from monitors.metrics.idf import Fixed, Weights, shipped
-from monitors.metrics.idf.traffic import TrafficIdf
+from monitors.metrics.lexical import idf
+from monitors.metrics.lexical.idf import Fixed, Weights, shipped
+from monitors.metrics.lexical.idf.traffic import TrafficIdf
 from monitors.metrics.lexical_groundedness import LexicalGroundedness
 from monitors.records import Context, Sample
 

@@ -7,9 +7,9 @@ import importlib
 
 import pytest
 
-from monitors.metrics.idf import shipped
-from monitors.metrics.lexical.comparing import Source
+from monitors.metrics.lexical.idf import shipped
 from monitors.metrics.lexical.languages import LANGUAGES, Language, language_of
+from monitors.metrics.lexical.matching import Source
 from monitors.metrics.lexical.sentences import parse, sentences
 
 

@@ -11,9 +11,10 @@ from importlib.resources import files
 import msgspec
 import pytest
 
-from monitors.judges import reading
-from monitors.metrics import answers, prompting
-from monitors.metrics.prompting import CLOSING, Datum
+from monitors.judges import structured_output as reading
+from monitors.metrics.judged import prompts as prompting
+from monitors.metrics.judged import schemas as answers
+from monitors.metrics.judged.prompts import CLOSING, Datum
 
 ANSWERS = {
     "claims_verdicts": answers.ClaimsVerdicts,

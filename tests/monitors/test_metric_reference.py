@@ -12,15 +12,15 @@ import pytest
 
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
-from monitors.metrics.answer_correctness import AnswerCorrectness
-from monitors.metrics.answer_similarity import AnswerSimilarity
-from monitors.metrics.context_entity_recall import ContextEntityRecall
-from monitors.metrics.context_precision import ContextPrecision
-from monitors.metrics.context_recall import ContextRecall
 from monitors.metrics.context_relevancy import ContextRelevancy
-from monitors.metrics.context_utilization import ContextUtilization
-from monitors.metrics.noise_sensitivity import NoiseSensitivity
-from monitors.metrics.verdicts import Fused, Separate
+from monitors.metrics.judged.claims import Fused, Separate
+from monitors.metrics.reference.answer_correctness import AnswerCorrectness
+from monitors.metrics.reference.answer_similarity import AnswerSimilarity
+from monitors.metrics.reference.context_entity_recall import ContextEntityRecall
+from monitors.metrics.reference.context_precision import ContextPrecision
+from monitors.metrics.reference.context_recall import ContextRecall
+from monitors.metrics.reference.context_utilization import ContextUtilization
+from monitors.metrics.reference.noise_sensitivity import NoiseSensitivity
 from monitors.records import Context, Sample, Skipped
 
 MODES = pytest.mark.parametrize("mode", [Fused, Separate])

@@ -8,7 +8,7 @@ import pytest
 
 from monitors.judges import SPEND, JudgeError, Prompt, Spend
 from monitors.judges.scripted import Scripted
-from monitors.metrics import answers
+from monitors.metrics.judged import schemas as answers
 
 PROMPT = Prompt(task="claims", version="1", system="", user="x")
 FINE = answers.Claims(noncommittal=False, claims=["a"])

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from monitors.judges import JudgeError
-from monitors.metrics.sharing import DEFAULT_SIZE, Shared
-from monitors.metrics.verdicts import _key
+from monitors.metrics.judged.claims import _key
+from monitors.metrics.judged.single_flight import DEFAULT_SIZE, Shared
 from monitors.records import Context, Sample
 
 

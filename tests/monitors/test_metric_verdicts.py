@@ -15,7 +15,7 @@ from monitors.metrics.answer_relevancy import AnswerRelevancy
 from monitors.metrics.context_relevancy import ContextRelevancy
 from monitors.metrics.faithfulness import Faithfulness
 from monitors.metrics.hallucination import Hallucination
-from monitors.metrics.verdicts import Fused, Separate
+from monitors.metrics.judged.claims import Fused, Separate
 from monitors.records import Context, Sample, Skipped
 
 CLAIMS = [

@@ -9,19 +9,19 @@ import sys
 
 import pytest
 
-from monitors import moving
-from monitors.migrating import scripts
-from monitors.moving import IncompleteError, move_store
-from monitors.queues import Depth
-from monitors.queues.postgres import PostgresQueue
-from monitors.queues.sqlite import SQLiteQueue
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped, Supplement
-from monitors.stores import Query
-from monitors.stores.opening import from_url as open_store
-from monitors.stores.postgres import PostgresStore
-from monitors.stores.sqlite import SQLiteStore
-from monitors.templates import StoredTemplate
-from monitors.templates.opening import open_templates
+from monitors.storage import copy as moving
+from monitors.storage.copy import IncompleteError, move_store
+from monitors.storage.engines.migrate import scripts
+from monitors.storage.queues import Depth
+from monitors.storage.queues.postgres import PostgresQueue
+from monitors.storage.queues.sqlite import SQLiteQueue
+from monitors.storage.stores import Query
+from monitors.storage.stores.opening import from_url as open_store
+from monitors.storage.stores.postgres.store import PostgresStore
+from monitors.storage.stores.sqlite.store import SQLiteStore
+from monitors.storage.templates import StoredTemplate
+from monitors.storage.templates.opening import open_templates
 from tests.support.postgres import postgres
 
 EVER = Query(since=0.0, until=1e12)
@@ -30,7 +30,11 @@ COUNT = 90
 
 def gaugeway(*words):
     return subprocess.run(
-        [sys.executable, "-m", "gateway.cli", *map(str, words)], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-m", "gateway.cli.main", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
 
 

@@ -11,10 +11,10 @@ from datetime import datetime
 
 import pytest
 
-from monitors.notifiers import NotDeliveredError
-from monitors.notifiers.body import summary, webhook_body
-from monitors.notifiers.log import LogNotifier
-from monitors.notifiers.webhook import WebhookNotifier
+from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.notifiers.log import LogNotifier
+from monitors.alerting.notifiers.message import summary, webhook_body
+from monitors.alerting.notifiers.webhook import WebhookNotifier
 from monitors.records import Alert, Finding
 
 FIRING = Alert(

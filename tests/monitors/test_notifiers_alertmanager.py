@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from monitors.notifiers import NotDeliveredError
-from monitors.notifiers.alertmanager import AlertmanagerNotifier
-from monitors.notifiers.body import watchdog
+from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.notifiers.alertmanager import AlertmanagerNotifier
+from monitors.alerting.notifiers.message import watchdog
 from tests.support.receivers import alert, alertmanager, receiver
 
 

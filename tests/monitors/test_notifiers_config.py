@@ -6,12 +6,12 @@ import socket
 
 import pytest
 
-from monitors import settings
+from monitors.alerting.notifiers import BUILT_IN, Route, Routed
+from monitors.alerting.notifiers.factory import open_notifiers, runbook_url
+from monitors.alerting.notifiers.log import LogNotifier
 from monitors.config import Config
-from monitors.notifiers import BUILT_IN, Route, Routed
-from monitors.notifiers.log import LogNotifier
-from monitors.notifying import open_notifiers, runbook_url
-from monitors.settings import ConfigError
+from monitors.runtime import settings
+from monitors.runtime.settings import ConfigError
 
 MAIL = {"sender": "a@x.example", "recipients": ["b@x.example"]}
 OF_ALL = "kind, name, severities, apps, send_resolved, heartbeat, timeout_s"

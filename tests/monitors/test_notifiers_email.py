@@ -12,8 +12,8 @@ import pytest
 import trustme
 from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
 
-from monitors.notifiers import NotDeliveredError
-from monitors.notifiers.email import EmailNotifier
+from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.notifiers.email import EmailNotifier
 from monitors.records import Example
 from tests.support.receivers import alert
 

@@ -10,18 +10,18 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from monitors.alerting.delivery import MAX_GROUPS, MAX_IN_MESSAGE, MAX_MESSAGES, Delivery
+from monitors.alerting.description import Describer
+from monitors.alerting.notifiers import NotDeliveredError, Route, Routed
+from monitors.alerting.notifiers.email import MAX_ALERTS, html_of, text_of
+from monitors.alerting.notifiers.log import LogNotifier
+from monitors.alerting.notifiers.message import MAX_LABEL, MAX_WORST, group_body, webhook_body
+from monitors.alerting.notifiers.slack import message
 from monitors.config import Alerts
-from monitors.delivery import MAX_GROUPS, MAX_IN_MESSAGE, MAX_MESSAGES, Delivery
-from monitors.describing import Describer
-from monitors.notifiers import NotDeliveredError, Route, Routed
-from monitors.notifiers.body import MAX_LABEL, MAX_WORST, group_body, webhook_body
-from monitors.notifiers.email import MAX_ALERTS, html_of, text_of
-from monitors.notifiers.log import LogNotifier
-from monitors.notifiers.slack import message
 from monitors.records import Evaluation, Example, Sample, Score
 from monitors.redaction import Redactor
-from monitors.stores.discreet import DiscreetStore
-from monitors.stores.sqlite import SQLiteStore
+from monitors.storage.stores.hashing_store import DiscreetStore
+from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.alerting import People
 from tests.support.receivers import alert
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from monitors.notifiers import NotDeliveredError
-from monitors.notifiers.body import RUNBOOK
-from monitors.notifiers.pagerduty import PagerDutyNotifier
+from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.notifiers.message import RUNBOOK
+from monitors.alerting.notifiers.pagerduty import PagerDutyNotifier
 from tests.support.receivers import alert, receiver, strict
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from monitors.notifiers import NotDeliveredError
-from monitors.notifiers.slack import SlackNotifier, message
+from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.notifiers.slack import SlackNotifier, message
 from monitors.records import Example
 from tests.support.receivers import alert, receiver, strict
 

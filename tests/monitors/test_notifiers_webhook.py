@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from monitors.notifiers import NotDeliveredError
-from monitors.notifiers.body import group_body, webhook_body
-from monitors.notifiers.webhook import WebhookNotifier
+from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.notifiers.message import group_body, webhook_body
+from monitors.alerting.notifiers.webhook import WebhookNotifier
 from tests.support.receivers import alert, receiver
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "get-notified.md"

@@ -25,18 +25,19 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from prometheus_client import CollectorRegistry
 
-from monitors.api import admin_app
+from monitors.api.app import admin_app
+from monitors.api.otlp import Decoded, Span
+from monitors.api.otlp import codec as wire
+from monitors.api.otlp.counting import more_than
+from monitors.api.otlp.receiver import MAX_BODY_BYTES, MAX_PLAIN_BYTES, read, receiver
 from monitors.app import _receivers, check
 from monitors.config import Monitors, Shared
-from monitors.engines import RefusedError
-from monitors.instruments import Instruments
-from monitors.otlp import Decoded, Span, wire
-from monitors.otlp.counting import more_than
-from monitors.otlp.receiver import MAX_BODY_BYTES, MAX_PLAIN_BYTES, read, receiver
-from monitors.queues.memory import MemoryQueue
-from monitors.queues.sqlite import SQLiteQueue
+from monitors.exporters.instruments import Instruments
 from monitors.records import Context, Sample
-from monitors.settings import ConfigError
+from monitors.runtime.settings import ConfigError
+from monitors.storage.engines.failures import RefusedError
+from monitors.storage.queues.memory import MemoryQueue
+from monitors.storage.queues.sqlite import SQLiteQueue
 from tests.support.product import product
 from tests.support.running import serving
 

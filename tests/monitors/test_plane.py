@@ -11,22 +11,22 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from monitors.alerts import AlertEngine
+from monitors.alerting.engine import AlertEngine
 from monitors.app import check
 from monitors.config import Alerts, Config, Rule, Shared, admin_problems, join_problems, load
 from monitors.config import Judge as JudgeTable
 from monitors.config import Monitors as MonitorsTable
 from monitors.config import Queue as QueueTable
-from monitors.instruments import Instruments
-from monitors.judging import open_judging
-from monitors.metrics.catalogue import Catalogue
-from monitors.plane import Plane, _every
-from monitors.queues.memory import MemoryQueue
-from monitors.queues.sqlite import SQLiteQueue
+from monitors.evaluation.judging import open_judging
+from monitors.exporters.instruments import Instruments
+from monitors.metrics.registry import Catalogue
 from monitors.records import Evaluation, Failed, Sample, Score
-from monitors.settings import ConfigError
-from monitors.statistics.estimators import hajek
-from monitors.stores.sqlite import SQLiteStore
+from monitors.runtime.settings import ConfigError
+from monitors.scheduler import Plane, _every
+from monitors.statistics.weighted_mean import hajek
+from monitors.storage.queues.memory import MemoryQueue
+from monitors.storage.queues.sqlite import SQLiteQueue
+from monitors.storage.stores.sqlite.store import SQLiteStore
 
 DAY_S = 86_400.0
 

@@ -13,20 +13,20 @@ from itertools import pairwise
 import asyncpg
 import pytest
 
-from monitors import migrating
-from monitors.leading import Alone, DeposedError, stand, while_leading
-from monitors.migrating import migrate
-from monitors.postgres import Database, EngineError, name_of
-from monitors.queues.postgres import PostgresQueue
-from monitors.queues.sqlite import SQLiteQueue
 from monitors.records import Context, Evaluation, Sample, Score, Skipped, Supplement
 from monitors.redaction import Redactor
-from monitors.stores import Query
-from monitors.stores.calendar import DAY_S, day_of
-from monitors.stores.days import AHEAD
-from monitors.stores.discreet import DiscreetStore
-from monitors.stores.postgres import PostgresStore
-from monitors.stores.sqlite import SQLiteStore
+from monitors.storage.engines import migrate as migrating
+from monitors.storage.engines.migrate import migrate
+from monitors.storage.engines.postgres import Database, EngineError, name_of
+from monitors.storage.leader import Alone, DeposedError, stand, while_leading
+from monitors.storage.queues.postgres import PostgresQueue
+from monitors.storage.queues.sqlite import SQLiteQueue
+from monitors.storage.stores import Query
+from monitors.storage.stores.calendar import DAY_S, day_of
+from monitors.storage.stores.hashing_store import DiscreetStore
+from monitors.storage.stores.postgres.partitions import AHEAD
+from monitors.storage.stores.postgres.store import PostgresStore
+from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.postgres import postgres
 
 EVER = {"since": 0.0, "until": 1e12}

@@ -7,12 +7,12 @@ import random
 import asyncpg
 import pytest
 
-from monitors import migrating
-from monitors.migrating import migrate
 from monitors.records import Evaluation, Sample, Score
-from monitors.stores import Query
-from monitors.stores.calendar import day_of
-from monitors.stores.postgres import PostgresStore
+from monitors.storage.engines import migrate as migrating
+from monitors.storage.engines.migrate import migrate
+from monitors.storage.stores import Query
+from monitors.storage.stores.calendar import day_of
+from monitors.storage.stores.postgres.store import PostgresStore
 from tests.support.postgres import postgres
 
 DAY = 86_400.0

@@ -12,13 +12,13 @@ from statistics import mean, stdev
 import pytest
 
 from monitors.choosing import Choice
-from monitors.metrics.catalogue import Enabled
-from monitors.pressure import FLOOR, TARGET_S, JudgePace
-from monitors.queues.sqlite import SQLiteQueue
+from monitors.evaluation.backpressure import FLOOR, TARGET_S, JudgePace
+from monitors.evaluation.worker import Worker
+from monitors.metrics.registry import Enabled
 from monitors.records import Sample, Score, Skipped
-from monitors.statistics.estimators import hajek
-from monitors.stores.sqlite import SQLiteStore
-from monitors.worker import Worker
+from monitors.statistics.weighted_mean import hajek
+from monitors.storage.queues.sqlite import SQLiteQueue
+from monitors.storage.stores.sqlite.store import SQLiteStore
 
 PLACES, PLAIN_S, LOOK_S = 8, 0.01, 2.0
 

@@ -5,13 +5,13 @@ import asyncio
 import msgspec
 import pytest
 
-from monitors.forgetting import Subject
+from monitors.evaluation.prompt_marking import MAX_KEPT_S, TIMES_ASKED, PromptMarking, located
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
-from monitors.metrics.answers import PassageMarks, PromptMarks
-from monitors.prompt_marking import MAX_KEPT_S, TIMES_ASKED, PromptMarking, located
-from monitors.templates import StoredTemplate, meant, only_templates
-from monitors.templates.sqlite import SQLiteTemplates
+from monitors.metrics.judged.schemas import PassageMarks, PromptMarks
+from monitors.storage.erase import Subject
+from monitors.storage.templates import StoredTemplate, meant, only_templates
+from monitors.storage.templates.sqlite import SQLiteTemplates
 
 TEXT = "\x01Be kind.\x02Notes\nThe lamp lasts 12 hours. It is blue.\nRain harms the lamp.\nShe asks: Is it blue?\x04"
 MARKS = {

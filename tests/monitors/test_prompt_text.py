@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from monitors.prompt_text import found_by, pieces, unplaced
+from monitors.analysis.prompt_text import found_by, pieces, unplaced
 from monitors.records import CaptureInfo, Context, PromptPart
 
 CONTEXTS = (Context(text="Roof."), Context(text="Door."))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitors.quality import estimate
-from monitors.statistics.powered import fitted, sums
-from monitors.stores import Paired, Summary
+from monitors.analysis.quality import estimate
+from monitors.statistics.control_variate import fitted, sums
+from monitors.storage.stores import Paired, Summary
 
 N = 20_000
 

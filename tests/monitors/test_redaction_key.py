@@ -1,7 +1,7 @@
 import stat
 import threading
 
-from monitors.redaction_key import redaction_key
+from monitors.redaction.key import redaction_key
 
 
 def test_a_salt_of_ones_own_is_the_key(tmp_path):

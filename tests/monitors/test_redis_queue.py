@@ -17,12 +17,12 @@ import pytest
 import trustme
 from redis.crc import key_slot
 
-from monitors import redis as engine_module
-from monitors.queues import Depth
-from monitors.queues.opening import from_url
-from monitors.queues.redis import RedisQueue, Shard
 from monitors.records import Sample, Supplement
-from monitors.redis import Engine, EngineError, read_url
+from monitors.storage.engines import redis as engine_module
+from monitors.storage.engines.redis import Engine, EngineError, read_url
+from monitors.storage.queues import Depth
+from monitors.storage.queues.opening import from_url
+from monitors.storage.queues.redis import RedisQueue, Shard
 from tests.support.redis import own_redis, redis_server
 
 NOTHING = Depth(ready=0, leased=0, dead=0, oldest_started_at=None)
@@ -569,7 +569,7 @@ def test_however_many_leases_end_at_once_all_are_handed_out_again_and_set_aside(
 
 WORKER = """
 import asyncio, sys
-from monitors.queues.redis import RedisQueue
+from monitors.storage.queues.redis import RedisQueue
 
 async def main():
     queue = RedisQueue.from_url(sys.argv[1], float(sys.argv[2]), 5)

@@ -16,16 +16,18 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from monitors import telemetry
-from monitors.embeddings.openai import OpenAIEmbeddings
+from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.notifiers.http import Address
+from monitors.exporters.http import Api
 from monitors.exporters.outbox import RefusedError
-from monitors.exporters.rest import Api
-from monitors.judges import JudgeError, Prompt, likelihood, reading
+from monitors.judges import JudgeError, Prompt
+from monitors.judges import logprobs as likelihood
+from monitors.judges import structured_output as reading
 from monitors.judges.openai import OpenAIJudge
-from monitors.judges.wire import Token
-from monitors.notifiers import NotDeliveredError
-from monitors.notifiers.posting import Address
-from monitors.replies import MAX_REPLY_BYTES, ReplyError, ReplyTooLargeError, limited
+from monitors.judges.openai_messages import Token
+from monitors.metrics.embeddings.openai import OpenAIEmbeddings
+from monitors.runtime import otlp_exporters as telemetry
+from monitors.runtime.replies import MAX_REPLY_BYTES, ReplyError, ReplyTooLargeError, limited
 from tests.support.running import serving
 
 BOMB = gzip.compress(b'{"choices": ' + b" " * (64 * 1024 * 1024), 1)

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from gateway import config as configuration
-from gateway.cli import main
-from monitors.settings import ConfigError, convert, read
+from gateway.cli.main import main
+from monitors.runtime.settings import ConfigError, convert, read
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.product import product
 from tests.support.running import toml

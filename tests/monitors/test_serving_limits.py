@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from gateway.express import express_protocol
-from monitors.serving import MAX_HEAD_BYTES, Listener, ServerProtocol, _bind
+from gateway.proxy.fast_path import express_protocol
+from monitors.runtime.serving import MAX_HEAD_BYTES, Listener, ServerProtocol, _bind
 from tests.support.running import serving
 
 LINE = b"GET / HTTP/1.1\r\nHost: localhost\r\n"

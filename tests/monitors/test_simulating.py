@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from gateway.cli import main
-from monitors import simulating_report
-from monitors.detectors import Bucket
-from monitors.detectors.baselines import build
-from monitors.detectors.esr import MixtureESR
-from monitors.simulating import Plan, Setting, _Run, preset, simulate, traffic_of
-from monitors.stores import Point
+from gateway.cli.main import main
+from monitors.alerting.detectors import Bucket
+from monitors.alerting.detectors.baselines import build
+from monitors.alerting.detectors.e_sr import MixtureESR
+from monitors.analysis import simulate_report as simulating_report
+from monitors.analysis.simulate import Plan, Setting, _Run, preset, simulate, traffic_of
+from monitors.storage.stores import Point
 from tests.support.scored import One, fill
 
 PER_SCORE = 10 / 60 / 5e4

@@ -14,15 +14,17 @@ from urllib.parse import urlsplit
 import pytest
 from prometheus_client import CollectorRegistry
 
-from monitors import config, sinks
-from monitors.exporters import outbox, retrieval
+from monitors import config
+from monitors.exporters import factory as sinks
+from monitors.exporters import outbox
+from monitors.exporters import retrieval_spans as retrieval
+from monitors.exporters.instruments import Instruments
 from monitors.exporters.langfuse import LangfuseSink
 from monitors.exporters.mlflow import MLflowSink
 from monitors.exporters.outbox import Delivery, NotYetError, Outbox, RefusedError, UnavailableError
 from monitors.exporters.phoenix import PhoenixSink
-from monitors.instruments import Instruments
 from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped
-from monitors.settings import ConfigError
+from monitors.runtime.settings import ConfigError
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLE = Sample(

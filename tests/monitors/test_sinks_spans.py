@@ -10,7 +10,7 @@ from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogR
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from monitors.exporters import retrieval
+from monitors.exporters import retrieval_spans as retrieval
 from monitors.exporters.otel import OTelExporter
 from monitors.exporters.outbox import Scored
 from monitors.records import Context, Evaluation, Score

@@ -9,9 +9,9 @@ import random
 import msgspec
 import pytest
 
-from monitors.judges.pacing import DAY_S, BudgetPacer, Spent
-from monitors.spending import PREFIX, Spending
-from monitors.stores.sqlite import SQLiteStore
+from monitors.judges.budget import DAY_S, BudgetPacer, Spent
+from monitors.judges.spending import PREFIX, Spending
+from monitors.storage.stores.sqlite.store import SQLiteStore
 
 DAY = 20_000
 MIDNIGHT = DAY * DAY_S

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from monitors.records import Evaluation, Failed, Sample, Score
-from monitors.stores import Query
-from monitors.stores.sqlite import SQLiteStore
+from monitors.storage.stores import Query
+from monitors.storage.stores.sqlite.store import SQLiteStore
 
 T0, DAY = 1_700_000_000.0, 86_400.0
 MONTH = Query(since=T0, until=T0 + 30 * DAY, order="lowest", limit=20)

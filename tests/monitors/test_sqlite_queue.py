@@ -10,14 +10,14 @@ from contextlib import closing
 
 import pytest
 
-from monitors.queues import Depth
-from monitors.queues.sqlite import SCHEMA, SQLiteQueue
 from monitors.records import Sample, Supplement
-from monitors.sqlite import Database, Schema
+from monitors.storage.engines.sqlite import Database, Schema
+from monitors.storage.queues import Depth
+from monitors.storage.queues.sqlite import SCHEMA, SQLiteQueue
 
 PRELUDE = """
 import asyncio, resource, sqlite3, sys, time
-from monitors.queues.sqlite import SQLiteQueue
+from monitors.storage.queues.sqlite import SQLiteQueue
 from monitors.records import Sample
 
 def sample(sample_id, response=""):

@@ -12,12 +12,12 @@ from contextlib import closing
 import msgspec
 import pytest
 
-from monitors.queues.sqlite import SQLiteQueue
 from monitors.records import Evaluation, Sample, Score, Skipped, Supplement
-from monitors.sqlite import Database, Schema, SchemaError
-from monitors.stores import Query
-from monitors.stores.opening import from_url
-from monitors.stores.sqlite import _SUPPLEMENTS, SCHEMA, SQLiteStore
+from monitors.storage.engines.sqlite import Database, Schema, SchemaError
+from monitors.storage.queues.sqlite import SQLiteQueue
+from monitors.storage.stores import Query
+from monitors.storage.stores.opening import from_url
+from monitors.storage.stores.sqlite.store import _SUPPLEMENTS, SCHEMA, SQLiteStore
 
 EVERYTHING = Query(since=0.0, until=1e12)
 
@@ -97,7 +97,7 @@ def test_the_same_evaluation_stored_by_two_processes_at_once_is_new_to_only_one_
     script = """
 import asyncio, sys, time
 from monitors.records import Evaluation, Sample, Score
-from monitors.stores.sqlite import SQLiteStore
+from monitors.storage.stores.sqlite.store import SQLiteStore
 
 async def main():
     store = SQLiteStore(sys.argv[1])
@@ -381,7 +381,7 @@ def test_a_path_with_unusual_characters_is_opened_as_it_is_written(tmp_path):
 def test_a_process_that_forgets_to_close_ends_all_the_same(path):
     script = """
 import asyncio, sys
-from monitors.stores.sqlite import SQLiteStore
+from monitors.storage.stores.sqlite.store import SQLiteStore
 
 store = SQLiteStore(sys.argv[1])
 asyncio.run(store.save({"a": b"1"}))

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from monitors.statistics.counted import STEPS, CountedComparison, Counts, bin_of
-from monitors.statistics.versions import Comparison
+from monitors.statistics.sequential_ab import Comparison
+from monitors.statistics.sequential_ab_binned import STEPS, CountedComparison, Counts, bin_of
 
 LOOKS = 8
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitors.statistics.estimators import hajek
-from monitors.statistics.intervals import closed_window, confidence_sequence
-from monitors.statistics.powered import Fit, PoweredSequence, Sums, cross_fitted, fitted, powered, sums
+from monitors.statistics.confidence_sequence import closed_window, confidence_sequence
+from monitors.statistics.control_variate import Fit, PoweredSequence, Sums, cross_fitted, fitted, powered, sums
+from monitors.statistics.weighted_mean import hajek
 
 MEAN, SD = 0.85, np.sqrt(0.85 * 0.15)
 

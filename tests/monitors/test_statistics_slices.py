@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace._sampling_experimental import composable_traceid_ra
 from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState, set_span_in_context
 
-from monitors.detectors import Bucket
-from monitors.detectors.esr import MixtureESR
+from monitors.alerting.detectors import Bucket
+from monitors.alerting.detectors.e_sr import MixtureESR
 from monitors.sampling import (
     Bias,
     Facts,
@@ -21,7 +21,7 @@ from monitors.sampling import (
     smallest_rate,
     stratum_of,
 )
-from monitors.statistics.slices import affected, per_period, share, split
+from monitors.statistics.multiple_testing import affected, per_period, share, split
 
 
 def by_definition(evidence, alpha):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from monitors.statistics import eprocess
-from monitors.statistics.versions import (
+from monitors.statistics.sequential_ab import (
     CELLS,
     Comparison,
     PairedComparison,

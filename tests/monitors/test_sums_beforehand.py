@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitors.records import Evaluation, Sample, Score
-from monitors.stores import Query, sums
-from monitors.stores.spans import DAY_S, HOUR_S, add_spreads, cut
-from monitors.stores.sqlite import SQLiteStore
-from monitors.stores.sums import LEAST_S, MOST_SPANS, SETTLED_S, _beforehand, _leisurely
+from monitors.storage.stores import Query
+from monitors.storage.stores import rollups as sums
+from monitors.storage.stores.rollup_windows import DAY_S, HOUR_S, add_spreads, cut
+from monitors.storage.stores.rollups import LEAST_S, MOST_SPANS, SETTLED_S, _beforehand, _leisurely
+from monitors.storage.stores.sqlite.store import SQLiteStore
 
 T0 = 1_700_000_000.0
 

@@ -6,12 +6,12 @@ import math
 import pytest
 from prometheus_client import CollectorRegistry
 
-from monitors.alerts import AlertEngine
-from monitors.causes import JudgeEvidence, Observation, explain
+from monitors.alerting.causes import JudgeEvidence, Observation, explain
+from monitors.alerting.engine import AlertEngine
 from monitors.config import Judge
-from monitors.instruments import Instruments
+from monitors.evaluation.judging import open_judging
+from monitors.exporters.instruments import Instruments
 from monitors.judges.anchors import Drift
-from monitors.judging import open_judging
 from tests.support.alerting import TRIO, World
 
 ASKED = JudgeEvidence(drifted=False, detail="2% of 40 anchors", pending=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from monitors.topics import UNLIKE, topics
+from monitors.alerting.causes.topics import UNLIKE, topics
 
 ABOUT = {
     "travel": ["hotel", "flight", "booking", "passport", "airport", "luggage", "visa", "ticket"],
@@ -82,7 +82,7 @@ def test_the_order_of_the_questions_and_the_process_do_not_matter():
     again = dict(reversed(before.items()))
     assert topics(before, {}) == topics(again, {})
     code = (
-        "import json, sys; from monitors.topics import topics; "
+        "import json, sys; from monitors.alerting.causes.topics import topics; "
         "print(json.dumps(topics(json.load(sys.stdin), {}), sort_keys=True))"
     )
     printed = [

@@ -6,11 +6,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from monitors.alerting.rule_watch import SavedWatch
+from monitors.alerting.rules import MONTH_S, problems_of, rules_of, watch_of
+from monitors.alerting.slices import OTHER, Slices
 from monitors.config import Alerts, Rule
-from monitors.rules import MONTH_S, problems_of, rules_of, watch_of
-from monitors.slicing import OTHER, Slices
-from monitors.stores import Point
-from monitors.watching import SavedWatch
+from monitors.storage.stores import Point
 from tests.support.alerting import T0, watching
 
 LEARNED = Rule(metric="faithfulness", baseline="window", options={})

@@ -9,24 +9,24 @@ import time
 import numpy as np
 import pytest
 
-from monitors import persisting
-from monitors.bounds import MAX_PASSAGES, MAX_TEXT
 from monitors.choosing import Choice
 from monitors.config import Config, Judge, Monitors
+from monitors.evaluation import persist as persisting
+from monitors.evaluation.worker import Worker
 from monitors.judges import JudgeError
 from monitors.judges.openai import OpenAIJudge
-from monitors.metrics.catalogue import Enabled
 from monitors.metrics.faithfulness import Faithfulness
 from monitors.metrics.hallucination import Hallucination
-from monitors.metrics.verdicts import Fused, Separate
-from monitors.plane import patience_s
-from monitors.queues.memory import MemoryQueue
-from monitors.queues.sqlite import SQLiteQueue
+from monitors.metrics.judged.claims import Fused, Separate
+from monitors.metrics.registry import Enabled
 from monitors.records import Context, Failed, Sample, Score, Skipped, Supplement
 from monitors.redaction import Redactor
-from monitors.stores import discreet
-from monitors.stores.sqlite import SQLiteStore
-from monitors.worker import Worker
+from monitors.runtime.bounds import MAX_PASSAGES, MAX_TEXT
+from monitors.scheduler import patience_s
+from monitors.storage.queues.memory import MemoryQueue
+from monitors.storage.queues.sqlite import SQLiteQueue
+from monitors.storage.stores import hashing_store as discreet
+from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.llm_server import LLMServer, Reply
 
 

@@ -6,11 +6,11 @@ import asyncio
 
 from msgspec.structs import replace
 
-from monitors.alerts import AlertEngine
+from monitors.alerting.engine import AlertEngine
+from monitors.alerting.rules import MONTH_S, watch_of
 from monitors.config import Alerts, Rule
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
-from monitors.rules import MONTH_S, watch_of
-from monitors.stores.sqlite import SQLiteStore
+from monitors.storage.stores.sqlite.store import SQLiteStore
 
 T0 = 1_760_000_040.0  # the edge of a minute
 CONFIG = Alerts(false_alerts_per_30d=1.0, bucket_s=60.0, watermark_s=300.0, slices=("app",), group_wait_s=0.0)

@@ -18,10 +18,10 @@ from typing import Any, Self
 import httpx
 import msgspec
 
+from monitors.alerting.rule_watch import SavedWatch
+from monitors.alerting.stream import Case
 from monitors.records import Failed, Score, Skipped
-from monitors.stores.opening import from_url
-from monitors.streams import Case
-from monitors.watching import SavedWatch
+from monitors.storage.stores.opening import from_url
 from tests.support.postgres import Postgres
 from tests.support.product import Product, Webhook
 from tests.support.scenario import ROAM, STAY

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
-from gateway.demo import judging, texts
+from gateway.demo import model_judge as judging
+from gateway.demo import model_text as texts
 from monitors.config import Metric
-from monitors.evaluation import evaluate
-from monitors.judges.guarding import Guard, guarded
+from monitors.evaluation.evaluate import evaluate
+from monitors.judges.middleware.deadline import PATIENCE, Patience
+from monitors.judges.middleware.stack import Guard, guarded
 from monitors.judges.openai import OpenAIJudge
-from monitors.judges.patience import PATIENCE, Patience
-from monitors.metrics.catalogue import Mode, build
+from monitors.metrics.registry import Mode, build
 from monitors.records import Context, Evaluation, Sample
 from tests.support.llm_server import LLMServer, Reply, Request, error
 

@@ -10,23 +10,23 @@ from html.parser import HTMLParser
 import httpx
 from prometheus_client import CollectorRegistry
 
-from dashboards.web.pages import pages
+from dashboards.web.app import pages
 from dashboards.web.site import Site
-from monitors.alert_api import alert_handlers
-from monitors.alerts import AlertEngine
-from monitors.api import admin_app
+from monitors.alerting.engine import AlertEngine
+from monitors.api.alerts import alert_handlers
+from monitors.api.app import admin_app
+from monitors.api.rules import rule_handlers
+from monitors.api.templates import template_handlers
 from monitors.config import Alerts, Config, Monitors, Rule
-from monitors.gauges import AlertGauges
-from monitors.instruments import Instruments
+from monitors.exporters.alert_gauges import AlertGauges
+from monitors.exporters.instruments import Instruments
 from monitors.judges.scripted import Scripted
-from monitors.metrics.catalogue import build
-from monitors.plane import Plane
-from monitors.queues.memory import MemoryQueue
+from monitors.metrics.registry import build
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
-from monitors.rules_api import rule_handlers
-from monitors.stores.sqlite import SQLiteStore
-from monitors.templates.sqlite import SQLiteTemplates
-from monitors.templates_api import template_handlers
+from monitors.scheduler import Plane
+from monitors.storage.queues.memory import MemoryQueue
+from monitors.storage.stores.sqlite.store import SQLiteStore
+from monitors.storage.templates.sqlite import SQLiteTemplates
 from tests.support.alerting import People
 from tests.support.running import serving
 

@@ -21,7 +21,7 @@ import asyncpg
 import pytest
 
 from gateway.demo.servers import free_ports
-from monitors.migrating import migrate
+from monitors.storage.engines.migrate import migrate
 
 T = TypeVar("T")
 _NUMBERS = count(1)

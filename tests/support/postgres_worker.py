@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 
 from monitors.choosing import Choice
-from monitors.metrics.catalogue import Enabled
-from monitors.queues.postgres import PostgresQueue
+from monitors.evaluation.worker import Worker
+from monitors.metrics.registry import Enabled
 from monitors.records import Sample, Score
-from monitors.stores.postgres import PostgresStore
-from monitors.worker import Worker
+from monitors.storage.queues.postgres import PostgresQueue
+from monitors.storage.stores.postgres.store import PostgresStore
 
 
 class Noting:

@@ -11,9 +11,9 @@ from typing import Any
 from gateway.app import Gateway
 from gateway.config import Config, Upstream
 from gateway.config import Gateway as GatewayTable
-from monitors.queues.memory import MemoryQueue
-from monitors.serving import Listener, ServerProtocol, _config, _Server
-from monitors.tasks import spawn
+from monitors.runtime.serving import Listener, ServerProtocol, _config, _Server
+from monitors.runtime.tasks import spawn
+from monitors.storage.queues.memory import MemoryQueue
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

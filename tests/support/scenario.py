@@ -22,10 +22,10 @@ from zlib import crc32
 import httpx
 import msgspec
 
-from gateway.demo.judging import Block, fenced
+from gateway.demo.model_judge import Block, fenced
 from gateway.demo.servers import in_thread
-from monitors.stores.sqlite import SQLiteStore
-from monitors.streams import Case
+from monitors.alerting.stream import Case
+from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.product import Product, Webhook, product
 from tests.support.receivers import Alertmanager, alertmanager
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from monitors.records import Evaluation, Sample, Score, Supplement
-from monitors.stores.sqlite import SQLiteStore
+from monitors.storage.stores.sqlite.store import SQLiteStore
 
 
 class One(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gateway.contexts import Extraction
-from gateway.contexts.bounds import extraction
+from gateway.contexts.caps import extraction
 from gateway.contexts.learning.frames import frame_of
 from gateway.contexts.learning.learner import Known, Learner, TemplateEvent
 from gateway.contexts.learning.model import Found

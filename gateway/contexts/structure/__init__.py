@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from gateway.contexts import Extraction, messages_of, text_parts
-from gateway.contexts.bounds import extraction
+from gateway.contexts.caps import extraction
 from gateway.contexts.structure.reading import Conversation, Reading, Turn, read
 from gateway.exchange import Request, Response
 

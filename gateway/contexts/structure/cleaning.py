@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gateway.contexts.passages import decoded, read
+from gateway.contexts.parse import decoded, read
 from monitors.records import Context
 
 _META = (

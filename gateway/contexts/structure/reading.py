@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from gateway.contexts.passages import decoded
-from gateway.contexts.passages import read as listed
-from gateway.contexts.retrieval import reads_like_a_passage
+from gateway.contexts.parse import decoded
+from gateway.contexts.parse import read as listed
+from gateway.contexts.retrieval_rule import reads_like_a_passage
 from gateway.contexts.structure.asking import LAST_TURN, Asked, ask_turn, asks
 from gateway.contexts.structure.blocks import Block, candidates
 from gateway.contexts.structure.items import Splitting, split

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from monitors.offline import wire
+from monitors.offline import results_codec as wire
 
 if TYPE_CHECKING:
     from monitors.metrics.latency import Latency
     from monitors.offline.comparison import Comparison
-    from monitors.offline.floors import Floor
     from monitors.offline.results import Run
+    from monitors.offline.thresholds import Floor
 
 SUFFIXES = (".html", ".md", ".json", ".xml")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from monitors.offline.marking import Claim, Piece, claims_in, claims_of_reference, mark
+from monitors.analysis.claim_highlight import Claim, Piece, claims_in, claims_of_reference, mark
 from monitors.offline.reports import NONE, Extras, taken
 from monitors.offline.results import Measure, MetricSummary, Row, Run
 from monitors.records import Evaluation, Failed, Score

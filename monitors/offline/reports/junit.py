@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree as ET
 
-from monitors.offline.floors import Floor
 from monitors.offline.reports import NONE, Extras
 from monitors.offline.results import Measure, Run
+from monitors.offline.thresholds import Floor
 from monitors.records import Evaluation, Failed, Score, Skipped
 
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

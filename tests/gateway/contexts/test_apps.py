@@ -10,8 +10,8 @@ import pytest
 
 from gateway.contexts import BUILT_IN, DEFAULT_ORDER, trace
 from gateway.exchange import Request, Response
-from monitors.importer import load
 from monitors.records import Context
+from monitors.runtime.plugins import load
 
 CASES = [
     json.loads(line) for line in (Path(__file__).parents[1] / "corpora" / "apps.jsonl").read_text("utf-8").splitlines()

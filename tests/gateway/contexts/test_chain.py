@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.capture import extract
+from gateway.capture.exchange_reader import extract
 from gateway.contexts import BUILT_IN, DEFAULT_ORDER, last_user_text, trace
-from gateway.contexts.bounds import MAX_BYTES, MAX_PASSAGES, extraction
-from gateway.contexts.patterns import PatternExtractor, UserTemplate
+from gateway.contexts.caps import MAX_BYTES, MAX_PASSAGES, extraction
+from gateway.contexts.user_patterns import PatternExtractor, UserTemplate
 from gateway.exchange import Exchange, Explicit, Request, Response
-from monitors.importer import load
 from monitors.records import Context
+from monitors.runtime.plugins import load
 from tests.gateway.contexts.prompts import PROMPTS, text_qa, user
 
 EXTRACTORS = [load(name, BUILT_IN)() for name in DEFAULT_ORDER]

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.contexts import joined
 from gateway.contexts.elements import items
-from gateway.contexts.tools import ToolExtractor
+from gateway.contexts.tool_messages import ToolExtractor
 from gateway.exchange import Request, Response
 from monitors.records import Context
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.capture import read
+from gateway.capture.exchange_reader import read
+from gateway.capture.factory import capture_of
 from gateway.config import Capture as Settings
 from gateway.contexts import Extraction
 from gateway.contexts.learning import Known, LearnedTemplate, Learner, frame_of, match
@@ -18,7 +19,6 @@ from gateway.contexts.learning import learner as learning
 from gateway.contexts.learning.model import Split, split
 from gateway.contexts.structure import items
 from gateway.exchange import Exchange, Explicit, Recording
-from gateway.reading import capture_of
 from monitors.records import Context
 from tests.support.prompt_traffic import LAYOUTS, OTHERS, Sent, World, chat, traffic
 

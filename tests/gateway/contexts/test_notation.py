@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.contexts.notation import LONGEST, printed
-from gateway.contexts.passages import read
-from gateway.contexts.retrieval import retrieved
+from gateway.contexts.parse import read
+from gateway.contexts.python_repr import LONGEST, printed
+from gateway.contexts.retrieval_rule import retrieved
 from monitors.records import Context
 
 _plain = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=12)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gateway.contexts.patterns import PatternExtractor, UserTemplate, check, check_separator
+from gateway.contexts.user_patterns import PatternExtractor, UserTemplate, check, check_separator
 from gateway.exchange import Request, Response
 from monitors.records import Context
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from gateway.contexts import BUILT_IN, DEFAULT_ORDER, Extraction, trace
 from gateway.contexts.prompt_parts import LONGEST_SECRET, capture_info
 from gateway.exchange import Request, Response
-from monitors.bounds import MAX_INSTRUCTION_BYTES, MAX_PARTS, bounded_capture
-from monitors.importer import load
 from monitors.records import Context
+from monitors.runtime.bounds import MAX_INSTRUCTION_BYTES, MAX_PARTS, bounded_capture
+from monitors.runtime.plugins import load
 
 ROOF = "The roof of the shed carries ninety kilograms of snow."
 DOOR = "The door of the shed opens to the inside, and locks by itself."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.auxiliary import auxiliary
+from gateway.capture.auxiliary_calls import auxiliary
 from gateway.exchange import Request, Response
 from tests.gateway.contexts import prompts
 

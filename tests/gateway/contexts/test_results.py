@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from gateway import sse
-from gateway.contexts.results import ResultExtractor
+from gateway.contexts.provider_results import ResultExtractor
 from gateway.exchange import Request, Response
+from gateway.http import sse
 from monitors.records import Context
 
 

@@ -4,18 +4,18 @@ import time
 
 import pytest
 
-from gateway.auxiliary import auxiliary
+from gateway.capture.auxiliary_calls import auxiliary
+from gateway.capture.factory import extractors_of
+from gateway.capture.prompt_version import prompt_version
 from gateway.config import Capture
 from gateway.contexts import MOST_MESSAGES, MOST_SYSTEM_TEXTS, messages_of, system_texts, user_texts
-from gateway.contexts.bounds import MAX_PASSAGES
+from gateway.contexts.caps import MAX_PASSAGES
 from gateway.contexts.explicit import ExplicitExtractor, from_body_key
-from gateway.contexts.notation import MOST_TOKENS, printed
-from gateway.contexts.passages import read
-from gateway.contexts.results import ResultExtractor
-from gateway.contexts.tools import MOST_HOPS
+from gateway.contexts.parse import read
+from gateway.contexts.provider_results import ResultExtractor
+from gateway.contexts.python_repr import MOST_TOKENS, printed
+from gateway.contexts.tool_messages import MOST_HOPS
 from gateway.exchange import Request, Response
-from gateway.prompts import prompt_version
-from gateway.reading import extractors_of
 
 MANY = 300_000
 LONG_S = 8.0

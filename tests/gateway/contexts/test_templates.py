@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from gateway.contexts.catalogue import TEMPLATES
-from gateway.contexts.splitting import nodes
+from gateway.contexts.known_prompts import TEMPLATES
+from gateway.contexts.split import nodes
 from gateway.contexts.templates import TemplateExtractor
 from gateway.exchange import Request, Response
 from monitors.records import Context

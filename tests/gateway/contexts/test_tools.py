@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.contexts.tools import ToolExtractor
+from gateway.contexts.tool_messages import ToolExtractor
 from gateway.exchange import Request, Response
 from monitors.records import Context
 

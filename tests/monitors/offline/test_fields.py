@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from monitors.offline.fields import DataError, Reader, content_key
+from monitors.offline.dataset_fields import DataError, Reader, content_key
 from monitors.records import Context, Sample
 
 OURS = {

@@ -17,7 +17,7 @@ from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
 from monitors.offline import DataError, Progress, Run, evaluate_async
 from monitors.records import Score
-from monitors.settings import ConfigError
+from monitors.runtime.settings import ConfigError
 from monitors.testing import gaugeway_case
 from tests.support.llm_server import LLMServer, Reply
 

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from examples import rules
-from monitors import offline_cli
+from monitors.cli import evaluate as offline_cli
 from monitors.offline import Run
 from monitors.records import CaptureInfo, Context, Evaluation, Failed, PromptPart, Sample, Score, Skipped
-from monitors.stores.sqlite import SQLiteStore
+from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.llm_server import LLMServer, Reply
 
 ROOT = Path(__file__).parents[3]
@@ -231,7 +231,7 @@ def test_two_runs_are_compared(config, tmp_path):
 
 
 def test_as_a_process_a_pipe_gets_the_table_and_no_bar(tmp_path):
-    code = "from monitors.offline_cli import evaluate; evaluate()"
+    code = "from monitors.cli.evaluate import evaluate; evaluate()"
     ran = subprocess.run(
         [sys.executable, "-c", code, DATA, "--judge", "none"],
         cwd=tmp_path,
@@ -254,7 +254,7 @@ def test_stopped_half_way_it_goes_on_from_there(tmp_path):
         command = [
             sys.executable,
             "-c",
-            "from monitors.offline_cli import evaluate; evaluate()",
+            "from monitors.cli.evaluate import evaluate; evaluate()",
             DATA,
             "--config",
             config,
@@ -463,7 +463,7 @@ def test_a_failed_replay_is_tried_again(tmp_path):
 
 
 def test_the_live_series_do_not_see_a_replay(tmp_path):
-    from monitors.stores import Query
+    from monitors.storage.stores import Query
 
     data = captured(tmp_path)
 

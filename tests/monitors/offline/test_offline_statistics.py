@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from monitors.offline import comparison, floors, intervals
+from monitors.offline import comparison, intervals
+from monitors.offline import thresholds as floors
 from monitors.offline.results import Measure, Row, Run
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
 
@@ -39,7 +40,7 @@ def run(**scores):
     return Run(source="test", created_at=0.0, measures=measures, rows=tuple(rows))
 
 
-@pytest.mark.parametrize("module", [intervals, floors, __import__("monitors.offline.captured", fromlist=["x"])])
+@pytest.mark.parametrize("module", [intervals, floors, __import__("monitors.analysis.captured", fromlist=["x"])])
 def test_the_examples_in_the_docstrings_hold(module):
     results = doctest.testmod(module)
     assert results.attempted > 0

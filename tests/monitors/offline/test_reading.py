@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from monitors.offline import reading
-from monitors.offline.fields import DataError
+from monitors.offline import dataset as reading
+from monitors.offline.dataset_fields import DataError
 
 ROWS = [
     {"id": "a", "question": "Who?", "answer": "Ann, 3.5 m tall.", "contexts": ["Ann.", 'He said "no".']},

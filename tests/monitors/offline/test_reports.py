@@ -7,11 +7,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from monitors.analysis.claim_highlight import Claim, claims_in, mark
 from monitors.offline.comparison import Comparison
-from monitors.offline.floors import Floor
-from monitors.offline.marking import Claim, claims_in, mark
 from monitors.offline.reports import Extras, render, write
 from monitors.offline.results import Measure, Row, Run
+from monitors.offline.thresholds import Floor
 from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped
 
 EVIL = '<script>alert(1)</script><img src=x onerror="x()">\'"&|`</details>{{ 7*7 }}\x00\x1b[31m\ud800'

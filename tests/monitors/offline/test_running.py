@@ -5,15 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from monitors.evaluation import TIMEOUT_S
+from monitors.evaluation.evaluate import TIMEOUT_S
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
-from monitors.metrics.catalogue import Enabled
 from monitors.metrics.faithfulness import Faithfulness
-from monitors.metrics.verdicts import Fused
-from monitors.offline import parts, running
-from monitors.offline.kept import Kept
+from monitors.metrics.judged.claims import Fused
+from monitors.metrics.registry import Enabled
+from monitors.offline import plan as parts
+from monitors.offline import run as running
 from monitors.offline.results import Run, gathered
+from monitors.offline.results_cache import Kept
 from monitors.records import Context, Failed, Sample, Score, Skipped
 
 

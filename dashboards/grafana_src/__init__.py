@@ -1,0 +1,1 @@
+"""Generates the Grafana dashboards."""

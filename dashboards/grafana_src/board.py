@@ -1,0 +1,116 @@
+"""What the four dashboards have in common: variables, annotations, links, and how one is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from grafana_foundation_sdk.builders import dashboard as build
+from grafana_foundation_sdk.models import dashboard
+
+from dashboards.grafana_src.panels import SOURCE, Built, series
+
+TAG = "gaugeway"
+_ALL = dashboard.VariableOption(selected=True, text="All", value="$__all")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A variable whose values are those of a label; with `single` exactly one is chosen at a time."""
+
+    name: str
+    of: str
+    single: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """One dashboard: its rows are (heading, panels)."""
+
+    uid: str
+    title: str
+    description: str
+    variables: Sequence[Chosen]
+    rows: Sequence[tuple[str, Sequence[Built]]]
+
+    def build(self) -> dashboard.Dashboard:
+        """Lay it out."""
+        board = build.Dashboard(self.title).uid(self.uid).description(self.description).tags([TAG]).readonly()
+        board.time("now-24h", "now").refresh("1m").timezone("browser").tooltip(dashboard.DashboardCursorSync.CROSSHAIR)
+        board.link(_link()).with_variable(_data_source())
+        for chosen in (Chosen("job", "gaugeway_build_info"), Chosen("instance", "gaugeway_build_info")):
+            board.with_variable(_variable(chosen))
+        for chosen in self.variables:
+            board.with_variable(_variable(chosen))
+        for annotation in _annotations():
+            board.annotation(annotation)
+        for heading, panels in self.rows:
+            board.with_row(build.Row(heading))
+            for panel in panels:
+                board.with_panel(panel)
+        built = board.build()
+        for number, placed in enumerate(built.panels or (), 1):
+            placed.id_val = number
+        shown = [*(built.links or ()), *(built.annotations.list_val or ())]
+        for one in shown:
+            one.placement = None  # the library's default hides them in a menu
+        return built
+
+
+def _data_source() -> build.DatasourceVariable:
+    return build.DatasourceVariable("datasource").label("Data source").type("prometheus")
+
+
+def _variable(chosen: Chosen) -> build.QueryVariable:
+    """Ask for a label's values whenever the time range changes; `job` and `instance` are never empty, others may be."""
+    narrowed = {"job": "", "instance": '{job=~"$job"}'}
+    text = f"label_values({chosen.of}{narrowed.get(chosen.name, series('', *_before(chosen)))}, {chosen.name})"
+    variable = build.QueryVariable(chosen.name).label(chosen.name.title()).datasource(SOURCE)
+    variable.query({"query": text, "refId": chosen.name, "qryType": 1}).definition(text)
+    variable.refresh(dashboard.VariableRefresh.ON_TIME_RANGE_CHANGED)
+    variable.sort(dashboard.VariableSort.ALPHABETICAL_ASC)
+    if chosen.single:
+        return variable.multi(multi=False).include_all(include_all=False)
+    every = ".+" if chosen.name in narrowed else ".*"
+    return variable.multi(multi=True).include_all(include_all=True).all_value(every).current(_ALL)
+
+
+def _before(chosen: Chosen) -> tuple[str, ...]:
+    return () if chosen.name == "app" else ("app",)
+
+
+def _annotations() -> list[build.AnnotationQuery]:
+    """Mark what may explain a change: alarms, versions that are new in the traffic, versions of Gaugeway, reloads."""
+    running = series("gaugeway_build_info")
+    first_seen = series("gaugeway_version_first_seen_timestamp_seconds", "app")
+    reloads = series("gaugeway_config_reloads_total")
+    return [
+        _marks(
+            "Quality alarms", "red", f"{series('gaugeway_quality_alarm', 'app')} == 1", "{{app}} {{metric}} {{rule}}"
+        ),
+        _marks(
+            "New in the traffic", "purple", f"1000 * {first_seen}", "{{app}}: {{kind}} {{version}}"
+        ).use_value_for_time(use_value_for_time=True),
+        _marks(
+            "New version of Gaugeway",
+            "blue",
+            f"group by (job, version) ({running}) unless group by (job, version) ({running} offset 5m)",
+            "{{job}} {{version}}",
+        ),
+        _marks(
+            "Configuration reloaded",
+            "orange",
+            f"sum by (instance, result) (increase({reloads}[1m])) > 0",
+            "{{instance}} {{result}}",
+        ),
+    ]
+
+
+def _marks(name: str, color: str, expr: str, title: str) -> build.AnnotationQuery:
+    query = build.AnnotationQuery().name(name).datasource(SOURCE).enable(enable=True).hide(hide=False)
+    return query.icon_color(color).expr(expr).title_format(title)
+
+
+def _link() -> build.DashboardLink:
+    link = build.DashboardLink("Gaugeway").type(dashboard.DashboardLinkType.DASHBOARDS).tags([TAG])
+    return link.include_vars(include_vars=True).keep_time(keep_time=True).as_dropdown(as_dropdown=False)

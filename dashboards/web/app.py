@@ -1,0 +1,61 @@
+"""The views put together, behind their guards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from litestar import Router
+from litestar.exceptions import HTTPException
+
+from dashboards.web.events import event_handlers
+from dashboards.web.login import login_handlers, on_error, page_guard
+from dashboards.web.site import MAX_FORM_BYTES, Page, Site
+from dashboards.web.templating import asset_handler, assets, tell_browsers, templates
+from dashboards.web.views.alert_forms import alert_form_handlers
+from dashboards.web.views.alerts import alert_view_handlers
+from dashboards.web.views.compare import compare_view_handlers
+from dashboards.web.views.exchange import exchange_handlers
+from dashboards.web.views.explore import explore_handlers
+from dashboards.web.views.overview import overview_handlers
+from dashboards.web.views.pipeline import pipeline_handlers
+from dashboards.web.views.prompts import prompt_handlers
+from dashboards.web.views.setup import setup_handlers
+from monitors.alerting.acknowledgements import DeskClosedError
+from monitors.api.app import Pages
+
+VIEWS: tuple[Callable[[Site], list[Any]], ...] = (
+    overview_handlers,
+    alert_view_handlers,
+    alert_form_handlers,
+    exchange_handlers,
+    explore_handlers,
+    compare_view_handlers,
+    prompt_handlers,
+    pipeline_handlers,
+    setup_handlers,
+    event_handlers,
+)
+
+
+def page_handlers(site: Site) -> list[Any]:
+    """Everything a browser asks for; all but the login and the style sheet is for those who are let in."""
+    tell = on_error(site)
+
+    def closed(request: Page, error: DeskClosedError) -> Any:
+        return tell(request, HTTPException(status_code=503, detail=str(error)))
+
+    shown: dict[str, Any] = {"exception_handlers": {HTTPException: tell, DeskClosedError: closed}}
+    views = [handler for view in VIEWS for handler in view(site)]
+    return [
+        asset_handler(assets()),
+        Router("/", route_handlers=login_handlers(site), request_max_body_size=MAX_FORM_BYTES, **shown),
+        Router("/", route_handlers=views, guards=[page_guard(site)], request_max_body_size=MAX_FORM_BYTES, **shown),
+    ]
+
+
+def pages(site: Site) -> Pages:
+    """What the admin app serves to browsers."""
+    return Pages(
+        handlers=page_handlers(site), templates=templates(assets()), entered=site.entered, before_send=tell_browsers
+    )

@@ -1,0 +1,116 @@
+"""The frame around every view: templates with their filters, the files beside them, and what browsers are told."""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
+from litestar import Request, Response, get
+from litestar.datastructures import MutableScopeHeaders
+from litestar.exceptions import NotFoundException
+from litestar.params import FromPath, FromQuery
+from litestar.plugins.jinja import JinjaTemplateEngine
+from litestar.template import TemplateConfig
+from litestar.types import Message, Scope
+from markupsafe import Markup
+
+from dashboards.web import format as words
+
+POLICY = "; ".join(
+    [
+        *("default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data:", "connect-src 'self'"),
+        *("form-action 'self'", "frame-ancestors 'none'", "base-uri 'none'"),
+    ]
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+FOR_EVER = "public, max-age=31536000, immutable"
+FILTERS = {
+    "number": words.number,
+    "interval": words.interval,
+    "percent": words.percent,
+    "part": words.part,
+    "count": words.count,
+    "usd": words.usd,
+    "duration": words.duration,
+    "iso": words.iso,
+    "listed": words.listed,
+}
+"""`value|number`, `low|interval(high)`, `share|percent`, `at|when` (UTC, and how long ago), `seconds|duration` ..."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file that pages load; `version` changes with its content."""
+
+    content: bytes
+    media_type: str
+    version: str
+
+
+def assets() -> Mapping[str, Asset]:
+    """Every file of `static/`."""
+    found = {}
+    for one in (files("dashboards.web") / "static").iterdir():
+        content = one.read_bytes()
+        media_type = mimetypes.guess_type(one.name)[0] or "application/octet-stream"
+        found[one.name] = Asset(content, media_type, blake2b(content, digest_size=8).hexdigest())
+    return found
+
+
+def templates(shown: Mapping[str, Asset]) -> TemplateConfig[Any]:
+    """The templates; everything that they are given is escaped."""
+    environment = Environment(
+        loader=PackageLoader("dashboards.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= FILTERS | {"when": _when}
+    environment.globals["asset"] = lambda name: f"/static/{name}?v={shown[name].version}"
+    for name in environment.list_templates():  # so that the first visitor does not wait for it
+        environment.get_template(name)
+    return TemplateConfig(instance=JinjaTemplateEngine.from_environment(environment))
+
+
+def asset_handler(shown: Mapping[str, Asset]) -> Any:
+    """Serve the files: for ever under the address that pages link to, else only while they are the same."""
+
+    @get("/static/{name:str}", sync_to_thread=False)
+    def asset(name: FromPath[str], request: Request[Any, Any, Any], v: FromQuery[str | None] = None) -> Response[bytes]:
+        found = shown.get(name)
+        if found is None:
+            raise NotFoundException(f"there is no {name}")
+        tag = f'"{found.version}"'
+        headers = {"etag": tag, "cache-control": FOR_EVER if v == found.version else "no-cache"}
+        if request.headers.get("if-none-match") == tag:
+            return Response(b"", status_code=304, headers=headers)
+        return Response(found.content, media_type=found.media_type, headers=headers)
+
+    return asset
+
+
+async def tell_browsers(message: Message, _: Scope) -> None:
+    """Put what keeps browsers out of harm's way on every answer, errors included, that does not say otherwise."""
+    if message["type"] == "http.response.start":
+        headers = MutableScopeHeaders.from_message(message)
+        for name, value in HEADERS.items():
+            headers.setdefault(name, value)
+
+
+@pass_context
+def _when(context: Context, at: float | None) -> Markup:
+    return words.when(at, context["now"])

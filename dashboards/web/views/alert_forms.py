@@ -1,0 +1,136 @@
+"""What people do about alerts: silence, acknowledge, learn afresh, deliver again. Forms in, a redirect out."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from litestar import post
+from litestar.exceptions import HTTPException, NotFoundException
+from litestar.params import FromPath
+from litestar.response import Redirect
+
+from dashboards.web.site import Page, Site
+from dashboards.web.views.alerts import SILENCE_FOR, found_alert
+from monitors.alerting.acknowledgements import Ack
+from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.notifiers.message import NAMES, labels_of
+from monitors.alerting.silences import Matcher, Silence
+from monitors.api.alerts import address_of
+from monitors.records import Alert
+from monitors.runtime import audit
+
+MAX_BY, MAX_COMMENT = 200, 2000
+
+
+def alert_form_handlers(site: Site) -> list[Any]:
+    """The handlers of every form on `/alerts`."""
+    return [_silence_handler(site), *_ack_handlers(site), _rebaseline_handler(site), *_desk_handlers(site)]
+
+
+def silence_of(alert: Alert, *, now: float, seconds: float, by: str, comment: str) -> Silence:
+    """A silence for an alert and those that would take its place: same rule, app, metric and slice."""
+    labels = labels_of(alert)
+    names = ("alertname", "rule", "app", "metric", "slice")
+    return Silence(
+        id=uuid.uuid4().hex,
+        matchers=tuple(Matcher(name=name, op="=", value=labels.get(name, "")) for name in names),  # type: ignore[arg-type]  # its names
+        starts=now,
+        ends=now + seconds,
+        by=by,
+        comment=comment,
+    )
+
+
+def _silence_handler(site: Site) -> Any:
+    @post("/alerts/{fingerprint:str}/silence", status_code=303)
+    async def silence(request: Page, fingerprint: FromPath[str]) -> Redirect:
+        given, alert, now = await site.form(request), found_alert(site, fingerprint), site.clock()
+        seconds = next((s for s, _ in SILENCE_FOR if str(s) == given.get("seconds")), None)
+        if seconds is None:
+            raise HTTPException(status_code=400, detail="choose for how long")
+        by, comment = _signed(given)
+        made = silence_of(alert, now=now, seconds=seconds, by=by, comment=comment)
+        if problems := made.problems(now):
+            raise HTTPException(status_code=400, detail="; ".join(problems))
+        try:
+            await site.engine.desk.silence(made)
+        except ValueError as error:
+            raise HTTPException(status_code=409, detail=str(error)) from error
+        audit.tell("silence", by=by, address=address_of(request), silence=made.id, ends=made.ends)
+        return _back(fingerprint, "silenced")
+
+    return silence
+
+
+def _ack_handlers(site: Site) -> list[Any]:
+    @post("/alerts/{fingerprint:str}/acknowledge", status_code=303)
+    async def acknowledge(request: Page, fingerprint: FromPath[str]) -> Redirect:
+        by, comment = _signed(await site.form(request))
+        known = await site.engine.desk.acknowledge(fingerprint, Ack(by=by, at=site.clock(), comment=comment))
+        if not known:
+            raise NotFoundException("this alert does not fire any more")
+        audit.tell("ack", by=by, address=address_of(request), alert=fingerprint)
+        return _back(fingerprint, "acknowledged")
+
+    @post("/alerts/{fingerprint:str}/unacknowledge", status_code=303)
+    async def unacknowledge(request: Page, fingerprint: FromPath[str]) -> Redirect:
+        await site.form(request)
+        await site.engine.desk.unacknowledge(found_alert(site, fingerprint).fingerprint)
+        audit.tell("unack", address=address_of(request), alert=fingerprint)
+        return _back(fingerprint, "unacknowledged")
+
+    return [acknowledge, unacknowledge]
+
+
+def _rebaseline_handler(site: Site) -> Any:
+    @post("/alerts/{fingerprint:str}/rebaseline", status_code=303)
+    async def rebaseline(request: Page, fingerprint: FromPath[str]) -> Redirect:
+        await site.form(request)
+        alert = found_alert(site, fingerprint)
+        try:
+            site.engine.rebaseline(alert.rule, alert.app)
+        except KeyError as error:
+            kept = "has no baseline" if alert.rule in NAMES else "is not in the configuration any more"
+            raise NotFoundException(f"the rule {alert.rule} {kept}") from error
+        audit.tell("rebaseline", address=address_of(request), rule=alert.rule, app=alert.app)
+        return _back(fingerprint, "rebaselined")
+
+    return rebaseline
+
+
+def _desk_handlers(site: Site) -> list[Any]:
+    @post("/silences/{silence_id:str}/remove", status_code=303)
+    async def unsilence(request: Page, silence_id: FromPath[str]) -> Redirect:
+        await site.form(request)
+        if not await site.engine.desk.unsilence(silence_id):
+            raise NotFoundException("that silence is over already")
+        audit.tell("unsilence", address=address_of(request), silence=silence_id)
+        return Redirect("/alerts?done=unsilenced", status_code=303)
+
+    @post("/dead-letters/{letter_id:str}/retry", status_code=303)
+    async def retry(request: Page, letter_id: FromPath[str]) -> Redirect:
+        await site.form(request)
+        try:
+            known = await site.engine.desk.retry(letter_id)
+        except NotDeliveredError as error:
+            audit.tell("redeliver", outcome="failed", address=address_of(request), letter=letter_id)
+            raise HTTPException(status_code=502, detail=f"not delivered: {error}") from error
+        if not known:
+            raise NotFoundException("that message was delivered already")
+        audit.tell("redeliver", address=address_of(request), letter=letter_id)
+        return Redirect("/alerts?done=delivered", status_code=303)
+
+    return [unsilence, retry]
+
+
+def _signed(given: dict[str, str]) -> tuple[str, str]:
+    """Who says it, and what they say."""
+    by, comment = given.get("by", "").strip(), given.get("comment", "").strip()
+    if not by or len(by) > MAX_BY or len(comment) > MAX_COMMENT:
+        raise HTTPException(status_code=400, detail=f"say who, in {MAX_BY} characters, and why in {MAX_COMMENT}")
+    return by, comment
+
+
+def _back(fingerprint: str, done: str) -> Redirect:
+    return Redirect(f"/alerts/{fingerprint}?done={done}", status_code=303)

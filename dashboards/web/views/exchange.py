@@ -1,0 +1,182 @@
+"""One exchange: the question, what was retrieved, what was answered, what the judge said of it; and what people say."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+from litestar import get, post
+from litestar.exceptions import HTTPException, NotFoundException
+from litestar.params import FromPath
+from litestar.response import Redirect, Template
+
+from dashboards.web.site import Page, Site
+from dashboards.web.views.exchange_prompt import prompt_of
+from dashboards.web.views.exchange_text import MOST, SHOWN, SIGNS, read
+from monitors.analysis.prompt_text import HASHED
+from monitors.records import Evaluation, Failed, Sample, Score, Skipped, Supplement
+
+MAX_LABEL, MAX_COMMENT, MAX_REFERENCE = 200, 2000, 40_000
+RATINGS = {"1": 1.0, "0.5": 0.5, "0": 0.0}
+MAX_SUPPLEMENTS = 50
+_EVIDENCE = 4000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One evaluation in words."""
+
+    evaluation: Evaluation
+    kind: str
+    value: float | None = None
+    reason: str = ""
+    detail: str = ""
+    evidence: str = ""
+
+
+def line_of(one: Evaluation) -> Line:
+    """An evaluation as the table shows it; long evidence is cut."""
+    match one.outcome:
+        case Score(value, reason, evidence):
+            return Line(evaluation=one, kind="score", value=value, reason=reason, evidence=evidence_of(evidence))
+        case Skipped(reason):
+            return Line(evaluation=one, kind="skipped", reason=reason.replace("_", " "))
+        case Failed(error, detail):
+            return Line(evaluation=one, kind="failed", reason=error.replace("_", " "), detail=detail[:_EVIDENCE])
+
+
+def evidence_of(evidence: Sequence[Mapping[str, Any]]) -> str:
+    """The beginning of the evidence, one piece a paragraph."""
+    told: list[str] = []
+    size = 0
+    for number, item in enumerate(evidence):
+        if size > _EVIDENCE:
+            told.append(f"… ({len(evidence) - number} pieces more)")
+            break
+        piece = msgspec.json.format(msgspec.json.encode(item)).decode()
+        told.append(piece if len(piece) <= _EVIDENCE else f"{piece[:_EVIDENCE]} …")
+        size += len(told[-1])
+    return "\n".join(told)
+
+
+def supplement_of(sample_id: str, given: Mapping[str, str], now: float) -> Supplement:
+    """What a form says about an exchange. Raises ValueError that says what is missing or too long."""
+    rating = given.get("rating", "")
+    if rating and rating not in RATINGS:
+        raise ValueError("choose one of the ratings")
+    texts: dict[str, str | None] = {}
+    for name, most in (("label", MAX_LABEL), ("comment", MAX_COMMENT), ("reference", MAX_REFERENCE)):
+        text = given.get(name, "").strip().replace("\r\n", "\n")
+        if len(text) > most:
+            raise ValueError(f"the {name} may have {most} characters, not {len(text)}")
+        texts[name] = text or None
+    if not rating and not any(texts.values()):
+        raise ValueError("choose a rating, or write a label, a comment or a reference")
+    return Supplement(
+        id=uuid.uuid4().hex,
+        received_at=now,
+        source="feedback",
+        exchange_id=sample_id,
+        rating=RATINGS.get(rating),
+        label=texts["label"],
+        comment=texts["comment"],
+        reference=texts["reference"],
+    )
+
+
+def facts_of(sample: Sample) -> list[tuple[str, str, str]]:
+    """What is known about the exchange: name, value, and an address where more like it are."""
+
+    def alike(**fields: str) -> str:
+        return f"/explore?{urlencode({'app': sample.app, **fields})}"
+
+    usage = {name: value for name, value in asdict(sample.usage).items() if value is not None} if sample.usage else {}
+    tokens = ", ".join(f"{value} {name.removesuffix('_tokens')}" for name, value in usage.items())
+    sources = {"none": "nobody looked like retrieval"}
+    rows = [
+        ("Id", sample.id, ""),
+        ("App", sample.app, alike()),
+        ("Model", sample.model, alike(model=sample.model)),
+        ("Prompt version", sample.prompt or "", alike(prompt=sample.prompt or "")),
+        *[(f"Tag {name}", value, alike(tag=f"{name}={value}")) for name, value in sorted(sample.tags.items())],
+        ("Session", sample.session or "", ""),
+        ("Trace id", sample.trace_id or "", ""),
+        ("Response id", sample.response_id or "", ""),
+        ("Context key", sample.context_key or "", ""),
+        ("Tokens", tokens, ""),
+        ("Contexts found by", sources.get(sample.context_source, sample.context_source), ""),
+        ("Sampled with probability", f"{sample.rate:.3g}", ""),
+    ]
+    return [row for row in rows if row[1]]
+
+
+def is_hashed(sample: Sample) -> bool:
+    """Whether only hashes of the texts are kept."""
+    texts: Sequence[str | None] = (sample.question, sample.response)
+    given = [text for text in texts if text]
+    return bool(given) and all(text.startswith(HASHED) for text in given)
+
+
+def exchange_handlers(site: Site) -> list[Any]:
+    """The handlers of `/exchanges/{id}`."""
+    store = site.insight.store
+
+    async def stored(exchange_id: str) -> tuple[Sample, Sequence[Evaluation]]:
+        found = await store.sample(exchange_id)
+        if found is None:
+            raise NotFoundException(f"no captured exchange has the id {exchange_id[:100]}; it may have been too old")
+        return found
+
+    @get("/exchanges/{exchange_id:str}")
+    async def exchange(request: Page, exchange_id: FromPath[str]) -> Template:
+        sample, evaluations = await stored(exchange_id)
+        said = await store.supplements_of(sample)
+        everything = request.query_params.get("all") == "1"
+        reading = await asyncio.to_thread(
+            read,
+            sample.response,
+            sample.reference or "",
+            sample.contexts,
+            evaluations,
+            by=request.query_params.get("claims", ""),
+            everything=everything,
+        )
+        about = await site.insight.status()
+        here = f"/exchanges/{quote(sample.id, safe='')}"
+        return site.render(
+            request,
+            "exchange.html",
+            title="Exchange",
+            sample=sample,
+            question=(sample.question or "")[: MOST if everything else SHOWN],
+            reading=reading,
+            prompt=prompt_of(sample, everything=everything),
+            lines=[line_of(one) for one in evaluations],
+            facts=facts_of(sample),
+            said=said[-MAX_SUPPLEMENTS:],
+            earlier=max(0, len(said) - MAX_SUPPLEMENTS),
+            signs=SIGNS,
+            lower={one["name"] for one in about["metrics"] if one["lower_is_better"]},
+            hashed=is_hashed(sample),
+            here=here,
+            everything=everything,
+            lengths={"label": MAX_LABEL, "comment": MAX_COMMENT, "reference": MAX_REFERENCE},
+        )
+
+    @post("/exchanges/{exchange_id:str}/feedback", status_code=303)
+    async def feedback(request: Page, exchange_id: FromPath[str]) -> Redirect:
+        given = await site.form(request)
+        sample, _ = await stored(exchange_id)
+        try:
+            made = supplement_of(sample.id, given, site.clock())
+        except ValueError as error:
+            raise HTTPException(status_code=400, detail=str(error)) from error
+        await site.supply([made])
+        return Redirect(f"/exchanges/{quote(sample.id, safe='')}?done=saved", status_code=303)
+
+    return [exchange, feedback]

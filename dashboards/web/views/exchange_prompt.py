@@ -1,0 +1,95 @@
+"""The prompt of an exchange on its page: message by message, with the question, passages and instructions marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from dashboards.web.views.exchange_text import MOST
+from monitors.analysis.prompt_text import Piece, found_by, pieces, unplaced
+from monitors.records import Sample
+
+SHORT = 2_000
+"""Characters up to which a prompt is open at first."""
+SHOWN_OF_PART, SHOWN_OF_PASSAGE = 2_000, 300
+"""Characters of a part that are shown unless somebody wants all; passages stand in full further up."""
+TITLES = {"system": "System message", "user": "User message", "tool": "Tool result"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A piece as far as it is shown; `rest` characters are left out."""
+
+    piece: Piece
+    text: str | None
+    rest: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A message of the prompt; `skipped` messages before it are no part of this turn."""
+
+    title: str
+    shown: tuple[Shown, ...]
+    skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A prompt. `elsewhere` are the numbers of the passages that stand in no message word for word.
+
+    `replaced`: contexts came beside the exchange; `lost`: the prompt had some of its own.
+    """
+
+    found_by: str
+    messages: tuple[Message, ...]
+    size: int
+    elsewhere: tuple[int, ...] = ()
+    replaced: bool = False
+    lost: bool = False
+    shortened: bool = False
+    cut: bool = False
+
+    @property
+    def is_short(self) -> bool:
+        return self.size <= SHORT
+
+
+def prompt_of(sample: Sample, *, everything: bool = False) -> Prompt | None:
+    """The prompt of a sample; None for one that an older release captured."""
+    capture = sample.capture
+    if capture is None:
+        return None
+    parts = list(pieces(capture, sample.question, sample.contexts, sample.context_source))
+    replaced = capture.source != sample.context_source
+    return Prompt(
+        found_by=found_by(capture),
+        messages=tuple(_messages(parts, everything=everything)),
+        size=sum(one.size for one in parts),
+        elsewhere=() if replaced else tuple(unplaced(capture.parts, len(sample.contexts))),
+        replaced=replaced,
+        lost=any(one.kind == "passage" and one.text is None for one in parts),
+        shortened=capture.shortened,
+        cut=capture.cut,
+    )
+
+
+def _messages(parts: Sequence[Piece], *, everything: bool) -> list[Message]:
+    found: list[Message] = []
+    before = -1
+    for index, some in groupby(parts, key=lambda one: one.message):
+        own = list(some)
+        title = TITLES.get(own[0].role, own[0].role)
+        shown = tuple(_shown(one, everything=everything) for one in own)
+        found.append(Message(title=title, shown=shown, skipped=max(0, index - before - 1)))
+        before = index
+    return found
+
+
+def _shown(piece: Piece, *, everything: bool) -> Shown:
+    if piece.text is None:
+        return Shown(piece=piece, text=None)
+    most = MOST if everything else SHOWN_OF_PASSAGE if piece.kind == "passage" else SHOWN_OF_PART
+    text = piece.text.strip("\r\n")
+    return Shown(piece=piece, text=text[:most], rest=max(0, len(text) - most))

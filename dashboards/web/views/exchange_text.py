@@ -1,0 +1,264 @@
+"""One exchange's texts in pieces: what the judge said of each claim, and the words of the passages it was held against.
+
+Pure. Texts come from anywhere and may have any size, so that what is looked through is bounded: a page is late rather
+than never.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from monitors.analysis.claim_highlight import Claim, Verdict, claims_in, claims_of_reference, mark
+from monitors.records import Context, Evaluation, Score
+
+SHOWN, SHOWN_OF_PASSAGE = 20_000, 3000
+"""Characters of a response and of a passage that are shown unless somebody wants all."""
+MOST = 2_000_000
+MARKED, SEARCHED = 60_000, 50_000
+"""Characters in which sentences are told apart and quotes are looked for."""
+EFFORT = 4_000_000
+"""Characters that are gone through for all quotes in all passages; what is beyond is shown without marks."""
+MAX_CLAIMS, MAX_PASSAGES = 60, 50
+SIGNS: dict[str, tuple[str, str]] = {
+    "supported": ("✓", "supported"),
+    "contradicted": ("✗", "contradicted"),
+    "not_mentioned": ("?", "not mentioned"),
+}
+"""What stands for a verdict: a sign, and words."""
+_WORDS_OF_QUOTE, _LEAST_WORDS, _LONGEST_QUOTE, _PARTS = 80, 3, 4000, 5
+_WORD = re.compile(r"\w+")
+_LEFT_OUT = re.compile(r"\.{3,}|…|\[…\]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A claim with its number on the page and the passages that it was held against (numbers from 1)."""
+
+    number: int
+    claim: Claim
+    passages: tuple[int, ...] = ()
+    quoted_in: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sentence:
+    """A part of a text with the worst verdict on it and the claims that it makes."""
+
+    text: str
+    verdict: Verdict | None = None
+    claims: tuple[Judged, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A part of a passage; `claims` are the numbers of those that quote it, `first` of those that do so here first."""
+
+    text: str
+    claims: tuple[int, ...] = ()
+    first: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """A retrieved passage; `rest` characters of it are not shown."""
+
+    number: int
+    context: Context
+    segments: tuple[Segment, ...]
+    rest: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """A text with verdicts; `nowhere` are claims that no sentence of what is shown seems to make."""
+
+    sentences: tuple[Sentence, ...]
+    nowhere: tuple[Judged, ...] = ()
+    rest: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Everything that is read on the page.
+
+    `claims` are the response's, `recalled` the reference's. `by` is the metric whose claims are marked, one of
+    `choices`.
+    """
+
+    response: Text
+    reference: Text
+    claims: tuple[Judged, ...]
+    recalled: tuple[Judged, ...]
+    passages: tuple[Passage, ...]
+    more_passages: int = 0
+    more_claims: int = 0
+    by: str = ""
+    choices: tuple[str, ...] = ()
+
+
+def read(
+    response: str,
+    reference: str,
+    contexts: Sequence[Context],
+    evaluations: Sequence[Evaluation],
+    *,
+    by: str = "",
+    everything: bool = False,
+) -> Reading:
+    """Put verdicts on the texts; `by` names the metric whose claims are wanted. May take some tenths of a second."""
+    sources = {one.metric: one for one in _best_first(evaluations) if claims_in([one])}
+    chosen = sources.get(by) or next(iter(sources.values()), None)
+    shown = contexts[: None if everything else MAX_PASSAGES]
+    claims = judged(chosen, claims_in([chosen]), len(shown)) if chosen is not None else []
+    recalled = next((one for one in evaluations if claims_of_reference(one)), None)
+    wanted = judged(recalled, claims_of_reference(recalled), len(shown), first=len(claims) + 1) if recalled else []
+    everyone = [*claims, *wanted]
+    quotes = [(one, patterns(one.claim.quote)) for one in everyone if one.claim.quote]
+    effort, some = EFFORT, []
+    for number, one in enumerate(shown, 1):
+        here = [(claim, of) for claim, of in quotes if number in claim.passages or not claim.passages]
+        effort -= min(len(one.text), SEARCHED) * sum(len(of) for _, of in here)
+        some.append(passage(number, one, here if effort >= 0 else [], everything=everything))
+    passages, quoted = _anchored(some)
+    claims, wanted = ([replace(one, quoted_in=quoted.get(one.number)) for one in some] for some in (claims, wanted))
+    total = len(claims_in([chosen])) if chosen is not None else 0
+    return Reading(
+        response=marked(response, claims, everything=everything),
+        reference=marked(reference, wanted, everything=everything),
+        claims=tuple(claims),
+        recalled=tuple(wanted),
+        passages=tuple(passages),
+        more_passages=len(contexts) - len(shown),
+        more_claims=total - len(claims),
+        by=chosen.metric if chosen is not None else "",
+        choices=tuple(sources),
+    )
+
+
+def judged(evaluation: Evaluation, claims: Sequence[Claim], passages: int, *, first: int = 1) -> list[Judged]:
+    """Number the claims, and find which of the first `passages` the evidence says each was held against."""
+    named: dict[str, tuple[int, ...]] = {}
+    evidence = evaluation.outcome.evidence if isinstance(evaluation.outcome, Score) else ()
+    for item in evidence:
+        some = item.get("contexts", [item.get("context")])
+        indexes = some if isinstance(some, (list, tuple)) else []
+        valid = tuple(one + 1 for one in indexes if type(one) is int and 0 <= one < passages)
+        named.setdefault(str(item.get("claim", item.get("sentence"))), valid)
+    return [
+        Judged(number=number, claim=claim, passages=named.get(claim.text, ()))
+        for number, claim in enumerate(claims[:MAX_CLAIMS], first)
+    ]
+
+
+def marked(text: str, claims: Sequence[Judged], *, everything: bool = False) -> Text:
+    """A text in sentences with the claims that each makes; beyond what can be told apart, without."""
+    shown = text[: MOST if everything else SHOWN]
+    pieces, nowhere = mark(shown[:MARKED], [one.claim for one in claims])
+    numbers = {id(one.claim): one for one in claims}
+    sentences = [
+        Sentence(text=one.text, verdict=one.verdict, claims=tuple(numbers[id(claim)] for claim in one.claims))
+        for one in _joined(pieces)
+    ]
+    if len(shown) > MARKED:
+        sentences.append(Sentence(text=shown[MARKED:]))
+    return Text(
+        sentences=tuple(sentences), nowhere=tuple(numbers[id(one)] for one in nowhere), rest=len(text) - len(shown)
+    )
+
+
+def passage(
+    number: int,
+    context: Context,
+    quotes: Sequence[tuple[Judged, Sequence[re.Pattern[str]]]],
+    *,
+    everything: bool = False,
+) -> Passage:
+    """A passage with the words that claims were held against; it is shown as far as the last of them, within bounds."""
+    text = context.text
+    spans = [(start, end, one.number) for one, quote in quotes for start, end in find(quote, text[:SEARCHED])]
+    least = max([SHOWN_OF_PASSAGE, *(end + 200 for _, end, _ in spans)])
+    shown = text[: MOST if everything else min(least, SHOWN)]
+    segments = tuple(segmented(shown, [span for span in spans if span[1] <= len(shown)]))
+    return Passage(number=number, context=context, segments=segments, rest=len(text) - len(shown))
+
+
+def patterns(quote: str) -> list[re.Pattern[str]]:
+    """What finds the words of a quote, whatever the case, the blanks and the punctuation between them.
+
+    A quote with a gap ("...") is looked for part by part.
+    """
+    parts = [_WORD.findall(part)[:_WORDS_OF_QUOTE] for part in _LEFT_OUT.split(quote[:_LONGEST_QUOTE])]
+    if len(parts) > 1:
+        parts = [words for words in parts if len(words) >= _LEAST_WORDS]
+    return [
+        re.compile(r"(?<!\w)" + r"\W+".join(map(re.escape, words)) + r"(?!\w)", re.IGNORECASE)
+        for words in parts[:_PARTS]
+        if words
+    ]
+
+
+def find(quote: Iterable[re.Pattern[str]], text: str) -> list[tuple[int, int]]:
+    """Where a quote stands in a text first.
+
+    >>> find(patterns("within 30 days ... by post"), "Return it Within  30 days, if you like by post.")
+    [(10, 25)]
+    """
+    return [match.span() for one in quote if (match := one.search(text)) is not None]
+
+
+def segmented(text: str, spans: Iterable[tuple[int, int, int]]) -> list[Segment]:
+    """Cut a text at the spans (start, end, claim's number); those that overlap become one.
+
+    >>> [(one.text, one.claims) for one in segmented("one two three", [(4, 7, 1), (6, 9, 2)])]
+    [('one ', ()), ('two t', (1, 2)), ('hree', ())]
+    """
+    runs: list[tuple[int, int, tuple[int, ...]]] = []
+    for start, end, number in sorted(spans):
+        if runs and start < runs[-1][1]:
+            known = runs.pop()
+            numbers = known[2] if number in known[2] else (*known[2], number)
+            runs.append((known[0], max(known[1], end), numbers))
+        else:
+            runs.append((start, end, (number,)))
+    segments, at = [], 0
+    for start, end, run in runs:
+        segments += [Segment(text=text[at:start]), Segment(text=text[start:end], claims=run)]
+        at = end
+    return [one for one in [*segments, Segment(text=text[at:])] if one.text]
+
+
+def _anchored(passages: Iterable[Passage]) -> tuple[list[Passage], dict[int, int]]:
+    """Say of each quote where it stands first, and in which passage that is, by the claim's number."""
+    places: dict[int, int] = {}
+    found = []
+    for one in passages:
+        segments = []
+        for segment in one.segments:
+            first = tuple(number for number in segment.claims if number not in places)
+            places |= dict.fromkeys(first, one.number)
+            segments.append(replace(segment, first=first))
+        found.append(replace(one, segments=tuple(segments)))
+    return found, places
+
+
+def _joined(pieces: Iterable[Any]) -> list[Any]:
+    """Neighbouring sentences without a claim as one: a long text has thousands."""
+    joined: list[Any] = []
+    plain: list[str] = []
+    for one in pieces:
+        if one.verdict is None:
+            plain.append(one.text)
+            continue
+        if plain:
+            joined.append(type(one)("".join(plain)))
+            plain = []
+        joined.append(one)
+    return [*joined, *([Sentence(text="".join(plain))] if plain else [])]
+
+
+def _best_first(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
+    """Those that a judge made first, faithfulness before all: the others only compare words."""
+    return sorted(evaluations, key=lambda one: (one.judge is None, one.metric != "faithfulness"))

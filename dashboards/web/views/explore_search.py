@@ -1,0 +1,201 @@
+"""Searching the store for a page of evaluations: back through the time, in bites, until enough is found or time is up.
+
+The store answers one question after the other, so that a question over weeks would keep everybody waiting. Each bite
+takes about `BITE_S`; what was not looked at is said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from monitors.storage.stores import Point, Query, Store
+
+BITE_S = 0.025
+"""What one question to the store should take."""
+_FIRST, _SMALLEST, _GROWTH = 64, 512, 4.0
+"""Parts of the time: the first bite, and the smallest. The next one is at most so many times as long."""
+_FIRST_S, _SMALLEST_S = 900.0, 300.0
+"""What the first bite and the smallest are at most: in a busy store an hour is thousands of rows."""
+_HELPED = 0.75
+"""What a shorter bite must take of the last one's time."""
+_AT_ONCE = 500
+_MOST_SKIPPED = 1_000_000
+BY_VALUE = ("lowest", "highest")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """Where a page ended: after `skip` points with this time (and value, in an order by value)."""
+
+    at: float
+    skip: int = 0
+    value: float | None = None
+
+    def __str__(self) -> str:
+        value = "" if self.value is None else repr(self.value)
+        return f"{self.at!r}~{self.skip}~{value}"
+
+    @classmethod
+    def read(cls, text: str) -> Cursor | None:
+        """Read one from an address; None for what is none.
+
+        >>> Cursor.read(str(Cursor(at=12.5, skip=2, value=0.5)))
+        Cursor(at=12.5, skip=2, value=0.5)
+        >>> Cursor.read("nan~1~")
+        """
+        try:
+            at, skip, value = text.split("~")
+            found = cls(at=float(at), skip=int(skip), value=float(value) if value else None)
+        except ValueError:
+            return None
+        sane = math.isfinite(found.at) and 0 <= found.skip <= _MOST_SKIPPED and math.isfinite(found.value or 0.0)
+        return found if sane else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A page of points. `after` is where the next one begins, if there may be one.
+
+    What began before `since` was not looked at; None says that all the time was.
+    """
+
+    points: Sequence[Point] = ()
+    after: Cursor | None = None
+    since: float | None = None
+
+
+class Walk:
+    """The way back through a time, whose next bite depends on how long the last one took.
+
+    A question may cost much whatever it is about: when a shorter bite takes no less time, it stays with longer ones.
+    With `whole` the first bite is all of it.
+    """
+
+    def __init__(self, since: float, until: float, *, whole: bool = False) -> None:
+        self.since = since
+        self.at = max(since, until)
+        self._first = max((until - since) / _FIRST, 1e-3)
+        self._length = max(until - since, 1e-3) if whole else min(self._first, _FIRST_S)
+        self._least = min(max((until - since) / _SMALLEST, 1e-3), _SMALLEST_S)
+        self._last = (0.0, 0.0)
+
+    @property
+    def over(self) -> bool:
+        """Whether all was looked at."""
+        return self.at <= self.since
+
+    @property
+    def next(self) -> float:
+        """Where the next bite begins; it ends at `at`."""
+        return max(self.since, self.at - self._length)
+
+    def took(self, seconds: float) -> None:
+        """Go on after a bite."""
+        self.at = self.next
+        length, before = self._last
+        self._last = self._length, seconds
+        if self._length < length and seconds > _HELPED * before:
+            self._least = min(length, self._first)
+        wanted = min(_GROWTH, max(1.0 / _GROWTH, BITE_S / max(seconds, 1e-6)))
+        self._length = max(self._least, self._length * wanted)
+
+
+async def search(
+    store: Store, query: Query, *, after: Cursor | None, wanted: int, budget_s: float, clock: Callable[[], float]
+) -> Found:
+    """Find the page of about `wanted` points after a cursor; `clock` measures (seconds that only grow).
+
+    An exchange's points are not torn apart. By value it is the page of what could be looked at within `budget_s`;
+    where no more than app, metric and score are asked for, stores have an index, and that is always everything.
+    """
+    by_value = query.order in BY_VALUE
+    skip = after.skip if after is not None else 0
+    enough = wanted + skip + 1
+    narrowed = steps(query, after)
+    indexed = by_value and (query.model, query.prompt, query.tag, query.text) == (None,) * 4
+    walk = Walk(query.since, max(one.until for one in narrowed), whole=indexed)
+    points: list[Point] = []
+    began = clock()
+    start = began
+    while not walk.over and start - began < budget_s and (by_value or len(points) < enough):
+        for one in narrowed:
+            since, until = max(one.since, walk.next), min(one.until, walk.at)
+            if since < until:
+                limit = enough if by_value else enough - len(points)
+                points += await store.series(replace(one, since=since, until=until, limit=limit))
+        ended = clock()
+        walk.took(ended - start)
+        start = ended
+    if by_value:
+        sign = 1.0 if query.order == "lowest" else -1.0
+        points.sort(key=lambda one: (sign * (one.value or 0.0), one.started_at))
+    page, following = cut(points[skip:], wanted, query.order, after)
+    if walk.over or (len(points) >= enough and not by_value):
+        return Found(points=page, after=following)
+    if following is None and not by_value:
+        following = Cursor(at=math.nextafter(walk.at, -math.inf))
+    return Found(points=page, after=following, since=walk.at)
+
+
+async def everything(store: Store, query: Query, *, clock: Callable[[], float]) -> AsyncIterator[Sequence[Point]]:
+    """All points of a query, the newest first, some hundred at a time."""
+    walk = Walk(query.since, query.until)
+    newest = replace(query, order="newest")
+    while not walk.over:
+        after: Cursor | None = None
+        spent, more = 0.0, True
+        while more:
+            start = clock()
+            (one,) = steps(replace(newest, since=walk.next, until=walk.at), after)
+            skip = after.skip if after is not None else 0
+            points = (await store.series(replace(one, limit=_AT_ONCE + skip + 1)))[skip:]
+            page, after = cut(points, _AT_ONCE, "newest", after)
+            spent, more = spent + clock() - start, after is not None
+            if page:
+                yield page
+        walk.took(spent)
+
+
+def steps(query: Query, after: Cursor | None) -> list[Query]:
+    """The queries whose points, one query's after the other's, go on after a cursor; `skip` of the first are known.
+
+    >>> query = Query(since=0.0, until=9.0, order="lowest")
+    >>> [(one.least, one.most, one.since) for one in steps(query, Cursor(at=5.0, value=0.5))]
+    [(0.5, 0.5, 5.0), (0.5000000000000001, None, 0.0)]
+    """
+    if after is None:
+        return [query]
+    if query.order not in BY_VALUE or after.value is None:
+        return [replace(query, until=min(query.until, math.nextafter(after.at, math.inf)))]
+    same = replace(query, least=after.value, most=after.value, since=max(query.since, after.at))
+    if query.order == "lowest":
+        beyond = math.nextafter(after.value, math.inf)
+        return [same, replace(query, least=beyond if query.least is None else max(query.least, beyond))]
+    beyond = math.nextafter(after.value, -math.inf)
+    return [same, replace(query, most=beyond if query.most is None else min(query.most, beyond))]
+
+
+def cut(
+    points: Sequence[Point], wanted: int, order: str, after: Cursor | None = None
+) -> tuple[Sequence[Point], Cursor | None]:
+    """The first `wanted` points, without the beginning of an exchange that goes on; and where the next page begins."""
+    if len(points) <= wanted:
+        return points, None
+    page = list(points[:wanted])
+    beginning = next(index for index, one in enumerate(page) if one.sample_id == page[-1].sample_id)
+    if order not in BY_VALUE and points[wanted].sample_id == page[-1].sample_id and beginning > 0:
+        page = page[:beginning]
+    last = page[-1]
+    value = last.value if order in BY_VALUE else None
+    alike = sum(one.started_at == last.started_at and (value is None or one.value == value) for one in page)
+    if after is not None and after.at == last.started_at and after.value == value:
+        alike += after.skip
+    return page, Cursor(at=last.started_at, skip=alike, value=value)
+
+
+def together(points: Sequence[Point]) -> list[list[Point]]:
+    """Neighbouring points of one exchange together."""
+    return [list(some) for _, some in groupby(points, key=lambda one: one.sample_id)]

@@ -1,0 +1,180 @@
+"""Where every exchange went, from the gateway to a score, and what judging costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from litestar import get
+from litestar.response import Template
+from markupsafe import Markup
+
+from dashboards.web.charts import meter
+from dashboards.web.format import shares
+from dashboards.web.gateway_scrape import Answer, Series, ask_all, own
+from dashboards.web.site import Page, Site
+
+OUTCOMES = {
+    "captured": "kept for evaluation",
+    "sampled_out": "left out by the capture rate",
+    "back_pressure": "left out because the queue was filling up",
+    "opted_out": "the app asked not to keep it",
+    "overflow": "no room in memory on the way to the queue",
+    "too_large": "larger than what is kept",
+    "error": "could not be read, or handed on",
+}
+KINDS = {
+    "answer": "an answer: goes to the metrics",
+    "auxiliary": "no question of a user (titles, rewriting, routing)",
+    "resubmission": "the same request again",
+    "no_answer": "an error, a cut stream, a refusal, a tool call",
+}
+LOST = ("overflow", "error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A share of a whole; the percentages of all parts add up to 100."""
+
+    name: str
+    words: str
+    count: float
+    percent: float
+    bar: Markup
+    bad: bool = False
+
+
+def parts_of(counts: Mapping[str, float], words: Mapping[str, str], bad: Sequence[str] = ()) -> list[Part]:
+    """The parts of a whole, known ones in the order of their words, then what is new."""
+    names = [*words, *sorted(set(counts) - set(words))]
+    percents = shares({name: counts.get(name, 0.0) for name in names})
+    return [
+        Part(
+            name=name,
+            words=words.get(name, ""),
+            count=counts.get(name, 0.0),
+            percent=percents[name],
+            bar=meter(percents[name] / 100.0, title=f"{percents[name]:.1f} %"),
+            bad=name in bad and counts.get(name, 0.0) > 0,
+        )
+        for name in names
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluations:
+    """The outcomes of one metric; `reasons` say why there is no score: (skipped or failed, word, count)."""
+
+    metric: str
+    score: float = 0.0
+    skipped: float = 0.0
+    failed: float = 0.0
+    reasons: tuple[tuple[str, str, float], ...] = ()
+
+
+def evaluations_of(series: Series) -> list[Evaluations]:
+    """What became of the samples, by metric."""
+    found: dict[str, dict[str, float]] = {}
+    reasons: dict[str, list[tuple[str, str, float]]] = {}
+    for labels, value in series.rows("gaugeway_evaluations_total"):
+        sums = found.setdefault(labels["metric"], {})
+        sums[labels["outcome"]] = sums.get(labels["outcome"], 0.0) + value
+        if labels["reason"] and labels["outcome"] != "score":
+            reasons.setdefault(labels["metric"], []).append((labels["outcome"], labels["reason"], value))
+    return [
+        Evaluations(
+            metric=metric,
+            score=sums.get("score", 0.0),
+            skipped=sums.get("skipped", 0.0),
+            failed=sums.get("failed", 0.0),
+            reasons=tuple(sorted(reasons.get(metric, ()), key=lambda one: -one[2])),
+        )
+        for metric, sums in sorted(found.items())
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judging:
+    """What the judge was asked and what it cost, since this process began; None where nothing was counted."""
+
+    requests: float
+    errors: tuple[tuple[str, float], ...]
+    unusable: tuple[tuple[str, float], ...]
+    cost_usd: float
+    saved_usd: float
+    hit_ratio: float | None
+    spent_today_usd: float | None
+    budget_usd: float | None
+    spent_bar: Markup | None
+    factor: float | None
+    blind: bool
+
+
+def judging_of(series: Series, budget_usd: float | None) -> Judging:
+    """The judge in numbers."""
+    looked = series.by("gaugeway_judge_cache_lookups_total", "result")
+    asked = sum(looked.values())
+    spent = series.value("gaugeway_judge_budget_spent_usd") if budget_usd else None
+    bar = None
+    if budget_usd and spent is not None:
+        bar = meter(spent / budget_usd, title=f"{100 * spent / budget_usd:.0f} % of the day's budget")
+    return Judging(
+        requests=series.total("gaugeway_judge_requests_total"),
+        errors=_largest(series.by("gaugeway_judge_errors_total", "judge_model", "error")),
+        unusable=_largest(series.by("gaugeway_judge_unusable_total", "judge_model", "reason")),
+        cost_usd=series.total("gaugeway_judge_cost_usd_total"),
+        saved_usd=series.total("gaugeway_judge_cache_saved_usd_total"),
+        hit_ratio=looked.get("hit", 0.0) / asked if asked else None,
+        spent_today_usd=spent,
+        budget_usd=budget_usd,
+        spent_bar=bar,
+        factor=series.value("gaugeway_judge_budget_factor") if budget_usd else None,
+        blind=series.total("gaugeway_judge_blind") > 0,
+    )
+
+
+def _largest(counts: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+    return tuple(sorted(((name, n) for name, n in counts.items() if n), key=lambda one: -one[1])[:20])
+
+
+def together(answers: Sequence[Answer]) -> Series:
+    """What all gateways count."""
+    total = Series()
+    for one in answers:
+        total = total.plus(one.series)
+    return total
+
+
+def pipeline_handlers(site: Site) -> list[Any]:
+    """The handler of `/pipeline`."""
+
+    @get("/pipeline")
+    async def pipeline(request: Page) -> Template:
+        series = await own(site.registry)
+        answers = await ask_all(site.gateways, site.config.gateway.get("admin_token"))
+        seen = together(answers)
+        exchanges = seen.by("gaugeway_exchanges_total", "outcome")
+        about = await site.insight.status()
+        return site.render(
+            request,
+            "pipeline.html",
+            title="Where every exchange went",
+            answers=answers,
+            total=sum(exchanges.values()),
+            parts=parts_of(exchanges, OUTCOMES, LOST),
+            kinds=parts_of(seen.by("gaugeway_captured_total", "kind"), KINDS),
+            captured=seen.total("gaugeway_captured_total"),
+            extractors=parts_of(seen.by("gaugeway_context_extractions_total", "extractor"), {}),
+            waiting=seen.total("gaugeway_handoff_waiting"),
+            queue=about["queue"],
+            oldest_s=series.value("gaugeway_queue_oldest_seconds"),
+            evaluations=evaluations_of(series),
+            late=series.total("gaugeway_late_scores_total"),
+            uncovered=series.total("gaugeway_uncovered_scores_total"),
+            worker_errors=_largest(series.by("gaugeway_worker_errors_total", "operation")),
+            judge=about["judge"],
+            judging=judging_of(series, site.config.judge.budget_usd_per_day),
+        )
+
+    return [pipeline]

@@ -1,0 +1,89 @@
+"""The form that describes a prompt: what it is filled in with, what it says as TOML, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import msgspec
+
+from gateway.capture.stored_templates import learned_of
+from gateway.contexts import Extraction
+from gateway.contexts.described import Described, describe, guess
+from gateway.contexts.user_patterns import PatternExtractor, UserTemplate
+from gateway.exchange import Request, Response
+from monitors.analysis.prompt_text import HASHED, pieces
+from monitors.records import Sample
+from monitors.storage.templates import StoredTemplate
+
+MAX_ENTRY = 20_000
+"""Characters of a field."""
+BETWEEN = ("separator", "separator_pattern", "read_as")
+_COMPARED = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What an entry finds in an exchange: a mistake in the entry, or nothing, or question and passages."""
+
+    problem: str = ""
+    found: Extraction | None = None
+
+
+def entry_of(given: Mapping[str, str]) -> UserTemplate:
+    """Read the fields of the form. Browsers send line breaks as CR LF."""
+    fields = {name: value.replace("\r\n", "\n")[:MAX_ENTRY] for name, value in given.items()}
+    between = fields.get("kind", "")
+    said = fields.get("between", "")
+    if between == "separator":
+        said = said.replace("\\n", "\n").replace("\\t", "\t")
+    entry = UserTemplate(fields.get("name", "").strip(), fields.get("pattern", ""), clean=bool(fields.get("clean")))
+    return msgspec.structs.replace(entry, **{between: said}) if between in BETWEEN and said else entry
+
+
+def prefilled(app: str, learned: Sequence[StoredTemplate], latest: Sequence[Sample]) -> Described:
+    """Return what the form begins with: what was learned last, or what the latest prompts without passages share."""
+    for one in reversed(learned):
+        if (template := learned_of(one)) is None:
+            continue
+        try:
+            return describe(template)
+        except ValueError:
+            continue
+    texts = [text for one in latest if one.context_source == "none" and (text := _user_text(one))][:_COMPARED]
+    return Described(guess(app, texts) if texts else UserTemplate(app, ""))
+
+
+def applied(entry: UserTemplate, sample: Sample | None) -> Applied:
+    """Apply an entry to an exchange, by the code that gateways have."""
+    try:
+        extractor = PatternExtractor([entry])
+    except ValueError as error:
+        return Applied(problem=str(error))
+    if sample is None:
+        return Applied()
+    messages = [{"role": role, "content": text} for role, text in prompt_texts(sample)]
+    request = Request(route="chat_completions", headers={}, body={"messages": messages})
+    return Applied(found=extractor.extract(request, Response(status=200, body={})))
+
+
+def prompt_texts(sample: Sample) -> list[tuple[str, str]]:
+    """The messages of a stored prompt, put together from its parts. What was left out between two is white space."""
+    capture = sample.capture
+    if capture is None:
+        return [("user", sample.question)] if sample.question and not sample.question.startswith(HASHED) else []
+    words = pieces(capture, sample.question, sample.contexts, sample.context_source)
+    shown = list(zip(capture.parts, words, strict=True))
+    found = []
+    for _, some in groupby(shown, key=lambda pair: pair[0].message):
+        text, end, role = "", 0, "user"
+        for part, piece in some:
+            text += "\n" * (part.start - end) + (piece.text or "")
+            end, role = part.end, part.role
+        found.append((role, text))
+    return found
+
+
+def _user_text(sample: Sample) -> str:
+    return next((text for role, text in reversed(prompt_texts(sample)) if role == "user" and text.strip()), "")

@@ -1,0 +1,1 @@
+"""Who may send what: API keys, limits, prices and what was spent."""

@@ -1,0 +1,155 @@
+"""What one key or one app may use, and has used."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gateway.access.concurrency import Turnstile
+from gateway.access.keys import Quota
+from gateway.access.token_bucket import Draw, SharedBucket
+from gateway.http.errors import Rejection
+
+RESERVED_WAIT_S = 1.0
+"""After how long to come again where all that is left is reserved: requests under way may use less."""
+
+
+class OverLimit(Rejection):
+    """429, with the time after which to come again. `type` is OpenAI's word for what ran out."""
+
+    def __init__(self, kind: str, message: str, wait_s: float, *, retry: bool = True) -> None:
+        headers = [
+            (b"retry-after", str(math.ceil(wait_s)).encode()),
+            (b"retry-after-ms", str(math.ceil(wait_s * 1000)).encode()),
+        ]
+        if not retry:
+            headers.append((b"x-should-retry", b"false"))
+        super().__init__(429, "rate_limit_exceeded", message, headers=headers)
+        self.type = kind
+        self.wait_s = wait_s
+
+
+class Quote(NamedTuple):
+    """What a request is expected to use: reserved while it is under way."""
+
+    tokens: int = 0
+    usd: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Fleet:
+    """The processes among which limits are shared: how many, whether they hear of each other, and how often."""
+
+    processes: int
+    together: bool = False
+    every_s: float = 1.0
+
+
+class Account:
+    """What one key or one app may use, and has used in this process."""
+
+    def __init__(self, subject: str, quota: Quota, *, fleet: Fleet, now: float) -> None:
+        self.subject = subject
+        self.turnstile = Turnstile(None)
+        self.queue_s = 0.0
+        self._fleet = fleet
+        self._usd_per_day: float | None = None
+        self._reserved_tokens, self._reserved_usd, self._reservations = 0, 0.0, 0
+        self._requests: SharedBucket | None = None
+        self._tokens: SharedBucket | None = None
+        self.grant(quota, now)
+
+    def grant(self, quota: Quota, now: float) -> None:
+        """Set what may be used from now on; what was used stays used."""
+        self._requests = self._bucket(self._requests, quota.requests_per_min, now)
+        self._tokens = self._bucket(self._tokens, quota.tokens_per_min, now)
+        self._usd_per_day = quota.usd_per_day
+
+    def check(self, spent_usd: float, now: float, day_left_s: float) -> None:
+        """Raise OverLimit when one more request may not come in."""
+        whose = self.subject.replace(":", " ", 1)
+        for bucket, kind in ((self._requests, "requests"), (self._tokens, "tokens")):
+            if bucket is not None and (wait_s := bucket.wait_s(now, self._fleet.every_s)) > 0:
+                raise OverLimit(kind, f"Rate limit reached for {whose}: {kind} per minute.", wait_s)
+        self.check_budget(spent_usd, day_left_s)
+        reserved = f"is reserved for requests of {whose} that are under way."
+        tokens = self._tokens
+        if tokens is not None and self._reserved_tokens and tokens.level(now) - self._reserved_tokens < 1:
+            raise OverLimit("tokens", f"What is left of tokens per minute {reserved}", RESERVED_WAIT_S)
+        if self._usd_per_day is not None and spent_usd + self._reserved_usd >= self._usd_per_day:
+            raise OverLimit("insufficient_quota", f"What is left of the budget {reserved}", RESERVED_WAIT_S)
+
+    def check_budget(self, spent_usd: float, day_left_s: float) -> None:
+        """Raise OverLimit when the budget of the day is spent."""
+        if self._usd_per_day is not None and spent_usd >= self._usd_per_day:
+            message = f"The budget of {self.subject.replace(':', ' ', 1)} for today (UTC) is spent."
+            raise OverLimit("insufficient_quota", message, day_left_s, retry=False)
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether USD a day are limited."""
+        return self._usd_per_day is not None and not math.isinf(self._usd_per_day)
+
+    def reserve(self, quote: Quote) -> None:
+        """Set aside what a request is expected to use, so that those that come meanwhile do not use it too."""
+        self._reserved_tokens += quote.tokens
+        self._reserved_usd += quote.usd
+        self._reservations += 1
+
+    def free(self, quote: Quote) -> None:
+        """Give back what was set aside: the request is charged now, or used nothing."""
+        self._reservations -= 1
+        self._reserved_tokens -= quote.tokens
+        self._reserved_usd = self._reserved_usd - quote.usd if self._reservations else 0.0  # no rounding is left over
+
+    def count_request(self, now: float) -> None:
+        """Count a request that came in."""
+        if self._requests is not None:
+            self._requests.take(1.0, now)
+
+    def charge(self, tokens: int, now: float) -> None:
+        """Count tokens; they may run into a debt."""
+        if self._tokens is not None:
+            self._tokens.take(tokens, now)
+
+    def draws(self, now: float) -> Iterator[Draw]:
+        """Yield what the other processes are to be told."""
+        for kind, bucket in self._buckets():
+            if (draw := bucket.draw(self.subject, kind, now)) is not None:
+                yield draw
+
+    def hear(self, draw: Draw, level: float, now: float) -> None:
+        """Learn what is left after one of `draws` was told."""
+        for kind, bucket in self._buckets():
+            if kind == draw.kind:
+                bucket.hear(draw, level, self._fleet.processes, now)
+
+    def follow(self, now: float) -> None:
+        """Do as the fleet does: together, or each alone."""
+        for _, bucket in self._buckets():
+            if self._fleet.together:
+                bucket.join(self._fleet.processes, now)
+            else:
+                bucket.part(self._fleet.processes, now)
+
+    def is_idle(self, now: float) -> bool:
+        """Whether nothing would be lost by forgetting it."""
+        full = all(bucket.is_full(now) for _, bucket in self._buckets())
+        return full and not self._reservations and not self.turnstile.inside and not self.turnstile.waiting
+
+    def _buckets(self) -> Iterator[tuple[str, SharedBucket]]:
+        if self._requests is not None:
+            yield "requests", self._requests
+        if self._tokens is not None:
+            yield "tokens", self._tokens
+
+    def _bucket(self, bucket: SharedBucket | None, per_min: float | None, now: float) -> SharedBucket | None:
+        if per_min is None or math.isinf(per_min):
+            return None
+        fleet = self._fleet
+        if bucket is None:
+            return SharedBucket(per_min, now, processes=fleet.processes, together=fleet.together)
+        bucket.retune(per_min, fleet.processes, now)
+        return bucket

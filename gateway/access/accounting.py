@@ -1,0 +1,223 @@
+"""What each exchange cost, and who pays for it.
+
+Counters show what capture read. Limits and budgets are charged apart from it, when a request ends: what its answer
+reports, or an estimate, so that nothing that keeps an exchange from being captured makes it free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from gateway.access.account import Quote
+from gateway.access.gate import Gate, Permit
+from gateway.access.metering import BASE64_BYTES_PER_TOKEN, Meter, Metered, larger, text_tokens
+from gateway.access.operations import Operation
+from gateway.access.prices import Prices, costs_at
+from gateway.access.restrictions import is_ambiguous
+from gateway.exchange import Exchange, Recording
+from gateway.telemetry.metrics import Instruments
+from monitors.records import Usage
+
+RESERVED_OUTPUT_TOKENS = 1000
+"""What an answer is expected to have where the request sets no maximum."""
+MOST_RESERVED_TOKENS = 128_000
+"""The most that is reserved for an answer: a large maximum must not lock out everybody who shares the budget."""
+_FIRST_ERROR = 400
+
+
+class _Sizes(msgspec.Struct):
+    max_tokens: Any = None
+    max_completion_tokens: Any = None
+    max_output_tokens: Any = None
+    n: Any = None
+    background: Any = None
+
+
+_read_sizes = msgspec.json.Decoder(_Sizes).decode
+
+
+class Bill:
+    """What is known of the cost of one request while it is under way. `permit` is set once it was let in."""
+
+    __slots__ = (
+        "_given",
+        "answered",
+        "background",
+        "body",
+        "cut",
+        "meter",
+        "model",
+        "operation",
+        "permit",
+        "quote",
+        "received",
+        "sent",
+    )
+
+    def __init__(self, operation: Operation, model: str | None, body: bytes) -> None:
+        self.permit: Permit | None = None
+        self.operation = operation
+        self.model = model
+        self.body = body
+        self.quote = Quote()
+        self.meter = Meter()
+        self.sent = False
+        self.cut = True
+        self._given = text_tokens(body)
+        self.received = 0
+        sizes = _sizes(body)
+        self.answered = 0 if operation.input_only else _expected_output(sizes)
+        self.background = sizes is not None and bool(sizes.background)
+
+    @property
+    def given(self) -> int:
+        """The tokens of the request, by its size. What is uploaded as a stream is mostly sound or images."""
+        return self._given if self.body else self.received // BASE64_BYTES_PER_TOKEN
+
+
+class Accounting:
+    """Counts tokens and USD of exchanges, and charges requests to limits and budgets."""
+
+    def __init__(self, prices: Prices, gate: Gate | None, instruments: Instruments) -> None:
+        self.prices = prices
+        self._gate = gate
+        self._instruments = instruments
+
+    def account(self, exchange: Exchange) -> None:
+        """Count one exchange that capture read; without usage there is nothing to count. The cache costs nothing."""
+        usage = exchange.response.usage
+        if usage is None or exchange.cached:
+            return
+        self._instruments.usage(exchange)
+        # Anthropic counts cached tokens apart from the input; everybody else counts them as part of it.
+        costs = self.prices.costs(exchange.model, usage, cached_apart=exchange.request.route == "messages")
+        if costs is not None:
+            self._instruments.cost(exchange.app, exchange.model, costs)
+
+    def bill(self, operation: Operation, model: str | None, body: bytes) -> Bill:
+        """Open the bill of a request; `body` is empty where it is streamed. Its quote is what it is expected to use."""
+        bill = Bill(operation, model, body)
+        usage = Usage(input_tokens=bill.given, output_tokens=bill.answered)
+        tokens = bill.given + bill.answered
+        if operation.kind == "metered":
+            bill.quote = Quote(tokens=tokens, usd=self._cost(model, usage)[0])
+        elif operation.kind != "free":
+            bill.quote = Quote(tokens=tokens if operation.kind == "unknown" else 0, usd=self._unmetered_usd)
+        return bill
+
+    def settle(self, bill: Bill, recording: Recording) -> None:
+        """Charge a request that is over, and give back what was reserved for it. Called on the event loop."""
+        permit = bill.permit
+        if permit is None:
+            return
+        if not bill.sent or recording.cached or (bill.meter.begun and bill.meter.status >= _FIRST_ERROR):
+            permit.free()
+        elif bill.meter.is_expensive:
+            reading = asyncio.get_running_loop().run_in_executor(None, self._charge, permit, bill, recording.route)
+            reading.add_done_callback(lambda _: permit.free())
+        else:
+            self._charge(permit, bill, recording.route)
+            permit.free()
+
+    def charge_usage(self, permit: Permit, model: str | None, usage: Usage, route: str) -> None:
+        """Charge what a part of a connection reports to have used."""
+        usd, own = self._cost(model, usage)
+        if not own and usd:
+            self._instruments.charge_estimated(route, "unpriced")
+        self._book(permit, usage, usd)
+
+    def charge_estimate(self, permit: Permit, model: str | None, usage: Usage, route: str) -> None:
+        """Charge what a part of a connection is estimated to have used."""
+        self._instruments.charge_estimated(route, "cut")
+        self._book(permit, usage, self._cost(model, usage)[0])
+
+    def charge_unmetered(self, permit: Permit, route: str) -> None:
+        """Charge a request whose cost no answer reports."""
+        if self._unmetered_usd:
+            self._instruments.charge_estimated(route, "unmetered")
+            self._book(permit, Usage(), self._unmetered_usd)
+
+    def _charge(self, permit: Permit, bill: Bill, route: str) -> None:
+        kind = bill.operation.kind
+        if kind == "free":  # also where it shows what another request has used, as a stored response does
+            return
+        metered = bill.meter.read()
+        usage = metered.usage
+        if usage is None and kind == "unmetered":
+            self.charge_unmetered(permit, route)
+            return
+        reported = usage is not None and _is_final(bill, metered)
+        if usage is None or not reported:
+            usage = self._estimate(bill, metered, route)
+        usd, own = self._priced(permit, bill, metered, usage, cached_apart=route == "messages")
+        if kind != "metered" and not (own and reported):
+            self.charge_unmetered(permit, route)
+            usd = 0.0
+        elif not own and usd:
+            self._instruments.charge_estimated(route, "unpriced")
+        self._book(permit, usage, usd)
+
+    def _priced(
+        self, permit: Permit, bill: Bill, metered: Metered, usage: Usage, *, cached_apart: bool
+    ) -> tuple[float, bool]:
+        """Return the cost and whether it is at its model's own price; in doubt the answer's model decides."""
+        model = bill.model
+        if permit.has_budget and (model is None or is_ambiguous(bill.body)):
+            model = metered.model
+        usd, own = self._cost(model, usage, cached_apart=cached_apart)
+        if not own and metered.model is not None:
+            usd, own = self._cost(metered.model, usage, cached_apart=cached_apart)
+        return (usd, own) if own or permit.has_budget else (0.0, False)
+
+    def _estimate(self, bill: Bill, metered: Metered, route: str) -> Usage:
+        """Estimate by what was sent; of an answer that may go on unseen, no less than was reserved for it."""
+        final = _is_final(bill, metered)
+        self._instruments.charge_estimated(route, "no_usage" if final else "cut")
+        answered = 0 if bill.operation.input_only else metered.output_tokens
+        if final:
+            return Usage(input_tokens=bill.given, output_tokens=answered)
+        estimate = Usage(input_tokens=bill.given, output_tokens=max(answered, bill.answered))
+        return estimate if metered.usage is None else larger(estimate, metered.usage)
+
+    def _cost(self, model: str | None, usage: Usage, *, cached_apart: bool = False) -> tuple[float, bool]:
+        price, own = self.prices.charged(model)
+        return (
+            (sum(costs_at(price, usage, cached_apart=cached_apart).values()), own) if price is not None else (0.0, own)
+        )
+
+    def _book(self, permit: Permit, usage: Usage, usd: float) -> None:
+        if self._gate is not None:
+            self._gate.charge(permit, usage.input_tokens, usage.output_tokens, usd)
+
+    @property
+    def _unmetered_usd(self) -> float:
+        return (self._gate.unmetered_usd if self._gate is not None else None) or 0.0
+
+
+def _is_final(bill: Bill, metered: Metered) -> bool:
+    """Whether nothing can have been written beyond what the answer shows."""
+    if metered.usage is None:
+        return metered.finished and not bill.cut and not bill.background
+    return metered.ended or (metered.finished and not bill.cut)
+
+
+def _expected_output(sizes: _Sizes | None) -> int:
+    if sizes is None:
+        return RESERVED_OUTPUT_TOKENS
+    given = [
+        value
+        for value in (sizes.max_completion_tokens, sizes.max_output_tokens, sizes.max_tokens)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0
+    ]
+    choices = sizes.n if isinstance(sizes.n, int) and sizes.n > 0 else 1
+    return min((max(given) if given else RESERVED_OUTPUT_TOKENS) * choices, MOST_RESERVED_TOKENS)
+
+
+def _sizes(body: bytes) -> _Sizes | None:
+    try:
+        return _read_sizes(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None

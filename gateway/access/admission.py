@@ -1,0 +1,150 @@
+"""The gate with what keeps it in step with other processes: the store of keys and spending, and shared limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from gateway.access.gate import Gate, needs_gate
+from gateway.access.key_stores import Keys
+from gateway.access.key_stores.opening import open_keys
+from gateway.access.key_sync import Keeper
+from gateway.access.limit_sync import Sync
+from gateway.access.shared_limits import Sharing
+from gateway.access.shared_limits import opening as sharing
+from gateway.config import Config
+from gateway.telemetry.metrics import Instruments
+from monitors.runtime.settings import ConfigError, Problems
+from monitors.runtime.tasks import spawn
+from monitors.storage.engines.sqlite import file_problem
+
+T = TypeVar("T")
+_BUSY_S = 0.5
+
+
+class Parts(NamedTuple):
+    """A gate, and what runs beside it."""
+
+    gate: Gate
+    keeper: Keeper | None
+    sync: Sync | None
+
+
+class Admission:
+    """Owns the gate of a gateway: none while neither keys nor limits are in force.
+
+    A new configuration is taken over in two steps, so that one that cannot be used changes nothing: `prepare` may
+    raise, `use` may not. A gate that begins to ask for keys refuses every request (503) until it knows them. Without
+    `keys_file` there is no store of keys and spending.
+    """
+
+    def __init__(self, config: Config, keys_file: Path | None, instruments: Instruments) -> None:
+        self._keys_file = keys_file
+        self._instruments = instruments
+        self._running = False
+        self._retired: set[asyncio.Task[None]] = set()
+        self._parts = self.prepare(config, first=True)
+
+    @property
+    def gate(self) -> Gate | None:
+        """The gate that is in force."""
+        return self._parts.gate if self._parts is not None else None
+
+    def prepare(self, config: Config, *, first: bool = False) -> Parts | None:
+        """Return what `config` needs: the parts in force, new ones, or None. Raises ConfigError."""
+        if not needs_gate(config.keys, config.limits):
+            return None
+        if not first and self._parts is not None:
+            return self._parts
+        limits, keys = config.limits, config.keys
+        gate = Gate(limits, needs_key=keys.enabled, workers=config.gateway.workers, every_s=limits.sync_s)
+        keeper = sync = None
+        if self._keys_file is not None:
+            keeper = Keeper(_open_keys(config, self._keys_file), gate, every_s=keys.refresh_s)
+        if (place := _open_sharing(config)) is not None:
+            sync = Sync(place, gate, self._instruments, every_s=limits.sync_s)
+        return Parts(gate, keeper, sync)
+
+    def use(self, parts: Parts | None, config: Config) -> None:
+        """Put `parts`, which were prepared for `config`, in force."""
+        old, self._parts = self._parts, parts
+        if parts is not None and parts is old:
+            parts.gate.use(config.limits)
+            parts.gate.needs_key = config.keys.enabled
+            if parts.keeper is not None:
+                parts.keeper.every_s = config.keys.refresh_s
+            return
+        if not self._running:
+            return
+        if old is not None:
+            retired = spawn(_close(old), name="closing keys and limits")
+            self._retired.add(retired)
+            retired.add_done_callback(self._retired.discard)
+        if parts is not None:
+            _begin(parts)
+
+    async def start(self) -> None:
+        """Begin; return when the keys are known, or when that takes too long to keep the traffic waiting."""
+        self._running = True
+        if self._parts is not None:
+            _begin(self._parts)
+            if self._parts.keeper is not None:
+                await self._parts.keeper.first_attempt()
+
+    async def aclose(self) -> None:
+        """Save what was spent, and leave the shared limits."""
+        self._running = False
+        if self._parts is not None:
+            await _close(self._parts)
+        if self._retired:
+            await asyncio.wait(self._retired)
+
+
+def examine(config: Config, problems: Problems) -> None:
+    """Add what is wrong with the addresses of keys and limits, without opening anything."""
+    problems.attempt(lambda: _open_keys(config, Path()), "keys.url")
+    problems.attempt(lambda: _open_sharing(config), "limits.url")
+
+
+def examine_file(config: Config, data_dir: Path, problems: Problems) -> None:
+    """Add why the file of keys and spending in the data directory cannot be used, without opening it."""
+    if problems.cover("--data-dir: "):
+        return
+    if config.keys.url is None and needs_gate(config.keys, config.limits):
+        from gateway.access.key_stores.sqlite import FILE, SCHEMA  # noqa: PLC0415 - only where the file is looked at
+
+        problem = file_problem(data_dir.absolute() / FILE, SCHEMA)
+        problems.extend([] if problem is None else [f"keys.url: the default: {problem}"])
+
+
+def _begin(parts: Parts) -> None:
+    if parts.keeper is not None:
+        parts.keeper.begin()
+    if parts.sync is not None:
+        parts.sync.start()
+
+
+async def _close(parts: Parts) -> None:
+    if parts.keeper is not None:
+        await parts.keeper.aclose()
+    if parts.sync is not None:
+        await parts.sync.aclose()
+
+
+def _open_keys(config: Config, file: Path) -> Keys:
+    return _named("keys.url", lambda: open_keys(config.keys.url, file, busy_timeout_s=_BUSY_S))
+
+
+def _open_sharing(config: Config) -> Sharing | None:
+    url = config.limits.url
+    return None if url is None else _named("limits.url", lambda: sharing.from_url(url))
+
+
+def _named(key: str, opened: Callable[[], T]) -> T:
+    """Return what is opened. Raises ConfigError with the key whose URL cannot be used."""
+    try:
+        return opened()
+    except ValueError as error:
+        raise ConfigError([f"{key}: {error}"]) from error

@@ -1,0 +1,363 @@
+"""How much each key and each app may use: requests and tokens a minute, USD a day, requests at once."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from gateway.access.account import Account, Fleet, OverLimit, Quote
+from gateway.access.concurrency import Turnstile
+from gateway.access.keys import Keyring, Quota, VirtualKey, check_model, without_credentials
+from gateway.access.prices import Ledger, Spending
+from gateway.access.token_bucket import Draw, Heard
+from gateway.config import AppLimits, Keys, Limits
+from gateway.exchange import Headers
+from gateway.http.errors import Rejection
+
+DAY_S = 86400
+MAX_APPS = 1000
+OTHER_APPS = "app-other"
+NOTHING = Quote()
+MOST_CHARGED_TOKENS = 10**9
+_DEFAULT_APP = "default"
+_PURGE_EVERY_S = 10.0
+_UNMETERED = (
+    "What a request to this path costs is not known, and a budget in USD holds: limits.unmetered_usd sets a fixed price"
+    " for such requests."
+)
+_TOLD_AT_ONCE = 250
+
+
+class Holder(NamedTuple):
+    """Who pays for a request."""
+
+    key_id: str | None
+    app: str
+
+
+class Permit:
+    """A request that was let in: for whom, with the headers that may go upstream. `release` it when it is over.
+
+    `app` is what the request counts for: the key's, where keys are asked for. `key_id` is None without keys.
+    """
+
+    __slots__ = ("_accounts", "_quote", "_turnstile", "app", "headers", "holder", "key_id")
+
+    def __init__(
+        self,
+        holder: Holder,
+        headers: Headers,
+        turnstile: Turnstile,
+        accounts: tuple[Account, ...] = (),
+        quote: Quote = NOTHING,
+    ) -> None:
+        self._accounts = accounts
+        self._quote: Quote | None = quote
+        for account in accounts:
+            account.reserve(quote)
+        self.holder = holder
+        self.key_id, self.app = holder
+        self.headers = headers
+        self._turnstile: Turnstile | None = turnstile
+
+    def release(self) -> None:
+        """Make room for the next one, and give back what was reserved; doing so twice changes nothing."""
+        self.leave()
+        self.free()
+
+    def leave(self) -> None:
+        """Make room for the next one, but keep what is reserved."""
+        turnstile, self._turnstile = self._turnstile, None
+        if turnstile is not None:
+            turnstile.leave()
+
+    @property
+    def accounts(self) -> tuple[Account, ...]:
+        """Who is charged: the key's account, if there is one, and the app's."""
+        return self._accounts
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether USD a day are limited for one of them."""
+        return any(account.has_budget for account in self._accounts)
+
+    def free(self) -> None:
+        """Give back what was reserved; doing so twice changes nothing."""
+        quote, self._quote = self._quote, None
+        if quote is not None:
+            for account in self._accounts:
+                account.free(quote)
+
+
+class Gate:
+    """Lets requests in or refuses them. On the event loop alone, but for `charge`, which any thread may call.
+
+    While nothing is heard of other processes each counts for itself, and rates and `max_concurrency` are divided by
+    `workers`. Where limits are shared (`draws`, `hear`, `part`; every `every_s`) rates are whole, and `max_concurrency`
+    is divided by the number of processes. USD a day are never divided: what all of them spent is read every few
+    seconds. Beyond `max_apps`, apps that only the client vouches for share one account. `clock` is monotonic, `wall` is
+    Unix time.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        needs_key: bool = False,
+        workers: int = 1,
+        every_s: float = 1.0,
+        max_apps: int = MAX_APPS,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._limits = limits
+        self.needs_key = needs_key
+        self._fleet = Fleet(processes=workers, every_s=every_s)
+        self._max_apps = max_apps
+        self._clock, self._wall = clock, wall
+        self._keyring: Keyring | None = None
+        self.keys_changed = asyncio.Event()
+        self._accounts: dict[str, Account] = {}
+        self._stirred: dict[str, Account] = {}
+        self._ledger = Ledger()
+        self._charges: deque[tuple[Holder, int, float]] = deque()
+        self._purged_at = -math.inf
+
+    def identify(self, headers: Headers) -> VirtualKey | None:
+        """Return a request's key; None where none is asked for. Raises Rejection: 401, or 503 before keys are known.
+
+        Needs the headers only: calling it before a body is read keeps strangers from sending one.
+        """
+        if not self.needs_key:
+            return None
+        if self._keyring is None:
+            headers = [(b"retry-after", b"1")]
+            raise Rejection(503, "keys_unavailable", "Gaugeway cannot read its keys yet.", headers=headers)
+        return self._keyring.check(headers, self._wall())
+
+    async def admit(
+        self,
+        headers: Headers,
+        model: str | None,
+        app: str | None,
+        *,
+        reading: bool = False,
+        quote: Quote = NOTHING,
+        metered: bool = True,
+    ) -> Permit:
+        """Return a permit once the request may go on. Raises Rejection as `identify` does, and with 403 and 429.
+
+        `headers` have lower-case names; `app` is what the client said. `reading` says that the request uses no model
+        (GET and HEAD, but no WebSocket), so that a key for certain models may make it. `quote` is reserved until
+        `Permit.free`. Requests that are not `metered` are refused where USD a day are limited, unless they have a
+        price (`unmetered_usd`).
+        """
+        key = self.identify(headers)
+        if key and not reading:
+            check_model(key, model)
+        holder = Holder(key.id, key.app) if key else Holder(None, app or _DEFAULT_APP)
+        self._settle()
+        account = self._app_account(holder)
+        accounts = (self._key_account(key), account) if key else (account,)
+        if not metered and self._limits.unmetered_usd is None and any(one.has_budget for one in accounts):
+            raise Rejection(403, "route_not_allowed", _UNMETERED)
+        self._check(accounts)
+        if not await account.turnstile.enter(account.queue_s):
+            raise OverLimit("requests", f"Too many requests of app {holder.app} at once.", 1.0)
+        try:
+            self._check(accounts)
+        except OverLimit:
+            account.turnstile.leave()
+            raise
+        for one in accounts:
+            one.count_request(self._clock())
+            self._stirred[one.subject] = one
+        sent = without_credentials(headers) if key else headers
+        return Permit(holder, sent, account.turnstile, accounts, quote)
+
+    def recheck(self, permit: Permit) -> None:
+        """Raise Rejection when a connection may not go on: its key was revoked or has expired, or a budget is spent."""
+        wall = self._wall()
+        if permit.key_id is not None and self._keyring is not None:
+            self._keyring.check_id(permit.key_id, wall)
+        self._settle()
+        for account in permit.accounts:
+            account.check_budget(self._ledger.spent(int(wall // DAY_S), account.subject), DAY_S - wall % DAY_S)
+
+    @property
+    def unmetered_usd(self) -> float | None:
+        """What a request costs whose cost no answer reports."""
+        return self._limits.unmetered_usd
+
+    def charge(
+        self, to: Permit | Holder, input_tokens: int | None, output_tokens: int | None, usd: float | None
+    ) -> None:
+        """Count what a request has used, once that is known. From any thread: it is settled on the event loop."""
+        holder = to.holder if isinstance(to, Permit) else to
+        tokens = min((input_tokens or 0) + (output_tokens or 0), MOST_CHARGED_TOKENS)
+        self._charges.append((holder, tokens, usd or 0.0))
+
+    def use(self, limits: Limits) -> None:
+        """Apply other limits from now on; what was used stays used."""
+        self._limits = limits
+        now = self._clock()
+        for account in self._accounts.values():
+            if not account.subject.startswith("key:"):
+                self._grant(account, now)
+
+    def use_keys(self, keyring: Keyring) -> None:
+        """Know these keys from now on."""
+        self._keyring = keyring
+        changed, self.keys_changed = self.keys_changed, asyncio.Event()
+        changed.set()
+        gone = [name for name in self._accounts if name.startswith("key:") and name[4:] not in keyring]
+        for name in gone:
+            del self._accounts[name]
+
+    def unsaved(self) -> Spending:
+        """Return the spending that is not in the file yet."""
+        self._settle()
+        return self._ledger.unsaved()
+
+    def saved(self, written: Mapping[tuple[int, str], float], known: Spending) -> None:
+        """Take note that `written` is in the file, which says `known` of all processes together."""
+        self._ledger.saved(written, known)
+
+    def rounds(self) -> int:
+        """Return how many times `draws` are to be told until everybody's turn has come."""
+        return max(math.ceil(len(self._stirred) / _TOLD_AT_ONCE), 1)
+
+    def draws(self) -> list[Draw]:
+        """Return what the other processes are to be told of requests and tokens: of some accounts in use, in turn.
+
+        Of some only, since this runs between requests, and thousands of accounts would hold them up.
+        """
+        self._settle()
+        now = self._clock()
+        draws: list[Draw] = []
+        for name in list(islice(self._stirred, _TOLD_AT_ONCE)):
+            account = self._stirred.pop(name)
+            if account is self._accounts.get(name) and (some := list(account.draws(now))):
+                draws += some
+                self._stirred[name] = account
+        return draws
+
+    def hear(self, draws: Sequence[Draw], heard: Heard) -> None:
+        """Learn what is left after `draws` were told, and among how many it is shared."""
+        now = self._clock()
+        self._regroup(heard.processes, together=True, now=now)
+        for draw, level in zip(draws, heard.levels, strict=True):
+            if (account := self._accounts.get(draw.subject)) is not None:
+                account.hear(draw, level, now)
+
+    def part(self) -> None:
+        """Count for this process alone, against its share, until the others are heard again."""
+        self._regroup(self._fleet.processes, together=False, now=self._clock())
+
+    def _regroup(self, processes: int, *, together: bool, now: float) -> None:
+        fleet = self._fleet
+        if (fleet.processes, fleet.together) == (processes, together):
+            return
+        fleet.processes, fleet.together = max(processes, 1), together
+        for account in self._accounts.values():
+            account.follow(now)
+            if not account.subject.startswith("key:"):
+                self._grant(account, now)
+
+    def today(self) -> int:
+        """Return the number of this UTC day."""
+        return int(self._wall() // DAY_S)
+
+    def _check(self, accounts: tuple[Account, ...]) -> None:
+        now, wall = self._clock(), self._wall()
+        for account in accounts:
+            spent = self._ledger.spent(int(wall // DAY_S), account.subject)
+            account.check(spent, now, DAY_S - wall % DAY_S)
+
+    def _settle(self) -> None:
+        now, today = self._clock(), self.today()
+        while self._charges:
+            holder, tokens, usd = self._charges.popleft()
+            account = self._app_account(holder)
+            payers = [account.subject]
+            account.charge(tokens, now)
+            self._stirred[account.subject] = account
+            if holder.key_id is not None:
+                payers.append(f"key:{holder.key_id}")
+                if (key_account := self._accounts.get(payers[-1])) is not None:
+                    key_account.charge(tokens, now)
+                    self._stirred[key_account.subject] = key_account
+            if usd > 0:
+                for subject in payers:
+                    self._ledger.add(today, subject, usd)
+
+    def _key_account(self, key: VirtualKey) -> Account:
+        subject = f"key:{key.id}"
+        if (account := self._accounts.get(subject)) is None:
+            account = Account(subject, key.quota, fleet=self._fleet, now=self._clock())
+            self._accounts[subject] = account
+        return account
+
+    def _app_account(self, holder: Holder) -> Account:
+        subject = f"app:{holder.app}"
+        if (account := self._accounts.get(subject)) is not None:
+            return account
+        # Without keys anybody may think up apps: beyond a number they share one account.
+        if holder.key_id is None and holder.app not in self._limits.apps and not self._has_room():
+            subject = OTHER_APPS
+            if (account := self._accounts.get(subject)) is not None:
+                return account
+        account = self._accounts[subject] = Account(subject, Quota(), fleet=self._fleet, now=self._clock())
+        self._grant(account, self._clock())
+        return account
+
+    def _grant(self, account: Account, now: float) -> None:
+        limits = limits_of(self._limits, account.subject.removeprefix("app:"))
+        quota = Quota(
+            requests_per_min=limits.requests_per_min,
+            tokens_per_min=limits.tokens_per_min,
+            usd_per_day=limits.usd_per_day,
+        )
+        account.grant(quota, now)
+        at_once = limits.max_concurrency
+        account.turnstile.resize(None if at_once is None else max(at_once // self._fleet.processes, 1))
+        account.queue_s = limits.queue_s or 0.0
+
+    def _has_room(self) -> bool:
+        now = self._clock()
+        if len(self._accounts) >= self._max_apps and now - self._purged_at >= _PURGE_EVERY_S:
+            self._purged_at = now
+            today = self.today()
+            self._accounts = {
+                name: account
+                for name, account in self._accounts.items()
+                if not account.is_idle(now) or self._ledger.spent(today, name)
+            }
+        return len(self._accounts) < self._max_apps
+
+
+def limits_of(limits: Limits, app: str) -> AppLimits:
+    """Return what one app may use: its own table, and `[limits]` where that is silent."""
+    own = limits.apps.get(app, AppLimits())
+    names = AppLimits.__struct_fields__
+    return AppLimits(**{name: getattr(limits if getattr(own, name) is None else own, name) for name in names})
+
+
+def needs_gate(keys: Keys, limits: Limits) -> bool:
+    """Whether there is anything to enforce."""
+    return keys.enabled or any_limit(limits)
+
+
+def any_limit(limits: Limits) -> bool:
+    """Whether there is anything to enforce; without it, and without keys, no Gate is needed."""
+    return any(
+        getattr(table, name) is not None
+        for table in (limits, *limits.apps.values())
+        for name in AppLimits.__struct_fields__
+        if name != "queue_s"
+    )

@@ -1,0 +1,76 @@
+"""The gateway's own keys, and what was spent: the port to where they are kept, and its adapters' names."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from gateway.access.keys import PREFIX, SECRET_BYTES, Quota, VirtualKey, digest
+from gateway.access.prices import Spending
+
+BUILT_IN = {
+    "postgresql": "gateway.access.key_stores.postgres:PostgresKeyStore",
+    "postgres": "gateway.access.key_stores.postgres:PostgresKeyStore",
+}
+"""URL scheme -> adapter. Without a URL it is the file in the data directory."""
+SPENDING_DAYS = 35
+"""For so long what was spent is kept."""
+FAILURES = sqlite3.Error, OSError, ValueError
+"""What an operation of a store raises."""
+
+
+class Created(NamedTuple):
+    """A new key, and the only copy of its secret."""
+
+    key: VirtualKey
+    secret: str
+
+
+class Keys(Protocol):
+    """Where keys and spending are kept. Operations raise one of `FAILURES`; the next one tries afresh."""
+
+    async def create(
+        self,
+        *,
+        app: str,
+        now: float,
+        models: tuple[str, ...] = ("*",),
+        expires_at: float | None = None,
+        quota: Quota | None = None,
+    ) -> Created:
+        """Make a key."""
+
+    async def revoke(self, key_id: str, now: float) -> bool:
+        """End a key; False when there is none of this id. One that was revoked before keeps the time of that."""
+
+    async def keys(self) -> list[VirtualKey]:
+        """Return all keys, the oldest first."""
+
+    async def changed(self, revision: bytes | None) -> tuple[bytes, list[VirtualKey] | None]:
+        """Return the revision and, if it is not the one given, all keys.
+
+        Keys that were there and are gone altogether, with what they were in, are a failure: none shuts everybody out.
+        """
+
+    async def spend(self, spending: Mapping[tuple[int, str], float], today: int) -> Spending:
+        """Add what was spent, all or nothing; return what all processes together have spent today."""
+
+    async def aclose(self) -> None:
+        """Let go of file or connections; the next operation opens them again."""
+
+
+def new_key(*, app: str, now: float, models: tuple[str, ...], expires_at: float | None, quota: Quota | None) -> Created:
+    """Draw a new key; it is not stored yet."""
+    secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+    key = VirtualKey(
+        id=f"key_{secrets.token_hex(6)}",
+        digest=digest(secret.encode()),
+        app=app,
+        models=models,
+        created_at=now,
+        expires_at=expires_at,
+        quota=quota or Quota(),
+    )
+    return Created(key, secret)

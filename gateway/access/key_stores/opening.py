@@ -1,0 +1,20 @@
+"""From a URL in the configuration to the store of keys; only the adapter it names is imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gateway.access.key_stores import BUILT_IN, Keys
+from gateway.access.key_stores.sqlite import KeyStore
+from monitors.runtime.plugins import adapter
+
+
+def open_keys(url: str | None, file: Path, *, busy_timeout_s: float = 5.0) -> Keys:
+    """Return the store that `url` names, `postgresql://…/database`; without one, the one in `file`.
+
+    Nothing is opened yet. Raises ValueError, which does not quote the URL.
+    """
+    if url is None:
+        return KeyStore(file, busy_timeout_s=busy_timeout_s)
+    store: Keys = adapter(url, BUILT_IN, "store of keys").from_url(url)
+    return store

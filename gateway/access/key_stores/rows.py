@@ -1,0 +1,37 @@
+"""A key as the row of a table, the same in every engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from gateway.access.keys import Quota, VirtualKey
+
+COLUMNS = "id, digest, app, models, created_at, expires_at, revoked_at, requests_per_min, tokens_per_min, usd_per_day"
+
+
+def row_of(key: VirtualKey) -> tuple[Any, ...]:
+    """Return what `COLUMNS` hold of a key."""
+    quota = key.quota
+    limits = (quota.requests_per_min, quota.tokens_per_min, quota.usd_per_day)
+    return (
+        *(key.id, key.digest, key.app, json.dumps(key.models)),
+        *(key.created_at, key.expires_at, key.revoked_at),
+        *limits,
+    )
+
+
+def read_key(row: Sequence[Any]) -> VirtualKey:
+    """Make a key from its row. Raises ValueError for models that are no JSON."""
+    key_id, key_digest, app, models, created_at, expires_at, revoked_at, requests, tokens, usd = row
+    return VirtualKey(
+        id=key_id,
+        digest=key_digest,
+        app=app,
+        models=tuple(json.loads(models)),
+        created_at=created_at,
+        expires_at=expires_at,
+        revoked_at=revoked_at,
+        quota=Quota(requests_per_min=requests, tokens_per_min=tokens, usd_per_day=usd),
+    )

@@ -1,0 +1,86 @@
+"""Between a gate and the store of its keys and spending: in the background, never for a request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from gateway.access.gate import Gate
+from gateway.access.key_stores import FAILURES, Keys
+from gateway.access.keys import Keyring
+from monitors.runtime.tasks import happens_within, spawn
+
+_START_S = 2.0
+_LONGEST_S = 10.0
+_log = logging.getLogger("gaugeway")
+
+
+class Keeper:
+    """Brings the stored keys to a gate, and the gate's spending to the store, every `every_s` seconds.
+
+    While the store cannot be used, the gate goes on with the keys it knows and with its own count of the spending,
+    which is written once that works again.
+    """
+
+    def __init__(self, store: Keys, gate: Gate, *, every_s: float) -> None:
+        self._store = store
+        self._gate = gate
+        self.every_s = every_s
+        self._revision: bytes | None = None
+        self._closing = asyncio.Event()
+        self._tried = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._failing = False
+
+    async def start(self) -> None:
+        """Begin; return when the keys are known, or when that takes too long to keep the traffic waiting."""
+        self.begin()
+        await self.first_attempt()
+
+    def begin(self) -> None:
+        """Begin, without waiting for anything."""
+        self._task = spawn(self._run(), name="keys")
+
+    async def first_attempt(self) -> None:
+        """Return when the keys are known, or when that takes too long to keep the traffic waiting."""
+        await happens_within(self._tried, _START_S)
+
+    async def sync(self) -> bool:
+        """Read and write the store once; False, and a warning the first time, when that fails."""
+        try:
+            async with asyncio.timeout(_LONGEST_S):
+                await self._sync()
+        except FAILURES as error:
+            if not self._failing:
+                said = str(error) or "no answer in time"
+                _log.warning("keys: %s: %s; the last state known stays in use", type(error).__name__, said)
+            self._failing = True
+            return False
+        finally:
+            self._tried.set()
+        if self._failing:
+            _log.info("keys: they can be read again")
+        self._failing = False
+        return True
+
+    async def aclose(self) -> None:
+        """Write what was spent, and close the store."""
+        self._closing.set()
+        if self._task is not None:
+            await self._task
+        await self.sync()
+        await self._store.aclose()
+
+    async def _run(self) -> None:
+        while True:
+            await self.sync()
+            if await happens_within(self._closing, self.every_s):
+                return
+
+    async def _sync(self) -> None:
+        revision, keys = await self._store.changed(self._revision)
+        if keys is not None:
+            self._gate.use_keys(Keyring(keys))
+            self._revision = revision
+        unsaved = self._gate.unsaved()
+        self._gate.saved(unsaved, await self._store.spend(unsaved, self._gate.today()))

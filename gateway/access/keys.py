@@ -1,0 +1,197 @@
+"""The gateway's own keys: how they look, what they allow, and what a request with one is answered."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+
+from gateway.exchange import Headers
+from gateway.http.errors import Rejection
+from monitors.runtime.bounds import bounded_name, optional_name
+
+PREFIX = "gw-"
+SECRET_BYTES = 32
+CREDENTIALS = frozenset({b"authorization", b"api-key", b"x-api-key"})
+"""Where clients put a key: OpenAI's, Azure's and Anthropic's way."""
+
+_BEARER = re.compile(rb"bearer +", re.IGNORECASE)
+_PREFIX = PREFIX.encode()
+_DURATION = re.compile(r"(\d{1,9})([mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_WELL_FORMED = re.compile(rb"gw-[A-Za-z0-9_-]{43}")
+_EXPECTED = "expected 'Authorization: Bearer gw-...'"
+_MALFORMED = "Incorrect API key given: a key is 'gw-' and 43 letters, digits, '-' or '_', and this one is not."
+_UNKNOWN = "Incorrect API key given: it has the right form, but this gateway does not know it."
+_CHALLENGE = ((b"www-authenticate", b'Bearer realm="Gaugeway"'),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """How much may be used; None for no limit."""
+
+    requests_per_min: float | None = None
+    tokens_per_min: float | None = None
+    usd_per_day: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualKey:
+    """A key as it is stored: without its secret. Times are Unix seconds; `models` are shell patterns."""
+
+    id: str
+    digest: bytes
+    app: str
+    created_at: float
+    models: tuple[str, ...] = ("*",)
+    expires_at: float | None = None
+    revoked_at: float | None = None
+    quota: Quota = Quota()
+
+    def state(self, now: float) -> str:
+        """Return active, revoked or expired."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expires_at is not None and self.expires_at <= now else "active"
+
+    def allows(self, model: str | None) -> bool:
+        """Whether the key may be used for `model`; one with a list of models not for a request that names none."""
+        if "*" in self.models:
+            return True
+        return model is not None and any(fnmatchcase(model, pattern) for pattern in self.models)
+
+
+class Keyring:
+    """The keys at one moment, found by the hash of what was presented: no secret is ever compared with another.
+
+    How long the look-up takes says something about the hash at most, and of a hash nothing leads back to the key.
+    """
+
+    def __init__(self, keys: Iterable[VirtualKey] = ()) -> None:
+        self._by_digest = {key.digest: key for key in keys}
+        self._by_id = {key.id: key for key in self._by_digest.values()}
+
+    def __len__(self) -> int:
+        return len(self._by_digest)
+
+    def __contains__(self, key_id: object) -> bool:
+        return key_id in self._by_id
+
+    def check(self, headers: Headers, now: float) -> VirtualKey:
+        """Return the key that a request carries (header names in lower case). Raises Rejection with 401."""
+        presented = presented_key(headers)
+        if presented is None:
+            raise _refusal(_without_ours(headers))
+        key = self._by_digest.get(digest(presented))
+        if key is None:
+            raise _refusal(_UNKNOWN if _WELL_FORMED.fullmatch(presented) else _MALFORMED)
+        _check_state(key, now)
+        return key
+
+    def check_id(self, key_id: str, now: float) -> None:
+        """Raise Rejection with 401 unless the key that was presented before may still be used."""
+        key = self._by_id.get(key_id)
+        if key is None:
+            raise _refusal("This API key was deleted.")
+        _check_state(key, now)
+
+
+def digest(key: bytes) -> bytes:
+    """Return the hash under which a key is stored.
+
+    SHA-256 and no slow hash (scrypt, argon2): those make guessing dear where secrets are few, as passwords are. Ours
+    are 256 random bits, so guessing is hopeless at any speed, while a slow hash would delay every request.
+    """
+    return hashlib.sha256(key).digest()
+
+
+def presented_key(headers: Headers) -> bytes | None:
+    """Return the first of our keys among a request's credentials.
+
+    >>> presented_key([(b"authorization", b"Bearer gw-secret")])
+    b'gw-secret'
+    >>> presented_key([(b"authorization", b"Bearer sk-the-provider's")])
+    """
+    for name, value in headers:
+        if name in CREDENTIALS:
+            key = _BEARER.sub(b"", value, count=1).strip() if name == b"authorization" else value.strip()
+            if key.startswith(_PREFIX):
+                return key
+    return None
+
+
+def without_credentials(headers: Headers) -> Headers:
+    """Return the headers without any credential: where our keys are asked for, the upstream gets only its own."""
+    return [(name, value) for name, value in headers if name not in CREDENTIALS]
+
+
+def model_asked(path: str, in_body: str | None) -> str | None:
+    """Return the model a request asks for: the body's, or the deployment's of an Azure-style path.
+
+    None when the two differ: which of them counts is up to the upstream, so neither may open the door to the other.
+
+    >>> model_asked("/openai/deployments/gpt-4o/chat/completions", None)
+    'gpt-4o'
+    >>> model_asked("/openai/deployments/o3/chat/completions", "gpt-4o")
+    """
+    _, marker, rest = path.partition("/deployments/")
+    deployment = bounded_name(rest.split("/", 1)[0]) if marker else None
+    in_body = optional_name(in_body)
+    if deployment is None or in_body is None:
+        return deployment or in_body
+    return in_body if in_body == deployment else None
+
+
+def check_model(key: VirtualKey, model: str | None) -> None:
+    """Raise Rejection with 403 for a model that the key does not allow."""
+    if key.allows(model):
+        return
+    if model is None:
+        message = "This API key is for certain models only, and the request names none that could be read."
+    else:
+        message = f"This API key does not allow the model '{model[:100]}'."
+    raise Rejection(403, "model_not_allowed", message, "model")
+
+
+def parse_expiry(text: str, now: float) -> float:
+    """Return the Unix time meant by a duration (30d, 12h, 45m, 2w) or an ISO date or time (UTC if it does not say).
+
+    Raises ValueError for anything else, and for the past.
+
+    >>> parse_expiry("2h", 1000.0)
+    8200.0
+    >>> parse_expiry("1970-01-02", 1000.0)
+    86400.0
+    """
+    try:
+        if match := _DURATION.fullmatch(text.strip().lower()):
+            expires_at = now + timedelta(**{_UNITS[match[2]]: int(match[1])}).total_seconds()
+            datetime.fromtimestamp(expires_at, UTC)
+        else:
+            moment = datetime.fromisoformat(text.strip())
+            expires_at = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError, OSError) as error:
+        raise ValueError(f"{text!r}: expected a duration such as 30d or 12h, or an ISO date") from error
+    if expires_at <= now:
+        raise ValueError(f"{text!r} is not in the future")
+    return expires_at
+
+
+def _without_ours(headers: Headers) -> str:
+    given = [name.decode() for name, value in headers if name in CREDENTIALS and value.strip()]
+    if not given:
+        return f"No API key given: {_EXPECTED}."
+    return f"The header {given[0]} has no API key of Gaugeway: {_EXPECTED}; keys of providers are not accepted here."
+
+
+def _check_state(key: VirtualKey, now: float) -> None:
+    state = key.state(now)
+    if state != "active":
+        raise _refusal(f"This API key was revoked ({key.id})." if state == "revoked" else f"{key.id} has expired.")
+
+
+def _refusal(message: str) -> Rejection:
+    return Rejection(401, "invalid_api_key", message, headers=_CHALLENGE)

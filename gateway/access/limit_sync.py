@@ -1,0 +1,90 @@
+"""Between this process's limits and the place where the gateways share them: in the background, never for a request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+from gateway.access.gate import Gate
+from gateway.access.shared_limits import Sharing
+from monitors.runtime.tasks import happens_within, spawn
+
+_LONGEST_S = 2.0
+_log = logging.getLogger("gaugeway")
+
+
+class Observer(Protocol):
+    """What is told of the sharing; the gateway's instruments."""
+
+    def limits_shared(self, processes: int) -> None:
+        """Show among how many processes limits are shared; 0 while this one counts for itself."""
+
+    def limits_unshared(self) -> None:
+        """Count an exchange that failed."""
+
+
+class Sync:
+    """Tells what was used, and hears what is left, every `every_s` seconds.
+
+    While the place cannot be reached, or takes longer than two seconds, this process keeps to its share. An answer that
+    was lost on its way is asked for again, with what it was about: it may be counted twice, never not at all.
+    """
+
+    def __init__(self, sharing: Sharing, gate: Gate, observer: Observer, *, every_s: float) -> None:
+        self._sharing = sharing
+        self._gate = gate
+        self._observer = observer
+        self._every_s = every_s
+        self._closing = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._failing = False
+
+    def start(self) -> None:
+        """Begin, without waiting for anything."""
+        self._task = spawn(self._run(), name="limits")
+
+    async def sync(self) -> bool:
+        """Exchange all there is; False, and a warning the first time, when that fails."""
+        try:
+            for _ in range(self._gate.rounds()):
+                processes = await self._exchange()
+        except (OSError, ValueError) as error:
+            self._gate.part()
+            self._observer.limits_shared(0)
+            self._observer.limits_unshared()
+            if not self._failing:
+                said = str(error) or "no answer in time"
+                _log.warning("limits: %s: %s; each gateway keeps to its share", type(error).__name__, said)
+            self._failing = True
+            return False
+        self._observer.limits_shared(processes)
+        if self._failing:
+            _log.info("limits: shared again, by %d processes", processes)
+        self._failing = False
+        return True
+
+    async def _exchange(self) -> int:
+        draws = self._gate.draws()
+        async with asyncio.timeout(_LONGEST_S):
+            heard = await self._sharing.exchange(draws)
+        self._gate.hear(draws, heard)
+        return heard.processes
+
+    async def aclose(self) -> None:
+        """Tell what was used last, and leave."""
+        self._closing.set()
+        if self._task is not None:
+            await self._task
+        await self.sync()
+        try:
+            async with asyncio.timeout(_LONGEST_S):
+                await self._sharing.aclose()
+        except OSError as error:
+            _log.warning("limits: %s while leaving", type(error).__name__)
+
+    async def _run(self) -> None:
+        while True:
+            await self.sync()
+            if await happens_within(self._closing, self._every_s):
+                return

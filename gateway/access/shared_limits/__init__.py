@@ -1,0 +1,35 @@
+"""Where several gateways share how much of their limits is used: the port, and its adapters' names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from gateway.access.token_bucket import Draw, Heard
+
+BUILT_IN = {
+    "redis": "gateway.access.shared_limits.redis:RedisSharing",
+    "rediss": "gateway.access.shared_limits.redis:RedisSharing",
+    "valkey": "gateway.access.shared_limits.redis:RedisSharing",
+    "valkeys": "gateway.access.shared_limits.redis:RedisSharing",
+    "postgresql": "gateway.access.shared_limits.postgres:PostgresSharing",
+    "postgres": "gateway.access.shared_limits.postgres:PostgresSharing",
+}
+"""URL scheme -> adapter. Each is made by `from_url(url)`, which raises ValueError."""
+
+SEEN_S = 10.0
+"""A process that was not heard of for so long is no longer counted; each tells at least three times as often."""
+
+
+class Sharing(Protocol):
+    """A place where every process tells what it drew, and hears what is left."""
+
+    async def exchange(self, draws: Sequence[Draw]) -> Heard:
+        """Take all of `draws` out of their buckets, all or nothing, and say what is left in each.
+
+        A bucket that is not known begins at the draw's level. Time is the place's own, so that the processes' clocks
+        need not agree. Raises OSError; whether anything was taken is then not known.
+        """
+
+    async def aclose(self) -> None:
+        """Be counted among the processes no longer, and let go of the connections."""

@@ -1,0 +1,15 @@
+"""From a URL in the configuration to the shared place; only the adapter it names is imported."""
+
+from __future__ import annotations
+
+from gateway.access.shared_limits import BUILT_IN, Sharing
+from monitors.runtime.plugins import adapter
+
+
+def from_url(url: str) -> Sharing:
+    """Return the place that `url` names: `redis://host:6379/0` (`rediss`, `valkey`, `valkeys`) or `postgresql://…/db`.
+
+    Nothing is opened yet. Raises ValueError.
+    """
+    sharing: Sharing = adapter(url, BUILT_IN, "place for limits").from_url(url)
+    return sharing

@@ -1,0 +1,1 @@
+"""The gateway's own routes: health, feedback, and their OpenAPI document."""

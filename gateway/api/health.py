@@ -1,0 +1,74 @@
+"""Everything the gateway answers itself: health on the traffic port, metrics on the admin port."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Litestar, Request, Response, get
+from litestar.exceptions import HTTPException
+
+from gateway.api.feedback import Supplements
+from gateway.api.openapi import document
+from gateway.http.errors import Rejection, body_of
+from monitors.runtime.auth import allowed_hosts, guess_guard, metrics_handler, token_guard
+from monitors.runtime.token_check import warn_if_short
+
+
+class Readiness:
+    """Whether new requests are welcome. Depends on nothing but this process: no store, queue or judge."""
+
+    def __init__(self) -> None:
+        self.draining = False
+
+    def drain(self) -> None:
+        """From now on say that no new requests are welcome."""
+        self.draining = True
+
+
+def traffic_app(readiness: Readiness, supplements: Supplements | None = None) -> Litestar:
+    """The paths of the traffic port beside the proxied ones; `supplements` takes what is said about exchanges."""
+
+    @get("/healthz", sync_to_thread=False)
+    def healthz() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @get("/readyz", sync_to_thread=False)
+    def readyz() -> Response[dict[str, str]]:
+        if readiness.draining:
+            return Response({"status": "draining"}, status_code=503)
+        return Response({"status": "ready"})
+
+    return Litestar(
+        [healthz, readyz, *(supplements.handlers() if supplements is not None else ())],
+        openapi_config=None,
+        logging_config=None,
+        exception_handlers={HTTPException: _openai_error},
+    )
+
+
+def admin_app(registry: Any, host: str, token: str | None) -> Litestar:
+    """The gateway's admin port."""
+
+    @get("/api/openapi.json", sync_to_thread=True)
+    def openapi() -> dict[str, Any]:
+        return document()
+
+    warn_if_short("gateway.admin_token", token)
+    return Litestar(
+        [metrics_handler(registry), openapi],
+        guards=[allowed_hosts(host, token), guess_guard(token), token_guard(token)],
+        openapi_config=None,
+        logging_config=None,
+    )
+
+
+def _openai_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+    hint = " The API is under /v1." if error.status_code == 404 else ""  # noqa: PLR2004 - not found
+    rejection = Rejection(
+        error.status_code,
+        "unknown_url" if hint else "error",
+        f"{request.method} {request.url.path}: {error.detail}.{hint}",
+    )
+    return Response(
+        body_of(rejection), status_code=error.status_code, headers=error.headers, media_type="application/json"
+    )

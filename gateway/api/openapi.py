@@ -1,0 +1,125 @@
+"""What the gateway answers itself on the traffic port, as an OpenAPI 3.1 document; all else there is the upstream's."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+from gateway.api.feedback import Contexts, Feedback
+
+_REASONS = {
+    400: "The body says nothing usable: the message says which field is wrong, and how.",
+    401: "A key is asked for, and this is none.",
+    403: "The key may not do this.",
+    408: "The body took too long.",
+    413: "The body is too large.",
+    415: "The body is packed.",
+    429: "The key is used too often.",
+    503: "Too much is waiting; try again later.",
+}
+_NAMES = {"contexts": ["key", "trace_id"], "feedback": ["exchange_id", "key", "trace_id"]}
+_SAYS = ["reference", "contexts", "rating", "label", "comment"]
+_PASSAGES = {
+    "type": "array",
+    "items": {
+        "anyOf": [
+            {"type": "string"},
+            {
+                "type": "object",
+                "properties": {
+                    "text": {"type": "string"},
+                    "id": {"type": ["string", "integer", "null"]},
+                    "score": {"type": ["number", "null"]},
+                    "source": {"type": ["string", "null"]},
+                },
+                "required": ["text"],
+                "additionalProperties": False,
+            },
+        ]
+    },
+}
+
+
+def document() -> dict[str, Any]:
+    """Describe what is said about exchanges beside them, and the two questions after the process's health."""
+    _, bodies = msgspec.json.schema_components((Contexts, Feedback), ref_template="#/components/schemas/{name}")
+    contexts, feedback = bodies["Contexts"], bodies["Feedback"]
+    contexts["properties"]["contexts"] = _PASSAGES
+    contexts["anyOf"] = [_given(name) for name in _NAMES["contexts"]]
+    feedback["properties"]["contexts"] = {"anyOf": [_PASSAGES, {"type": "null"}], "default": None}
+    feedback["allOf"] = [
+        {"anyOf": [_given(name) for name in _NAMES["feedback"]]},
+        {"anyOf": [_given(name) for name in _SAYS]},
+    ]
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Gaugeway",
+            "version": version("gaugeway"),
+            "description": "What the gateway answers itself.",
+        },
+        "paths": {
+            "/gaugeway/v1/contexts": {"post": _takes("Contexts", "Contexts apart from their request")},
+            "/gaugeway/v1/feedback": {"post": _takes("Feedback", "What is said of an answer, early or late")},
+            "/healthz": {"get": _state("Whether the process lives", {200: "ok"})},
+            "/readyz": {"get": _state("Whether it wants more requests", {200: "ready", 503: "draining"})},
+        },
+        "components": {
+            "schemas": {**bodies, "Error": _ERROR},
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+_TEXT_OR_NULL = {"type": ["string", "null"]}
+_ERROR = {
+    "type": "object",
+    "description": "The shape of OpenAI's errors.",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": _TEXT_OR_NULL,
+                "code": _TEXT_OR_NULL,
+            },
+            "required": ["message", "type", "param", "code"],
+        }
+    },
+    "required": ["error"],
+}
+
+
+def _given(name: str) -> dict[str, Any]:
+    """The field is there, and says something."""
+    return {"properties": {name: {"not": {"type": "null"}}}, "required": [name]}
+
+
+def _takes(body: str, summary: str) -> dict[str, Any]:
+    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    kept = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
+    return {
+        "summary": summary,
+        "operationId": body.lower(),
+        "security": [{"key": []}, {}],
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{body}"}}},
+        },
+        "responses": {
+            "202": {"description": "It is kept.", "content": {"application/json": {"schema": kept}}},
+            **{str(status): {"description": why, "content": error} for status, why in _REASONS.items()},
+        },
+    }
+
+
+def _state(summary: str, words: dict[int, str]) -> dict[str, Any]:
+    def answer(word: str) -> dict[str, Any]:
+        schema = {"type": "object", "properties": {"status": {"const": word}}, "required": ["status"]}
+        return {"description": f"It is {word}.", "content": {"application/json": {"schema": schema}}}
+
+    responses = {str(status): answer(word) for status, word in words.items()}
+    return {"summary": summary, "operationId": summary.rsplit(maxsplit=1)[-1], "responses": responses}

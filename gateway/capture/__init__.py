@@ -1,0 +1,1 @@
+"""From a recorded exchange to a sample: question, passages, response, prompt version."""

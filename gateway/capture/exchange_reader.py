@@ -1,0 +1,279 @@
+"""Reading a recording into an exchange, and an exchange into a sample: pure, off the request path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from gateway.capture import response_text as answers
+from gateway.capture.auxiliary_calls import auxiliary
+from gateway.capture.duplicates import Resubmissions, digest
+from gateway.capture.prompt_version import prompt_version
+from gateway.contexts import INFERRING, Extraction, Extractor, last_user_text, name_of
+from gateway.contexts.learning import LearnedCapture
+from gateway.contexts.prompt_parts import capture_info
+from gateway.exchange import Exchange, Explicit, Headers, Recording, Request, Response
+from gateway.http import encoding, sse
+from monitors.choosing import keeps
+from monitors.records import Sample
+from monitors.runtime.bounds import bounded_capture, bounded_name
+
+_decode = msgspec.json.Decoder().decode
+_CUT_SHORT = {"length": "truncated_response", "content_filter": "content_filter"}
+
+
+class Capture:
+    """Reads recordings and chooses samples: `rate` is the probability, decided by a salted hash of the trace's id.
+
+    Without a trace the exchange's own id decides. With `errors` every one that failed is captured. `limit` bounds what
+    a body may unpack to, in bytes. `protect` is applied to every sample before anybody else sees it. Without `content`
+    a sample has no text that its evaluation does not need. An answer to a request that was answered before, as
+    `resubmissions` remembers, is not to be judged again. With `learned` apps' prompts are learned from their requests.
+    """
+
+    def __init__(
+        self,
+        extractors: Sequence[Extractor],
+        *,
+        rate: float,
+        salt: str,
+        limit: int,
+        nested_with_otel: bool = False,
+        errors: bool = False,
+        content: bool = True,
+        protect: Callable[[Sample], Sample] | None = None,
+        resubmissions: Resubmissions | None = None,
+        learned: LearnedCapture | None = None,
+    ) -> None:
+        self._extractors = extractors
+        self._surer = [index for index, one in enumerate(extractors) if name_of(one) not in INFERRING]
+        self._rate = rate
+        self._salt = salt
+        self._nested = nested_with_otel
+        self._errors = errors
+        self._limit = limit
+        self._content = content
+        self._protect = protect
+        self._resubmissions = resubmissions
+        self.learned = learned
+
+    def read(self, recording: Recording) -> Exchange:
+        """Read a recording. Raises ValueError when its bodies make no sense."""
+        return read(recording, self._limit)
+
+    def chosen(self, exchange: Exchange) -> bool:
+        """Whether the exchange becomes a sample."""
+        trace_id = exchange.trace.trace_id if exchange.trace else None
+        rate = self.rate(exchange)
+        return keeps(trace_id, exchange.id, rate, salt=self._salt, nested_with_otel=self._nested)
+
+    def rate(self, exchange: Exchange) -> float:
+        """The probability with which an exchange is captured: lower while what was captured finds no room."""
+        return (1.0 if self._errors and is_error(exchange) else self._rate) * exchange.pressure
+
+    def sample(self, exchange: Exchange) -> Sample | None:
+        """Return the exchange's sample, or None when it was not chosen."""
+        return self.make(exchange) if self.chosen(exchange) else None
+
+    def make(self, exchange: Exchange) -> Sample:
+        """Make the sample of an exchange that was chosen."""
+        reason, kind = skip_reason(exchange), None
+        if reason is None and (kind := auxiliary(exchange.request, exchange.response)) is not None:
+            reason = "auxiliary"
+        if reason is None and self._is_repeated(exchange):
+            reason = "resubmission"
+        extraction = self._extract(exchange, learns=reason is None)
+        version = prompt_version(exchange.request, extraction, salt=self._salt)
+        found = capture_info(exchange.request, extraction, content=self._content)
+        sample = to_sample(exchange, extraction, self.rate(exchange), reason, kind)
+        return self._protected(replace(sample, prompt=version, capture=found))
+
+    def _extract(self, exchange: Exchange, *, learns: bool) -> Extraction:
+        """Ask the extractors; a learned template comes before those that infer."""
+
+        @cache
+        def ask(index: int) -> Extraction | None:
+            return self._extractors[index].extract(exchange.request, exchange.response)
+
+        def unlearned() -> Extraction:
+            return _completed(exchange, _first(map(ask, range(len(self._extractors)))))
+
+        if self.learned is None or _first(map(ask, self._surer)) is not None:
+            return unlearned()
+        return self.learned.extract(exchange.app, exchange.request, unlearned, learns=learns)
+
+    def _protected(self, sample: Sample) -> Sample:
+        """Redact first and cut then: what is cut in half is not recognised."""
+        if self._protect is not None:
+            sample = self._protect(sample)
+        return sample if sample.capture is None else replace(sample, capture=bounded_capture(sample.capture))
+
+    def _is_repeated(self, exchange: Exchange) -> bool:
+        seen, known = self._resubmissions, exchange.digest
+        return seen is not None and known is not None and seen.seen(known, exchange.started_at) and exchange.resent
+
+
+def read(recording: Recording, limit: int) -> Exchange:
+    """Read what the proxy recorded. `limit` bounds what an encoded body may unpack to, in bytes.
+
+    Raises ValueError when a body that should be JSON is not, or cannot be unpacked.
+    """
+    headers = _text_headers(recording.request_headers)
+    request_body = _json_object(_plain(recording.request_body or b"", headers, limit), "request")
+    response_headers = _text_headers(recording.response_headers)
+    request = Request(route=recording.route, headers=headers, body=request_body, explicit=recording.explicit)
+    response = _read_response(recording, response_headers, limit)
+    explicit = recording.explicit or Explicit()
+    return Exchange(
+        id=recording.id,
+        started_at=recording.started_at,
+        duration_s=recording.duration_s,
+        first_chunk_s=recording.first_chunk_s,
+        ending=recording.ending,
+        stream=_is_stream(response_headers),
+        app=explicit.app or "default",
+        model=_model(request_body, recording.path, response),
+        request=request,
+        response=response,
+        trace=recording.trace,
+        tags=recording.tags,
+        cached=recording.cached,
+        key_id=recording.key_id,
+        digest=_digest(recording, explicit, headers),
+        resent=_may_be_the_same(headers, request_body, explicit),
+        pressure=recording.pressure,
+    )
+
+
+def to_sample(
+    exchange: Exchange, extraction: Extraction, rate: float, reason: str | None, kind: str | None = None
+) -> Sample:
+    """Turn an exchange that was chosen with probability `rate` into a sample.
+
+    `reason` says why it is not to be judged, `kind` what an auxiliary call was for: that becomes the tag `auxiliary`.
+    """
+    explicit = exchange.request.explicit or Explicit()
+    return Sample(
+        id=exchange.id,
+        started_at=exchange.started_at,
+        app=exchange.app,
+        model=exchange.model,
+        question=extraction.question,
+        contexts=extraction.contexts,
+        context_source=extraction.source,
+        response=exchange.response.text,
+        reference=explicit.reference,
+        tags=exchange.tags | explicit.tags | ({"auxiliary": kind} if kind else {}),
+        session=explicit.session,
+        trace_id=exchange.trace.trace_id if exchange.trace else None,
+        span_id=exchange.trace.span_id if exchange.trace else None,
+        response_id=exchange.response.id,
+        rate=rate,
+        usage=exchange.response.usage,
+        duration_s=exchange.duration_s,
+        skip_reason=reason,
+        context_key=explicit.context_key,
+    )
+
+
+def extract(exchange: Exchange, extractors: Sequence[Extractor]) -> Extraction:
+    """Ask the extractors in order; the first to recognise its kind decides. Explicit fields beat what is inferred."""
+    return _completed(exchange, _first(one.extract(exchange.request, exchange.response) for one in extractors))
+
+
+def _first(found: Iterable[Extraction | None]) -> Extraction | None:
+    return next((one for one in found if one is not None), None)
+
+
+def _completed(exchange: Exchange, found: Extraction | None) -> Extraction:
+    """Give what was found the question that the client said, or the last turn where no other is known."""
+    explicit = exchange.request.explicit or Explicit()
+    if found is None:
+        question = explicit.question or last_user_text(exchange.request)
+        return Extraction(question=question, contexts=(), source="none", confidence=0.0)
+    question = explicit.question or found.question
+    if question is None and found.source not in ("structure", "none"):
+        question = last_user_text(exchange.request)
+    return replace(found, question=question)
+
+
+def is_error(exchange: Exchange) -> bool:
+    """Whether the upstream or the way there failed; a client that left is no error."""
+    return exchange.ending not in ("complete", "client_cancelled") or exchange.response.status >= 400  # noqa: PLR2004
+
+
+def skip_reason(exchange: Exchange) -> str | None:
+    """Say why the response is no answer that could be judged; None when it is one."""
+    response = exchange.response
+    if exchange.ending != "complete" or exchange.cached:
+        return exchange.ending if exchange.ending != "complete" else "cache_hit"
+    if response.status >= 400 or response.body.get("error"):  # noqa: PLR2004 - HTTP's border
+        return "error_response"
+    if response.refusal or response.finish_reason in _CUT_SHORT:
+        return "refusal" if response.refusal else _CUT_SHORT[response.finish_reason or ""]
+    if response.finish_reason in ("tool_calls", "function_call") or (response.tool_calls and not response.text.strip()):
+        return "tool_call"
+    if not response.text.strip():
+        return "empty_response"
+    return None
+
+
+def _digest(recording: Recording, explicit: Explicit, headers: dict[str, str]) -> bytes | None:
+    if not recording.request_body:
+        return None
+    sender = recording.key_id or headers.get("authorization") or headers.get("api-key") or headers.get("x-api-key", "")
+    who = f"{sender}\n{explicit.session or ''}".encode("utf-8", "surrogatepass")
+    return digest(explicit.app or "default", who, recording.path, recording.request_body)
+
+
+def _may_be_the_same(headers: dict[str, str], body: dict[str, Any], explicit: Explicit) -> bool:
+    """Whether an equal request could only be this one again. Without a name two users may ask the same."""
+    retried = headers.get("x-stainless-retry-count", "0") != "0"
+    return retried or bool(explicit.session or body.get("user") or body.get("safety_identifier"))
+
+
+def _read_response(recording: Recording, headers: dict[str, str], limit: int) -> Response:
+    raw = _plain(b"".join(recording.chunks), headers, limit)
+    if _is_stream(headers):
+        body = sse.fold(recording.route, raw)
+    elif recording.ending == "complete" and "json" in headers.get("content-type", ""):
+        body = _json_object(raw, "response")
+    else:
+        body = {}
+    return answers.read(recording.route, body, recording.status)
+
+
+def _model(request_body: dict[str, Any], path: str, response: Response) -> str:
+    if isinstance(model := request_body.get("model"), str) and model:
+        return bounded_name(model)
+    _, deployments, rest = path.partition("/deployments/")
+    return bounded_name(rest.split("/", 1)[0]) if deployments else response.model or "unknown"
+
+
+def _plain(body: bytes, headers: dict[str, str], limit: int) -> bytes:
+    coding = headers.get("content-encoding")
+    return encoding.decode(body, coding, limit) if coding and body else body
+
+
+def _json_object(body: bytes, whose: str) -> dict[str, Any]:
+    if not body:
+        return {}
+    try:
+        value = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"the {whose} body is not JSON") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"the {whose} body is not a JSON object")  # noqa: TRY004 - bad content, not a bad call
+    return value
+
+
+def _text_headers(headers: Headers) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+
+
+def _is_stream(response_headers: dict[str, str]) -> bool:
+    return response_headers.get("content-type", "").startswith("text/event-stream")

@@ -1,0 +1,80 @@
+"""From the configuration to what reads exchanges and makes samples of them, in whichever process."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+
+from gateway import contexts
+from gateway.capture.duplicates import Resubmissions
+from gateway.capture.exchange_reader import Capture
+from gateway.capture.stored_templates import asked_of, stored_of
+from gateway.config import Capture as Settings
+from gateway.contexts import Extractor
+from gateway.contexts.learning import LearnedCapture, LearnedTemplate, Learner, TemplateEvent
+from gateway.handoff.template_sync import Form
+from monitors.redaction import Redactor
+from monitors.runtime.plugins import load
+from monitors.storage.templates import StoredTemplate
+
+_REMEMBERED = 10_000
+
+
+def capture_of(settings: Settings, key: str, report: Callable[[TemplateEvent], None] | None = None) -> Capture:
+    """Build it; `key` makes the placeholders of what is redacted.
+
+    With `report` prompts are learned, and it gets the events. That takes milliseconds for a prompt: not for a process
+    that serves traffic.
+    """
+    learned = None
+    if report and learns(settings):
+        learner = Learner(time.time, secrets.randbits(60), asks=settings.ask_judge)
+        learned = LearnedCapture(learner, report)
+    redactor = redactor_of(settings, key)
+    plain = frozenset(settings.unredacted_apps)
+    return Capture(
+        extractors_of(settings),
+        rate=settings.rate,
+        salt=settings.salt,
+        nested_with_otel=settings.nested_with_otel,
+        errors=settings.errors,
+        limit=settings.max_content_bytes,
+        content=settings.content,
+        protect=lambda sample: sample if sample.app in plain else redactor.redact_sample(sample),
+        resubmissions=Resubmissions(settings.resubmission_s, _REMEMBERED) if settings.resubmission_s else None,
+        learned=learned,
+    )
+
+
+def extractors_of(settings: Settings) -> list[Extractor]:
+    """Return the extractors, in their order."""
+    return [
+        load(name, contexts.BUILT_IN)(*([settings.templates] if name == "patterns" else []))
+        for name in settings.extractors
+    ]
+
+
+def learns(settings: Settings) -> bool:
+    """Whether prompts are learned: constant texts are content."""
+    return settings.learn and settings.content
+
+
+def template_form(settings: Settings, key: str) -> Form | None:
+    """Return what makes of a learned template what may be stored of it; None where nothing is learned."""
+    if not learns(settings):
+        return None
+    redactor = redactor_of(settings, key)
+
+    def form(template: LearnedTemplate) -> StoredTemplate | None:
+        plain = template.app in settings.unredacted_apps
+        if not template.slots:
+            return asked_of(template, str if plain else redactor.redact)
+        return stored_of(template, lambda text: [] if plain else [(one.start, one.end) for one in redactor.spans(text)])
+
+    return form
+
+
+def redactor_of(settings: Settings, key: str) -> Redactor:
+    """Return what redacts samples and supplements."""
+    return Redactor(settings.redact, tuple(settings.redact_patterns.items()), key)

@@ -1,0 +1,214 @@
+"""What an instruction asks a model to produce, in anybody's words: a search query, a title, a grade, keywords ...
+
+A call is auxiliary when three things come together, near the beginning of the instruction or at its end:
+
+1. A directive: a verb and what is to be produced ("write three search queries", "Fasse das Gespräch zusammen").
+2. Signs that a program wrote it, as many as the role needs: it speaks of "the user", restricts the output ("only the
+   query"), has labelled slots or tags for its input, ends in a label to be completed ("Keywords:"), names a purpose
+   (retrieval, an index) or gives the model a part to play. A system message is written by an app and needs one; a user
+   message needs two, since people ask for titles, keywords and summaries as well.
+3. Nothing that asks for an answer, too: an assistant that rewrites a question and then answers it gives an answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import Literal, NamedTuple
+
+from gateway.capture.instructions import signs
+from gateway.capture.instructions.directives import BEFORE_A_COMMAND, LENGTH_OF_START, Directive, Kind
+from gateway.capture.instructions.english import ENGLISH
+from gateway.capture.instructions.latin import GERMAN, ROMANCE
+from gateway.capture.instructions.wide import WIDE
+
+Role = Literal["system", "user"]
+
+DIRECTIVES: tuple[Directive, ...] = (*ENGLISH, *GERMAN, *ROMANCE, *WIDE)
+"""In the order in which they are tried; the first that fits names the kind."""
+
+_START: dict[Role, int] = {"system": 900, "user": 520}
+_END = 320
+"""Characters at the beginning and the end of a text in which a directive may stand. What users send varies, so that its
+verdict cannot be kept, and is mostly passages: less of it is read.
+"""
+
+_NEEDED = {"system": 1, "user": 2}
+_DUTIES: frozenset[str] = frozenset(["routing", "summary", "follow_ups", "title", "tags", "keywords", "translation"])
+"""What a long system message may name as one of an assistant's many duties."""
+
+_CLOSED: frozenset[str] = frozenset(["grading", "rerank", "routing", "extraction"])
+"""Kinds whose output some prompts call an answer: `Answer (yes or no):`."""
+
+_SLOTS_THAT_COUNT = 2
+_SHORT = 1500
+_LEAD = 240
+"""Characters in which most prompts that want an answer say so, in these words: the rest of the work is spared them."""
+
+_PLAINLY = ("context to answer the", "question-answering", "answer the question based", "answer the question using")
+
+_start = itemgetter(slice(LENGTH_OF_START))
+_AT: dict[str, list[int]] = {}
+for _index, _one in enumerate(DIRECTIVES):
+    for _begin in _one.stems[0] if _one.starts else ():
+        _AT.setdefault(_begin, []).append(_index)
+_FIRST = frozenset(_AT)
+_VERBS = frozenset().union(*(one.starts for one in DIRECTIVES))
+_STEMS = frozenset().union(*(group for one in DIRECTIVES for group in one.stems))
+_ANYWHERE = tuple(one for one in DIRECTIVES if not one.starts)
+_QUOTES = (("\u2019", "'"), ("\u2018", "'"), ("\u201c", '"'), ("\u201d", '"'))
+
+
+class _Zones(NamedTuple):
+    """A text in small letters: its beginning, its end, and both as one."""
+
+    start: str
+    end: str
+    whole: bool
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return (self.start,) if self.whole else (self.start, self.end)
+
+
+def starts_of(low: str) -> set[str]:
+    """Return what the words of a text begin with: a look at these spares most texts everything else."""
+    return set(map(_start, low.split()))
+
+
+def asked_for(text: str, role: Role) -> Kind | None:
+    """Say what a message asks the model to produce beside answers; None for anything else. Linear, never raises."""
+    first = _START[role]
+    start, end = text[:first].lower(), text[-_END:].lower() if len(text) > first else ""
+    both = f"{start} {end}"
+    starts = starts_of(both)
+    verbs, stems = starts & _VERBS, starts & _STEMS
+    tried = {index for stem in stems & _FIRST for index in _AT[stem]}
+    candidates = [one for one in map(DIRECTIVES.__getitem__, sorted(tried)) if _may_fit(one, verbs, stems, both)]
+    if not (start.isascii() and end.isascii()):
+        candidates += [one for one in _ANYWHERE if all(any(stem in both for stem in stems) for stems in one.stems)]
+    if not candidates:
+        return None
+    lead = start[:_LEAD]
+    for words in _PLAINLY:
+        if words in lead:
+            return None
+    zones = _Zones(_tidy(start), _tidy(end), not end)
+    if role == "user" and _is_a_command(zones.start):
+        return "query_generation"
+    return next(_kinds(zones, role, candidates, short=len(text) <= _SHORT), None)
+
+
+def _may_fit(directive: Directive, verbs: set[str], stems: set[str], text: str) -> bool:
+    if directive.starts.isdisjoint(verbs):
+        return False
+    for group in directive.stems:
+        if group.isdisjoint(stems):
+            return False
+    for root in directive.roots:
+        if root in text:
+            return True
+    return not directive.roots
+
+
+def _kinds(zones: _Zones, role: Role, candidates: list[Directive], *, short: bool) -> Iterator[Kind]:
+    counted: int | None = None
+    starts = frozenset[str]().union(*(one.starts for one in candidates))
+    words = [list(_words(part, starts)) for part in zones.parts]
+    for one in candidates:
+        if role == "system" and not short and one.kind in _DUTIES:
+            continue
+        if not any(_directs(part, its, one, role) for part, its in zip(zones.parts, words, strict=True)):
+            continue
+        if one.needs is not None and not any(one.needs.search(part) for part in zones.parts):
+            continue
+        if _wants_an_answer(zones, one.kind):
+            continue
+        if counted is None:
+            counted = _signs(zones, role)
+        if counted >= _NEEDED[role]:
+            yield one.kind
+
+
+class _Word(NamedTuple):
+    """Where a word stands that may begin a directive, the letters it starts with, and whether it may be a command."""
+
+    position: int
+    start: str
+    commands: bool
+
+
+def _words(part: str, starts: frozenset[str]) -> Iterator[_Word]:
+    position, before = 0, "to"
+    for word in part.split():
+        if (start := word[:LENGTH_OF_START]) in starts:
+            free = before in BEFORE_A_COMMAND or not before[-1].isalnum() or part[position - 1 : position] == "\n"
+            yield _Word(position, start, free)
+        position += len(word) + 1
+        before = word
+
+
+def _directs(part: str, words: list[_Word], directive: Directive, role: Role) -> bool:
+    if not directive.starts:
+        return directive.pattern.search(part) is not None
+    for word in words:
+        if word.start not in directive.starts or not (word.commands or not directive.imperative):
+            continue
+        found = directive.pattern.match(part, word.position)
+        if found is not None and (
+            role == "system" or directive.kind == "chunk_context" or not _is_personal(part, found)
+        ):
+            return True
+    return False
+
+
+def _is_personal(part: str, found: re.Match[str]) -> bool:
+    """Whether the sentence speaks of its author: "Suggest a title for my blog"."""
+    begin = max(part.rfind(mark, 0, found.start() + 1) for mark in ".!?\n。") + 1
+    end = min((place for mark in ".!?\n。" if (place := part.find(mark, found.end())) >= 0), default=len(part))
+    return signs.SPEAKS_AS_A_PERSON.search(part, begin, end) is not None
+
+
+def _wants_an_answer(zones: _Zones, kind: Kind) -> bool:
+    if (
+        kind not in _CLOSED
+        and kind != "hypothetical_document"
+        and signs.ANSWER_LABEL.search((zones.end or zones.start)[-40:])
+    ):
+        return True
+    return any(map(wants_an_answer, zones.parts))
+
+
+def wants_an_answer(text: str) -> bool:
+    """Whether an instruction, in small letters, asks to answer somebody."""
+    return signs.ANSWERS.search(text) is not None
+
+
+def _signs(zones: _Zones, role: Role) -> int:
+    """Count what only programs write. A label to be completed counts twice: people do not end a message with one."""
+    parts = zones.parts
+    count = 0
+    for pattern in (signs.THIRD_PERSON, signs.RESTRICTED, signs.PURPOSE, signs.PART):
+        count += any(pattern.search(part) for part in parts)
+    slots = {found["name"] or found["tag"] or found["wide"] for part in parts for found in signs.SLOT.finditer(part)}
+    count += min(len(slots), _SLOTS_THAT_COUNT)
+    if role == "user":
+        count += any(signs.TRANSCRIPT.search(part) for part in parts)
+        last = (zones.end or zones.start).rstrip()
+        count += 2 * (signs.LABEL_TO_COMPLETE.search(last.rpartition("\n")[2]) is not None)
+    return count
+
+
+def _is_a_command(start: str) -> bool:
+    """Whether a user's message is `Generate search query for: ...`: people do not say that to an assistant."""
+    return signs.COMMAND.search(start) is not None and signs.ANSWERS.search(start) is None
+
+
+def _tidy(low: str) -> str:
+    """One blank between words, no empty lines, straight quotes, no bold: prompts are indented and decorated."""
+    low = low.replace("*", "").replace("`", "")
+    if not low.isascii():
+        for curly, straight in _QUOTES:
+            low = low.replace(curly, straight)
+    return "\n".join(line for raw in low.split("\n") if (line := " ".join(raw.split())))

@@ -1,0 +1,193 @@
+"""Directives in German, French, Spanish, Italian and Portuguese."""
+
+from __future__ import annotations
+
+from gateway.capture.instructions.directives import rule
+
+GERMAN = (
+    rule(
+        "query_generation",
+        "suchanfrage",
+        "erst erze form gene schr gib lief wand bild",
+        r"(?:erstell|erzeug|formulier|generier|schreib|gib|liefer|wandl|bild)\w* [^.\n]{0,80}\bsuch(?:anfragen?|begriffe?|query|queries|phrasen?)\b",
+        imperative=False,
+    ),
+    rule(
+        "multi_query",
+        "varianten|formulierungen|teilfragen|versionen",
+        "erst erze form gene schr gib zerl",
+        r"(?:erstell|erzeug|formulier|generier|schreib|gib|zerleg)\w* [^.\n]{0,60}\b(?:varianten|umformulierungen|alternativen|versionen|teilfragen|unterfragen)\b",
+        r"frage|anfrage",
+        imperative=False,
+    ),
+    rule(
+        "standalone_question",
+        "formulier|schreib",
+        "form schr umfo umsc",
+        r"(?:um)?(?:formulier|schreib)\w* [^.\n]{0,100}\b(?:eigenständig\w*|selbstständig\w*|in sich geschlossen\w*|unabhängig\w*|kontextfrei\w*) (?:\w+ )?(?:frage|anfrage|suchanfrage)"
+        r"|\bformulier\w* [^.\n]{0,60}\b(?:frage|anfrage|nachricht)\b[^.\n]{0,100}\b(?:ohne (?:den |die )?(?:chat|gesprächs|verlauf)|verständlich|um\b)[^.\n]{0,60}(?:verlauf|verständlich)",
+        imperative=False,
+    ),
+    rule(
+        "keywords",
+        "schlüsselwört|stichwört|schlagwört|keywords|suchbegriff",
+        "extr nenn gib find list erst ermi iden gene",
+        r"(?:extrahier|nenn|gib|find|liste|erstell|ermittl|identifizier)\w* [^.\n]{0,60}\b(?:schlüssel(?:wört\w+|begriffe?)|stichwört\w+|schlagwört\w+|keywords)\b",
+        imperative=False,
+    ),
+    rule(
+        "title",
+        "titel|überschrift",
+        "erst erze form gene schr gib find",
+        r"(?:erstell|erzeug|formulier|generier|schreib|gib|find)\w* [^.\n]{0,60}\b(?:titel|überschrift)\b[^.\n]{0,80}\b(?:gespräch\w*|unterhaltung|konversation|chat\w*|dialog\w*|ersten? nachricht)\b",
+        imperative=False,
+    ),
+    rule(
+        "follow_ups",
+        "folgefrage|anschlussfrage|nächst",
+        "erst erze form gene schr schl nenn gib",
+        r"(?:erstell|erzeug|formulier|generier|schreib|schlag|nenn|gib)\w* [^.\n]{0,60}\b(?:folgefragen|anschlussfragen|weitere fragen)\b",
+        r"gespräch|nutzer|benutzer|chat|unterhaltung",
+        imperative=False,
+    ),
+    rule(
+        "summary",
+        "fass|zusammenfass",
+        "fass zusa verd erst",
+        r"(?:fasse?|zusammenfass\w*|verdicht\w*|erstell\w*) [^.\n]{0,80}\b(?:gespräch\w*|unterhaltung|konversation|chat\w*|dialog\w*|verlauf)\b",
+        r"zusammen",
+        imperative=False,
+    ),
+    rule(
+        "grading",
+        "relevan|belegt|gestützt|hilfreich|ausreich",
+        "bewe beur ents prüf ist ob stuf",
+        r"(?:bewert|beurteil|entscheid|prüf|ist|ob|stuf)\w*,? [^.\n?]{0,100}\b(?:dokument\w*|textabschnitt|abschnitt|passage|kontext|antwort|text|aussage)\b[^.\n?]{0,80}\b(?:relevan\w*|belegt|gestützt|hilfreich|ausreich\w*)",
+        r"\bja\b[^\n]{0,12}\bnein\b|\bskala\b|\bpunktzahl\b|\bvon [01] bis\b|\brelevant oder\b",
+        imperative=False,
+    ),
+    rule(
+        "hypothetical_document",
+        "hypothetisch",
+        "hypo",
+        r"\bhypothetisch\w* (?:\w+ ){0,2}(?:antwort|dokument|passage|absatz|text\w*|abschnitt)",
+        r"frage|anfrage",
+        imperative=False,
+    ),
+    rule(
+        "chunk_context",
+        "textabschnitt|abschnitt|chunk|ausschnitt",
+        "eino ordn kont text absc chun auss",
+        r"(?:einord\w+|ordn\w+|kontext),? [^.\n]{0,80}\b(?:textabschnitt\w*|abschnitt\w*|chunks?|ausschnitt\w*)\b[^.]{0,100}\b(?:dokument\w*|suche|retrieval|auffindbar\w*)"
+        r"|(?:textabschnitt\w*|abschnitt\w*|chunks?|ausschnitt\w*)\b[^.\n]{0,60}\b(?:dokument\w*)\b[^.\n]{0,30}\bein(?:zu)?ord\w*",
+        imperative=False,
+    ),
+    rule(
+        "extraction",
+        "entität|tripel|wissensgraph",
+        "extr iden nenn find ermi",
+        r"(?:extrahier|identifizier|nenn|find|ermittl)\w* [^.\n]{0,80}\b(?:entitäten|tripel|beziehungen)\b",
+        imperative=False,
+    ),
+    rule(
+        "routing",
+        "klassifizier|absicht|ordne|kategori",
+        "klas ordn kate best erke",
+        r"(?:klassifizier|ordne|kategorisier|bestimm|erkenn)\w* [^.\n]{0,60}\b(?:frage|anfrage|nachricht|absicht|eingabe)\b[^.]{0,120}\b(?:kategorie\w*|klasse\w*|absicht\w*|einer der|eine der|zu\b|datenquelle|abteilung)",
+        r"\bnur\b|kategorien?|einer der|eine der|json",
+        imperative=False,
+    ),
+)
+
+ROMANCE = (
+    rule(
+        "query_generation",
+        "recherche|búsqueda|ricerca|busca|pesquisa|requête|consulta",
+        "géné gene gére cré crée crée crea écri rédi redi form escr scri tran conv prod gere gera cria prop elab",
+        r"(?:génér|gener|cré|cre|écri|rédig|formul|escrib|escrev|scriv|transform|convi?ert|produ|ger|cri|redij|propos|elabor)\w* [^.\n]{0,80}\b(?:requêtes? de recherche|requêtes?|consultas? de (?:búsqueda|busca|pesquisa)|términos? de búsqueda|termos? de (?:busca|pesquisa)|query di ricerca|quer(?:y|ies) de (?:búsqueda|busca|pesquisa)|termini di ricerca)\b",
+        imperative=False,
+    ),
+    rule(
+        "multi_query",
+        "variant|version|versões|versiones|versioni|reformul",
+        "géné gene cré crée crea écri form escr scri gere gera cria prod",
+        r"(?:génér|gener|cré|cre|écri|formul|escrib|escrev|scriv|ger|cri|produ)\w* [^.\n]{0,60}\b(?:variantes?|varianti|variações|variaciones|versions|versiones|versões|versioni|reformulations|sous-questions|subpreguntas|sottodomande|subperguntas)\b",
+        r"question|pregunta|domanda|pergunta|consulta|requête",
+        imperative=False,
+    ),
+    rule(
+        "standalone_question",
+        "reformul|reescri|riscriv|riformul|réécri",
+        "refo rees risc rifo réé rééc",
+        r"(?:reformul|reescr[ie]|riscriv|riformul|réécri)\w* [^.\n]{0,120}\b(?:question|pregunta|domanda|pergunta|consulta|requête|message|mensaje|mensagem|messaggio)\b",
+        r"autonom|autónom|autônom|indépendant|independiente|independente|indipendente|autocontenid|autosuficient|autossuficient|autosufficient|historique|historial|histórico|cronologia|sans contexte|recherche|búsqueda|ricerca|busca",
+        imperative=False,
+    ),
+    rule(
+        "keywords",
+        "mots-clés|mots clés|palabras clave|parole chiave|palavras-chave|palavras chave",
+        "extr extra estr list iden donn indi géné gene four dame enum trou encu trov elen",
+        r"(?:extra|estra|list|identif|donn|indiqu|génèr|gener|fournis|dame|enumer|trouv|encuentr|trova|elenc)\w* [^.\n]{0,60}\b(?:mots[- ]clés|palabras clave|parole chiave|palavras[- ]chave)\b",
+        imperative=False,
+    ),
+    rule(
+        "title",
+        "titre|título|titolo",
+        "géné gene cré crée crea écri rédi prop donn escr scri gere gera cria suge sugg da dê",
+        r"(?:génér|gener|cré|cre|écri|rédig|propos|donn|escrib|escrev|scriv|ger|cri|suger|sugg|da|dê)\w* [^.\n]{0,60}\b(?:titre|título|titolo)\b[^.\n]{0,80}\b(?:conversation|discussion|conversación|conversazione|conversa|chat|diálogo|dialogo|premier message|primer mensaje)\b",
+        imperative=False,
+    ),
+    rule(
+        "follow_ups",
+        "suivi|seguimiento|approfondimento|acompanhamento|follow",
+        "géné gene prop sugg suge écri escr scri gere gera cria",
+        r"(?:génér|gener|propos|suggèr|suger|sugg|écri|escrib|scriv|ger|cri)\w* [^.\n]{0,60}\b(?:questions de suivi|preguntas de seguimiento|domande di (?:follow-up|approfondimento)|perguntas de (?:acompanhamento|seguimento))\b",
+        r"utilisateur|conversation|usuario|conversación|utente|conversazione|usuário|conversa",
+        imperative=False,
+    ),
+    rule(
+        "summary",
+        "résum|resum|riassum|sintetiz",
+        "résu resu rias sint",
+        r"(?:résum|resum|riassum|sintetiz)\w* [^.\n]{0,60}\b(?:conversation|discussion|échange|historique|conversación|historial|diálogo|conversazione|cronologia|conversa|histórico)\b",
+        imperative=False,
+    ),
+    rule(
+        "grading",
+        "pertinent|relevant|rilevant|fondé|pertinente",
+        "éval eval dete déte indi valu aval deci",
+        r"(?:évalu|détermin|indiqu|dis|évalue|evalú|evalu|determin|indic|di|valut|avali|decid|si|se|est-ce que)\w* [^.\n?]{0,100}\b(?:document\w*|passage|contexte|réponse|fragmento|contexto|respuesta|documento|brano|contesto|risposta|trecho|resposta)\b[^.\n?]{0,80}\b(?:pertinent\w*|relevant\w*|rilevant\w*|fondé\w*|útil|utile)",
+        r"\boui\b[^\n]{0,12}\bnon\b|\bsí\b[^\n]{0,12}\bno\b|\bsì\b[^\n]{0,12}\bno\b|\bsim\b[^\n]{0,12}\bnão\b|\bde [01] à|\bdel? [01] al?\b|\bda [01] a\b|\bscore\b|\bpuntuación\b|\bpunteggio\b|\bnota\b",
+        imperative=False,
+    ),
+    rule(
+        "hypothetical_document",
+        "hypothétique|hipotétic|ipotetic",
+        "hypo hipo ipot",
+        r"(?:hypothétique|hipotétic[oa]|ipotetic[oa])\b",
+        r"question|pregunta|domanda|pergunta|consulta",
+        imperative=False,
+    ),
+    rule(
+        "chunk_context",
+        "extrait|fragmento|segment|chunk|trecho|frammento",
+        "situ cont collo ubi ubic",
+        r"(?:situ|contextuali|contesto|contexte|contexto|collo|ubi)\w* [^.\n]{0,60}\b(?:extrait|fragmento|segment|chunk|trecho|frammento|passage|brano)\b[^.]{0,120}\b(?:document\w*|recherche|búsqueda|ricerca|busca)\b",
+        imperative=False,
+    ),
+    rule(
+        "extraction",
+        "entité|entidad|entità|triplet|tripl",
+        "extr estr iden",
+        r"(?:extra|estra|identif)\w* [^.\n]{0,80}\b(?:entités|entidades|entità|triplets?|tripletas|triple|tripla\w*|relations|relaciones|relazioni|relações)\b",
+        imperative=False,
+    ),
+    rule(
+        "routing",
+        "classif|intent|catégor|categor",
+        "clas cata caté cate déte dete iden clasi",
+        r"(?:class|clasif|classif|catégor|categor|détermin|determin|identif)\w* [^.\n]{0,60}\b(?:question|requête|message|intention|pregunta|consulta|mensaje|intención|domanda|richiesta|messaggio|intento|intenzione|pergunta|mensagem|intenção)\b[^.]{0,120}\b(?:catégor\w*|categor\w*|intent\w*|class\w*|l'une des|una de|una delle|uma das)",
+        r"uniquement|seulement|solo|sólo|únicamente|soltanto|apenas|somente|catégories|categorías|categorie|categorias|json",
+        imperative=False,
+    ),
+)

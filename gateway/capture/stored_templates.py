@@ -1,0 +1,83 @@
+"""Between a template as the learner has it and as it is kept: without what must not be stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+import msgspec
+
+from gateway.contexts.learning import LearnedTemplate, Marked
+from monitors.storage.templates import ASKED, StoredTemplate
+
+Private: TypeAlias = Callable[[str], Iterable[tuple[int, int]]]
+"""Says where in a text something stands that must not be stored. Raises TimeoutError when it cannot say."""
+
+
+def stored_of(template: LearnedTemplate, private: Private) -> StoredTemplate | None:
+    """Return the template as it is kept, or None for one that cannot be.
+
+    What is private in a constant text, an address say, becomes a slot that is read over: the template fits the same
+    requests, and nothing of it is stored. Where it stands at the border of a slot that is read, no such slot can be
+    made; nor in what stands between passages.
+    """
+    slots, literals = list(template.slots), list(template.literals)
+    try:
+        if any(any(private(text)) for text in _of_split(template)):
+            return None
+        for place in range(len(literals) - 1, -1, -1):
+            spans = list(private(literals[place]))
+            if not spans:
+                continue
+            pieces = _around(literals[place], spans)
+            if not all(pieces):
+                return None
+            literals[place : place + 1] = pieces
+            slots[place:place] = ["other"] * (len(pieces) - 1)
+    except TimeoutError:
+        return None
+    found: LearnedTemplate = msgspec.structs.replace(template, literals=tuple(literals), slots=tuple(slots))
+    return plain(found)
+
+
+def plain(template: LearnedTemplate) -> StoredTemplate:
+    """Return the template as it is, with the types that come out of a store. Raises ValueError for half a surrogate."""
+    return msgspec.json.decode(msgspec.json.encode(template), type=StoredTemplate)
+
+
+def asked_of(template: LearnedTemplate, redact: Callable[[str], str]) -> StoredTemplate:
+    """Return the request that the judge is to mark as it is kept: redacted."""
+    stored = plain(msgspec.structs.replace(template, literals=tuple(map(redact, template.literals))))
+    return msgspec.structs.replace(stored, state="asked")
+
+
+def marked_of(template: StoredTemplate) -> Marked | None:
+    """Return the request that the judge was asked to mark; None for a template."""
+    if template.state not in ASKED or len(template.literals) != 1:
+        return None
+    answered, passages = template.state == "marked", template.split.get("passages") or ()
+    question = str(template.split.get("question") or "")
+    return Marked(template.app, template.kind, template.literals[0], answered, question, tuple(map(str, passages)))
+
+
+def learned_of(template: StoredTemplate) -> LearnedTemplate | None:
+    """Return the template as the learner has it; None for one that another release wrote and this one cannot read."""
+    try:
+        found = msgspec.convert(msgspec.to_builtins(template), LearnedTemplate)
+    except msgspec.ValidationError:
+        return None
+    fits = len(found.literals) == len(found.slots) + 1 and "passages" in found.slots and all(found.literals)
+    return found if fits else None
+
+
+def _of_split(template: LearnedTemplate) -> list[str]:
+    how = template.split
+    return [how.words, *how.header, *how.trailer]
+
+
+def _around(text: str, spans: Iterable[tuple[int, int]]) -> list[str]:
+    pieces, position = [], 0
+    for start, end in spans:
+        pieces.append(text[position:start])
+        position = end
+    return [*pieces, text[position:]]

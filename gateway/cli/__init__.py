@@ -1,0 +1,1 @@
+"""The `gaugeway` command and its subcommands."""

@@ -1,0 +1,199 @@
+"""`gaugeway keys`: make, list and revoke the gateway's own keys."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+import click
+
+from gateway.access.gate import DAY_S
+from gateway.access.key_stores import FAILURES, Keys
+from gateway.access.key_stores.opening import open_keys
+from gateway.access.key_stores.sqlite import FILE
+from gateway.access.keys import Quota, VirtualKey, parse_expiry
+from gateway.access.prices import Spending
+from monitors.cli.config_option import config_option
+from monitors.config import load
+from monitors.runtime import audit
+from monitors.runtime.settings import ConfigError
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+_BAD_INPUT = 2
+_POSITIVE = click.FloatRange(min=0, min_open=True)
+
+
+class Place(NamedTuple):
+    """Where the keys are: in a database, or in a file of the data directory, where the audit log is in any case.
+
+    `has_prices` is whether the configuration has any.
+    """
+
+    url: str | None
+    data_dir: Path
+    has_prices: bool
+
+    def is_empty(self) -> bool:
+        """Whether there can be no keys yet; looking is not to make the file."""
+        return self.url is None and not (self.data_dir / FILE).exists()
+
+
+def _places(function: F) -> F:
+    """Add the options that say where keys are, and pass what they mean as `place`."""
+
+    @functools.wraps(function)
+    def placed(*, config: Path | None, data_dir: Path, **options: Any) -> Any:
+        try:
+            loaded = load(config)
+        except ConfigError as error:
+            _fail("; ".join(error.problems))
+        url = loaded.keys.get("url")
+        place = Place(url if isinstance(url, str) else None, data_dir, has_prices=bool(loaded.prices))
+        return function(place=place, **options)
+
+    config = config_option("gaugeway.toml, whose [keys] url says where the keys are.")
+    data_dir = click.option(
+        "--data-dir",
+        type=click.Path(path_type=Path, file_okay=False),
+        envvar="GAUGEWAY_DATA_DIR",
+        default=Path("gaugeway-data"),
+        show_default=True,
+        help="Where keys.db lives, unless [keys] names a database, and the audit log.",
+    )
+    return config(data_dir(placed))  # type: ignore[return-value]  # click leaves the function's own type
+
+
+@click.group()
+def keys() -> None:
+    """Make, list and revoke the gateway's own keys. They are asked for with `[keys] enabled = true`."""
+
+
+@keys.command()
+@click.option("--app", required=True, help="The app that requests with this key are counted for.")
+@click.option("--models", default="*", show_default=True, help="Patterns of the models it may use: 'gpt-*,o3'.")
+@click.option("--expires", help="30d, 12h, or an ISO date or time (UTC). [never]")
+@click.option("--requests-per-min", type=_POSITIVE, help="[no limit]")
+@click.option("--tokens-per-min", type=_POSITIVE, help="[no limit]")
+@click.option("--usd-per-day", type=_POSITIVE, help="Needs [prices]. [no limit]")
+@_places
+def create(app: str, models: str, expires: str | None, place: Place, **quota: float | None) -> None:
+    """Make a key and print it: once, on standard output. Only its hash is kept."""
+    now = time.time()
+    patterns = tuple(pattern for one in models.split(",") if (pattern := one.strip()))
+    if not app.strip() or not app.isprintable():
+        _fail("--app: expected a name")
+    if not patterns:
+        _fail("--models: expected at least one pattern")
+    try:
+        expires_at = parse_expiry(expires, now) if expires is not None else None
+    except ValueError as error:
+        _fail(f"--expires: {error}")
+    created = _with_store(
+        place,
+        lambda store: store.create(
+            app=app.strip(), now=now, models=patterns, expires_at=expires_at, quota=Quota(**quota)
+        ),
+    )
+    _tell("key_create", place, key=created.key.id, app=created.key.app)
+    end = _time(expires_at) if expires_at is not None else "never"
+    click.echo(f"{created.key.id} for app {created.key.app}, expires {end}. The key is shown only now:", err=True)
+    if quota["usd_per_day"] is not None and not place.has_prices:
+        click.echo(
+            "gaugeway: warning: --usd-per-day: the configuration has no [prices], without which nothing is charged",
+            err=True,
+        )
+    click.echo(created.secret)
+
+
+@keys.command("list")
+@_places
+def list_keys(place: Place) -> None:
+    """List all keys with what they allow, their state, and what was spent with them today (UTC)."""
+    if place.is_empty():
+        click.echo("no keys")
+        return
+    now = time.time()
+    today = int(now // DAY_S)
+
+    async def read(store: Keys) -> tuple[list[VirtualKey], Spending]:
+        return await store.keys(), await store.spend({}, today)
+
+    found, spent = _with_store(place, read)
+    rows: list[tuple[str, ...]] = [
+        ("ID", "APP", "STATE", "MODELS", "CREATED", "EXPIRES", "REQ/MIN", "TOK/MIN", "USD/DAY", "USD TODAY")
+    ]
+    rows += [_row(key, spent.get((today, f"key:{key.id}"), 0.0), now) for key in found]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows if found else []:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    if not found:
+        click.echo("no keys")
+
+
+@keys.command()
+@click.argument("key_id", metavar="ID")
+@_places
+def revoke(key_id: str, place: Place) -> None:
+    """End a key for good. Running gateways refuse it within a few seconds ([keys] refresh_s)."""
+    if key_id.startswith("gw-"):
+        _fail("expected the key's ID (key_...), not the key itself; see 'gaugeway keys list'")
+    known = not place.is_empty() and _with_store(place, lambda store: store.revoke(key_id, time.time()))
+    if not known:
+        _fail(f"no key has the ID {key_id!r}; see 'gaugeway keys list'")
+    _tell("key_revoke", place, key=key_id)
+    click.echo(f"{key_id} is revoked")
+
+
+def _tell(action: str, place: Place, **about: str) -> None:
+    """Write down who did it: on this machine, wherever the keys are."""
+    try:
+        told = audit.open_file(place.data_dir)
+    except OSError as error:
+        click.echo(f"gaugeway: not in the audit log: {error}", err=True)
+        return
+    audit.tell(action, by=audit.whoami(), **about)
+    audit.close_file(told)
+
+
+def _with_store(place: Place, use: Callable[[Keys], Awaitable[T]]) -> T:
+    async def run() -> T:
+        store = open_keys(place.url, place.data_dir / FILE)
+        try:
+            return await use(store)
+        finally:
+            await store.aclose()
+
+    try:
+        return asyncio.run(run())
+    except FAILURES as error:
+        _fail(str(error) if place.url else f"{place.data_dir / FILE}: {error}")
+
+
+def _row(key: VirtualKey, spent: float, now: float) -> tuple[str, ...]:
+    quota = (key.quota.requests_per_min, key.quota.tokens_per_min, key.quota.usd_per_day)
+    return (
+        key.id,
+        key.app,
+        key.state(now),
+        ",".join(key.models),
+        _time(key.created_at),
+        _time(key.expires_at) if key.expires_at is not None else "-",
+        *("-" if limit is None else f"{limit:g}" for limit in quota),
+        f"{spent:.4f}",
+    )
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"gaugeway: {message}", err=True)
+    sys.exit(_BAD_INPUT)

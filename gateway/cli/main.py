@@ -1,0 +1,199 @@
+"""The command line: `gaugeway serve | gateway | monitors | demo | check | keys | templates | inspect`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from contextlib import nullcontext
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+from click.core import ParameterSource
+
+from dashboards.cli import dashboards
+from gateway import config as configuration
+from gateway.cli.inspect import inspect
+from gateway.cli.keys import keys
+from gateway.cli.templates import templates
+from monitors.cli.compare import compare
+from monitors.cli.config_option import data_dir_problem
+from monitors.cli.evaluate import compare_runs, evaluate, export, replay
+from monitors.cli.forget import forget
+from monitors.cli.labels import labels
+from monitors.cli.main import fail, log_config, monitors, plane_options
+from monitors.cli.migrate import migrate, move
+from monitors.cli.simulate import simulate
+from monitors.config import address_warnings
+from monitors.runtime import audit, descriptors
+from monitors.runtime.endpoints import port_problems
+from monitors.runtime.locking import DirectoryInUseError, hold
+from monitors.runtime.settings import ConfigError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("gaugeway"), prog_name="gaugeway")
+def main() -> None:
+    """Know how good your RAG answers are, and be called when they get worse."""
+    if "" not in sys.path:  # own metrics are found in the working directory, as `python -m` finds them
+        sys.path.insert(0, "")
+
+
+@main.command()
+@plane_options
+def serve(supervised: bool, **options: Any) -> None:  # noqa: ARG001, FBT001 - click passes options by name
+    """Run both planes: the gateway and, beside it, the monitors. Needs no other service."""
+    _supervise(options, monitors=True)
+
+
+@main.command()
+@plane_options
+def gateway(data_dir: Path, supervised: bool, **options: Any) -> None:  # noqa: FBT001 - click passes options by name
+    """Run the data plane alone: the proxy with its capture, and its admin port."""
+    from gateway import app  # noqa: PLC0415 - `--help` need not load the whole plane
+    from monitors.runtime import serving  # noqa: PLC0415
+
+    try:
+        config = _load(options)
+        if config.gateway.workers > 1 and not supervised:
+            _supervise(options | {"data_dir": data_dir}, monitors=False)
+        if not supervised:
+            serving.configure_logs(options["log_format"])
+            log_config(options["config"])
+        with nullcontext() if supervised else hold(data_dir, "gateway"):  # for a worker its supervisor holds it
+            running = app.run(config, data_dir, supervised=supervised, reload=lambda: _load(options))
+            serving.run(running, options["log_format"])
+    except (ConfigError, OSError) as error:
+        fail(error)
+
+
+@main.command()
+@click.option("--seconds", type=click.FloatRange(min=20), default=80.0, show_default=True, help="At the longest.")
+@click.option("--port", type=int, help="Traffic port. [a free one]")
+def demo(seconds: float, port: int | None) -> None:
+    """Show the whole thing with a scripted model: traffic, scores, a regression, the alert. No key, no network."""
+    from rich.console import Console  # noqa: PLC0415 - only here
+
+    from gateway.demo.run import run_demo  # noqa: PLC0415
+
+    sys.exit(asyncio.run(run_demo(seconds, port, Console())))
+
+
+def _print_schema(context: click.Context, parameter: click.Parameter, asked: bool) -> None:  # noqa: ARG001, FBT001 - click's
+    if not asked:
+        return
+    from gateway.cli.config_schema import config_schema  # noqa: PLC0415 - only here
+
+    click.echo(json.dumps(config_schema(), indent=2))
+    context.exit()
+
+
+@main.command()
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print the JSON Schema of gaugeway.toml, for editors, and exit.",
+)
+@plane_options
+def check(supervised: bool, **options: Any) -> None:  # noqa: FBT001 - click passes options by name
+    """Check a configuration; every error is named with its key, the reason and the nearest valid key."""
+    from gateway.access import admission  # noqa: PLC0415 - `--help` need not load the whole plane
+    from monitors import app  # noqa: PLC0415
+
+    try:
+        config, problems = configuration.examine(options["config"], *_given(options))
+    except ConfigError as error:
+        fail(error)
+    app.examine(config, problems)
+    admission.examine(config, problems)
+    problems.extend(port_problems(configuration.listeners(config)))
+    if not supervised:
+        problem = data_dir_problem(options["data_dir"])
+        problems.extend([] if problem is None else [problem])
+        app.examine_files(config, options["data_dir"], problems)
+        admission.examine_file(config, options["data_dir"], problems)
+    if click.get_current_context().get_parameter_source("config") is ParameterSource.DEFAULT and options["config"]:
+        click.echo(f"gaugeway: using ./{options['config']}", err=True)
+    for warning in address_warnings(config):
+        if not problems.cover(warning):
+            click.echo(f"gaugeway: warning: {warning}", err=True)
+    if problems.lines:
+        fail(ConfigError(problems.lines))
+    click.echo(f"{options['config'] or 'the default configuration'}: fine")
+
+
+def _supervise(options: dict[str, Any], *, monitors: bool) -> NoReturn:
+    from gateway.supervisor import Supervisor  # noqa: PLC0415 - `--help` need not load it
+    from monitors.runtime.serving import configure_logs  # noqa: PLC0415
+
+    try:
+        if monitors:
+            _check_ports(_load(options))
+        supervisor = Supervisor(
+            lambda path: _arguments(options | {"config": path}),
+            lambda path: _load(options | {"config": path}),
+            config=options["config"],
+            data_dir=options["data_dir"],
+            monitors=monitors,
+        )
+    except (ConfigError, OSError) as error:
+        fail(error)
+    configure_logs(options["log_format"])
+    log_config(options["config"])
+    descriptors.raise_limit()
+    try:
+        with hold(options["data_dir"], "gateway"):
+            audit.open_if_possible(options["data_dir"])
+            sys.exit(asyncio.run(supervisor.run()))
+    except DirectoryInUseError as error:
+        fail(error)
+
+
+def _check_ports(config: configuration.Config) -> None:
+    """Raise ConfigError if the two planes cannot run side by side."""
+    if problems := list(port_problems(configuration.listeners(config))):
+        raise ConfigError(problems)
+
+
+def _load(options: dict[str, Any]) -> configuration.Config:
+    return configuration.load(options["config"], *_given(options))
+
+
+def _given(options: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], str | None]:
+    """Return what the options say of the configuration: keys by table, and the upstream."""
+    gateway_options = {name: options[name] for name in ("host", "port", "workers", "admin_port")}
+    return {"gateway": gateway_options, "monitors": {"port": options["monitors_port"]}}, options["upstream"]
+
+
+def _arguments(options: dict[str, Any]) -> list[str]:
+    """Spell the options out again, for the processes that run one plane each."""
+    given = ((name, value) for name, value in options.items() if value is not None)
+    return [word for name, value in given for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+main.add_command(monitors)
+main.add_command(keys)
+main.add_command(templates)
+for _command in (
+    inspect,
+    evaluate,
+    compare_runs,
+    replay,
+    export,
+    compare,
+    labels,
+    simulate,
+    dashboards,
+    migrate,
+    move,
+    forget,
+):
+    main.add_command(_command)
+
+if __name__ == "__main__":
+    main(prog_name="gaugeway")

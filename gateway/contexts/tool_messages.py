@@ -1,0 +1,110 @@
+"""Passages that came as results of the app's tools: chat tool and function messages, Anthropic's tool results.
+
+What counts as retrieval is said in `retrieval`. Every hop since the last user turn counts, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gateway.contexts import BESIDE_RESULTS, Extraction, last_user_text, messages_of, text_of
+from gateway.contexts.caps import extraction
+from gateway.contexts.retrieval_rule import descriptions_of, retrieved
+from gateway.exchange import Request, Response
+from monitors.records import Context
+
+_QUERY_KEYS = ("query", "question", "q", "input", "search_query", "queries", "keywords")
+_MARKERS = 3
+MOST_HOPS = 400
+"""Results that are read, the last ones: more than an agent needs for one answer."""
+
+_decode = msgspec.json.Decoder().decode
+
+
+class Call(NamedTuple):
+    """What a model asked of a tool. `arguments` is JSON text, or (Anthropic) an object."""
+
+    name: str | None
+    arguments: Any
+
+
+class ToolExtractor:
+    """Results of tools called since the last user turn."""
+
+    def extract(self, request: Request, response: Response) -> Extraction | None:  # noqa: ARG002 - the port's shape
+        if request.route == "responses":
+            return None
+        contexts: list[Context] = []
+        hops: list[Call] = []
+        descriptions = descriptions_of(request.body)
+        for call, content in _results_of_this_turn(request):
+            if (found := retrieved(call.name, content, descriptions.get(call.name or ""))) is not None:
+                contexts += found
+                hops.append(call)
+        if not hops:
+            return None
+        question = last_user_text(request) or next((said for hop in hops if (said := query_of(hop.arguments))), None)
+        return extraction(question, contexts, source="tools", marker=marker_of(hops))
+
+
+def query_of(arguments: Any) -> str | None:
+    """Return what a tool was asked to search for."""
+    if isinstance(arguments, str):
+        try:
+            arguments = _decode(arguments.encode())
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            return None
+    if not isinstance(arguments, dict):
+        return None
+    for key in _QUERY_KEYS:
+        said = arguments.get(key)
+        first = said[0] if isinstance(said, list) and said else said
+        if isinstance(first, str) and first.strip():
+            return first
+    return None
+
+
+def marker_of(hops: list[Call]) -> str:
+    """Name the tools, each once."""
+    names = list(dict.fromkeys(hop.name for hop in hops if hop.name))
+    return ", ".join(names[:_MARKERS]) or "tool"
+
+
+def _results_of_this_turn(request: Request) -> list[tuple[Call, Any]]:
+    calls: dict[str, Call] = {}
+    turn: list[tuple[Call, Any]] = []
+    for message in messages_of(request):
+        role = message.get("role")
+        if role == "user" and not message.get(BESIDE_RESULTS) and text_of(message.get("content")).strip():
+            turn.clear()
+        elif role == "assistant":
+            calls.update(_calls_of(message))
+        elif role in ("tool", "function"):
+            identity, name = message.get("tool_call_id"), message.get("name")
+            call = calls.get(identity) if isinstance(identity, str) else None
+            if call is None and isinstance(name, str):
+                call = calls.get(name) or Call(name, None)
+            turn.append((call or Call(None, None), message.get("content")))
+    return turn[-MOST_HOPS:]
+
+
+def _calls_of(message: dict[str, Any]) -> Iterator[tuple[str, Call]]:
+    """Yield the calls of an assistant's message by id; the legacy single call has none: by name."""
+    listed = message.get("tool_calls")
+    for call in listed if isinstance(listed, list) else []:
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict) and isinstance(call.get("id"), str):
+            yield call["id"], Call(_string(function.get("name")), function.get("arguments"))
+    if isinstance(legacy := message.get("function_call"), dict) and isinstance(legacy.get("name"), str):
+        yield legacy["name"], Call(legacy["name"], legacy.get("arguments"))
+    blocks = message.get("content")
+    for block in blocks if isinstance(blocks, list) else []:
+        if isinstance(block, dict) and block.get("type") == "tool_use" and isinstance(block.get("id"), str):
+            yield block["id"], Call(_string(block.get("name")), block.get("input"))
+
+
+def _string(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

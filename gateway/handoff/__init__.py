@@ -1,0 +1,1 @@
+"""From the request path to the queue: buffer, sampling process, spill file."""

@@ -1,0 +1,160 @@
+"""Between the learner in the sampling process and the templates that all gateways share: in the background only."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeAlias
+
+from gateway.capture.stored_templates import plain
+from gateway.contexts.learning import LearnedTemplate, TemplateEvent
+from monitors.runtime.tasks import happens_within, spawn
+from monitors.storage.engines.failures import refused
+from monitors.storage.templates import FAILURES, StoredTemplate, Templates
+
+MAX_PENDING_TEMPLATES = 200
+"""Events that wait for the store, and templates that only this process may have."""
+EVERY_S = 3.0
+_WITHIN_S = 10.0
+_log = logging.getLogger("gaugeway")
+
+Form: TypeAlias = Callable[[LearnedTemplate], StoredTemplate | None]
+"""Makes of a template what may be stored of it; None where nothing may."""
+Name: TypeAlias = tuple[str, str]
+
+
+class Observer(Protocol):
+    """What is notified of templates; the gateway's instruments."""
+
+    def template(self, event: str) -> None:
+        """Count a template that was learned, dropped or became stale here."""
+
+    def template_failed(self, reason: str) -> None:
+        """Count a failure."""
+
+
+class TemplateSync:
+    """Brings what the learner reports to the store, and what is stored to the learner, every `every_s` seconds.
+
+    While the store cannot be used, the learner goes on with what it has, and what it reports waits here. A template
+    that may not be stored stays with this process. Without a `form` nothing is learned, stored or read.
+    """
+
+    def __init__(
+        self, templates: Templates, observer: Observer, form: Form | None, *, every_s: float = EVERY_S
+    ) -> None:
+        self.form = form
+        self.revision = 0
+        """Changes when `known` does by what others did."""
+        self._templates = templates
+        self._observer = observer
+        self._every_s = every_s
+        self._current: bytes | None = None
+        self._stored: dict[Name, StoredTemplate] = {}
+        self._local: dict[Name, StoredTemplate] = {}
+        self._pending: dict[Name, TemplateEvent] = {}
+        self._wake, self._closing = asyncio.Event(), False
+        self._failing = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin, without waiting for anything."""
+        self._task = spawn(self._run(), name="templates")
+
+    def heard(self, events: Iterable[TemplateEvent]) -> None:
+        """Take what a learner of this process reports. Never blocks, never raises."""
+        for event in events:
+            self._observer.template(event.kind)
+            name = event.template.app, event.template.version
+            if name not in self._pending and len(self._pending) >= MAX_PENDING_TEMPLATES:
+                self._observer.template_failed("overflow")
+                continue
+            self._pending[name] = event
+            self._wake.set()
+
+    def known(self) -> list[StoredTemplate]:
+        """Return all templates that a learner of this process is to have: what is stored, and what is about to be."""
+        if self.form is None:
+            return []
+        found = self._stored | self._local
+        for name, event in self._pending.items():
+            there = found.get(name)
+            if event.kind != "dropped":
+                found[name] = plain(event.template) if there is None else there
+            elif there is not None and there.state == "learned":
+                del found[name]
+        return list(found.values())
+
+    async def sync(self) -> bool:
+        """Write and read the store once; False, and a warning the first time, when that fails."""
+        try:
+            async with asyncio.timeout(_WITHIN_S):
+                await self._sync()
+        except FAILURES as error:
+            self._observer.template_failed("store")
+            if not self._failing:
+                said = str(error) or "no answer in time"
+                _log.warning("learned templates are not shared for a while: %s: %s", type(error).__name__, said)
+            self._failing = True
+            return False
+        if self._failing:
+            _log.info("learned templates are shared again")
+        self._failing = False
+        return True
+
+    async def aclose(self) -> None:
+        """Write what was reported last, and close the store."""
+        self._closing = True
+        self._wake.set()
+        if self._task is not None:
+            await self._task
+        if self._pending:
+            await self.sync()
+        await self._templates.aclose()
+
+    async def _run(self) -> None:
+        while not self._closing:
+            self._wake.clear()
+            await self.sync()
+            await happens_within(self._wake, self._every_s)
+
+    async def _sync(self) -> None:
+        if self.form is None:
+            self._pending.clear()
+            return
+        written = dict(self._pending)
+        for event in written.values():
+            await self._write(event)
+        current, templates = await self._templates.changed(self._current)
+        # From here on nothing waits: what is known never lacks what a learner has just reported.
+        if templates is not None:
+            self._current = current
+            self._stored = {(one.app, one.version): one for one in templates}
+            self.revision += 1
+        for name, event in written.items():
+            if self._pending.get(name) is event:
+                del self._pending[name]
+        self._local = {name: one for name, one in self._local.items() if name not in self._stored}
+
+    async def _write(self, event: TemplateEvent) -> None:
+        name = event.template.app, event.template.version
+        if event.kind == "dropped":
+            self._local.pop(name, None)
+            await self._templates.drop_templates([name])
+            return
+        try:
+            stored = self.form(event.template) if self.form is not None else None
+            if stored is None:
+                self._keep_here(event.template, "private")
+            else:
+                await self._templates.put_template(stored)
+        except Exception as error:
+            if not refused(error):
+                raise
+            self._keep_here(event.template, "refused")
+
+    def _keep_here(self, template: LearnedTemplate, reason: str) -> None:
+        self._observer.template_failed(reason)
+        if len(self._local) < MAX_PENDING_TEMPLATES:
+            self._local[template.app, template.version] = plain(template)

@@ -1,0 +1,1 @@
+"""HTTP helpers without state: headers, URLs, errors, encodings, SSE, JSON members."""

@@ -1,0 +1,1 @@
+"""The request path: handler, response, cache, WebSocket."""

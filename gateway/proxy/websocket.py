@@ -1,0 +1,329 @@
+"""Realtime WebSockets, passed through message by message in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.http11 import Response
+
+from gateway.access.accounting import Accounting
+from gateway.access.gate import Gate, Permit
+from gateway.access.keys import VirtualKey, model_asked, without_credentials
+from gateway.access.metering import ConversationMeter
+from gateway.access.operations import METERED, UNKNOWN, is_realtime
+from gateway.access.restrictions import check_handshake, check_message, is_restricted
+from gateway.contexts.explicit import from_headers
+from gateway.exchange import Explicit, Headers, Recording
+from gateway.http.errors import Rejection, body_of
+from gateway.http.headers import OURS, connection_tokens, inspect, upstream_exchange_ids
+from gateway.http.origins import OriginPolicy
+from gateway.http.url import Target, check_target
+from gateway.proxy import loops
+from gateway.proxy.handler import begin
+from monitors.runtime.tasks import happens_within, spawn
+
+if TYPE_CHECKING:
+    from litestar.types import Receive, Send, WebSocketScope
+
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+MAX_REASON_BYTES = 123
+"""As RFC 6455 has it."""
+CLOSE_S = 5.0
+_HANDSHAKE = frozenset({b"host", b"connection", b"upgrade", b"content-length", b"transfer-encoding", loops.HEADER})
+_NORMAL, _NO_STATUS, _ABNORMAL, _POLICY = 1000, 1005, 1006, 1008
+_NOT_TO_BE_SENT = frozenset({_NO_STATUS, _ABNORMAL})
+
+
+class Realtime:
+    """An ASGI callable for WebSockets under `/v1/*` and `/openai/*`.
+
+    The upstream is asked first: what it refuses, the client sees refused, with its status. Messages are counted as one
+    request of route `realtime`; their content is not captured. Every `recheck_s`, and when keys change, the connection
+    is closed with 1008 if its key or budget has ended. A client that does not take a message within `write_timeout_s`
+    is given up.
+    """
+
+    def __init__(
+        self,
+        *,
+        target: Target,
+        record: Callable[[Recording], None],
+        connect_timeout_s: float,
+        gate: Gate | None = None,
+        accounting: Accounting | None = None,
+        baggage: bool = False,
+        recheck_s: float = 3.0,
+        write_timeout_s: float = 60.0,
+        on_stall: Callable[[], None] = lambda: None,
+        gateway_id: bytes = b"",
+        origins: OriginPolicy | None = None,
+    ) -> None:
+        self._gate = gate
+        self._accounting = accounting
+        self._recheck_s = recheck_s
+        self._write_timeout_s = write_timeout_s
+        self._on_stall = on_stall
+        self._id = gateway_id
+        self._origins = origins
+        self._dropped = _HANDSHAKE if baggage else _HANDSHAKE | {b"baggage"}
+        self._target = target
+        self._record = record
+        self._connect_timeout_s = connect_timeout_s
+
+    async def __call__(self, scope: WebSocketScope, receive: Receive, send: Send) -> None:
+        """Serve one WebSocket from its handshake to its end."""
+        start = time.perf_counter()
+        recording = begin("GET", scope["path"], list(scope["headers"]), route="realtime")
+        recording.upstream = self._target.name
+        try:
+            await receive()  # websocket.connect
+            check_target("GET", _raw_path(scope))
+            await self._admitted(scope, receive, send, recording)
+        except Rejection as rejection:
+            recording.status, recording.ending = rejection.status, "rejected"
+            headers = [(b"content-type", b"application/json"), *rejection.headers]
+            await _refuse(scope, send, rejection.status, headers, body_of(rejection))
+        finally:
+            recording.duration_s = time.perf_counter() - start
+            self._record(recording)
+
+    async def _admitted(self, scope: WebSocketScope, receive: Receive, send: Send, recording: Recording) -> None:
+        """Ask the gate first, if there is one; a WebSocket counts as one request at once for as long as it lasts."""
+        if self._origins is not None:
+            self._origins.check(recording.request_headers)
+        gate, accounting = self._gate, self._accounting
+        if gate is None or accounting is None:
+            await self._pass(scope, recording.request_headers, receive, send, recording)
+            return
+        headers, raw_path = recording.request_headers, _raw_path(scope)
+        said = from_headers([header for header in headers if header[0].startswith(OURS)])
+        if gate.needs_key:
+            recording.request_headers = without_credentials(headers)
+        key = gate.identify(headers)
+        if key is not None:
+            recording.explicit = Explicit(app=key.app)
+        if restricted := is_restricted(key):
+            assert key is not None  # noqa: S101 - for the type checker
+            check_handshake(key, raw_path, scope["query_string"], headers)
+        # Of several models, which one counts is up to the upstream: none of them may open the door to another.
+        models = set(parse_qs(scope["query_string"].decode("latin-1")).get("model", []))
+        model = model_asked(recording.path, models.pop() if len(models) == 1 else None)
+        known = is_realtime(raw_path)
+        bill = accounting.bill(METERED if known else UNKNOWN, model, b"")
+        permit = await gate.admit(headers, model, said.app if said else None, quote=bill.quote, metered=known)
+        tab = Tab(gate, accounting, permit, model, key if restricted else None)
+        if not known:
+            accounting.charge_unmetered(permit, "realtime")
+        try:
+            recording.key_id, recording.explicit = permit.key_id, Explicit(app=permit.app)
+            await self._pass(scope, permit.headers, receive, send, recording, tab=tab)
+        finally:
+            tab.close()
+            permit.release()
+
+    async def _pass(
+        self,
+        scope: WebSocketScope,
+        headers: Headers,
+        receive: Receive,
+        send: Send,
+        recording: Recording,
+        *,
+        tab: Tab | None = None,
+    ) -> None:
+        try:
+            upstream = await self._open(scope, headers)
+        except InvalidStatus as refusal:
+            recording.status, recording.ending = refusal.response.status_code, "upstream_error"
+            kind = refusal.response.headers.get("content-type", "text/plain").encode()
+            await _refuse(scope, send, recording.status, [(b"content-type", kind)], bytes(refusal.response.body or b""))
+            return
+        except (OSError, TimeoutError, InvalidHandshake, ValueError):
+            recording.status, recording.ending, recording.error_kind = 502, "upstream_error", "connect"
+            await _refuse(scope, send, 502, [], b"")
+            return
+        recording.status = 101
+        async with upstream:
+            ours = [(b"x-gaugeway-exchange-id", recording.id.encode())]
+            if upstream.response is not None and (ids := upstream_exchange_ids(_raw(upstream.response))):
+                ours.append((b"x-gaugeway-upstream-exchange-id", ids))
+            await send({"type": "websocket.accept", "subprotocol": upstream.subprotocol, "headers": ours})
+            try:
+                await self._converse(upstream, receive, send, tab)
+            except Rejection as rejection:
+                recording.ending = "rejected"
+                await self._close(send, _POLICY, rejection.message)
+            except _StalledError:
+                recording.ending = "client_cancelled"
+                self._on_stall()
+                upstream.transport.abort()  # what it still sends nobody takes
+
+    async def _converse(self, upstream: ClientConnection, receive: Receive, send: Send, tab: Tab | None) -> None:
+        """Pass messages until either side has gone. Raises Rejection, and _StalledError."""
+        downward = spawn(self._downward(upstream, send, tab), name="realtime, to the client")
+        upward = spawn(_upward(receive, upstream, tab), name="realtime, to the upstream")
+        tasks: set[asyncio.Task[Exception | None]] = {downward, upward}
+        if tab is not None:
+            tasks.add(spawn(tab.watch(self._recheck_s), name="realtime, key and budget"))
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+        await asyncio.wait(tasks)
+        for task in done:
+            if (ended_by := task.result()) is not None:
+                raise ended_by
+        if upward not in done:
+            await self._close(send, upstream.close_code or _NO_STATUS, upstream.close_reason or "")
+
+    async def _downward(self, upstream: ClientConnection, send: Send, tab: Tab | None) -> Exception | None:
+        """Pass the upstream's messages on until either side has gone; return _StalledError if the client stalled."""
+        with contextlib.suppress(ConnectionClosed, OSError):
+            async for message in upstream:
+                if tab is not None:
+                    tab.down(message)
+                passed: Any = {"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message}
+                try:
+                    async with asyncio.timeout(self._write_timeout_s):
+                        await send(passed)
+                except TimeoutError:
+                    return _StalledError()
+        return None
+
+    async def _close(self, send: Send, code: int, reason: str) -> None:
+        """Tell the client how it ended."""
+        message: Any = {
+            "type": "websocket.close",
+            "code": code if code not in _NOT_TO_BE_SENT else _NORMAL,
+            "reason": reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore"),
+        }
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await send(message)
+
+    async def _open(self, scope: WebSocketScope, client_headers: Headers) -> ClientConnection:
+        """Connect to the upstream. Raises what the library raises, and Rejection in a loop of gateways."""
+        target = self._target
+        via = loops.chain(inspect(client_headers).via, self._id)
+        path = target.join(_raw_path(scope), scope["query_string"]).decode("latin-1")
+        scheme = "wss" if target.scheme == "https" else "ws"
+        dropped = self._dropped | connection_tokens(client_headers)
+        headers = [
+            (name.decode("latin-1"), value.decode("latin-1"))
+            for name, value in client_headers
+            if name not in dropped and not name.startswith((OURS, b"sec-websocket-"))
+        ]
+        headers.append((loops.HEADER.decode(), via.decode()))
+        if target.authorization is not None:
+            headers = [(name, value) for name, value in headers if name != "authorization"]
+            headers.append(("authorization", target.authorization.decode()))
+        subprotocols: Any = scope["subprotocols"] or None
+        return await _Straight(
+            f"{scheme}://{target.host_header.decode()}{path}",
+            additional_headers=headers,
+            subprotocols=subprotocols,
+            user_agent_header=None,
+            open_timeout=self._connect_timeout_s,
+            ping_interval=None,
+            close_timeout=CLOSE_S,
+            max_size=MAX_MESSAGE_BYTES,
+            proxy=None,
+        )
+
+
+def _raw(response: Response) -> Headers:
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.raw_items()]
+
+
+class _Straight(connect):
+    """Connects to that address or to none: the library would follow an upstream's redirect to any host."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
+class _StalledError(Exception):
+    """The client does not read."""
+
+
+class Tab:
+    """What a connection has used and may go on to use. `key` is set if it is for certain models only."""
+
+    def __init__(
+        self, gate: Gate, accounting: Accounting, permit: Permit, model: str | None, key: VirtualKey | None
+    ) -> None:
+        self._gate = gate
+        self._accounting = accounting
+        self._permit = permit
+        self._model = model
+        self._key = key
+        self._meter = ConversationMeter()
+
+    def up(self, message: str | bytes) -> None:
+        """Take a message of the client. Raises Rejection."""
+        if self._key is not None:
+            check_message(self._key, message)
+        self._meter.up(message)
+
+    def down(self, message: str | bytes) -> None:
+        """Take a message of the upstream, and charge what it reports."""
+        if (usage := self._meter.down(message)) is not None:
+            self._accounting.charge_usage(self._permit, self._model, usage, "realtime")
+
+    async def watch(self, every_s: float) -> Exception | None:
+        """Return a Rejection as soon as the key or the budget has ended."""
+        while True:
+            await happens_within(self._gate.keys_changed, every_s)
+            try:
+                self._gate.recheck(self._permit)
+            except Rejection as rejection:
+                return rejection
+
+    def close(self) -> None:
+        """Charge what was answered and never reported."""
+        if (usage := self._meter.rest()) is not None:
+            self._accounting.charge_estimate(self._permit, self._model, usage, "realtime")
+
+
+def _raw_path(scope: WebSocketScope) -> bytes:
+    return scope.get("raw_path") or scope["path"].encode()
+
+
+async def _upward(receive: Receive, upstream: ClientConnection, tab: Tab | None) -> Exception | None:
+    """Pass the client's messages on until it leaves; return a Rejection for one that its key does not allow."""
+    while True:
+        message: Any = await receive()
+        if message["type"] == "websocket.disconnect":
+            code = int(message.get("code") or _NO_STATUS)
+            await upstream.close(code if code not in _NOT_TO_BE_SENT else _NORMAL, message.get("reason") or "")
+            return None
+        content = message.get("text")
+        content = content if content is not None else message["bytes"]
+        try:
+            if tab is not None:
+                tab.up(content)
+        except Rejection as rejection:
+            return rejection
+        with contextlib.suppress(ConnectionClosed):
+            await upstream.send(content)
+
+
+async def _refuse(
+    scope: WebSocketScope, send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes
+) -> None:
+    """Answer the handshake with a status, where the server can; otherwise it is closed before it was accepted."""
+    if "websocket.http.response" in (scope.get("extensions") or {}):
+        start: Any = {"type": "websocket.http.response.start", "status": status, "headers": headers}
+        end: Any = {"type": "websocket.http.response.body", "body": body, "more_body": False}
+        await send(start)
+        await send(end)
+    else:
+        await send({"type": "websocket.close", "code": 1011, "reason": ""})

@@ -1,0 +1,181 @@
+"""The OpenTelemetry CLIENT span of an exchange: its ids on the request path, the span itself later, in the batch."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from gateway.exchange import Exchange, Trace
+from monitors.runtime.bounds import bounded_name
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import SpanProcessor
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+_TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?\s*\Z")
+_OPERATIONS = {"chat_completions": "chat", "responses": "chat", "completions": "text_completion"}
+_PARAMETERS = (
+    *("temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "max_output_tokens", "seed", "n"),
+    *("frequency_penalty", "presence_penalty", "stream"),
+)
+_MAX_ATTRIBUTE = 1000
+_INT64 = 2**63
+_API_TYPES = {"chat_completions": "chat_completions", "responses": "responses"}
+
+
+def parse_traceparent(value: bytes | None) -> tuple[str, str, bool] | None:
+    """Return (trace id, span id, sampled) of a W3C traceparent header, or None when there is no valid one."""
+    match = _TRACEPARENT.match(value) if value else None
+    if match is None or match[1] == b"ff" or not match[2].strip(b"0") or not match[3].strip(b"0"):
+        return None
+    return match[2].decode(), match[3].decode(), bool(int(match[4], 16) & 1)
+
+
+class ForeignSpans:
+    """No spans of our own: the exchange belongs to the app's span, and its traceparent passes untouched."""
+
+    def begin(self, traceparent: bytes | None) -> tuple[Trace | None, bytes | None]:
+        """Take over the app's trace, if it has one."""
+        parsed = parse_traceparent(traceparent)
+        return (Trace(parsed[0], parsed[1], None, parsed[2]) if parsed else None), None
+
+
+class OwnSpans:
+    """A span per exchange under the app's, or the root of a new trace; `propagate` makes it the upstream's parent."""
+
+    def __init__(self, *, propagate: bool) -> None:
+        self._propagate = propagate
+
+    def begin(self, traceparent: bytes | None) -> tuple[Trace | None, bytes | None]:
+        """Choose the span's ids now, so that the upstream can be told; the span is made when all is known."""
+        parsed = parse_traceparent(traceparent)
+        trace_id, parent_id, sampled = parsed or (os.urandom(16).hex(), None, True)
+        trace = Trace(trace_id, os.urandom(8).hex(), parent_id, sampled)
+        outgoing = f"00-{trace.trace_id}-{trace.span_id}-{'01' if sampled else '00'}".encode()
+        return trace, outgoing if self._propagate else None
+
+
+class OTelSpans:
+    """Makes `chat {model}` spans with `gen_ai.*` attributes, and `openinference` ones; content never goes into them."""
+
+    def __init__(
+        self, processor: SpanProcessor, *, server_address: str, server_port: int, openinference: bool = True
+    ) -> None:
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - only with telemetry on
+
+        self._processor = processor
+        self._openinference = openinference
+        self._resource = Resource.create({"service.name": "gaugeway-gateway"})
+        self._server: dict[str, Any] = {"server.address": server_address, "server.port": server_port}
+
+    def emit(self, exchange: Exchange) -> None:
+        """Build the finished span from the exchange and pass it to the processor."""
+        from opentelemetry.sdk.trace import ReadableSpan  # noqa: PLC0415 - only with telemetry on
+        from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags  # noqa: PLC0415
+
+        trace = exchange.trace
+        if trace is None or not trace.sampled:
+            return
+        flags = TraceFlags(TraceFlags.SAMPLED)
+        trace_id = int(trace.trace_id, 16)
+        context = SpanContext(trace_id, int(trace.span_id, 16), is_remote=False, trace_flags=flags)
+        parent = None
+        if trace.parent_id:
+            parent = SpanContext(trace_id, int(trace.parent_id, 16), is_remote=True, trace_flags=flags)
+        attributes = self._attributes(exchange)
+        start = int(exchange.started_at * 1e9)
+        self._processor.on_end(
+            ReadableSpan(
+                name=f"{attributes['gen_ai.operation.name']} {exchange.model}",
+                context=context,
+                parent=parent,
+                resource=self._resource,
+                attributes=attributes,
+                kind=SpanKind.CLIENT,
+                status=Status(StatusCode.ERROR if "error.type" in attributes else StatusCode.UNSET),
+                start_time=start,
+                end_time=start + int(exchange.duration_s * 1e9),
+            )
+        )
+
+    def _attributes(self, exchange: Exchange) -> dict[str, Any]:
+        body, response = exchange.request.body, exchange.response
+        route = exchange.request.route
+        usage = response.usage
+        found = {
+            **self._server,
+            "gen_ai.operation.name": _OPERATIONS.get(route, "chat"),
+            "gen_ai.provider.name": _provider(route),
+            "gen_ai.request.model": exchange.model,
+            "openai.api.type": _API_TYPES.get(route),
+            "gen_ai.request.stream": exchange.stream or None,
+            "gen_ai.request.max_tokens": body.get("max_completion_tokens") or body.get("max_tokens"),
+            "gen_ai.request.temperature": body.get("temperature"),
+            "gen_ai.request.top_p": body.get("top_p"),
+            "gen_ai.request.seed": body.get("seed"),
+            "gen_ai.request.frequency_penalty": body.get("frequency_penalty"),
+            "gen_ai.request.presence_penalty": body.get("presence_penalty"),
+            "gen_ai.request.choice.count": body.get("n") if body.get("n") != 1 else None,
+            "gen_ai.response.id": response.id,
+            "gen_ai.response.model": response.model,
+            "gen_ai.response.finish_reasons": [response.finish_reason] if response.finish_reason else None,
+            "gen_ai.response.time_to_first_chunk": exchange.first_chunk_s if exchange.stream else None,
+            "gen_ai.usage.input_tokens": usage.input_tokens if usage else None,
+            "gen_ai.usage.output_tokens": usage.output_tokens if usage else None,
+            "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens if usage else None,
+            "gaugeway.exchange.id": exchange.id,
+            "gaugeway.app": exchange.app,
+            "error.type": _error_type(exchange),
+            **(_openinference(exchange) if self._openinference else {}),
+        }
+        fit = {key: _fit(value) for key, value in found.items()}
+        return {key: value for key, value in fit.items() if value is not None}
+
+
+def batch_processor(exporter: SpanExporter) -> SpanProcessor:
+    """Wrap an exporter in the SDK's bounded buffer with its own thread: emitting never waits for the network."""
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - only with telemetry on
+
+    return BatchSpanProcessor(exporter)
+
+
+def _openinference(exchange: Exchange) -> dict[str, Any]:
+    """What OpenInference calls the same things (https://github.com/Arize-ai/openinference, spec)."""
+    body, usage = exchange.request.body, exchange.response.usage
+    sent, received = (usage.input_tokens, usage.output_tokens) if usage else (None, None)
+    fit = {name: _fit(body.get(name)) for name in _PARAMETERS}
+    parameters = {name: value for name, value in fit.items() if isinstance(value, bool | int | float)}
+    return {
+        "openinference.span.kind": "LLM",
+        "llm.model_name": exchange.response.model or exchange.model,
+        "llm.provider": _provider(exchange.request.route),
+        "llm.invocation_parameters": json.dumps(parameters) if parameters else None,
+        "llm.token_count.prompt": sent,
+        "llm.token_count.completion": received,
+        "llm.token_count.total": sent + received if sent is not None and received is not None else None,
+        "llm.token_count.prompt_details.cache_read": usage.cached_tokens if usage else None,
+    }
+
+
+def _fit(value: Any) -> Any:
+    """Return the value of an attribute; None for what is none: one integer beyond 64 bits would lose a whole batch."""
+    if isinstance(value, str):
+        return bounded_name(value, _MAX_ATTRIBUTE)
+    if isinstance(value, int):
+        return value if -_INT64 <= value < _INT64 else None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else None
+
+
+def _provider(route: str) -> str:
+    return "anthropic" if route == "messages" else "openai"
+
+
+def _error_type(exchange: Exchange) -> str | None:
+    if exchange.ending != "complete":
+        return exchange.ending
+    return str(exchange.response.status) if exchange.response.status >= 400 else None  # noqa: PLR2004 - HTTP's border

@@ -1,0 +1,66 @@
+"""The upstream port: one request out, one response back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from gateway.exchange import Headers
+
+UpstreamErrorKind: TypeAlias = Literal["connect", "connect_timeout", "timeout", "protocol"]
+
+BUILT_IN = {
+    "native": "gateway.upstreams.pool:NativeUpstream",
+    "httpx": "gateway.upstreams.httpx:HttpxUpstream",
+}
+
+
+@dataclass(slots=True)
+class UpstreamRequest:
+    """A request ready to go out: `target` is the path with query exactly as it stands on the request line.
+
+    `origin` is (scheme, host, port); `headers` include Host and, with a body, its framing. An iterator as body is sent
+    as it comes, in the framing that the headers announce, and can be sent only once.
+    """
+
+    method: str
+    origin: tuple[str, str, int]
+    target: bytes
+    headers: Headers
+    body: bytes | AsyncIterator[bytes]
+
+
+class UpstreamResponse(Protocol):
+    """A response whose head has arrived."""
+
+    status: int
+    headers: Headers
+
+    async def read(self) -> tuple[bytes, bool]:
+        """Wait for the next bytes of the body, undecoded; return what has arrived, and whether more may follow.
+
+        After the end it returns (b"", False). Raises UpstreamError.
+        """
+
+    async def aclose(self) -> None:
+        """Let go of the response; before its end this closes the connection to the upstream."""
+
+
+class UpstreamError(Exception):
+    """The upstream could not be reached, did not answer in time, or broke off."""
+
+    def __init__(self, kind: UpstreamErrorKind, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+
+
+class Upstream(Protocol):
+    """Sends requests. Cancelling `send` or closing the response early closes the upstream connection."""
+
+    async def send(self, request: UpstreamRequest) -> UpstreamResponse:
+        """Return as soon as the response's head is there. Raises UpstreamError."""
+
+    async def aclose(self) -> None:
+        """Close all connections."""

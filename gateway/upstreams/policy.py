@@ -1,0 +1,200 @@
+"""Which upstream a request goes to, and whether and when it is sent again: rules only; clock and chance are given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from email.utils import mktime_tz, parsedate_tz
+from fnmatch import fnmatchcase
+from hashlib import blake2b
+from math import log
+from typing import TypeAlias
+
+import msgspec
+
+from gateway.exchange import Headers
+from gateway.http.json_cursor import JsonCursor, mentions
+from monitors.runtime.bounds import optional_name
+
+Chance: TypeAlias = Callable[[], float]
+"""Draws a number from [0, 1)."""
+
+ANY_MODEL = ("*",)
+_MAX_DOUBLINGS = 32
+MOST_MENTIONS = 10_000
+"""How many times "model" may stand in a body as a string of its own where an alias takes its place."""
+_SECONDS = re.compile(rb"\d{1,12}(?:\.\d{1,9})?\Z")
+_SPACE = re.compile(rb"[ \t\n\r]*+")
+_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_MODEL = mentions("model")
+_COLON = ord(":")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """An upstream as the rules see it.
+
+    `models` are shell patterns; `aliases` maps a model asked for to the one sent. The lowest `priority` goes first.
+    `weight` is the share among equals; with 0 it is only reached by name.
+    """
+
+    name: str
+    models: tuple[str, ...] = ANY_MODEL
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    weight: float = 1.0
+    priority: int = 0
+    max_retries: int = 0
+
+    def serves(self, model: str | None) -> bool:
+        """Whether it takes requests for `model`; a request whose model is not known may go anywhere."""
+        return model is None or model in self.aliases or any(fnmatchcase(model, pattern) for pattern in self.models)
+
+
+def serving(routes: Iterable[Route], model: str | None) -> list[Route]:
+    """Return the routes that `model` may take without being named."""
+    return [route for route in routes if route.weight > 0 and route.serves(model)]
+
+
+def choose(routes: Sequence[Route], *, session: str | None, chance: Chance) -> Route:
+    """Choose by weight among the routes of the best priority.
+
+    A session always gets the same one of the same routes (weighted rendezvous hashing): when one comes or goes, only
+    the sessions it gains or loses move. Without a session chance decides.
+    """
+    best = min(route.priority for route in routes)
+    peers = [route for route in routes if route.priority == best]
+    if len(peers) == 1:
+        return peers[0]
+    if session is not None:
+        return max(peers, key=lambda route: route.weight / -log(_share(session, route.name)))
+    point = chance() * sum(route.weight for route in peers)
+    for route in peers:
+        point -= route.weight
+        if point < 0:
+            return route
+    return peers[-1]
+
+
+def first(routes: Sequence[Route]) -> Route:
+    """Return the first listed of the best priority: where requests go that name no model, such as those for files."""
+    return min(routes, key=lambda route: route.priority)
+
+
+def _share(session: str, name: str) -> float:
+    """A number in (0, 1), the same for the same pair on every machine."""
+    key = f"{name}\0{session}".encode("utf-8", "surrogatepass")
+    number = int.from_bytes(blake2b(key, digest_size=8).digest(), "big") >> 12
+    return (number + 0.5) / 2**52  # 52 bits and a half are exact in a float: neither 0 nor 1 can come out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """When a failed attempt is repeated. Times in seconds."""
+
+    statuses: frozenset[int]
+    backoff_base_s: float
+    backoff_max_s: float
+    max_retry_after_s: float
+
+    def wait_s(self, retry: int, headers: Headers, *, now: float, chance: Chance) -> float | None:
+        """How long to wait before asking the same upstream again; None: do not ask it again.
+
+        `retry` counts from 0; `headers` are the failed response's, if there was one; `now` is Unix time. Back-off is
+        exponential with full jitter; an upstream that names a longer time gets it, up to `max_retry_after_s`.
+        """
+        if _header(headers, b"x-should-retry") == b"false":
+            return None
+        backoff = chance() * min(self.backoff_max_s, self.backoff_base_s * 2.0 ** min(retry, _MAX_DOUBLINGS))
+        told = retry_after_s(headers, now)
+        if told is None:
+            return backoff
+        return max(told, backoff) if told <= self.max_retry_after_s else None
+
+
+def retry_after_s(headers: Headers, now: float) -> float | None:
+    """Read `retry-after-ms`, else `Retry-After` (seconds or a date, compared with the Unix time `now`).
+
+    >>> retry_after_s([(b"Retry-After", b"2"), (b"Retry-After-Ms", b"1500")], 0.0)
+    1.5
+    >>> retry_after_s([(b"retry-after", b"Thu, 01 Jan 1970 00:01:00 GMT")], 45.0)
+    15.0
+    """
+    milliseconds = _header(headers, b"retry-after-ms")
+    if milliseconds is not None and _SECONDS.match(milliseconds):
+        return float(milliseconds) / 1000
+    value = _header(headers, b"retry-after")
+    if value is None:
+        return None
+    if _SECONDS.match(value):
+        return float(value)
+    try:
+        date = parsedate_tz(value.decode("latin-1"))
+        return None if date is None else max(0.0, mktime_tz((*date[:9], date[9] or 0)) - now)
+    except (ValueError, OverflowError, IndexError, TypeError):
+        return None
+
+
+def _header(headers: Headers, wanted: bytes) -> bytes | None:
+    return next((value.strip().lower() for name, value in headers if name.lower() == wanted), None)
+
+
+class _Asked(msgspec.Struct):
+    model: str | None = None
+
+
+_asked = msgspec.json.Decoder(_Asked)
+
+
+def model_of(body: bytes) -> str | None:
+    """Return the top-level "model" of a JSON object, bounded; None when there is no such text.
+
+    >>> model_of(b'{"messages": [{"model": "no"}], "model": "m"}')
+    'm'
+    """
+    try:
+        return optional_name(_asked.decode(body).model)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def replace_model(body: bytes, model: str) -> bytes | None:
+    """Put `model` in the place of the top-level "model" of a JSON object; every other byte stays as it is.
+
+    None when there is no such text to replace. Where the key stands several times, all are replaced: whichever one the
+    upstream reads, it is `model`. None also when one of several is no text, and beyond `MOST_MENTIONS`.
+
+    >>> replace_model(b'{ "model" : "gpt-4o",  "n":1.0 }', "mine")
+    b'{ "model" : "mine",  "n":1.0 }'
+    """
+    try:
+        if _asked.decode(body).model is None:
+            return None
+        body.decode()
+        spans = list(_model_spans(body))
+    except (ValueError, RecursionError, IndexError):
+        return None
+    written = msgspec.json.encode(model)
+    parts: list[bytes] = []
+    copied = 0
+    for start, end in spans:
+        parts += (body[copied:start], written)
+        copied = end
+    return b"".join([*parts, body[copied:]])
+
+
+def _model_spans(body: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where the values of "model" stand in `body`, which is known to be a JSON object. Raises ValueError."""
+    cursor = JsonCursor(body)
+    for count, mention in enumerate(_MODEL.finditer(body)):
+        if count == MOST_MENTIONS:
+            raise ValueError("too many to look at")
+        cursor.advance(mention.start())
+        colon = _SPACE.match(body, mention.end()).end()  # type: ignore[union-attr]  # always matches
+        if cursor.depth != 1 or cursor.inside or body[colon] != _COLON:
+            continue
+        start = _SPACE.match(body, colon + 1).end()  # type: ignore[union-attr]  # always matches
+        value = _TEXT.match(body, start)
+        if value is None:
+            raise ValueError("one of several models is no text")
+        yield start, value.end()

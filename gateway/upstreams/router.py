@@ -1,0 +1,409 @@
+"""The upstreams behind the gateway: picks one for each request, sends it, and tries again where that is allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from gateway.config import Routing
+from gateway.config import Upstream as Settings
+from gateway.exchange import Headers
+from gateway.http.errors import Rejection
+from gateway.http.headers import for_upstream
+from gateway.http.url import Target
+from gateway.upstreams import Upstream, UpstreamError, UpstreamErrorKind, UpstreamRequest, UpstreamResponse
+from gateway.upstreams.outlier_ejection import EJECTED, HEALTHY, Ejection
+from gateway.upstreams.policy import ANY_MODEL, RetryPolicy, Route, choose, first, replace_model, serving
+
+HELD_BYTES = 64 * 1024
+HELD_S = 0.5
+LARGE_BYTES = 256 * 1024
+_SHOWN_CHARACTERS = 100
+_FIRST_SERVER_ERROR = 500
+_NO_TAGS: dict[str, str] = {}
+_log = logging.getLogger("gaugeway")
+
+
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+    """What the client asked, ready but for the upstream.
+
+    `headers` are the client's, unfiltered. `content_length` is set when the body was changed, `traceparent` when it
+    replaces the client's; `via` are the gateways passed so far, this one included. `model` is the body's, when it was
+    readable; `session` keeps requests together; `canary` is the upstream that the client named in
+    `x-gaugeway-upstream`. A struct because it is made for every request (a frozen dataclass costs 1 µs more).
+    """
+
+    method: str
+    raw_path: bytes
+    query: bytes
+    headers: Headers
+    body: bytes | AsyncIterator[bytes]
+    content_length: int | None = None
+    traceparent: bytes | None = None
+    model: str | None = None
+    session: str | None = None
+    canary: str | None = None
+    via: bytes | None = None
+
+
+class Way(NamedTuple):
+    """How upstreams are reached: the certificates trusted (None: the system's), and the HTTP proxy's URL, if any."""
+
+    ca_file: Path | None
+    proxy: str | None
+
+
+class Routed(msgspec.Struct, frozen=True):
+    """A response and where it came from. `model` is the alias that was sent, if one was.
+
+    `tags` name the upstream where there are several, so that versions can be compared; shared: not to be changed.
+    """
+
+    response: UpstreamResponse
+    upstream: str
+    attempts: int
+    model: str | None
+    tags: dict[str, str]
+
+
+class RoutedError(UpstreamError):
+    """The request could not be served; `upstream` is the last one asked."""
+
+    def __init__(self, kind: UpstreamErrorKind, detail: str, upstream: str, attempts: int) -> None:
+        super().__init__(kind, detail)
+        self.upstream = upstream
+        self.attempts = attempts
+
+
+class Observer(Protocol):
+    """Hears what the client does not see."""
+
+    def state(self, upstream: str, value: float) -> None:
+        """An upstream is now healthy (1), half-open (0.5) or ejected (0)."""
+
+    def error(self, upstream: str, kind: str) -> None:
+        """An attempt failed and another was made in its place. The last attempt is the client's, and not told here."""
+
+
+class Unobserved:
+    """Nobody listens."""
+
+    def state(self, upstream: str, value: float) -> None:
+        """Ignore it."""
+
+    def error(self, upstream: str, kind: str) -> None:
+        """Ignore it."""
+
+
+class Router:
+    """Sends requests to the upstreams of the configuration, in the order in which they are listed there.
+
+    `client` makes the client for a way to the upstreams; those with the same one share it.
+    `clock` is monotonic, `wall` Unix time (for dates in Retry-After); both in seconds.
+    """
+
+    def __init__(
+        self,
+        upstreams: Sequence[Settings],
+        routing: Routing,
+        *,
+        client: Callable[[Way], Upstream],
+        observer: Observer | None = None,
+        baggage: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        chance: Callable[[], float] = random.random,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._clients = {way: client(way) for way in dict.fromkeys(_way(one) for one in upstreams)}
+        several = len(upstreams) > 1
+        alike = {"several": several, "baggage": baggage}
+        self._links = {one.name: Link(one, self._clients[_way(one)], **alike) for one in upstreams}
+        self._routes = [link.route for link in self._links.values()]
+        self._observer = observer or Unobserved()
+        self._clock, self._wall, self._chance, self._sleep = clock, wall, chance, sleep
+        self._policy = RetryPolicy(
+            statuses=frozenset(routing.retry_on),
+            backoff_base_s=routing.backoff_base_s,
+            backoff_max_s=routing.backoff_max_s,
+            max_retry_after_s=routing.max_retry_after_s,
+        )
+        self._ejection = Ejection(
+            self._links, after=routing.eject_after, for_s=routing.eject_s, changed=self._state_changed
+        )
+        for name in self._links:
+            self._observer.state(name, HEALTHY)
+        self.reads_header = routing.header
+        """Whether `Outgoing.canary` is looked at."""
+        self.reads_model = several or any(route.aliases or route.models != ANY_MODEL for route in self._routes)
+        """Whether `Outgoing.model` is looked at."""
+        plain = not (several or routing.header or self.reads_model or self._routes[0].max_retries)
+        self.only = next(iter(self._links.values())) if plain else None
+        """The upstream there is, when there is one and nothing to choose, to change or to repeat."""
+
+    async def send(self, outgoing: Outgoing) -> Routed:
+        """Return as soon as a response's head is there that goes to the client.
+
+        Raises RoutedError when no upstream answered, Rejection when none serves the model.
+        """
+        only = self.only
+        if only is None:
+            return await self._travel(outgoing)
+        try:
+            response = await only.client.send(only.request(outgoing, None))
+        except UpstreamError as error:
+            raise RoutedError(error.kind, error.detail, only.name, 1) from error
+        return Routed(response, only.name, 1, None, _NO_TAGS)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for client in self._clients.values():
+            await client.aclose()
+
+    async def _travel(self, outgoing: Outgoing) -> Routed:
+        journey = self._start(outgoing)
+        try:
+            while True:
+                outcome = await self._attempt(journey)
+                asked, wait_s = journey.link, self._next(journey, outcome)
+                if wait_s is None:
+                    return await self._arrive(journey, outcome)
+                await self._set_aside(journey, asked, outcome)
+                if wait_s:
+                    await self._sleep(wait_s)
+                self._reconsider(journey)
+        finally:
+            await self._drop_held(journey)
+
+    def _start(self, outgoing: Outgoing) -> _Journey:
+        """Pick the first upstream. Raises Rejection."""
+        routes = serving(self._routes, outgoing.model)
+        candidates = routes
+        if self.reads_header and outgoing.canary is not None:
+            named = self._links.get(outgoing.canary)
+            if named is None:
+                raise Rejection(400, "invalid_value", "No upstream has the name given.", "x-gaugeway-upstream")
+            candidates = [named.route] if named.route.serves(outgoing.model) else []
+        if not candidates:
+            shown = (outgoing.model or "")[:_SHOWN_CHARACTERS]
+            raise Rejection(404, "model_not_found", f"Gaugeway: no upstream serves the model '{shown}'.", "model")
+        chosen = self._choose(self._usable(candidates) or candidates, outgoing)
+        journey = _Journey(outgoing, [route.name for route in routes], self._links[chosen.name])
+        if outgoing.model is not None:
+            # Without a model it may be about something kept at one provider (a file, a batch): another's 404 would be
+            # a worse answer than the failure.
+            journey.others = [route for route in candidates if route is not chosen]
+        return journey
+
+    def _choose(self, routes: list[Route], outgoing: Outgoing) -> Route:
+        if outgoing.model is None and outgoing.session is None:
+            return first(routes)
+        return choose(routes, session=outgoing.session, chance=self._chance)
+
+    async def _attempt(self, journey: _Journey) -> UpstreamResponse | UpstreamError:
+        link, outgoing = journey.link, journey.outgoing
+        journey.attempts += 1
+        journey.model = None
+        body = None
+        alias = link.route.aliases.get(outgoing.model) if outgoing.model is not None else None
+        if alias is not None and isinstance(outgoing.body, bytes):
+            # In a thread when it takes long: it works in short steps, between which other requests are served.
+            large = len(outgoing.body) > LARGE_BYTES
+            body = (
+                await asyncio.to_thread(replace_model, outgoing.body, alias)
+                if large
+                else replace_model(outgoing.body, alias)
+            )
+            journey.model = alias if body is not None else None
+        attempt = self._ejection.begin(link.name, self._clock())
+        success: bool | None = None
+        try:
+            response = await link.client.send(link.request(outgoing, body))
+            success = response.status < _FIRST_SERVER_ERROR
+            return response
+        except UpstreamError as error:
+            success = False
+            return error
+        finally:
+            self._ejection.end(attempt, success=success, peers=journey.peers, now=self._clock())
+
+    def _next(self, journey: _Journey, outcome: UpstreamResponse | UpstreamError) -> float | None:
+        """Decide what follows an attempt: None if it was the last, else the wait before the next one to journey.link.
+
+        The same upstream first, as often as it may be asked again; then another one, at once.
+        """
+        headers: Headers = []
+        if not isinstance(outcome, UpstreamError):
+            if outcome.status not in self._policy.statuses:
+                return None
+            headers = outcome.headers
+        if not isinstance(journey.outgoing.body, bytes):
+            return None
+        others = self._usable(journey.others)
+        left = journey.retries < journey.link.route.max_retries
+        if left and (not others or self._usable([journey.link.route])):
+            wait_s = self._policy.wait_s(journey.retries, headers, now=self._wall(), chance=self._chance)
+            if wait_s is not None:
+                journey.retries += 1
+                return wait_s
+        if not others:
+            return None
+        self._move(journey, others)
+        return 0.0
+
+    def _reconsider(self, journey: _Journey) -> None:
+        """Turn to another upstream if the one meant was ejected, or is being probed, since it was picked."""
+        if not self._usable([journey.link.route]) and (others := self._usable(journey.others)):
+            self._move(journey, others)
+
+    def _move(self, journey: _Journey, others: list[Route]) -> None:
+        chosen = self._choose(others, journey.outgoing)
+        journey.others.remove(chosen)
+        journey.link, journey.retries = self._links[chosen.name], 0
+
+    def _usable(self, routes: list[Route]) -> list[Route]:
+        now = self._clock()
+        return [route for route in routes if self._ejection.takes(route.name, now)]
+
+    async def _set_aside(self, journey: _Journey, asked: Link, outcome: UpstreamResponse | UpstreamError) -> None:
+        """Keep a failed response until a later one takes its place."""
+        if isinstance(outcome, UpstreamError):
+            self._observer.error(asked.name, outcome.kind)
+            return
+        try:
+            held = await _hold(outcome)
+        except (UpstreamError, TimeoutError):
+            self._observer.error(asked.name, _kind(outcome))
+            return
+        await self._drop_held(journey)
+        journey.held = Routed(held, asked.name, journey.attempts, journey.model, asked.tags)
+
+    async def _arrive(self, journey: _Journey, outcome: UpstreamResponse | UpstreamError) -> Routed:
+        """Return the last response there was, whatever it says. Raises RoutedError when there was none."""
+        name, attempts, held = journey.link.name, journey.attempts, journey.held
+        if not isinstance(outcome, UpstreamError):
+            return Routed(outcome, name, attempts, journey.model, journey.link.tags)
+        if held is None:
+            raise RoutedError(outcome.kind, outcome.detail, name, attempts) from outcome
+        self._observer.error(name, outcome.kind)
+        journey.held = None
+        return Routed(held.response, held.upstream, attempts, held.model, held.tags)
+
+    async def _drop_held(self, journey: _Journey) -> None:
+        held, journey.held = journey.held, None
+        if held is not None:
+            self._observer.error(held.upstream, _kind(held.response))
+            await held.response.aclose()
+
+    def _state_changed(self, upstream: str, value: float) -> None:
+        self._observer.state(upstream, value)
+        if value == EJECTED:
+            _log.warning("upstream %s fails and is left out for a while", upstream)
+        elif value == HEALTHY:
+            _log.info("upstream %s is back", upstream)
+
+
+class Link:
+    """An upstream of the configuration with all that can be computed once."""
+
+    __slots__ = ("_authorization", "_baggage", "_host", "_join", "_origin", "client", "name", "route", "tags")
+
+    def __init__(self, settings: Settings, client: Upstream, *, several: bool, baggage: bool = False) -> None:
+        target = Target.parse(settings.base_url, name=settings.name, api_key=settings.api_key)
+        self._join, self._origin = target.join, target.origin
+        self._host, self._authorization = target.host_header, target.authorization
+        self.client, self.name, self._baggage = client, settings.name, baggage
+        self.route = Route(
+            name=settings.name,
+            models=settings.models,
+            aliases=settings.aliases,
+            weight=settings.weight,
+            priority=settings.priority,
+            max_retries=settings.max_retries,
+        )
+        self.tags = {"upstream": settings.name} if several else _NO_TAGS
+
+    def request(self, outgoing: Outgoing, body: bytes | None) -> UpstreamRequest:
+        """Make the request for this upstream; `body`, if given, takes the place of the client's."""
+        headers = for_upstream(
+            outgoing.headers,
+            host=self._host,
+            content_length=outgoing.content_length if body is None else len(body),
+            authorization=self._authorization,
+            traceparent=outgoing.traceparent,
+            baggage=self._baggage,
+            via=outgoing.via,
+        )
+        path = self._join(outgoing.raw_path, outgoing.query)
+        return UpstreamRequest(outgoing.method, self._origin, path, headers, outgoing.body if body is None else body)
+
+
+@dataclass(slots=True)
+class _Journey:
+    """A request on its way: `peers` serve its model, `others` are those it may still turn to."""
+
+    outgoing: Outgoing
+    peers: list[str]
+    link: Link
+    others: list[Route] = field(default_factory=list)
+    retries: int = 0
+    attempts: int = 0
+    model: str | None = None
+    held: Routed | None = None
+
+
+class _Held:
+    """A response whose body, or its beginning, was read ahead."""
+
+    def __init__(self, response: UpstreamResponse, read: bytes, *, more: bool) -> None:
+        self.status = response.status
+        self.headers = response.headers
+        self._response = response
+        self._read = read
+        self._more = more
+
+    async def read(self) -> tuple[bytes, bool]:
+        """Return what was read ahead, then the rest. Raises UpstreamError."""
+        if self._read:
+            read, self._read = self._read, b""
+            return read, self._more
+        return await self._response.read() if self._more else (b"", False)
+
+    async def aclose(self) -> None:
+        """Let go."""
+        await self._response.aclose()
+
+
+async def _hold(response: UpstreamResponse) -> _Held:
+    """Read a response that is not passed on yet, which frees its connection; a large one stays open.
+
+    Raises UpstreamError and TimeoutError when it does not come whole; then it is closed.
+    """
+    chunks: list[bytes] = []
+    size, more = 0, True
+    try:
+        async with asyncio.timeout(HELD_S):
+            while more and size < HELD_BYTES:
+                chunk, more = await response.read()
+                chunks.append(chunk)
+                size += len(chunk)
+    except BaseException:  # a cancel too: the connection must not be left open
+        await response.aclose()
+        raise
+    return _Held(response, b"".join(chunks), more=more)
+
+
+def _kind(response: UpstreamResponse) -> str:
+    return f"status_{response.status // 100}xx"
+
+
+def _way(settings: Settings) -> Way:
+    return Way(Path(settings.ca_file) if settings.ca_file is not None else None, settings.proxy)

@@ -1,0 +1,1 @@
+"""From scores to notifications: rules, streams, detectors, causes, delivery."""

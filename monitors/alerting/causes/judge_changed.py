@@ -1,0 +1,101 @@
+"""Whether the judge changed rather than the app: its anchors, its failures, and who made the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from monitors.alerting.causes.observations import (
+    ALPHA,
+    Explanation,
+    Fall,
+    JudgeEvidence,
+    Observation,
+    Words,
+    percent,
+    share,
+)
+from monitors.alerting.causes.traffic_mix import CARRIED
+from monitors.statistics.decomposition import Grouped, decompose, fall
+from monitors.statistics.weighted_mean import Estimate
+
+MATERIAL = 0.05
+"""A share that rose by less is no explanation of a drop that somebody noticed, however many it was counted on."""
+_REPLACED = 0.9
+
+
+def drifted(judge: JudgeEvidence | None) -> Explanation | None:
+    """The anchors moved: only the judge can move those."""
+    if judge is None or not judge.drifted:
+        return None
+    return Explanation(cause="judge", detail=judge.detail or "The judge scores its anchors otherwise than expected.")
+
+
+def failing(before: Sequence[Observation], since: Sequence[Observation], alpha: float) -> Explanation | None:
+    """Evaluations clearly fail more often than before, among the metrics that fail at all."""
+    metrics = {one.metric for one in (*before, *since) if one.outcome == "failed"}
+    old, new = _failures(before, metrics), _failures(since, metrics)
+    more = fall(new, old)  # a rise is a fall seen from the other end
+    if old is None or new is None or more is None or not more.clear(alpha) or more.value < MATERIAL:
+        return None
+    words = _counted(one.reason for one in since if one.outcome == "failed")
+    return Explanation(
+        cause="judge",
+        detail=f"{percent(new.mean)} of the evaluations failed ({words}), {percent(old.mean)} before (n {new.n}).",
+    )
+
+
+def replaced(drop: Fall, alpha: float, words: Words) -> Explanation | None:
+    """Scores since were made by another version or judge, and those made as before did not fall with them."""
+    makers = sorted({(one.version, one.judge or "") for one in (*drop.before, *drop.since)})
+    if len(makers) == 1:
+        return None
+    groups = {maker: index for index, maker in enumerate(makers)}
+    sides = [
+        Grouped(
+            values=[one.value or 0.0 for one in side],
+            rates=[one.rate for one in side],
+            groups=[groups[one.version, one.judge or ""] for one in side],
+        )
+        for side in (drop.before, drop.since)
+    ]
+    known = {(one.version, one.judge or "") for one in drop.before}
+    new = share(((one.version, one.judge or "") not in known, one.rate) for one in drop.since)
+    parts = decompose(*sides)
+    explained = parts is not None and (
+        parts.mix.clear(alpha) and parts.mix.value >= CARRIED * parts.total.value and not parts.within.clear(ALPHA)
+    )
+    if not explained and (new is None or new.mean < _REPLACED):
+        return None
+    old_maker, new_maker = _usual(drop.before), _usual(drop.since)
+    made = f"Scores of {drop.metric} are by {_maker(*new_maker)} since, by {_maker(*old_maker)} before"
+    if old_maker == new_maker:
+        made = f"More scores of {drop.metric} are by another version or judge than before"
+    return Explanation(
+        cause="judge",
+        detail=f"{made}; {words.change(drop.metric, drop.old, drop.new)} compares the two, not the answers.",
+    )
+
+
+def _failures(side: Iterable[Observation], metrics: set[str]) -> Estimate | None:
+    return share(
+        (one.outcome == "failed", one.rate) for one in side if one.metric in metrics and one.outcome != "skipped"
+    )
+
+
+def _counted(reasons: Iterable[str]) -> str:
+    counts: dict[str, int] = {}
+    for reason in reasons:
+        counts[reason] = counts.get(reason, 0) + 1
+    return ", ".join(sorted(counts, key=lambda reason: (-counts[reason], reason))[:2])
+
+
+def _usual(scores: Iterable[Observation]) -> tuple[str, str]:
+    counts: dict[tuple[str, str], int] = {}
+    for one in scores:
+        maker = one.version, one.judge or ""
+        counts[maker] = counts.get(maker, 0) + 1
+    return max(sorted(counts), key=counts.__getitem__)
+
+
+def _maker(version: str, judge: str) -> str:
+    return f"{judge} (version {version})" if judge else f"version {version}"

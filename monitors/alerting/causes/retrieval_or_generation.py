@@ -1,0 +1,239 @@
+"""Which part of the app: what the retrieval found, or what was made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from monitors.alerting.causes.judge_changed import MATERIAL
+from monitors.alerting.causes.observations import (
+    ALPHA,
+    Explanation,
+    Fall,
+    Observation,
+    Words,
+    compare,
+    duration,
+    percent,
+    scores_of,
+    share,
+    values_of,
+)
+from monitors.alerting.causes.slices import ROOM, Slice
+from monitors.statistics.change_point import Onset, onset
+from monitors.statistics.decomposition import fall
+from monitors.statistics.weighted_mean import Estimate
+
+RETRIEVAL = (
+    "context_relevancy",
+    "context_precision",
+    "context_recall",
+    "context_entity_recall",
+    "mrr",
+    "hit@",
+    "ndcg@",
+    "precision@",
+    "recall@",
+)
+"""Metrics of what was retrieved, whatever was answered. `context_utilization` is none: it asks what was made of it."""
+ANSWERS = ("faithfulness", "answer_relevancy", "hallucination", "answer_correctness", "lexical_groundedness")
+NO_CONTEXTS = "no_contexts"
+_QUARTER = 0.25
+"""A fall of the retrieval's metric that is smaller than this part of the drop does not explain it."""
+_RECENT = 200
+
+
+def is_retrieval(metric: str) -> bool:
+    """Whether a metric is about the retrieval alone.
+
+    >>> is_retrieval("ndcg@10"), is_retrieval("context_utilization")
+    (True, False)
+    """
+    return any(metric == one or (one.endswith("@") and metric.startswith(one)) for one in RETRIEVAL)
+
+
+class Evidence:
+    """The metrics beside the one that dropped, on both sides, as far as the same version and judge made them."""
+
+    def __init__(self, drop: Fall, before: Sequence[Observation], since: Sequence[Observation]) -> None:
+        self.drop = drop
+        old, new = _by_metric(before), _by_metric(since)
+        self.retrieval = [_alike(metric, old[metric], new[metric]) for metric in old if metric in new]
+        self.retrieval = [one for one in self.retrieval if is_retrieval(one.metric) and one.metric != drop.metric]
+        self.retrieval += [drop] if is_retrieval(drop.metric) else []
+        self.answers = [drop] if not is_retrieval(drop.metric) else []
+        self.answers += [
+            _alike(name, old[name], new[name])
+            for name in ANSWERS
+            if name != drop.metric and name in old and name in new
+        ]
+        self.found = _found(before, since), _found(since, before)
+
+    @property
+    def comparisons(self) -> int:
+        """How many means are held against each other."""
+        return len(self.retrieval) + len(self.answers) + 1
+
+    def torn(self, alpha: float) -> Fall | None:
+        """A metric that asks no judge and stayed, while every metric that asks one fell, the retrieval's too.
+
+        A judge that became stricter looks like that, and so does a retrieval whose passages miss the point in words
+        that are copied all the same.
+        """
+        everything = [one for one in (*self.retrieval, *self.answers) if one.contrast is not None]
+        judged = [one for one in everything if one.judged]
+        apart = [one for one in everything if not one.judged and one.at_most(ALPHA) < ROOM * _size(self.drop)]
+        both = any(is_retrieval(one.metric) for one in judged) and any(not is_retrieval(one.metric) for one in judged)
+        return apart[0] if apart and both and all(one.clear(alpha) for one in judged) else None
+
+    def together(self, alpha: float) -> Fall | None:
+        """A metric of the other kind (of retrieval, of answers) that fell too; None unless the judge scored both."""
+        others = self.answers if is_retrieval(self.drop.metric) else self.retrieval
+        return next((one for one in others if self.drop.judged and one.judged and one.clear(alpha)), None)
+
+
+def blamed(evidence: Evidence, alpha: float, words: Words, place: Slice | None) -> Explanation | None:
+    """Retrieval, generation, or None where the scores do not tell them apart."""
+    return _retrieval(evidence, alpha, words) or _generation(evidence, alpha, words, place)
+
+
+def doubt(evidence: Evidence, words: Words) -> str:
+    """Why neither is named."""
+    drop = evidence.drop
+    known = [one for one in evidence.retrieval if one.contrast is not None]
+    if not known:
+        thin = next((one for one in evidence.retrieval), None)
+        why = (
+            f"{thin.metric} has too few scores (n {thin.new.n if thin.new is not None else 0})"
+            if thin is not None
+            else "no metric of the retrieval (context_relevancy) was scored on both sides"
+        )
+        return f"{words.whole(drop)}; {why}, so retrieval and generation cannot be told apart."
+    level = ALPHA / len(known)
+    widest = max(known, key=lambda one: one.at_most(level))
+    change = words.change(widest.metric, widest.old, widest.new)
+    room = widest.at_most(level)
+    return f"{words.whole(drop)}; {widest.metric}, {change}, leaves room for a fall of {room:.2f}."
+
+
+def torn(drop: Fall, calm: Fall, words: Words) -> str:
+    """Why it may be the retrieval or the judge."""
+    return (
+        f"{words.whole(drop)}, and so did all else the judge scores; {calm.metric}, which asks no judge, did not, "
+        f"{words.change(calm.metric, calm.old, calm.new)}. It is the retrieval or the judge; anchors would tell."
+    )
+
+
+def pending(drop: Fall, other: Fall, words: Words) -> str:
+    """Why it may be the judge still."""
+    change = words.change(other.metric, other.old, other.new)
+    return (
+        f"{words.whole(drop)}, and so did {other.metric}, {change}. "
+        "It is the retrieval or the judge, whose anchors are being judged."
+    )
+
+
+def _retrieval(evidence: Evidence, alpha: float, words: Words) -> Explanation | None:
+    drop = evidence.drop
+    if is_retrieval(drop.metric):
+        return Explanation(cause="retrieval", detail=f"{words.whole(drop)}.")
+    old, new = evidence.found
+    rarer = fall(old, new)
+    if old is not None and new is not None and rarer is not None and rarer.clear(alpha) and rarer.value >= MATERIAL:
+        detail = f"Contexts came with {percent(new.mean)} of the exchanges, with {percent(old.mean)} before (n {new.n})"
+        return Explanation(cause="retrieval", detail=f"{detail}; {words.whole(drop)}.")
+    large = _QUARTER * _size(drop)
+    fallen = [one for one in evidence.retrieval if one.clear(alpha) and _size(one) >= large]
+    for one in sorted(fallen, key=_size, reverse=True):
+        order, gap = _order(one, drop)
+        if order == "later":
+            continue
+        what = words.change(one.metric, one.old, one.new)
+        if order == "first":
+            detail = f"{one.metric} fell first, {what}; {drop.metric} followed {duration(gap)} later"
+        else:
+            detail = f"{one.metric} fell with {drop.metric}, {what}"
+        return Explanation(
+            cause="retrieval",
+            detail=f"{detail} ({words.mean(drop.metric, drop.old)} to {words.mean(drop.metric, drop.new)}).",
+        )
+    return None
+
+
+def _generation(evidence: Evidence, alpha: float, words: Words, place: Slice | None) -> Explanation | None:
+    """An answer metric fell and every retrieval metric that is known has no room for half of that.
+
+    Without any, a drop confined to one new model or prompt beside others that go on says as much: they were given the
+    same contexts.
+    """
+    fallen = [one for one in evidence.answers if one.clear(alpha)]
+    known = [one for one in evidence.retrieval if one.contrast is not None]
+    if not fallen:
+        return None
+    worst = max(fallen, key=_size)
+    if not known:
+        if place is None or not place.new or place.key not in ("model", "prompt"):
+            return None
+        return Explanation(cause="generation", detail=f"{words.whole(worst)}.")
+    steady = [one for one in known if one.at_most(ALPHA / len(known)) < ROOM * _size(worst)]
+    rest = [one for one in known if one not in steady]
+    late = [one for one in rest if one.clear(alpha) and _order(one, evidence.drop)[0] == "later"]
+    if len(steady) + len(late) < len(known):
+        return None
+    others = ", ".join(f"{one.metric} did not, {words.change(one.metric, one.old, one.new)}" for one in steady[:2])
+    others = others or f"{late[0].metric} only later, {words.change(late[0].metric, late[0].old, late[0].new)}"
+    return Explanation(cause="generation", detail=f"{words.whole(worst)}; {others}.")
+
+
+def _order(one: Fall, drop: Fall) -> tuple[str, float]:
+    """Whether `one` fell first, later, or neither to be told, and the time between."""
+    ours, theirs = _dated(one), _dated(drop)
+    if ours is None or theirs is None:
+        return "together", 0.0
+    if ours.latest < theirs.earliest:
+        return "first", theirs.at - ours.at
+    if ours.earliest > theirs.latest:
+        return "later", ours.at - theirs.at
+    return "together", 0.0
+
+
+def _dated(one: Fall) -> Onset | None:
+    """When a metric fell, sought in the time since and as many scores before."""
+    recent = sorted(one.before, key=lambda old: old.started_at)[-max(_RECENT, len(one.since)) :]
+    scores = [*recent, *one.since]
+    return onset([score.started_at for score in scores], values_of(scores), [score.rate for score in scores])
+
+
+def _size(one: Fall) -> float:
+    return one.contrast.value if one.contrast is not None else 0.0
+
+
+def _by_metric(observations: Iterable[Observation]) -> dict[str, list[Observation]]:
+    found: dict[str, list[Observation]] = {}
+    for one in observations:
+        found.setdefault(one.metric, []).append(one)
+    wanted = [metric for metric in found if metric in ANSWERS or is_retrieval(metric)]
+    return {metric: scores_of(metric, found[metric]) for metric in wanted}
+
+
+def _alike(metric: str, before: Sequence[Observation], since: Sequence[Observation]) -> Fall:
+    """Compare what the same versions and judges scored on both sides: the rest measures something else."""
+    makers = {(one.version, one.judge) for one in before} & {(one.version, one.judge) for one in since}
+    old, new = ([one for one in side if (one.version, one.judge) in makers] for side in (before, since))
+    return compare(metric, old, new)
+
+
+def _found(side: Sequence[Observation], other: Sequence[Observation]) -> Estimate | None:
+    """The share of exchanges with contexts, by the metrics that were ever skipped for want of any."""
+    wanting = {one.metric for one in (*side, *other) if one.reason == NO_CONTEXTS}
+    return share(_flags(side, wanting))
+
+
+def _flags(side: Iterable[Observation], wanting: set[str]) -> Iterator[tuple[bool, float]]:
+    """One flag an exchange, with the largest of the probabilities with which it could have been looked at."""
+    flags: dict[str, tuple[bool, float]] = {}
+    for one in side:
+        if one.metric not in wanting or (one.outcome == "skipped" and one.reason != NO_CONTEXTS):
+            continue
+        there, rate = flags.get(one.sample_id, (True, 0.0))
+        flags[one.sample_id] = there and one.reason != NO_CONTEXTS, max(rate, one.rate)
+    yield from flags.values()

@@ -1,0 +1,138 @@
+"""Whether one part of the traffic fell and the rest did not, and what is new since the onset."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from monitors.alerting.causes.observations import ALPHA, Fall, Observation, Words, compare, percent
+from monitors.alerting.causes.traffic_mix import CARRIED, MAX_VALUES, is_version, labelled, slice_name, value_of
+from monitors.statistics.decomposition import LEAST_N_EFF, Contrast
+
+LARGEST = 0.9
+"""A part of the traffic that is larger than this is the traffic."""
+ROOM = 0.5
+"""What did not fall has no room for half of the fall it is held against."""
+_LEAST_NEW = 0.05
+_TAIL = 0.1
+"""The onset may be dated too late: what came in the last tenth of the time before counts as new with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """A part of the traffic by one stratum. `fall` is its own, `rest` that of everything else since.
+
+    `new` says that it was not there before: then both are held against all traffic before.
+    """
+
+    key: str
+    value: str
+    new: bool
+    share: float
+    fall: Fall
+    rest: Fall
+
+    @property
+    def name(self) -> str:
+        """As alerts write it."""
+        return slice_name(self.key, self.value)
+
+    def contains(self, one: Observation) -> bool:
+        """Whether an evaluation is about this part."""
+        return value_of(one, self.key) == self.value
+
+    def confined(self, drop: Contrast, alpha: float) -> bool:
+        """Whether it fell, and differently from the rest, which did not; and whether that is most of the drop."""
+        ours, theirs = self.fall.contrast, self.rest.contrast
+        if ours is None or theirs is None or not ours.clear(alpha):
+            return False
+        apart = Contrast(value=ours.value - theirs.value, se=math.hypot(ours.se, theirs.se))
+        return (
+            apart.clear(alpha)
+            and not theirs.clear(ALPHA)
+            and theirs.interval(ALPHA)[1] < ROOM * ours.value
+            and self.share * ours.value >= CARRIED * drop.value
+        )
+
+    def told(self, words: Words, *, alone: bool) -> str:
+        """The sentence about it; `alone` where the rest did not fall."""
+        metric = self.fall.metric
+        arrived = f"{self.name} appeared with the onset ({percent(self.share)} of the exchanges since)"
+        if not alone:
+            return f"{arrived}."
+        here = words.change(metric, self.fall.old, self.fall.new)
+        rest = words.change(metric, self.rest.old, self.rest.new)
+        if self.new:
+            return f"{arrived}: {metric} is {words.mean(metric, self.fall.new)} there and {rest} in the rest."
+        return f"Only {self.name} changed ({percent(self.share)} of the exchanges): {here}, the rest {rest}."
+
+
+def slices_of(drop: Fall, keys: Sequence[str]) -> list[Slice]:
+    """Every part that can be compared, of each key the commonest values."""
+    found: list[Slice | None] = []
+    for key in keys:
+        old, new = _Divided(labelled(drop.before, key), key), _Divided(labelled(drop.since, key), key)
+        large = [value for value in new.parts if len(new.parts[value]) >= LEAST_N_EFF]
+        commonest = sorted(large, key=lambda value: (-len(new.parts[value]), value))[:MAX_VALUES]
+        found += [_slice(value, drop.metric, old, new) for value in commonest]
+    return [one for one in found if one is not None]
+
+
+def confined(slices: Sequence[Slice], drop: Contrast, alpha: float) -> Slice | None:
+    """The one part that the drop is confined to, the most different from the rest where several fit."""
+    fitting = [one for one in slices if one.confined(drop, alpha)]
+    return max(fitting, key=_apart, default=None)
+
+
+def arrived(slices: Sequence[Slice]) -> list[Slice]:
+    """New versions that took over with the onset: nothing is left to compare them with."""
+    return [one for one in slices if one.new and one.share > LARGEST]
+
+
+class _Divided:
+    """The scores of one side by the value of one key."""
+
+    def __init__(self, scores: Sequence[Observation], key: str) -> None:
+        self.key = key
+        self.whole = scores
+        self.parts: dict[str, list[Observation]] = {}
+        for one in scores:
+            self.parts.setdefault(value_of(one, key), []).append(one)
+
+    def without(self, value: str) -> list[Observation]:
+        """All the others."""
+        return [one for other, part in self.parts.items() if other != value for one in part]
+
+
+def _slice(value: str, metric: str, old: _Divided, new: _Divided) -> Slice | None:
+    inside, outside, before = new.parts[value], new.without(value), old.parts.get(value, [])
+    weight = sum(1.0 / one.rate for one in inside)
+    part = weight / (weight + sum(1.0 / one.rate for one in outside))
+    arrived_now = is_version(new.key) and part >= _LEAST_NEW and not _was_there(before, old.whole)
+    if part > LARGEST and not arrived_now:
+        return None
+    return Slice(
+        key=new.key,
+        value=value,
+        new=arrived_now,
+        share=part,
+        fall=compare(metric, old.whole if arrived_now else before, inside),
+        rest=compare(metric, old.whole if arrived_now else old.without(value), outside),
+    )
+
+
+def _was_there(some: Sequence[Observation], everything: Sequence[Observation]) -> bool:
+    """Whether any of `some` is older than the last tenth of everything."""
+    if not some:
+        return False
+    times = sorted(one.started_at for one in everything)
+    edge = times[int((1.0 - _TAIL) * (len(times) - 1))]
+    return min(one.started_at for one in some) < edge
+
+
+def _apart(one: Slice) -> float:
+    ours, theirs = one.fall.contrast, one.rest.contrast
+    if ours is None or theirs is None:
+        return 0.0
+    return (ours.value - theirs.value) / math.hypot(ours.se, theirs.se)

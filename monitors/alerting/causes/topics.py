@@ -1,0 +1,252 @@
+"""What questions are about, without a model: hashed TF-IDF and spherical k-means, the same for the same questions."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, TypeAlias
+from zlib import crc32
+
+import numpy as np
+import regex
+from numpy.typing import NDArray
+
+from monitors.runtime.normalising import nfkc
+
+Array: TypeAlias = NDArray[np.float64]
+Terms: TypeAlias = Mapping[str, int]
+
+UNLIKE = "topic:unlike before"
+"""The topic of questions that resemble none of those before."""
+MAX_FITTED = 3000
+_BUCKETS = 1 << 14
+_DIMENSIONS, _OVERSAMPLED = 32, 8
+_POWER_STEPS, _STEPS, _STARTS = 3, 30, 8
+_PER_TOPIC = 12
+_STEM, _LONGEST, _MAX_TERMS = 6, 2000, 200
+_COMMON, _RARE = 0.5, 2
+_UNLIKE, _ALIKE = 0.02, 0.5
+_WORDS, _LEAST_WORD, _LEAST_SHARE = 3, 3, 0.05
+_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+_ASKING_TEXT = """
+    a about after all also an and any are as at be because been before but by can could did do does doing done for from
+    get gets give had has have he hello help her here hi his how i if in into is it its just know let like make many may
+    me might more most much must my need needs no not now of off on one only or other our out over please possible
+    should show so some still take tell than thank thanks that the their them then there these they this those to too
+    under up us use used using want was way we well were what when where whether which while who whom whose why will
+    with would you your
+    aber alle als also am an auf aus bei bin bis bitte da danke das dass dein dem den denn der des die dies diese dir
+    doch du durch ein eine einem einen einer eines er es für gibt habe haben hallo hat hier ich ihr im in ist ja kann
+    kein keine können machen man mein meine mich mir mit muss nach nicht noch nur oder schon sein sich sie sind so soll
+    über um und uns unser viel vom von vor wann war warum was welche welcher welches wenn wer werden wie wieder wir wird
+    wo zu zum zur
+    au aux avec bonjour ce cela ces cette comment dans de des du elle en est et être fait faire il ils je la le les leur
+    lui ma mais merci mes moi mon ne nous on ou où par pas peut plus pour pourquoi puis quand que quel quelle qui quoi
+    sa sans se ses si son sont sur ta te tu un une vos votre vous
+    al algo como cómo con cual cuál cuando cuándo cuánto del donde dónde el ella en eres es esta está este esto favor
+    gracias hacer hay hola la las lo los más me mi muy no nos o para pero por porque puede puedo que qué quién se ser si
+    sin sobre son soy su sus también tengo tiene todo un una usted y ya yo
+    alla anche che chi ci come cosa così da dei del della di dove è gli ho il io la le lei lo ma mi nel nella non per
+    perché più può quale quando quanto questa questo sono su un una
+    ao aos as com da das do dos e ela ele em eu isso mais mas me meu minha na não nas no nos o os ou para pela pelo por
+    posso qual quando que quem se sem ser seu sua são tem uma você
+    aan als bij dat de deze die dit een en er geen had heb heeft het hoe ik in is je kan maar met mijn naar niet nog of
+    om ook op te tot uit van voor waar waarom was wat we wel wie wordt zijn
+"""
+_ASKING = frozenset(_ASKING_TEXT.split())
+"""What a question is made of whatever it is about, in the languages with spaces that we know best."""
+_TOKEN = regex.compile(rf"(?P<unspaced>[{_UNSPACED}\p{{Mn}}]+)|[\p{{L}}\p{{M}}--[{_UNSPACED}]]{{2,}}", regex.V1)
+
+
+def topics(
+    questions_before: Mapping[str, str], questions_since: Mapping[str, str], *, k: int = 8, seed: int = 0
+) -> Mapping[str, str]:
+    """Give every question of both sides a topic found in those before: sample id -> "topic:" and its telling words.
+
+    Words are cut to their first six letters, texts without spaces to pairs of characters; what any question is made of
+    ("how", "please"), or stands in more than half of them, counts nothing. TF-IDF vectors are reduced to 32 dimensions
+    (latent semantic analysis), so that short questions that share few words may meet, and clustered by their angle.
+    Questions less like their topic than all but 2 % of those before (and with a cosine below one half) are `UNLIKE` all
+    of them, as are those without a known word. Empty when there are fewer than 24 questions before; up to 3,000 of them
+    are learnt from.
+
+    References: I. S. Dhillon, D. S. Modha (2001), Concept decompositions for large sparse text data using clustering;
+    N. Halko, P. G. Martinsson, J. A. Tropp (2011), Finding structure with randomness.
+
+    >>> before = {f"a{i}": f"how do I return order {i} and get a refund" for i in range(30)}
+    >>> before |= {f"b{i}": f"which adapter charges laptop model {i}" for i in range(30)}
+    >>> found = topics(before, {"c": "refund for a returned order"}, k=2)
+    >>> found["c"] == found["a0"] != found["b0"]
+    True
+    """
+    old = {key: _terms(questions_before[key]) for key in sorted(questions_before)}
+    new = {key: _terms(questions_since[key]) for key in sorted(questions_since)}
+    fitted = [old[key] for key in _spread(list(old))]
+    if min(k, len(fitted) // _PER_TOPIC) < 2:  # noqa: PLR2004 - one topic is none
+        return {}
+    space = _Space(fitted, seed)
+    vectors = space.of(list(old.values()))
+    learnt = space.of(fitted)
+    centres = _clustered(learnt[_known(learnt)], min(k, len(fitted) // _PER_TOPIC), seed)
+    if not centres.size:
+        return {}
+    nearest, likeness = _nearest(vectors, centres)
+    least = min(_ALIKE, float(np.quantile(likeness[_known(vectors)], _UNLIKE)))
+    labels = _labels(list(old.values()), nearest, len(centres))
+    named = {key: labels[topic] for key, topic in zip(old, nearest.tolist(), strict=True)}
+    if new:
+        found, alike = _nearest(space.of(list(new.values())), centres)
+        named |= {key: labels[topic] for key, topic in zip(new, found.tolist(), strict=True)}
+        likeness = np.concatenate([likeness, alike])
+    return {
+        key: label if alike >= least else UNLIKE for (key, label), alike in zip(named.items(), likeness, strict=True)
+    }
+
+
+class _Space:
+    """TF-IDF of hashed terms in the directions that matter."""
+
+    def __init__(self, fitted: Sequence[Terms], seed: int) -> None:
+        counts = Counter(bucket for terms in fitted for bucket in {_bucket(term) for term in terms})
+        most = max(_COMMON * len(fitted), _RARE)
+        kept = sorted(bucket for bucket, n in counts.items() if _RARE <= n <= most)
+        self._column = {bucket: column for column, bucket in enumerate(kept)}
+        self._idf = np.array([math.log(len(fitted) / counts[bucket]) for bucket in kept])
+        self._axes = np.eye(len(kept)) if len(kept) <= _DIMENSIONS else _axes(self._weighted(fitted), seed)
+
+    def of(self, documents: Sequence[Terms]) -> Array:
+        """Unit vectors; zero for a document without a known term."""
+        blocks = [
+            _unit(self._weighted(documents[start : start + MAX_FITTED]) @ self._axes)
+            for start in range(0, len(documents), MAX_FITTED)
+        ]
+        return np.concatenate(blocks) if blocks else np.zeros((0, self._axes.shape[1]))
+
+    def _weighted(self, documents: Sequence[Terms]) -> Array:
+        matrix = np.zeros((len(documents), len(self._idf)), dtype=np.float32)
+        for row, terms in enumerate(documents):
+            for term, n in terms.items():
+                column = self._column.get(_bucket(term))
+                if column is not None:
+                    matrix[row, column] += (1.0 + math.log(n)) * self._idf[column]
+        return _unit(matrix)
+
+
+def _terms(question: str) -> Terms:
+    """The terms of a question with how often they occur."""
+    text = nfkc(question[:_LONGEST]).casefold()
+    found: list[str] = []
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        if match["unspaced"] is None:
+            found += [] if token in _ASKING else [token]
+        else:
+            found += [one + other for one, other in pairwise(token)] or [token]
+        if len(found) >= _MAX_TERMS:
+            break
+    return Counter(found)
+
+
+def _bucket(term: str) -> int:
+    return crc32(term[:_STEM].encode("utf-8", "replace")) % _BUCKETS
+
+
+def _spread(keys: Sequence[str]) -> Sequence[str]:
+    """At most `MAX_FITTED` keys, spread evenly."""
+    step = max(1, math.ceil(len(keys) / MAX_FITTED))
+    return keys[::step]
+
+
+def _axes(matrix: Array, seed: int) -> Array:
+    """The leading right singular vectors, by randomised range finding."""
+    rng = np.random.default_rng(seed)
+    basis = matrix.T @ rng.standard_normal((matrix.shape[0], _DIMENSIONS + _OVERSAMPLED), dtype=np.float32)
+    for _ in range(_POWER_STEPS):
+        basis = matrix.T @ (matrix @ np.linalg.qr(basis)[0])
+    basis = np.linalg.qr(basis)[0]
+    _, _, axes = np.linalg.svd(matrix @ basis, full_matrices=False)
+    return np.asarray(basis @ axes[:_DIMENSIONS].T, dtype=np.float64)
+
+
+def _clustered(vectors: Array, k: int, seed: int) -> Array:
+    """The unit centres of the best of several runs of spherical k-means, each begun far apart (k-means++)."""
+    best, centres = -math.inf, np.zeros((0, vectors.shape[1]))
+    if len(vectors) < k:
+        return centres
+    for start in range(_STARTS):
+        rng = np.random.default_rng([seed, start])
+        candidate = _begun(vectors, k, rng)
+        for _ in range(_STEPS):
+            nearest, _ = _nearest(vectors, candidate)
+            sums = np.zeros_like(candidate)
+            np.add.at(sums, nearest, vectors)
+            moved = np.where(np.linalg.norm(sums, axis=1, keepdims=True) > 0.0, _unit(sums), candidate)
+            if np.allclose(moved, candidate, atol=1e-6):
+                break
+            candidate = moved
+        total = float(_nearest(vectors, candidate)[1].sum())
+        if total > best:
+            best, centres = total, candidate
+    return centres
+
+
+def _begun(vectors: Array, k: int, rng: np.random.Generator) -> Array:
+    chosen = [int(rng.integers(len(vectors)))]
+    distance = np.full(len(vectors), np.inf)
+    for _ in range(k - 1):
+        distance = np.minimum(distance, np.maximum(0.0, 1.0 - vectors @ vectors[chosen[-1]]))
+        total = distance.sum()
+        if total <= 0.0:
+            break
+        chosen.append(int(rng.choice(len(vectors), p=distance / total)))
+    return vectors[chosen]
+
+
+def _nearest(vectors: Array, centres: Array) -> tuple[NDArray[np.intp], Array]:
+    likeness = vectors @ centres.T
+    nearest = likeness.argmax(axis=1)
+    return nearest, likeness[np.arange(len(vectors)), nearest]
+
+
+def _known(vectors: Array) -> NDArray[np.bool_]:
+    known: NDArray[np.bool_] = (vectors != 0.0).any(axis=1)
+    return known
+
+
+def _unit(vectors: NDArray[np.floating[Any]]) -> Array:
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: Array = vectors.astype(np.float64) / np.where(length > 0.0, length, 1.0)
+    return unit
+
+
+def _labels(documents: Sequence[Terms], nearest: NDArray[np.intp], k: int) -> list[str]:
+    """What is said in a topic and not elsewhere; a word of a few questions only may be a name, and stays out."""
+    forms = Counter(term for terms in documents for term in terms)
+    everywhere = _stems(documents)
+    labels: list[str] = []
+    for topic in range(k):
+        inside = [terms for terms, at in zip(documents, nearest.tolist(), strict=True) if at == topic]
+        counts = _stems(inside)
+        least = max(_LEAST_WORD, _LEAST_SHARE * len(inside))
+        telling = {
+            stem: n * math.log(n / len(inside) / (everywhere[stem] / len(documents)))
+            for stem, n in counts.items()
+            if n >= least
+        }
+        stems = sorted((stem for stem in telling if telling[stem] > 0.0), key=lambda stem: (-telling[stem], stem))
+        words = [_form(stem, forms) for stem in stems[:_WORDS]]
+        label = "topic:" + (", ".join(words) or "others")
+        labels.append(label if label not in labels else f"{label} ({topic})")
+    return labels
+
+
+def _stems(documents: Iterable[Terms]) -> Counter[str]:
+    """In how many documents each stem stands."""
+    return Counter(stem for terms in documents for stem in {term[:_STEM] for term in terms})
+
+
+def _form(stem: str, forms: Mapping[str, int]) -> str:
+    """The commonest word with this stem."""
+    return max((form for form in forms if form[:_STEM] == stem), key=lambda form: (forms[form], form))

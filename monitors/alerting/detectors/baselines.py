@@ -1,0 +1,348 @@
+"""What the mean of a stream is while all is well: promised, or a lower bound learned from the stream itself.
+
+A learned m0 is a number that the mean is above with the stated confidence, minus a tolerance; then the detector's
+guarantee holds unchanged (STATISTICS 1.4). Each is fixed before the scores that are compared with it are seen.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from monitors.alerting.detectors import Baseline, Bucket
+from monitors.statistics.betting_bounds import RunningLower, Spread, WindowLower, packed, unpacked
+from monitors.statistics.eprocess import checked
+
+WINDOW, LAG, LEVEL = 2000, 1000, 0.95
+HOURS, HOUR_S, DAYS, DAY_S = 24, 3600.0, 7, 86_400.0
+LEAST_IN_HOUR = 1000
+"""Scores an hour of the day must have before `Auto` uses its bound: a looser one would hide more drops than it saves
+false alarms."""
+CHECKPOINTS = 20
+EDGE = 1e-3
+
+
+class Fixed:
+    """An SLO: the mean somebody promised. Known from the start, and never learned.
+
+    >>> Fixed(0.85).m0(at=0.0)
+    0.85
+    """
+
+    def __init__(self, slo: float) -> None:
+        if not 0.0 < slo < 1.0:
+            raise ValueError(f"an SLO lies in (0, 1), got {slo!r}")
+        self.slo = slo
+
+    def m0(self, at: float) -> float | None:
+        del at
+        return self.slo
+
+    def update(self, bucket: Bucket) -> None:
+        del bucket
+
+    def progress(self) -> tuple[int, int]:
+        return 0, 0
+
+    def rebaseline(self) -> None:
+        """Nothing to forget."""
+
+    def dumps(self) -> str:
+        return _written(self._identity(), None)
+
+    def loads(self, state: str) -> None:
+        _read(state, self._identity())
+
+    def _identity(self) -> dict[str, Any]:
+        return {"kind": "fixed", "slo": self.slo}
+
+
+class Window:
+    """The betting lower bound of the first `n0` scores, and then no more of it: what comes later changes nothing.
+
+    The last bucket goes in whole, so the window may be a few scores longer.
+
+    >>> baseline = Window(n0=200, tolerance=0.02)
+    >>> for i in range(20):
+    ...     baseline.update(Bucket(start=60.0 * i, seconds=60.0, scores=(0.9, 0.8) * 5, weights=(1.0,) * 10))
+    >>> baseline.progress(), round(baseline.m0(at=1200.0), 3)
+    ((200, 200), 0.812)
+    """
+
+    def __init__(self, n0: int = WINDOW, *, level: float = LEVEL, tolerance: float = 0.0) -> None:
+        self.n0, self.level, self.tolerance = n0, level, tolerance
+        self.rebaseline()
+
+    def rebaseline(self) -> None:
+        self._learning: WindowLower | None = WindowLower(self.n0, 1.0 - self.level)
+        self._bound: float | None = None
+
+    @property
+    def bound(self) -> float | None:
+        """The lower bound without the tolerance."""
+        return self._bound
+
+    def m0(self, at: float) -> float | None:
+        del at
+        return _lowered(self._bound, self.tolerance)
+
+    def update(self, bucket: Bucket) -> None:
+        scores, weights = checked(bucket.scores, bucket.weights)
+        if self._learning is None or not scores.size:
+            return
+        self._learning.update(scores, weights)
+        if self._learning.n >= self.n0:
+            self._bound, self._learning = self._learning.bound(), None
+
+    def progress(self) -> tuple[int, int]:
+        return self.n0 if self._learning is None else self._learning.n, self.n0
+
+    def dumps(self) -> str:
+        learning = None if self._learning is None else self._learning.dumps()
+        return _written(self._identity(), {"bound": self._bound, "learning": learning})
+
+    def loads(self, state: str) -> None:
+        saved = _read(state, self._identity())
+        learning = None
+        if saved["learning"] is not None:
+            learning = WindowLower(self.n0, 1.0 - self.level)
+            learning.loads(saved["learning"])
+        self._learning, self._bound = learning, saved["bound"]
+
+    def _identity(self) -> dict[str, Any]:
+        return {"kind": "window", "n0": self.n0, "level": self.level, "tolerance": self.tolerance}
+
+
+class Ratchet:
+    """The highest lower confidence bound that the stream ever had, `lag` scores ago: rises while there is evidence.
+
+    A running maximum cannot follow a slow decline down. The lag keeps a drop's first scores out of the bound they are
+    compared with. Known from `n0` scores on.
+
+    >>> baseline = Ratchet(n0=400, lag=200)
+    >>> for i in range(100):
+    ...     baseline.update(Bucket(start=60.0 * i, seconds=60.0, scores=(0.9, 0.8) * 5, weights=(1.0,) * 10))
+    >>> high = baseline.m0(at=6000.0)
+    >>> for i in range(100, 300):
+    ...     baseline.update(Bucket(start=60.0 * i, seconds=60.0, scores=(0.5, 0.4) * 5, weights=(1.0,) * 10))
+    >>> round(high, 3), baseline.m0(at=18000.0) >= high
+    (0.842, True)
+    """
+
+    def __init__(self, n0: int = WINDOW, *, lag: int = LAG, level: float = LEVEL, tolerance: float = 0.0) -> None:
+        if lag < 1:
+            raise ValueError(f"the lag is at least one score, got {lag!r}")
+        self.n0, self.lag, self.level, self.tolerance = n0, lag, level, tolerance
+        self.rebaseline()
+
+    def rebaseline(self) -> None:
+        self._running = RunningLower(1.0 - self.level)
+        self._spread = Spread()
+        # (scores, bound after them), the oldest first; the first one is at least `lag` scores old once that many came
+        self._past: list[tuple[int, float]] = [(0, 0.0)]
+
+    @property
+    def bound(self) -> float | None:
+        """The lagged lower bound without the tolerance, None before there is any."""
+        return self._past[0][1] or None
+
+    def m0(self, at: float) -> float | None:
+        del at
+        return _lowered(self.bound, self.tolerance) if self._running.n >= self.n0 else None
+
+    def update(self, bucket: Bucket) -> None:
+        scores, weights = checked(bucket.scores, bucket.weights)
+        if not scores.size:
+            return
+        self._running.update(scores, weights, self._spread.variance)
+        self._spread.update(scores, weights)
+        n = self._running.n
+        if n >= self._past[-1][0] + self.lag / CHECKPOINTS:
+            self._past.append((n, self._running.bound))
+        while len(self._past) > 1 and self._past[1][0] <= n - self.lag:
+            del self._past[0]
+
+    def progress(self) -> tuple[int, int]:
+        return min(self._running.n, self.n0), self.n0
+
+    def dumps(self) -> str:
+        return _written(
+            self._identity(),
+            {
+                "running": packed(self._running.state),
+                "spread": packed(self._spread.state),
+                "past": packed(np.array(self._past)),
+            },
+        )
+
+    def loads(self, state: str) -> None:
+        saved = _read(state, self._identity())
+        running, spread = unpacked(saved["running"], (RunningLower.SIZE,)), unpacked(saved["spread"], (Spread.SIZE,))
+        self._past = [(int(n), bound) for n, bound in unpacked(saved["past"], (-1, 2)).tolist()]
+        self._running.state, self._spread.state = running, spread
+
+    def _identity(self) -> dict[str, Any]:
+        own = {"kind": "ratchet", "n0": self.n0, "lag": self.lag}
+        return own | {"level": self.level, "tolerance": self.tolerance}
+
+
+class Seasonal:
+    """A lower confidence bound for each hour of the day (UTC), from 7 days on; all 24 hold together at `level`.
+
+    Each has (1 - level)/24 and goes on rising as the hour's scores come in. None before the 7 days, and for an hour
+    with fewer than `least` scores: too few to say anything about it.
+
+    >>> baseline = Seasonal()
+    >>> for i in range(7 * 24):
+    ...     x = 0.9 if i % 24 < 12 else 0.7
+    ...     baseline.update(Bucket(start=3600.0 * i, seconds=3600.0, scores=(x,) * 50, weights=(1.0,) * 50))
+    >>> baseline.progress(), baseline.m0(at=0.0) > 0.8 > baseline.m0(at=12 * 3600.0) > 0.6
+    ((7, 7), True)
+    """
+
+    def __init__(self, *, least: int = 100, level: float = LEVEL, tolerance: float = 0.0) -> None:
+        self.least, self.level, self.tolerance = least, level, tolerance
+        self.rebaseline()
+
+    def rebaseline(self) -> None:
+        self._hours = [RunningLower((1.0 - self.level) / HOURS) for _ in range(HOURS)]
+        self._spread = Spread()
+        self._since: float | None = None
+        self._until = 0.0
+
+    def bound(self, at: float) -> float | None:
+        """The lower bound for the hour of the day of `at`, without the tolerance."""
+        hour = self._hours[_hour(at)]
+        known = self._since is not None and self._until - self._since >= DAYS * DAY_S
+        return hour.bound or None if known and hour.n >= self.least else None
+
+    def m0(self, at: float) -> float | None:
+        return _lowered(self.bound(at), self.tolerance)
+
+    def update(self, bucket: Bucket) -> None:
+        scores, weights = checked(bucket.scores, bucket.weights)
+        if not scores.size:
+            return
+        # one variance for all hours: any bet that was fixed before is valid, and the state stays small
+        self._hours[_hour(bucket.start)].update(scores, weights, self._spread.variance)
+        self._spread.update(scores, weights)
+        self._since = bucket.start if self._since is None else self._since
+        self._until = bucket.start + bucket.seconds
+
+    def progress(self) -> tuple[int, int]:
+        return min(DAYS, int((self._until - (self._since or 0.0)) / DAY_S)), DAYS
+
+    def dumps(self) -> str:
+        hours = packed(np.array([hour.state for hour in self._hours]))
+        times = {"since": self._since, "until": self._until}
+        return _written(self._identity(), times | {"hours": hours, "spread": packed(self._spread.state)})
+
+    def loads(self, state: str) -> None:
+        saved = _read(state, self._identity())
+        hours, spread = unpacked(saved["hours"], (HOURS, RunningLower.SIZE)), unpacked(saved["spread"], (Spread.SIZE,))
+        for hour, values in zip(self._hours, hours, strict=True):
+            hour.state = values
+        self._spread.state, self._since, self._until = spread, saved["since"], saved["until"]
+
+    def _identity(self) -> dict[str, Any]:
+        own = {"kind": "seasonal", "least": self.least}
+        return own | {"level": self.level, "tolerance": self.tolerance}
+
+
+class Auto:
+    """The default: the window's bound, from then on the ratchet's where it is higher, and an hour's where it is lower.
+
+    The window and the ratchet have half of 1 - level each, so that the flat bound holds at `level` as a whole. An
+    hour's bound can only lower it, which never costs the guarantee; it is there for streams whose mean follows the
+    clock, and for those it holds at `level` too.
+
+    >>> baseline = Auto(n0=200)
+    >>> for i in range(20):
+    ...     baseline.update(Bucket(start=60.0 * i, seconds=60.0, scores=(0.9, 0.8) * 5, weights=(1.0,) * 10))
+    >>> round(baseline.m0(at=1200.0), 3)
+    0.828
+    """
+
+    def __init__(self, n0: int = WINDOW, *, lag: int = LAG, level: float = LEVEL, tolerance: float = 0.0) -> None:
+        self.level, self.tolerance = level, tolerance
+        half = 0.5 + level / 2.0
+        self._window = Window(n0, level=half)
+        self._ratchet = Ratchet(n0, lag=lag, level=half)
+        self._seasonal = Seasonal(least=LEAST_IN_HOUR, level=level)
+        self._parts: tuple[Baseline, ...] = (self._window, self._ratchet, self._seasonal)
+
+    def rebaseline(self) -> None:
+        for part in self._parts:
+            part.rebaseline()
+
+    def m0(self, at: float) -> float | None:
+        flat = self._window.bound
+        if flat is None:
+            return None
+        flat = max(flat, self._ratchet.bound or 0.0)
+        hour = self._seasonal.bound(at)
+        return _lowered(flat if hour is None else min(flat, hour), self.tolerance)
+
+    def update(self, bucket: Bucket) -> None:
+        for part in self._parts:
+            part.update(bucket)
+
+    def progress(self) -> tuple[int, int]:
+        return self._window.progress()
+
+    def dumps(self) -> str:
+        parts = [part.dumps() for part in self._parts]
+        return _written(self._identity(), {"parts": [json.loads(part) for part in parts]})
+
+    def loads(self, state: str) -> None:
+        saved = _read(state, self._identity())
+        for part, own in zip(self._parts, saved["parts"], strict=True):
+            part.loads(json.dumps(own))
+
+    def _identity(self) -> dict[str, Any]:
+        own = {"kind": "auto", "n0": self._window.n0, "lag": self._ratchet.lag}
+        return own | {"level": self.level, "tolerance": self.tolerance}
+
+
+KINDS: Mapping[str, Callable[..., Baseline]] = {
+    "fixed": Fixed,
+    "window": Window,
+    "ratchet": Ratchet,
+    "seasonal": Seasonal,
+    "auto": Auto,
+}
+
+
+def build(kind: str, **options: Any) -> Baseline:
+    """Make a baseline: `kind` is a key of `KINDS`, `options` its constructor's.
+
+    Raises ValueError for a kind that there is not, ValueError or TypeError for options that it does not take.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"a baseline is one of {', '.join(KINDS)}, not {kind!r}")
+    return KINDS[kind](**options)
+
+
+def _hour(at: float) -> int:
+    return math.floor(at / HOUR_S) % HOURS
+
+
+def _lowered(bound: float | None, tolerance: float) -> float | None:
+    """The bound less the tolerance, kept off 0 and 1, where nothing could be bet."""
+    return None if bound is None else min(1.0 - EDGE, max(EDGE, bound - tolerance))
+
+
+def _written(identity: dict[str, Any], state: dict[str, Any] | None) -> str:
+    return json.dumps({"for": identity, "state": state}, separators=(",", ":"))
+
+
+def _read(state: str, identity: dict[str, Any]) -> dict[str, Any]:
+    saved: dict[str, Any] = json.loads(state)
+    if saved.get("for") != identity:
+        raise ValueError(f"a state made for another baseline than {identity}")
+    found: dict[str, Any] = saved["state"]
+    return found

@@ -1,0 +1,162 @@
+"""The default detector: a mixture e-Shiryaev-Roberts procedure that raises the alarm when the mean fell below m0."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from monitors.alerting.detectors import FLOOR_LOG10, Bucket
+from monitors.alerting.detectors.sums import LogSums
+from monitors.records import Finding
+from monitors.statistics import eprocess
+
+__all__ = ["FLOOR_LOG10", "MixtureESR"]
+
+ONE_IN_30_DAYS = 1.0 / (30 * 86_400.0)
+_LOG10 = math.log(10.0)
+
+
+class MixtureESR:
+    """Watches H0: E[score | past] >= m0, for any law and dependence of scores in [0, 1] (STATISTICS 1.3, 1.5, 1.6).
+
+    For each bucket with scores x_i and weights w_i, and each bet g_k (`eprocess.bets`)::
+
+        M_k <- prod_i (1 + g_k w_i (m0 - x_i)/(1 - m0)) * (M_k + budget_per_s * seconds)     alarm: mean_k M_k >= 1
+
+    After an alarm M is 0 again. Guarantee: E[false alarms in T seconds] <= budget_per_s * T. Proof: under H0
+    mean_k M_k minus the sum W of the start weights is a supermartingale, so E[M at an alarm] <= E[W then]; with M >= 1
+    at each alarm and a restart from 0, E[alarms up to T] <= E[W_T] <= budget_per_s * T.
+
+    A bucket without scores changes nothing; in particular it adds no start weight, or M would reach 1 by the clock
+    alone after 1/budget_per_s seconds without any data. The bound stays: leaving weights out only lowers W, and
+    whether scores arrived is known before their values are, given which H0 says E[score | past] >= m0.
+
+    The onset is the last renewal of the CUSUM of the same bets, for the bet that won: the start of a bucket.
+
+    The m0 of a bucket is the one that `update` is given, by default the constructor's. It may be another for each
+    bucket as long as it is fixed before the bucket's scores are seen: the proof needs each factor's mean to be <= 1
+    given the past, and H0 says then that the mean was never below the m0 of its time.
+
+    `loads` refuses (ValueError) a state made for another m0 of the constructor, budget or set of bets, and changes
+    nothing then: evidence against one hypothesis is none against another. The caller goes on with the fresh one it has.
+
+    Reference: Shin, Ramdas & Rinaldo, arXiv 2203.03532 (e-detectors); STATISTICS 1.3 for the bound with start weights.
+
+    >>> detector = MixtureESR(m0=0.8, budget_per_s=1 / 86_400)
+    >>> good = [Bucket(start=60.0 * i, seconds=60.0, scores=(0.9,) * 5, weights=(1.0,) * 5) for i in range(100)]
+    >>> [detector.update(bucket) for bucket in good] == [None] * 100
+    True
+    >>> bad = (Bucket(start=60.0 * i, seconds=60.0, scores=(0.5,) * 5, weights=(1.0,) * 5) for i in range(100, 200))
+    >>> finding = next(found for bucket in bad if (found := detector.update(bucket)))
+    >>> finding.onset, finding.n
+    (6000.0, 15)
+    """
+
+    def __init__(self, m0: float | None = None, budget_per_s: float = ONE_IN_30_DAYS) -> None:
+        if not (budget_per_s > 0.0 and math.isfinite(budget_per_s)):
+            raise ValueError(f"the budget is a positive number of false alarms a second, got {budget_per_s!r}")
+        self.m0 = None if m0 is None else checked_mean(m0)
+        self.budget_per_s = budget_per_s
+        self._bets = eprocess.bets()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything seen."""
+        k = len(self._bets)
+        self._log_m = np.full(k, eprocess.EMPTY)
+        self._log_c = np.zeros(k)
+        self._onset = np.zeros(k)
+        self._n = np.zeros(k, dtype=np.int64)
+        self._log_mean = eprocess.EMPTY
+        self._last_m0 = self.m0 or 0.0
+
+    @property
+    def evidence_log10(self) -> float:
+        """log10 of mean_k M_k; the alarm is at 0."""
+        return max(FLOOR_LOG10, self._log_mean / _LOG10)
+
+    def current(self) -> Finding:
+        """What the detector would say now, alarm or not; `onset` is 0 before the first score."""
+        best = int(np.argmax(self._log_m))
+        return Finding(
+            evidence_log10=self.evidence_log10,
+            baseline=self._last_m0,
+            onset=float(self._onset[best]),
+            n=int(self._n[best]),
+        )
+
+    def update(self, bucket: Bucket, m0: float | None = None) -> Finding | None:
+        """Take in the next bucket. Raises ValueError, unchanged, for a score, weight, length or m0 that cannot be."""
+        return self.update_sums(self.increments(bucket, m0))
+
+    def increments(self, bucket: Bucket, m0: float | None = None) -> LogSums:
+        """What a bucket, or a part of one, says to each bet; changes nothing. Raises ValueError like `update`."""
+        scores, weights = eprocess.checked(bucket.scores, bucket.weights)
+        mean = checked_mean(self.m0 if m0 is None else m0)
+        payoffs = eprocess.drop_payoffs(scores, weights, mean)
+        logs = eprocess.log_factors(payoffs, self._bets).sum(axis=0)
+        return LogSums(bucket.start, bucket.seconds, mean, scores.size, tuple(logs.tolist()))
+
+    def update_sums(self, sums: LogSums) -> Finding | None:
+        """Take in the next bucket from the sums over all of its parts. Raises ValueError, unchanged, as `update`."""
+        if not sums.seconds > 0.0:
+            raise ValueError(f"a bucket has a positive length, got {sums.seconds!r}")
+        increments = np.array(sums.logs)
+        if increments.shape != self._bets.shape:
+            raise ValueError(f"sums for {len(sums.logs)} bets, and there are {len(self._bets)}")
+        if not sums.n:
+            return None
+        renewed = self._log_c <= 0.0
+        self._onset[renewed] = sums.start
+        self._n[renewed] = 0
+        self._n += sums.n
+        self._last_m0 = sums.m0
+        self._log_c = eprocess.cusum(self._log_c, increments)
+        self._log_m = eprocess.shiryaev_roberts(self._log_m, increments, math.log(self.budget_per_s * sums.seconds))
+        self._log_mean = float(eprocess.log_mean(self._log_m))
+        if self._log_mean < 0.0:
+            return None
+        finding = self.current()
+        self.reset()
+        return finding
+
+    def dumps(self) -> str:
+        return json.dumps(
+            self._identity()
+            | {
+                "log_m": [value if math.isfinite(value) else None for value in self._log_m.tolist()],
+                "log_c": self._log_c.tolist(),
+                "onset": self._onset.tolist(),
+                "n": self._n.tolist(),
+                "last_m0": self._last_m0,
+            }
+        )
+
+    def loads(self, state: str) -> None:
+        saved: dict[str, Any] = json.loads(state)
+        if any(saved.get(key) != value for key, value in self._identity().items()):
+            raise ValueError(f"a state made for another detector than {self._identity()}")
+        self._log_m = np.array([eprocess.EMPTY if value is None else value for value in saved["log_m"]])
+        self._log_c = np.array(saved["log_c"])
+        self._onset = np.array(saved["onset"])
+        self._n = np.array(saved["n"], dtype=np.int64)
+        self._log_mean = float(eprocess.log_mean(self._log_m))
+        self._last_m0 = float(saved.get("last_m0", self.m0 or 0.0))
+
+    def _identity(self) -> dict[str, Any]:
+        grid = [eprocess.FIRST_BET, eprocess.LAST_BET, eprocess.BETS]
+        return {"m0": self.m0, "budget_per_s": self.budget_per_s, "bets": grid}
+
+
+def checked_mean(m0: float | None) -> float:
+    """Give `m0` back. Raises ValueError for none, or one outside (0, 1).
+
+    >>> checked_mean(0.8)
+    0.8
+    """
+    if m0 is None or not 0.0 < m0 < 1.0:
+        raise ValueError(f"m0 lies in (0, 1), got {m0!r}")
+    return m0

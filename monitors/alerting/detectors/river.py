@@ -1,0 +1,138 @@
+"""Detectors of the river library, or any with its two names `update` and `drift_detected`, as a second opinion."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from monitors.alerting.detectors import FLOOR_LOG10, Bucket
+from monitors.records import Finding
+from monitors.runtime.plugins import load
+from monitors.statistics import eprocess
+
+PER_LEVEL = 8
+
+
+class RiverDetector:
+    """Feeds `detector` (an import string; `options` are its constructor's) score by score; only drops are alarms.
+
+    Such a detector says that the mean changed, but not where to. Here the scores since the last change are split in two
+    where the means differ most, in standard errors: a drop when the mean after is lower, and the split is the onset.
+    After any change, up or down, it starts afresh.
+
+    They take no weights: of scores that were sampled with unequal rates, each goes in with probability w, which makes
+    it a uniform sample again. The draws depend on nothing but the bucket's start.
+
+    Promises nothing about false alarms: `budget_per_s` and m0 mean nothing to it. Its state is Python objects of the
+    library's own, which are not kept: `loads` begins afresh, so after a restart it has to learn the mean again.
+
+    >>> class Below:  # a stand-in for river.drift.ADWIN
+    ...     drift_detected = False
+    ...     def update(self, x):
+    ...         self.drift_detected = x < 0.5
+    >>> detector = RiverDetector(detector=Below)
+    >>> scores = [0.9, 0.8, 0.9, 0.6, 0.6, 0.4]
+    >>> buckets = [Bucket(start=float(i), seconds=1.0, scores=(x,), weights=(1.0,)) for i, x in enumerate(scores)]
+    >>> finding = [detector.update(bucket) for bucket in buckets][-1]
+    >>> finding.onset, finding.n
+    (3.0, 3)
+    """
+
+    def __init__(
+        self,
+        budget_per_s: float = 0.0,  # noqa: ARG002 - every detector is told, these cannot keep to it
+        *,
+        detector: Any = "river.drift:ADWIN",
+        **options: Any,
+    ) -> None:
+        self.name = detector if isinstance(detector, str) else f"{detector.__module__}:{detector.__qualname__}"
+        self.options = options
+        try:
+            self._make = load(detector, {}) if isinstance(detector, str) else detector
+        except ValueError as error:
+            raise ValueError(f"{error} (river is a package of its own: pip install river)") from error
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything seen."""
+        self._detector = self._make(**self.options)
+        # [start of its first bucket, scores, sum of scores, how often it was merged]
+        self._blocks: list[tuple[float, int, float, int]] = []
+
+    @property
+    def evidence_log10(self) -> float:
+        """None that could be told: it either alarms or not."""
+        return FLOOR_LOG10
+
+    def current(self) -> Finding:
+        """The split that would be made now, and the mean before it as the baseline."""
+        cut = self._cut()
+        before, after = self._blocks[:cut], self._blocks[cut:]
+        return Finding(
+            evidence_log10=FLOOR_LOG10,
+            baseline=_mean(before or after),
+            onset=after[0][0] if after else 0.0,
+            n=sum(block[1] for block in after),
+        )
+
+    def update(self, bucket: Bucket, m0: float | None = None) -> Finding | None:
+        """Take in the next bucket. Raises ValueError, unchanged, for a score or weight that cannot be."""
+        del m0
+        scores, weights = eprocess.checked(bucket.scores, bucket.weights)
+        if weights.size and weights.min() < 1.0:
+            scores = scores[np.random.default_rng(hash(bucket.start) % 2**32).random(scores.size) < weights]
+        if not scores.size:
+            return None
+        changed = False
+        for score in scores.tolist():
+            self._detector.update(score)
+            changed = changed or bool(self._detector.drift_detected)
+        self._add((bucket.start, scores.size, float(scores.sum()), 0))
+        if not changed:
+            return None
+        cut = self._cut()
+        found = None
+        if cut and _mean(self._blocks[cut:]) < _mean(self._blocks[:cut]):
+            current = self.current()
+            found = Finding(evidence_log10=0.0, baseline=current.baseline, onset=current.onset, n=current.n)
+        self.reset()
+        return found
+
+    def dumps(self) -> str:
+        return json.dumps(self._identity())
+
+    def loads(self, state: str) -> None:
+        if json.loads(state) != self._identity():
+            raise ValueError(f"a state made for another detector than {self._identity()}")
+        self.reset()
+
+    def _identity(self) -> dict[str, Any]:
+        return {"detector": self.name, "options": {key: repr(value) for key, value in sorted(self.options.items())}}
+
+    def _add(self, block: tuple[float, int, float, int]) -> None:
+        """Add a block; where `PER_LEVEL` were merged equally often, merge the oldest two, so that few stay for ever."""
+        self._blocks.append(block)
+        level = 0
+        while True:
+            same = [index for index, block in enumerate(self._blocks) if block[3] == level]
+            if len(same) <= PER_LEVEL:
+                return
+            first, second = self._blocks[same[0]], self._blocks[same[1]]
+            merged = (first[0], first[1] + second[1], first[2] + second[2], level + 1)
+            self._blocks[same[0] : same[1] + 1] = [merged]
+            level += 1
+
+    def _cut(self) -> int:
+        """How many blocks come before the change."""
+        if len(self._blocks) < 2:  # noqa: PLR2004 - one block has no inside
+            return 0
+        counts = np.cumsum([block[1] for block in self._blocks])
+        sums = np.cumsum([block[2] for block in self._blocks])
+        deviations = np.abs(sums - counts * (sums[-1] / counts[-1]))[:-1]
+        return int(np.argmax(deviations / np.sqrt(counts[:-1] * (counts[-1] - counts[:-1])))) + 1
+
+
+def _mean(blocks: list[tuple[float, int, float, int]]) -> float:
+    return sum(block[2] for block in blocks) / n if (n := sum(block[1] for block in blocks)) else 0.0

@@ -1,0 +1,99 @@
+"""Alerts to Prometheus Alertmanager, which then groups, routes and silences them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.notifiers.http import Address
+from monitors.alerting.notifiers.message import RUNBOOK, alert_link, annotations_of, rfc3339, sent_labels
+from monitors.records import Alert
+
+ROUTE = "/api/v2/alerts"
+LASTS = 4
+"""A firing alert is good for this many sendings that fail to come; then Alertmanager takes it for over."""
+_log = logging.getLogger("gaugeway")
+
+
+class AlertmanagerNotifier:
+    """Posts alerts to the API (v2) of every Alertmanager of a cluster, again every `resend_s` while they fire.
+
+    One that takes the alert is enough: the others of a cluster do not share alerts, but they get each of the next
+    sendings, and an end that one missed comes by itself, as every sending says how long the alert lasts at least.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str | None = None,
+        urls: Sequence[str] = (),
+        username: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        timeout_s: float = 10.0,
+        resend_s: float = 45.0,
+        heartbeat_s: float = 0.0,
+        public_url: str | None = None,
+        runbook_url: str = RUNBOOK,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        every = {"url": url} if url else {}
+        every |= {f"urls[{index}]": one for index, one in enumerate(urls)}
+        problems = [] if every else ["urls: an alertmanager needs at least one"]
+        if token and username:
+            problems.append("token: either a token or a username with its password")
+        if username and password is None:
+            problems.append("password: a username needs one")
+        self._addresses = []
+        for key, one in every.items():
+            try:
+                self._addresses.append(Address(one, what="alertmanager", timeout_s=timeout_s, suffix=ROUTE, key=key))
+            except ValueError as error:
+                problems.append(str(error))
+        if problems:
+            raise ValueError("\n".join(problems))
+        self.resend_s = resend_s
+        self._lasts_s = LASTS * max(resend_s, heartbeat_s)
+        self._headers = {"authorization": f"Bearer {token}"} if token else {}
+        if username:
+            for address in self._addresses:
+                address.sign_in(username, password or "")
+        self._public_url = public_url
+        self._runbook_url = runbook_url
+        self._clock = clock
+
+    async def notify(self, alert: Alert) -> None:
+        await self.notify_all([alert])
+
+    async def notify_all(self, alerts: Sequence[Alert]) -> None:
+        # The end of one alert and the beginning of the next may bear the same labels: the later one is to stay.
+        body = [self._posted(alert) for alert in sorted(alerts, key=lambda one: (one.state != "resolved", one.since))]
+        told = await asyncio.gather(*(self._post(address, body) for address in self._addresses))
+        failed = [error for error in told if error is not None]
+        if len(failed) == len(told):
+            raise failed[0]
+        for error in failed:
+            _log.warning("one alertmanager of %d did not take the alerts: %s", len(told), error)
+
+    async def _post(self, address: Address, body: Sequence[dict[str, Any]]) -> NotDeliveredError | None:
+        try:
+            await address.post(body, self._headers)
+        except NotDeliveredError as error:
+            return error
+        return None
+
+    def _posted(self, alert: Alert) -> dict[str, Any]:
+        """One alert as the API takes it: without empty labels, which it refuses."""
+        ends = alert.ended_at if alert.ended_at is not None else self._clock() + self._lasts_s
+        link = alert_link(alert, self._public_url)
+        annotations = annotations_of(alert, self._public_url, self._runbook_url)
+        return {
+            "labels": {name: value for name, value in sent_labels(alert).items() if value},
+            "annotations": {name: value for name, value in annotations.items() if value},
+            "startsAt": rfc3339(alert.since),
+            "endsAt": rfc3339(ends),
+        } | ({"generatorURL": link} if link else {})

@@ -1,0 +1,159 @@
+"""Alerts by mail, over any SMTP server."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import logging
+from collections.abc import Sequence
+from email.errors import MessageError
+from email.message import EmailMessage
+from email.utils import formatdate, make_msgid
+from typing import Literal
+
+import aiosmtplib
+
+from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.notifiers.message import (
+    RUNBOOK,
+    alert_link,
+    bounded,
+    exchange_link,
+    facts,
+    plain,
+    summary,
+    title,
+    worst,
+)
+from monitors.records import Alert
+
+PORTS = {"starttls": 587, "ssl": 465, "off": 25}
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+MAX_SUBJECT = 150
+MAX_ALERTS, MAX_FACT = 50, 1000
+"""Alerts of a group that a mail shows, and characters of one of their values."""
+_log = logging.getLogger("gaugeway")
+
+
+class EmailNotifier:
+    """Mails alerts from `sender` to `recipients`. A password is never sent over a connection that others can read."""
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        sender: str,
+        recipients: Sequence[str],
+        port: int | None = None,
+        tls: Literal["starttls", "ssl", "off"] = "starttls",
+        username: str | None = None,
+        password: str | None = None,
+        timeout_s: float = 10.0,
+        public_url: str | None = None,
+        runbook_url: str = RUNBOOK,
+    ) -> None:
+        problems = [] if recipients else ["recipients: a mail needs at least one"]
+        if (username is None) != (password is None):
+            problems.append("password: a username and its password come together")
+        if username is not None and tls == "off" and host not in LOOPBACK:
+            problems.append('tls: "off" would send the password for everybody to read')
+        if problems:
+            raise ValueError("\n".join(problems))
+        self._host, self._port, self._tls = host, port if port is not None else PORTS[tls], tls
+        self._login = (username, password)
+        self._sender, self._recipients = sender, tuple(recipients)
+        self._timeout_s = timeout_s
+        self._public_url = public_url
+        self._runbook_url = runbook_url
+        try:
+            self._message("a try", "text", "html", "0")
+        except (ValueError, MessageError, IndexError):
+            raise ValueError("sender: sender and recipients are mail addresses") from None
+
+    async def notify(self, alert: Alert) -> None:
+        await self.notify_all([alert])
+
+    async def notify_all(self, alerts: Sequence[Alert]) -> None:
+        heading = title(alerts)
+        if len(alerts) == 1:
+            heading += f" ({alerts[0].metric} of {bounded(alerts[0].app)})"
+        shown, more = alerts[:MAX_ALERTS], len(alerts[MAX_ALERTS:])
+        message = self._message(
+            heading,
+            text_of(shown, self._public_url, self._runbook_url, more=more),
+            html_of(shown, self._public_url, self._runbook_url, more=more),
+            alerts[0].fingerprint,
+        )
+        where = f"{self._host}:{self._port}"
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                refused, _ = await aiosmtplib.send(
+                    message,
+                    hostname=self._host,
+                    port=self._port,
+                    username=self._login[0],
+                    password=self._login[1],
+                    use_tls=self._tls == "ssl",
+                    start_tls=self._tls == "starttls",
+                    timeout=self._timeout_s,
+                )
+        except aiosmtplib.SMTPResponseException as error:  # its text is the server's, and may repeat what it was sent
+            raise NotDeliveredError(f"{where}: {type(error).__name__} {error.code}") from None
+        except (aiosmtplib.SMTPException, OSError, TimeoutError, ValueError) as error:
+            raise NotDeliveredError(f"{where}: {type(error).__name__}") from None
+        if refused:
+            _log.warning("%s refused %d of %d recipients of an alert", where, len(refused), len(self._recipients))
+
+    def _message(self, subject: str, text: str, page: str, thread: str) -> EmailMessage:
+        """Make the mail; those about one alert belong together in the reader's inbox."""
+        message = EmailMessage()
+        message["From"] = self._sender
+        message["To"] = ", ".join(self._recipients)
+        message["Subject"] = " ".join("".join(c if c.isprintable() else " " for c in subject).split())[:MAX_SUBJECT]
+        message["Date"] = formatdate(usegmt=True)
+        domain = self._sender.rpartition("@")[2].strip("<> ") or "gaugeway"
+        message["Message-ID"] = make_msgid(domain=domain)
+        message["References"] = f"<{thread}@{domain}>"
+        message["Auto-Submitted"] = "auto-generated"
+        message.set_content(text)
+        message.add_alternative(page, subtype="html")
+        return message
+
+
+def text_of(alerts: Sequence[Alert], public_url: str | None, runbook_url: str = RUNBOOK, *, more: int = 0) -> str:
+    """The mail as plain text; `more` alerts are only counted."""
+    parts = []
+    for alert in alerts:
+        lines = [f"{alert.state.upper()}: {summary(alert)}", ""]
+        lines += [f"{name}: {plain(value, MAX_FACT)}" for name, value in facts(alert)]
+        for one, note in worst(alert):
+            lines.append(f"Exchange {one} {exchange_link(one, public_url)} {note}".rstrip())
+        lines += [alert_link(alert, public_url)] * bool(public_url)
+        parts.append("\n".join(lines))
+    parts += [f"… and {more} more"] * bool(more)
+    return "\n\n----\n\n".join(parts) + f"\n\nRunbook: {runbook_url}\n"
+
+
+def html_of(alerts: Sequence[Alert], public_url: str | None, runbook_url: str = RUNBOOK, *, more: int = 0) -> str:
+    """The mail as HTML; everything in it is escaped. `more` alerts are only counted."""
+    parts = []
+    for alert in alerts:
+        rows = "".join(
+            f"<tr><th align=left>{html.escape(name)}</th><td>{html.escape(plain(value, MAX_FACT))}</td></tr>"
+            for name, value in facts(alert)
+        )
+        found = "".join(
+            f"<li>{_linked(one, exchange_link(one, public_url))} {html.escape(note)}</li>" for one, note in worst(alert)
+        )
+        page = alert_link(alert, public_url)
+        parts.append(
+            f"<h3>{html.escape(alert.state.capitalize())}</h3><p>{html.escape(summary(alert))}</p><table>{rows}</table>"
+            + (f"<p>Worst exchanges:</p><ul>{found}</ul>" if found else "")
+            + (f"<p>{_linked('The alert', page)}</p>" if page else "")
+        )
+    parts += [f"<p>… and {more} more</p>"] * bool(more)
+    return f"<html><body>{'<hr>'.join(parts)}<p>{_linked('Runbook', runbook_url)}</p></body></html>"
+
+
+def _linked(text: str, link: str) -> str:
+    return f'<a href="{html.escape(link)}">{html.escape(text)}</a>' if link else html.escape(text)

@@ -1,0 +1,19 @@
+"""Alerts in the log: the notifier that needs nothing."""
+
+from __future__ import annotations
+
+import logging
+
+from monitors.alerting.notifiers.message import summary
+from monitors.records import Alert
+
+_log = logging.getLogger("gaugeway.alerts")
+
+
+class LogNotifier:
+    """Writes an alert to the log `gaugeway.alerts`: a warning when it fires, else information."""
+
+    async def notify(self, alert: Alert) -> None:
+        level = logging.WARNING if alert.state == "firing" and alert.severity != "none" else logging.INFO
+        worst = f" [{', '.join(alert.worst_exchanges)}]" if alert.worst_exchanges else ""
+        _log.log(level, "%s %s (%s): %s%s", alert.state, alert.rule, alert.fingerprint, summary(alert), worst)

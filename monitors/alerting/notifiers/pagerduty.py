@@ -1,0 +1,82 @@
+"""Alerts to PagerDuty's Events API, version 2: an incident opens, is acknowledged, and closes by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from monitors.alerting.notifiers.http import Address
+from monitors.alerting.notifiers.message import (
+    RUNBOOK,
+    alert_link,
+    annotations_of,
+    bounded,
+    exchange_link,
+    labels_of,
+    rfc3339,
+    sent_labels,
+    summary,
+)
+from monitors.records import Alert
+
+EVENTS_URL = "https://events.pagerduty.com/v2/enqueue"
+MAX_SUMMARY = 1024
+SEVERITIES = {"page": "critical", "critical": "critical", "error": "error", "warn": "warning", "warning": "warning"}
+"""Ours -> PagerDuty's four; any other is "info"."""
+
+
+class PagerDutyNotifier:
+    """Sends events for the integration with `routing_key`; the fingerprint ties all events of an alert together."""
+
+    def __init__(
+        self,
+        *,
+        routing_key: str,
+        url: str = EVENTS_URL,
+        timeout_s: float = 10.0,
+        public_url: str | None = None,
+        runbook_url: str = RUNBOOK,
+    ) -> None:
+        self._address = Address(url, what="pagerduty", timeout_s=timeout_s)
+        self._routing_key = routing_key
+        self._public_url = public_url
+        self._runbook_url = runbook_url
+
+    async def notify(self, alert: Alert) -> None:
+        if alert.state == "resolved":
+            await self._send(alert, "resolve", {})
+        else:
+            await self._send(alert, "trigger", self._told(alert))
+
+    async def acknowledge(self, alert: Alert) -> None:
+        await self._send(alert, "acknowledge", {})
+
+    async def _send(self, alert: Alert, action: str, more: dict[str, Any]) -> None:
+        event = {"routing_key": self._routing_key, "event_action": action, "dedup_key": alert.fingerprint}
+        await self._address.post(event | more)
+
+    def _told(self, alert: Alert) -> dict[str, Any]:
+        text = summary(alert)
+        payload = {
+            "summary": text if len(text) <= MAX_SUMMARY else text[: MAX_SUMMARY - 1] + "…",
+            "source": "gaugeway",
+            "severity": SEVERITIES.get(alert.severity, "info"),
+            "timestamp": rfc3339(alert.since),
+            "component": alert.metric,
+            "group": bounded(alert.app),
+            "class": labels_of(alert)["alertname"],
+            "custom_details": {
+                **sent_labels(alert),
+                **annotations_of(alert, self._public_url, self._runbook_url),
+            },
+        }
+        return {"payload": payload, "client": "Gaugeway", **self._links(alert)}
+
+    def _links(self, alert: Alert) -> dict[str, Any]:
+        runbook = {"href": self._runbook_url, "text": "the runbook"}
+        if not self._public_url:
+            return {"links": [runbook]}
+        page = alert_link(alert, self._public_url)
+        exchanges = [
+            {"href": exchange_link(one, self._public_url), "text": f"exchange {one}"} for one in alert.worst_exchanges
+        ]
+        return {"client_url": page, "links": [{"href": page, "text": "the alert"}, runbook, *exchanges]}

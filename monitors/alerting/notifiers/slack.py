@@ -1,0 +1,139 @@
+"""Alerts to a Slack channel, through an incoming webhook or with a bot's token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import msgspec
+
+from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.notifiers.http import Address
+from monitors.alerting.notifiers.message import RUNBOOK, alert_link, exchange_link, facts, summary, title, worst
+from monitors.records import Alert
+
+POST_MESSAGE = "https://slack.com/api/chat.postMessage"
+MAX_ALERTS = 10
+MAX_TEXT, MAX_FIELD, MAX_NOTE, MAX_FIELDS = 900, 200, 150, 10
+"""Below Slack's own limits for one text (3000, 2000), because all blocks of a message share one of about 13,000."""
+MAX_NOTE_OF_FEW, FEW = 600, 3
+"""A longer note where there are few alerts in a message."""
+MAX_EXCHANGES = 3
+MAX_LINK = 300
+_MARKUP = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_COLOURS = {"firing": ":red_circle:", "resolved": ":large_green_circle:"}
+
+
+class _Answer(msgspec.Struct):
+    ok: bool
+    error: str = "unknown_error"
+
+
+class SlackNotifier:
+    """Posts one message for each group of alerts: to an incoming webhook's `url`, or with `token` to a `channel`."""
+
+    def __init__(
+        self,
+        *,
+        url: str | None = None,
+        token: str | None = None,
+        channel: str | None = None,
+        timeout_s: float = 10.0,
+        public_url: str | None = None,
+        runbook_url: str = RUNBOOK,
+    ) -> None:
+        if token is None and url is None:
+            raise ValueError("url: slack needs the url of an incoming webhook, or a token and a channel")
+        if (token is None) != (channel is None):
+            raise ValueError("channel: slack takes it with a token, and a token only with it")
+        self._address = Address(url or POST_MESSAGE, what="slack notifier", timeout_s=timeout_s)
+        self._headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._channel = {"channel": channel} if channel else {}
+        self._public_url = public_url
+        self._runbook_url = runbook_url
+
+    async def notify(self, alert: Alert) -> None:
+        await self.notify_all([alert])
+
+    async def notify_all(self, alerts: Sequence[Alert]) -> None:
+        response = await self._address.post(
+            self._channel | message(alerts, self._public_url, self._runbook_url), self._headers
+        )
+        if self._channel:  # this one answers 200 to mistakes, too
+            try:
+                answer = msgspec.json.decode(response.content, type=_Answer)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                raise NotDeliveredError(f"{self._address.origin}: answered something else than Slack does") from None
+            if not answer.ok:
+                raise NotDeliveredError(f"{self._address.origin}: {answer.error[:100]}")
+
+
+def message(alerts: Sequence[Alert], public_url: str | None, runbook_url: str = RUNBOOK) -> dict[str, Any]:
+    """The message: a heading, and for each alert its summary, numbers and worst exchanges."""
+    shown = alerts[:MAX_ALERTS]
+    blocks = [{"type": "header", "text": {"type": "plain_text", "text": _cut(title(alerts), 150)}}]
+    most = MAX_NOTE if len(shown) > FEW else MAX_NOTE_OF_FEW
+    blocks += [block for alert in shown for block in _blocks(alert, public_url, most)]
+    if len(alerts) > len(shown):
+        blocks.append(_section(f"… and {len(alerts) - len(shown)} more"))
+    blocks.append(_context(f"<{_url(runbook_url)}|Runbook>"))
+    text = _escaped(title(alerts) + ": " + summary(alerts[0]), MAX_TEXT)
+    return {"text": text, "blocks": blocks, "unfurl_links": False, "unfurl_media": False}
+
+
+def _blocks(alert: Alert, public_url: str | None, most: int) -> list[dict[str, Any]]:
+    colour = _COLOURS["resolved" if alert.state == "resolved" else "firing"]
+    page = alert_link(alert, public_url)
+    link = f" <{_url(page)}|Open>" if page else ""
+    fields = [_markup(f"*{name}*\n{_escaped(value, MAX_FIELD)}") for name, value in facts(alert)]
+    blocks = [_section(f"{colour} {_escaped(summary(alert), MAX_TEXT)}{link}")]
+    if fields and alert.state != "resolved":
+        blocks[0]["fields"] = fields[:MAX_FIELDS]
+    if found := [_exchange(one, note, public_url, most) for one, note in worst(alert)[:MAX_EXCHANGES]]:
+        blocks.append(_context("Worst exchanges:\n" + "\n".join(found)))
+    return blocks
+
+
+def _section(text: str) -> dict[str, Any]:
+    return {"type": "section", "text": _markup(text)}
+
+
+def _context(text: str) -> dict[str, Any]:
+    return {"type": "context", "elements": [_markup(text)]}
+
+
+def _markup(text: str) -> dict[str, Any]:
+    """A text in which only our own markup counts: `verbatim` keeps Slack from linking URLs, channels and mentions."""
+    return {"type": "mrkdwn", "text": text, "verbatim": True}
+
+
+def _exchange(exchange_id: str, note: str, public_url: str | None, most: int) -> str:
+    name = _escaped(exchange_id, 60)
+    link = exchange_link(exchange_id, public_url)
+    linked = f"<{_url(link)}|{name}>" if 0 < len(_url(link)) <= MAX_LINK else name
+    return f"{linked} {_escaped(' '.join(note.split()), most)}".rstrip()
+
+
+def _url(link: str) -> str:
+    """A link inside <...|...>: a bar would end it."""
+    return _escaped(link.replace("|", "%7C"), 2000)
+
+
+def _escaped(text: str, most: int) -> str:
+    """As much of `text` as fits into `most` characters, with the three that Slack reads as markup replaced.
+
+    >>> _escaped("<!channel> & co", 100)
+    '&lt;!channel&gt; &amp; co'
+    >>> _escaped("<<<", 9)
+    '&lt;&lt;…'
+    """
+    parts = [_MARKUP.get(character, character) for character in text]
+    if sum(map(len, parts)) <= most:
+        return "".join(parts)
+    ends = accumulate(map(len, parts))
+    return "".join(part for part, end in zip(parts, ends, strict=True) if end < most) + "…"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,0 +1,58 @@
+"""Alerts to anything that takes Alertmanager's webhook."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from monitors.alerting.notifiers.http import Address
+from monitors.alerting.notifiers.message import RUNBOOK, group_body
+from monitors.records import Alert
+
+SIGNATURE = "x-gaugeway-signature"
+
+
+class WebhookNotifier:
+    """Posts alerts as JSON to `url`; anything but a 2xx answer within `timeout_s` raises NotDeliveredError.
+
+    With a `secret` the header `x-gaugeway-signature: t=<Unix time>,v1=<hex>` has the HMAC-SHA256 of the time, a dot and
+    the body: who knows the secret can tell that the message is ours, whole, and not an old one sent again.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        timeout_s: float = 10.0,
+        *,
+        secret: str | None = None,
+        public_url: str | None = None,
+        runbook_url: str = RUNBOOK,
+        group_by: Sequence[str] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._address = Address(url, what="webhook", timeout_s=timeout_s)
+        self._secret = secret.encode() if secret else None
+        self._public_url = public_url
+        self._runbook_url = runbook_url
+        self._group_by = tuple(group_by)
+        self._clock = clock
+
+    async def notify(self, alert: Alert) -> None:
+        await self.notify_all([alert])
+
+    async def notify_all(self, alerts: Sequence[Alert]) -> None:
+        body = msgspec.json.encode(
+            group_body(alerts, public_url=self._public_url, runbook_url=self._runbook_url, group_by=self._group_by)
+        )
+        await self._address.post(body, self._signature(body))
+
+    def _signature(self, body: bytes) -> dict[str, str]:
+        if self._secret is None:
+            return {}
+        moment = int(self._clock())
+        digest = hmac.new(self._secret, b"%d." % moment + body, hashlib.sha256).hexdigest()
+        return {SIGNATURE: f"t={moment},v1={digest}"}

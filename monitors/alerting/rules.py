@@ -1,0 +1,100 @@
+"""Rules of the configuration, checked and put to work."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from monitors.alerting import detectors
+from monitors.alerting.detectors.baselines import build as baseline_of
+from monitors.alerting.rule_watch import Watch, name_of
+from monitors.alerting.slices import Slices
+from monitors.alerting.stream import on_scale
+from monitors.config import Alerts, Rule
+from monitors.runtime.options import fitting
+from monitors.runtime.plugins import load, reason
+
+MONTH_S = 30 * 86_400.0
+TOLERANCES = {"page": 0.05, "warn": 0.02}
+_DEFAULT_TOLERANCE = 0.05
+_MEAN = "m0"
+_GIVEN = ("budget_per_s", _MEAN)
+"""What a rule gives its detector; a mean among the options is taken and has no effect."""
+_VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+
+
+def rules_of(config: Alerts, metrics: Iterable[str]) -> Sequence[Rule]:
+    """The rules of the configuration; where it has none, a learned baseline for every metric.
+
+    >>> [rule.baseline for rule in rules_of(Alerts(), ["faithfulness"])], rules_of(Alerts(rules=()), ["faithfulness"])
+    (['auto'], ())
+    """
+    if config.rules is not None:
+        return config.rules
+    return tuple(Rule(metric=metric, baseline="auto") for metric in metrics)
+
+
+def problems_of(
+    rules: Sequence[Rule], metrics: Iterable[str], lower_is_better: Callable[[str], bool] = lambda _: False
+) -> list[str]:
+    """Say what is wrong with rules, `metrics` being those that are switched on."""
+    known, problems = set(metrics), []
+    named: dict[str, str] = {}
+    for index, rule in enumerate(rules):
+        where = f"alerts.rules[{index}]"
+        if rule.metric not in known:
+            switched_on = ", ".join(sorted(known))
+            problems.append(f"{where}.metric: {rule.metric!r} is not switched on; these are: {switched_on}")
+        if (rule.slo is None) == (rule.baseline is None):
+            problems.append(f"{where}: give either slo or baseline")
+        problems += _detector_problems(rule, where)
+        if rule.slo is None and rule.baseline is None:
+            continue  # its name would be another one
+        name = name_of(rule, lower_is_better=lower_is_better(rule.metric))
+        if (first := named.setdefault(name, where)) != where:
+            problems.append(f"{where}.name: {first} is called {name!r}, too; give one of them another name")
+    return problems
+
+
+def _detector_problems(rule: Rule, where: str) -> list[str]:
+    try:
+        kind = load(rule.detector, detectors.BUILT_IN)
+        parameters = inspect.signature(kind).parameters
+        own = [key for key in parameters if key not in _GIVEN and parameters[key].kind not in _VARIADIC]
+        _, wrong = fitting(kind, {key: value for key, value in rule.options.items() if key != _MEAN}, own)
+        if not wrong:
+            detectors.build(rule.detector, rule.options, 1.0)
+    except Exception as error:  # noqa: BLE001 - a detector of the user's own raises anything
+        return [f"{where}.detector: {reason(error)}"]
+    return [f"{where}.options.{key}: {problem}" for key, problem in wrong.items()]
+
+
+def tolerance_of(rule: Rule) -> float:
+    """How far the mean may fall below the baseline before that is a drop; an SLO is meant as it is given."""
+    if rule.tolerance is not None:
+        return rule.tolerance
+    return 0.0 if rule.slo is not None else TOLERANCES.get(rule.severity, _DEFAULT_TOLERANCE)
+
+
+def watch_of(rule: Rule, config: Alerts, *, rules: int, lower_is_better: bool) -> Watch:
+    """Put a rule to work, one of `rules` that share the budget."""
+    parts = [dimension for dimension in config.slices if dimension != "app"]
+    tolerance = tolerance_of(rule)
+    if rule.slo is not None:
+        promised = max(1e-6, on_scale(rule.slo, flipped=lower_is_better) - tolerance)
+        baseline = partial(baseline_of, "fixed", slo=promised)
+    else:
+        baseline = partial(baseline_of, rule.baseline or "auto", tolerance=tolerance)
+    return Watch(
+        rule=rule,
+        name=name_of(rule, lower_is_better=lower_is_better),
+        flipped=lower_is_better,
+        budget_per_s=config.false_alerts_per_30d / MONTH_S / max(1, rules),
+        detector=partial(detectors.build, rule.detector, rule.options),
+        baseline=baseline,
+        slices=Slices(parts, least=config.min_slice_scores),
+        by_app="app" in config.slices,
+        sliced=bool(parts),
+        min_coverage=config.min_coverage,
+    )

@@ -1,0 +1,239 @@
+"""One stream of scores, from its baseline over the first doubt to the alarm and the recovery: pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Literal
+
+from monitors.alerting.detectors import Baseline, Bucket, Detector
+from monitors.alerting.detectors.recovery import Recovery
+from monitors.records import JUDGE_BLIND, Alert, Finding
+from monitors.storage.stores import Point
+
+DOUBT_LOG10 = -1.0
+"""From a tenth of the evidence an alarm needs, an alert is pending: shown, and told to nobody."""
+HOUR_S, DAY_HOURS = 3600.0, 24
+_MAKERS = 16
+
+
+@dataclass(slots=True, kw_only=True)
+class Case:
+    """An alert with the time of its alarm, and the time up to which its means, cause and examples were looked up."""
+
+    alert: Alert
+    alarm_at: float = 0.0
+    described_until: float = 0.0
+
+    def to_describe(self, closed_until: float) -> float | None:
+        """Until when to look its scores up now, or None when there is nothing to look up.
+
+        First at the alarm, then each time that the time since the onset has doubled, as long as it fires: a severe drop
+        is found within a dozen scores, too few for an interval or a cause. Does not depend on when it is asked.
+        """
+        if self.alert.state == "pending":
+            return None
+        onset, end = self.alert.finding.onset, self.alert.ended_at
+        length = self.alarm_at - onset
+        doublings = math.floor(math.log2(max(1.0, ((closed_until if end is None else end) - onset) / length)))
+        until = onset + length * 2.0**doublings
+        return until if until > self.described_until else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedStream:
+    """A stream as the ledger keeps it; `case` is the fingerprint of its open alert."""
+
+    app: str
+    detector: str
+    recovery: str | None
+    case: str | None
+    rates: dict[int, float] = field(default_factory=dict)
+    slice: str = ""
+    baseline: str | None = None
+    makers: tuple[str, ...] = ()
+    fell: tuple[float, float] | None = None
+
+
+def blindness(since: float) -> Alert:
+    """The alert that the judge fails since Unix time `since`."""
+    return Alert(
+        fingerprint=fingerprint(JUDGE_BLIND, "judge", "*", "", since),
+        rule=JUDGE_BLIND,
+        metric="judge",
+        app="*",
+        severity="page",
+        state="firing",
+        since=since,
+        finding=Finding(evidence_log10=0.0, baseline=0.0, onset=since, n=0),
+        likely_cause="judge",
+    )
+
+
+def fingerprint(rule: str, metric: str, app: str, part: str, since: float) -> str:
+    """16 hex digits that stay the same for one alert, on every replica and after a restart."""
+    names = [rule, metric, app, *([part] if part else []), repr(since)]
+    return blake2b("\0".join(names).encode(), digest_size=8).hexdigest()
+
+
+@dataclass(slots=True, kw_only=True)
+class Stream:
+    """One rule on one slice of one app: scores in the order of time go in, `case` is the alert that comes out, if any.
+
+    Weights are the smallest rate of the last day (before each bucket, or of the last hour with scores if that is longer
+    ago) over a score's own. A smaller one counts from the next bucket on, because weights must be fixed before the
+    scores are seen; only the very first bucket uses its own smallest. `rates` are the smallest by hour of Unix time.
+    `fell` is the time and the log10 evidence of an alarm that nobody was told, because all of the app had fallen.
+    """
+
+    rule: str
+    metric: str
+    app: str
+    severity: str
+    flipped: bool
+    budget_per_s: float
+    detector: Detector
+    baseline: Baseline
+    slice: str = ""
+    recovery: Recovery | None = None
+    rates: dict[int, float] = field(default_factory=dict)
+    makers: tuple[str, ...] = ()
+    fell: tuple[float, float] | None = None
+    case: Case | None = None
+
+    @property
+    def state(self) -> Literal["quiet", "pending", "firing"]:
+        """What gauges and people are shown."""
+        if self.case is None:
+            return "quiet"
+        return "firing" if self.case.alert.state == "firing" else "pending"
+
+    def bucket(self, start: float, seconds: float, points: Sequence[Point]) -> Bucket:
+        """Make a bucket of one time's points, on the "higher is better" scale; remember their smallest rate."""
+        lowest, hour = min(point.rate for point in points), math.floor(start / HOUR_S)
+        recent = {at: rate for at, rate in self.rates.items() if at >= hour - DAY_HOURS}
+        recent = recent or dict(sorted(self.rates.items())[-1:])
+        known = min(recent.values(), default=lowest)
+        self.rates = recent | {hour: min(lowest, recent.get(hour, lowest))}
+        return Bucket(
+            start=start,
+            seconds=seconds,
+            scores=tuple(on_scale(point.value or 0.0, flipped=self.flipped) for point in points),
+            weights=tuple(min(1.0, known / point.rate) for point in points),
+        )
+
+    def made_anew(self, points: Sequence[Point]) -> bool:
+        """Whether most of these scores come from a version or judge that this stream never met; from then on it has.
+
+        Another judge has another scale: what was learned from the old one's scores is no baseline for the new one.
+        """
+        maker, _ = Counter(f"{point.version} {point.judge or ''}" for point in points).most_common(1)[0]
+        if maker in self.makers:
+            return False
+        first = not self.makers
+        self.makers = (*self.makers, maker)[-_MAKERS:]
+        return not first
+
+    def start_anew(self) -> None:
+        """Forget what was learned and what speaks for a drop; an alert that fires is over when the judge says so."""
+        self.baseline.rebaseline()
+        self.detector.reset()
+
+    def take(self, bucket: Bucket, *, quiet: bool = False) -> None:
+        """Feed the detector and, while the alert fires, the recovery; move the alert on. `quiet` opens no alert.
+
+        While it fires, further alarms of the detector say nothing new, and the baseline learns nothing. When it is
+        resolved, the detector starts afresh: what it gathered during the drop is no evidence about the time after, and
+        would exceed the budget there.
+        """
+        m0 = self.baseline.m0(bucket.start)
+        if m0 is None:
+            self.baseline.update(bucket)
+            return
+        finding = self.detector.update(bucket, m0)
+        end = bucket.start + bucket.seconds
+        firing = self.case is not None and self.case.alert.state == "firing"
+        if not firing and finding is None:
+            self.baseline.update(bucket)
+        if firing:
+            self._watch_recovery(bucket, m0, end)
+        elif quiet:
+            self.case = None
+            if finding is not None:
+                self.fell = end, finding.evidence_log10
+        elif finding is None and self.detector.evidence_log10 < DOUBT_LOG10:
+            self.case = None
+        else:
+            self.case = self.case or self._opened(end)
+            self.case.alert = replace(self.case.alert, finding=finding or self.detector.current())
+            if finding is not None:
+                self.case.alert = replace(self.case.alert, state="firing")
+                self.case.alarm_at = end
+
+    def evidence_since(self, moment: float) -> float:
+        """The strongest log10 evidence of a drop that was going on at `moment` or began later."""
+        told = self.case.alert.finding.evidence_log10 if self.state == "firing" and self.case else -math.inf
+        untold = self.fell[1] if self.fell is not None and self.fell[0] >= moment else -math.inf
+        return max(self.detector.evidence_log10, told, untold)
+
+    def saved(self) -> SavedStream:
+        """What the ledger keeps."""
+        return SavedStream(
+            app=self.app,
+            detector=self.detector.dumps(),
+            recovery=self.recovery.dumps() if self.recovery is not None else None,
+            case=self.case.alert.fingerprint if self.case is not None else None,
+            rates=self.rates,
+            slice=self.slice,
+            baseline=self.baseline.dumps(),
+            makers=self.makers,
+            fell=self.fell,
+        )
+
+    def restore(self, saved: SavedStream, case: Case | None) -> None:
+        """Continue from what the ledger kept. Raises ValueError for the state of another SLO, baseline or budget."""
+        self.rates, self.makers, self.fell, self.case = dict(saved.rates), tuple(saved.makers), saved.fell, case
+        if saved.baseline is not None:
+            self.baseline.loads(saved.baseline)
+        self.detector.loads(saved.detector)
+        if saved.recovery is not None:
+            recovery = Recovery()
+            recovery.loads(saved.recovery)
+            self.recovery = recovery
+
+    def _watch_recovery(self, bucket: Bucket, m0: float, end: float) -> None:
+        self.recovery = self.recovery or Recovery()
+        if self.case is not None and self.recovery.update(bucket, m0):
+            self.case.alert = replace(self.case.alert, state="resolved", ended_at=end)
+            self.case = self.recovery = None
+            self.detector.reset()
+
+    def _opened(self, since: float) -> Case:
+        return Case(
+            alert=Alert(
+                fingerprint=fingerprint(self.rule, self.metric, self.app, self.slice, since),
+                rule=self.rule,
+                metric=self.metric,
+                app=self.app,
+                severity=self.severity,
+                state="pending",
+                since=since,
+                finding=self.detector.current(),
+                slice=self.slice,
+            )
+        )
+
+
+def usable(point: Point) -> bool:
+    """Whether a point is a score that a detector can take."""
+    return (
+        point.outcome == "score" and point.value is not None and 0.0 <= point.value <= 1.0 and 0.0 < point.rate <= 1.0
+    )
+
+
+def on_scale(value: float, *, flipped: bool) -> float:
+    """Turn a value of a metric whose best is 0 to the "higher is better" scale, and back."""
+    return 1.0 - value if flipped else value

@@ -1,0 +1,105 @@
+"""New versions in the traffic: which models, prompts and versions each app used, and since when. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from monitors.storage.stores import Point
+
+TAGS = ("version", "prompt", "release")
+"""Tags by which people name what they changed."""
+ENOUGH = 20
+"""Exchanges that make a version: with fewer it may be somebody's experiment."""
+_KEPT = 50
+MAX_APPS = 200
+"""Apps whose versions are noticed; one with few exchanges makes room for a new one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """A version seen in an app's traffic: `kind` is model, prompt or tag:NAME, `first_seen` Unix time in seconds."""
+
+    app: str
+    kind: str
+    value: str
+    first_seen: float
+    exchanges: int
+
+
+class Versions:
+    """Notices versions; of each app and kind it keeps the latest. What an app began with is no change.
+
+    An exchange has several scores, so only the first of its metrics that turns up is counted.
+
+    >>> def point(n, model):
+    ...     return Point(sample_id=str(n), started_at=float(n), app="a", model=model, metric="x", outcome="score",
+    ...                  value=1.0, reason="", rate=1.0)
+    >>> versions = Versions()
+    >>> versions.notice([point(n, "old" if n < 30 else "new") for n in range(60)])
+    >>> [(one.value, one.first_seen) for one in versions.changes()]
+    [('new', 30.0)]
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, dict[str, dict[str, tuple[float, int]]]] = {}
+        self._metric: dict[str, str] = {}
+
+    def notice(self, points: Iterable[Point]) -> None:
+        """Take in points, in the order of time."""
+        full = False
+        for point in points:
+            if point.app not in self._seen and len(self._seen) >= MAX_APPS:
+                full = full or not self._made_room()
+                if full:
+                    continue
+            if self._metric.setdefault(point.app, point.metric) != point.metric:
+                continue
+            kinds = self._seen.setdefault(point.app, {})
+            for kind, value in _versions(point).items():
+                values = kinds.setdefault(kind, {})
+                first, n = values.get(value, (point.started_at, 0))
+                values[value] = min(first, point.started_at), n + 1
+                if len(values) > _KEPT:
+                    rare = [one for one in values if values[one][1] < ENOUGH] or list(values)
+                    del values[min(rare, key=lambda one: values[one][0])]
+
+    def _made_room(self) -> bool:
+        """Forget the older half of the apps with too few exchanges to make a version; False when there are none."""
+        exchanges = {app: sum(n for _, n in kinds.get("model", {}).values()) for app, kinds in self._seen.items()}
+        few = [app for app, n in exchanges.items() if n < ENOUGH]
+        for app in few[: (len(few) + 1) // 2]:
+            del self._seen[app], self._metric[app]
+        return bool(few)
+
+    def all(self) -> Sequence[Version]:
+        """Every version that has exchanges enough, in the order of time."""
+        found = [
+            Version(app=app, kind=kind, value=value, first_seen=first, exchanges=n)
+            for app, kinds in self._seen.items()
+            for kind, values in kinds.items()
+            for value, (first, n) in values.items()
+            if n >= ENOUGH
+        ]
+        return sorted(found, key=lambda one: (one.first_seen, one.app, one.kind, one.value))
+
+    def changes(self) -> Sequence[Version]:
+        """The versions that came after another one of their kind."""
+        earliest: dict[tuple[str, str], Version] = {}
+        return [one for one in self.all() if earliest.setdefault((one.app, one.kind), one) is not one]
+
+    def dumps(self) -> bytes:
+        """The whole state."""
+        return msgspec.json.encode([self._seen, self._metric])
+
+    def loads(self, state: bytes) -> None:
+        """Continue from a state that `dumps` gave."""
+        seen = dict[str, dict[str, dict[str, tuple[float, int]]]]
+        self._seen, self._metric = msgspec.json.decode(state, type=tuple[seen, dict[str, str]])
+
+
+def _versions(point: Point) -> Mapping[str, str]:
+    found = {"model": point.model} | {f"tag:{name}": point.tags[name] for name in TAGS if name in point.tags}
+    return found | ({"prompt": point.prompt} if point.prompt is not None else {})

@@ -1,0 +1,1 @@
+"""What the stored scores say: estimates, A/B comparison, labels, coverage."""

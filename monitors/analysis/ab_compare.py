@@ -1,0 +1,259 @@
+"""Two versions of an app on its own traffic: ship the new one, roll it back, or wait for more scores. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from monitors.alerting.stream import on_scale, usable
+from monitors.analysis.ab_binned import Parts, estimate, judged
+from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence
+from monitors.statistics.sequential_ab import Comparison, Decision, PairedComparison, Verdict
+from monitors.statistics.sequential_ab_binned import CountedComparison
+from monitors.statistics.weighted_mean import Estimate, hajek
+from monitors.storage.stores import Point
+
+MARGIN, ALPHA = 0.02, 0.01
+PAIRED_FROM = 0.8
+"""Share of the smaller version's scores that must have a partner before pairs are compared without being asked for."""
+_BATCH, _GROWTH = 10, 2
+"""Scores between two looks: the test allows one after each, at a price in time. From 20 on it is half of all before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One version's scores, on the metric's own scale. The interval is None below an effective sample size of 100."""
+
+    n: int
+    mean: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One app and metric under both versions; `difference` is challenger minus champion on the metric's own scale.
+
+    `pairs` counts questions that both answered, None where different questions are compared. `evidence` for each
+    decision is log10 over what is needed: a decision falls at 0. `left_out` scores come from a judge or a version of
+    the metric that the other side has none of, or have no partner.
+    """
+
+    app: str
+    metric: str
+    champion: Arm
+    challenger: Arm
+    decision: Decision
+    difference: float | None = None
+    pairs: int | None = None
+    for_roll_back: float = 0.0
+    for_ship: float = 0.0
+    more: int | None = None
+    left_out: int = 0
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if self.decision != "not enough data" or self.more is None:
+            return self.decision
+        return f"{self.decision}: needs about {self.more:,} more"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """The scores of one app and metric, of one judge and version of the metric, each side in the order of time."""
+
+    app: str
+    metric: str
+    champion: Sequence[Point]
+    challenger: Sequence[Point]
+    left_out: int = 0
+
+
+def sides(champion: Iterable[Point], challenger: Iterable[Point]) -> list[Sides]:
+    """Bring together what can be compared: per app and metric, what the same judge said of both versions."""
+    both = [_by_stream(points) for points in (champion, challenger)]
+    found = []
+    for app, metric in sorted(both[0].keys() & both[1].keys()):
+        makers = [Counter(map(_maker, side[app, metric])) for side in both]
+        common = makers[0].keys() & makers[1].keys()
+        chosen = max(sorted(common), key=lambda maker: min(side[maker] for side in makers), default=None)
+        kept = [[point for point in side[app, metric] if _maker(point) == chosen] for side in both]
+        before = sum(len(side[app, metric]) for side in both)
+        a, b = (_once(points) for points in kept)
+        found.append(Sides(app=app, metric=metric, champion=a, challenger=b, left_out=before - sum(map(len, kept))))
+    return found
+
+
+def compare(
+    everything: Sequence[Sides | Parts],
+    *,
+    margin: float = MARGIN,
+    alpha: float = ALPHA,
+    keys: Mapping[str, str] | None = None,
+    pairing: Literal["auto", "always"] = "auto",
+    lower_is_better: Callable[[str], bool] = lambda _: False,
+) -> list[Compared]:
+    """Compare the versions stream by stream; the probability that any decision is wrong is at most `alpha`.
+
+    `keys` say by sample id what was asked: where the same was asked of both, pairs are compared, with pairing "always"
+    as soon as there is one. Raises ValueError for a margin or alpha that cannot be.
+    """
+    tests = max(1, len(everything))
+    found = []
+    for one in everything:
+        flipped = lower_is_better(one.metric)
+        if isinstance(one, Parts):
+            verdict = judged(one, CountedComparison(margin, alpha, tests), flipped=flipped)
+            found.append(_compared(one, verdict, pairs=None))
+            continue
+        pairs = list(pairs_of(one, keys)) if keys else []
+        enough = PAIRED_FROM * min(len(one.champion), len(one.challenger))
+        use_pairs = pairing == "always" or (bool(pairs) and len(pairs) >= enough)
+        if use_pairs:
+            kept = Sides(
+                app=one.app,
+                metric=one.metric,
+                champion=[a for a, _ in pairs],
+                challenger=[b for _, b in pairs],
+                left_out=one.left_out + len(one.champion) + len(one.challenger) - 2 * len(pairs),
+            )
+            verdict = _paired(pairs, PairedComparison(margin, alpha, tests), flipped=flipped)
+            found.append(_compared(kept, verdict, pairs=len(pairs)))
+        else:
+            found.append(_compared(one, _apart(one, Comparison(margin, alpha, tests), flipped=flipped), pairs=None))
+    return found
+
+
+def decision(rows: Sequence[Compared]) -> Decision:
+    """What follows from all rows: roll back when one says so, ship when all do."""
+    said = {row.decision for row in rows}
+    if "roll back" in said:
+        return "roll back"
+    return "ship" if said == {"ship"} else "not enough data"
+
+
+def pairs_of(one: Sides, keys: Mapping[str, str]) -> Iterator[tuple[Point, Point]]:
+    """Pairs of scores for the same question: the first of one side with the first of the other, and so on.
+
+    Pairs come in the order in which they were complete. Which they are depends on the questions and never on a score.
+
+    >>> def point(name, at):
+    ...     return Point(sample_id=name, started_at=at, app="a", model="m", metric="x", outcome="score", value=1.0,
+    ...                  reason="", rate=1.0)
+    >>> one = Sides(app="a", metric="x", champion=[point("1", 1.0), point("2", 2.0)], challenger=[point("3", 3.0)])
+    >>> [(a.sample_id, b.sample_id) for a, b in pairs_of(one, {"1": "why?", "2": "how?", "3": "how?"})]
+    [('2', '3')]
+    """
+    waiting: dict[str, tuple[deque[Point], deque[Point]]] = {}
+    ordered = sorted(
+        [(point, 0) for point in one.champion] + [(point, 1) for point in one.challenger],
+        key=lambda pair: (pair[0].started_at, pair[1]),
+    )
+    for point, side in ordered:
+        if (key := keys.get(point.sample_id)) is None:
+            continue
+        queues = waiting.setdefault(key, (deque(), deque()))
+        queues[side].append(point)
+        if queues[0] and queues[1]:
+            yield queues[0].popleft(), queues[1].popleft()
+
+
+def _by_stream(points: Iterable[Point]) -> dict[tuple[str, str], list[Point]]:
+    found: dict[tuple[str, str], list[Point]] = {}
+    for point in sorted(filter(usable, points), key=lambda one: (one.started_at, one.sample_id)):
+        found.setdefault((point.app, point.metric), []).append(point)
+    return found
+
+
+def _maker(point: Point) -> tuple[str, str]:
+    """Who made a score: another judge or another version of the metric has another scale."""
+    return point.version, point.judge or ""
+
+
+def _once(points: Iterable[Point]) -> list[Point]:
+    return list({point.sample_id: point for point in reversed(list(points))}.values())[::-1]
+
+
+def _apart(one: Sides, test: Comparison, *, flipped: bool) -> Verdict:
+    """Feed the test in the order of time; after a decision, which stands, nothing more."""
+    weights = {name: _weights(points) for name, points in (("a", one.champion), ("b", one.challenger))}
+    ordered = sorted(
+        [(point, "a") for point in one.champion] + [(point, "b") for point in one.challenger],
+        key=lambda pair: (pair[0].started_at, pair[1]),
+    )
+    for start, end in _looks(len(ordered)):
+        batch = ordered[start:end]
+        for name, arm in (("a", "champion"), ("b", "challenger")):
+            points = [point for point, side in batch if side == name]
+            if points:
+                scores = [on_scale(point.value or 0.0, flipped=flipped) for point in points]
+                test.update(arm, scores, [weights[name][point.sample_id] for point in points])  # type: ignore[arg-type]  # one of two
+        if test.verdict().decision != "not enough data":
+            break
+    return test.verdict()
+
+
+def _paired(pairs: Sequence[tuple[Point, Point]], test: PairedComparison, *, flipped: bool) -> Verdict:
+    """A pair was there with the product of the rates: each side was chosen by a coin of its own."""
+    rates = [a.rate * b.rate for a, b in pairs]
+    least = min(rates, default=1.0)
+    for start, end in _looks(len(pairs)):
+        batch = pairs[start:end]
+        a, b = ([on_scale(pair[side].value or 0.0, flipped=flipped) for pair in batch] for side in (0, 1))
+        test.update(a, b, [least / rate for rate in rates[start:end]])
+        if test.verdict().decision != "not enough data":
+            break
+    return test.verdict()
+
+
+def _looks(count: int) -> Iterator[tuple[int, int]]:
+    """The batches between two looks."""
+    start = 0
+    while start < count:
+        end = start + max(_BATCH, start // _GROWTH)
+        yield start, min(end, count)
+        start = end
+
+
+def _weights(points: Sequence[Point]) -> dict[str, float]:
+    least = min((point.rate for point in points), default=1.0)
+    return {point.sample_id: least / point.rate for point in points}
+
+
+def _compared(one: Sides | Parts, verdict: Verdict, *, pairs: int | None) -> Compared:
+    if isinstance(one, Parts):
+        a, b = (_arm(estimate(side)) for side in (one.champion, one.challenger))
+    else:
+        a, b = (_arm(_estimate(side)) for side in (one.champion, one.challenger))
+    reason = ""
+    if pairs == 0:
+        reason = "no question was put to both versions"
+    elif not (a.n and b.n):
+        reason = "no judge and version of the metric scored both versions"
+    return Compared(
+        app=one.app,
+        metric=one.metric,
+        champion=a,
+        challenger=b,
+        decision=verdict.decision,
+        difference=None if a.mean is None or b.mean is None else b.mean - a.mean,
+        pairs=pairs,
+        for_roll_back=verdict.for_roll_back,
+        for_ship=verdict.for_ship,
+        more=verdict.more,
+        left_out=one.left_out,
+        reason=reason,
+    )
+
+
+def _estimate(points: Sequence[Point]) -> Estimate | None:
+    return hajek([point.value or 0.0 for point in points], [point.rate for point in points]) if points else None
+
+
+def _arm(found: Estimate | None) -> Arm:
+    if found is None:
+        return Arm(n=0)
+    low, high = confidence_sequence(found) if found.n_eff >= MIN_N_EFF else (None, None)
+    return Arm(n=found.n, mean=found.mean, ci_low=low, ci_high=high)

@@ -1,0 +1,179 @@
+"""What the store has of two versions: their scores, and what was asked of both."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from monitors.alerting.slices import value_of
+from monitors.analysis.ab_binned import Parts, parts_of
+from monitors.analysis.ab_compare import Sides, sides
+from monitors.storage.stores import Point, Query, Spread, Spreading, Store
+from monitors.storage.stores.rollup_windows import joined, next_step
+
+Pairing = Literal["auto", "question", "off"]
+AUTO_PAIRED_UP_TO = 20_000
+"""Samples whose questions are read without being asked for."""
+_FIRST_S = 3600.0
+_STEPS = {"quick_s": 0.03, "least_s": 900.0, "most_s": 86_400.0}
+_LATEST = 2000
+_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which versions: `by` is "model", "prompt" or "tag:NAME", `a` the champion's value of it, `b` the challenger's.
+
+    `metrics` empty stands for all. Up to `few` scores of both are read one by one, so that pairs can be found among
+    them, more are counted where the store can, for `within_s` seconds; None stands for one by one in any case. Where it
+    cannot, `most` scores of a version (and of each metric that is named) are read, the oldest first, for `reading_s`
+    seconds.
+    """
+
+    by: str
+    a: str
+    b: str
+    since: float
+    until: float
+    metrics: Sequence[str] = ()
+    app: str | None = None
+    few: int | None = None
+    most: int | None = None
+    within_s: float | None = None
+    reading_s: float | None = None
+
+
+class Read(NamedTuple):
+    """What there is to compare; `partial` when not all of it could be read."""
+
+    everything: list[Sides | Parts]
+    partial: bool
+
+
+class UnknownVersionError(ValueError):
+    """There is no score of a version."""
+
+
+async def read(store: Store, wanted: Wanted) -> Read:
+    """Read the scores of both versions. Raises UnknownVersionError, and ValueError for a `by` that is none."""
+    if wanted.a == wanted.b:
+        raise ValueError(f"a version is compared with another one, not with itself ({wanted.a!r})")
+    whole = narrowed(Query(since=wanted.since, until=wanted.until, app=wanted.app), wanted.by, wanted.a)
+    if wanted.few is not None and isinstance(store, Spreading):
+        named = wanted.metrics[0] if len(wanted.metrics) == 1 else None
+        query = replace(whole, model=None, prompt=None, tag=None, metric=named)
+        if (counted := await store.spread(query, wanted.by, wanted.within_s)) is not None:
+            found = await _counted(store, wanted, counted.parts, complete=counted.complete)
+            return Read(found, not counted.complete)
+    both, partial = [], False
+    for value in (wanted.a, wanted.b):
+        points, all_of_it = await _scores(store, wanted, value, [(wanted.since, wanted.until)], wanted.reading_s)
+        if not points:
+            raise UnknownVersionError(await _missing(store, wanted, value, None if all_of_it else wanted.reading_s))
+        both.append(points)
+        partial = partial or not all_of_it
+    return Read(list(sides(*both)), partial)
+
+
+async def _counted(store: Store, wanted: Wanted, parts: Sequence[Spread], *, complete: bool) -> list[Sides | Parts]:
+    """The counted scores of both versions; where they are few, the scores themselves."""
+    both = [
+        [one for one in parts if one.slice == value and (not wanted.metrics or one.metric in wanted.metrics)]
+        for value in (wanted.a, wanted.b)
+    ]
+    for value, some in zip((wanted.a, wanted.b), both, strict=True):
+        if not some:
+            known = sorted({one.slice for one in parts if one.slice})
+            raise UnknownVersionError(_unknown(wanted, value, known, None if complete else wanted.within_s))
+    if complete and sum(one.n for some in both for one in some) <= (wanted.few or 0):
+        read_ = []
+        for value, some in zip((wanted.a, wanted.b), both, strict=True):
+            times = joined((one.since, one.until) for one in some)
+            points, all_of_it = await _scores(store, wanted, value, times, wanted.within_s)
+            if not all_of_it:  # a few among many others: no pairs are looked for
+                return list(parts_of(*both))
+            read_.append(points)
+        return list(sides(*read_))
+    return list(parts_of(*both))
+
+
+async def keys_of(
+    store: Store, everything: Iterable[Sides | Parts], pairing: str, *, most: int = AUTO_PAIRED_UP_TO
+) -> dict[str, str]:
+    """What was asked, by sample id: the value of a tag ("tag:NAME"), or the question's text.
+
+    "auto" reads the questions of up to `most` samples, of more it reads none.
+    """
+    points = {
+        point.sample_id: point
+        for one in everything
+        if isinstance(one, Sides)
+        for point in (*one.champion, *one.challenger)
+    }
+    if pairing.startswith("tag:"):
+        tagged = ((name, value_of(point, pairing)) for name, point in points.items())
+        return {name: value for name, value in tagged if value is not None}
+    if pairing == "off" or (pairing == "auto" and len(points) > most):
+        return {}
+    found: dict[str, str] = {}
+    names = list(points)
+    for start in range(0, len(names), _AT_ONCE):
+        some = names[start : start + _AT_ONCE]
+        asked = await store.questions(some)
+        found |= {name: asked[name].strip() for name in some if name in asked}
+    return found
+
+
+def narrowed(query: Query, by: str, value: str) -> Query:
+    """The query for one version only. Raises ValueError for a `by` that is none."""
+    kind, _, name = by.partition(":")
+    if kind == "tag" and name:
+        return replace(query, tag=(name, value))
+    if by == "model":
+        return replace(query, model=value)
+    if by == "prompt":
+        return replace(query, prompt=value)
+    raise ValueError(f"versions are told apart by model, prompt or tag:NAME, not by {by!r}")
+
+
+async def _scores(
+    store: Store, wanted: Wanted, value: str, times: Sequence[tuple[float, float]], within_s: float | None
+) -> tuple[list[Point], bool]:
+    """Some hours at a time, so that a long span does not hold the store: as many as it answers quickly."""
+    found: list[Point] = []
+    deadline = math.inf if within_s is None else time.monotonic() + within_s
+    for metric in wanted.metrics or (None,):
+        count, step = 0, _FIRST_S
+        for since, end in times:
+            at = since
+            while at < end and (wanted.most is None or count < wanted.most):
+                if time.monotonic() > deadline:
+                    return found, False
+                until = min(at + step, end)
+                query = Query(since=at, until=until, metric=metric, app=wanted.app, outcome="score")
+                query = replace(query, limit=None if wanted.most is None else wanted.most - count)
+                begin = time.monotonic()
+                page = await store.series(narrowed(query, wanted.by, value))
+                step = next_step(step, time.monotonic() - begin, **_STEPS)
+                found += page
+                count, at = count + len(page), until
+        if wanted.most is not None and count >= wanted.most:
+            return found, False
+    return found, True
+
+
+async def _missing(store: Store, wanted: Wanted, value: str, looked_s: float | None) -> str:
+    """What to say of a version without scores; the latest traffic shows which there are."""
+    query = Query(since=wanted.since, until=wanted.until, app=wanted.app, outcome="score", order="newest")
+    latest = await store.series(replace(query, limit=_LATEST))
+    known = sorted({name for one in latest if (name := value_of(one, wanted.by))})
+    return _unknown(wanted, value, known, looked_s)
+
+
+def _unknown(wanted: Wanted, value: str, known: Sequence[str], looked_s: float | None) -> str:
+    there = f"; there are: {', '.join(known[:20])}" if known else ""
+    where = "in this time" + ("" if looked_s is None else f", as far as could be looked within {looked_s:g} s")
+    return f"{wanted.by} {value!r} has no score of these metrics {where}{there}"

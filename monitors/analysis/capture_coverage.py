@@ -1,0 +1,236 @@
+"""Capture coverage: of the exchanges that answered a user, the share with question and passages found, by app."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from monitors.records import Sample
+from monitors.runtime.label_cap import OVERFLOW
+from monitors.statistics.agreement import wilson
+from monitors.storage.stores import Ledger
+
+Found: TypeAlias = Literal["both", "question", "passages", "nothing"]
+FOUND: tuple[Found, ...] = ("both", "question", "passages", "nothing")
+LEAST_ANSWERS = 20
+"""With fewer answers in the window of the means, those of a day are looked at."""
+MAX_APPS = 200
+"""Apps whose answers are counted apart; one with few answers makes room for a new one and counts as `_other`."""
+PREFIX = "capture/"
+DAY_S = 86_400.0
+_HOUR_S = 3600.0
+_PARTS = 12
+_log = logging.getLogger("gaugeway")
+
+Buckets: TypeAlias = dict[int, list[int]]
+"""Counts in the order of `FOUND`, by the number of the bucket since 1970."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Captured:
+    """What was found in the answers of one app that began within the last `window_s` seconds.
+
+    `captured` have question and passages: that is the `ratio`, with its 95 % interval. A retrieval that was recognised
+    and found nothing counts as passages found: it was understood.
+    """
+
+    app: str
+    window_s: float
+    answers: int
+    captured: int
+    without_question: int
+    without_passages: int
+    ratio: float
+    ci_low: float
+    ci_high: float
+
+
+def found_in(sample: Sample) -> Found | None:
+    """Say what was found in an exchange; None for one that did not answer a user.
+
+    >>> found_in(Sample(id="x", started_at=0.0, question="How long?", context_source="tools"))
+    'both'
+    """
+    if sample.skip_reason is not None:
+        return None
+    question = bool((sample.question or "").strip())
+    if sample.context_source != "none":
+        return "both" if question else "passages"
+    return "question" if question else "nothing"
+
+
+class Tally(msgspec.Struct, kw_only=True):
+    """The counts of one process: of each app in short buckets, a twelfth of `window_s`, and in hours. `at`: saved."""
+
+    window_s: float
+    at: float = 0.0
+    apps: dict[str, tuple[Buckets, Buckets]] = {}
+
+    def add(self, sample: Sample, before: Sample | None, now: float) -> None:
+        """Count a sample; with `before`, what it was when it was counted first, only the difference.
+
+        The difference may be negative here and belong to another process's count: they are added up.
+        """
+        found, earlier = found_in(sample), found_in(before) if before is not None else None
+        if found is None or found == earlier:
+            return
+        at = min(sample.started_at, now)
+        for buckets, (size, span) in zip(self._of(sample.app), self._sizes(), strict=True):
+            if at >= now - span - size:
+                counts = buckets.setdefault(int(at // size), [0] * len(FOUND))
+                counts[FOUND.index(found)] += 1
+                if earlier is not None:
+                    counts[FOUND.index(earlier)] -= 1
+
+    def take_in(self, other: Tally) -> None:
+        """Add the counts of an earlier process; of another window only those by the hour fit."""
+        for app, theirs in other.apps.items():
+            mine = self._of(app)
+            if other.window_s == self.window_s:
+                _add(mine[0], theirs[0])
+            _add(mine[1], theirs[1])
+
+    def forget(self, now: float) -> None:
+        """Drop what is older than it is asked for."""
+        for app in list(self.apps):
+            for buckets, (size, span) in zip(self.apps[app], self._sizes(), strict=True):
+                for number in [one for one in buckets if one < int((now - span) // size)]:
+                    del buckets[number]
+            if not any(self.apps[app]):
+                del self.apps[app]
+
+    def counts(self, app: str, now: float, *, day: bool) -> list[int]:
+        """An app's counts of the window, or of the last day."""
+        size, span = self._sizes()[day]
+        some = [counts for number, counts in self.apps[app][day].items() if number >= int((now - span) // size)]
+        return [sum(column) for column in zip(*some, strict=True)] if some else [0] * len(FOUND)
+
+    def _sizes(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        return (self.window_s / _PARTS, self.window_s), (_HOUR_S, DAY_S)
+
+    def _of(self, app: str) -> tuple[Buckets, Buckets]:
+        if app not in self.apps and len(self.apps) >= MAX_APPS and app != OVERFLOW and not self._make_room():
+            app = OVERFLOW
+        return self.apps.setdefault(app, ({}, {}))
+
+    def _make_room(self) -> bool:
+        """Count the app with the fewest answers among the others; False when every app has many."""
+        answers = {app: sum(map(sum, hours.values())) for app, (_, hours) in self.apps.items() if app != OVERFLOW}
+        rarest = min(answers, key=lambda one: answers[one])
+        if answers[rarest] >= LEAST_ANSWERS:
+            return False
+        gone = self.apps.pop(rarest)
+        for buckets, theirs in zip(self.apps.setdefault(OVERFLOW, ({}, {})), gone, strict=True):
+            _add(buckets, theirs)
+        return True
+
+
+def _add(mine: Buckets, theirs: Buckets) -> None:
+    for number, counts in theirs.items():
+        known = mine.get(number) or [0] * len(FOUND)
+        mine[number] = [one + other for one, other in zip(known, counts, strict=True)]
+
+
+def summarise(tallies: Iterable[Tally], window_s: float, now: float) -> list[Captured]:
+    """What was found in the answers of each app, all processes together, by app: those with the most answers."""
+    sums: dict[tuple[str, bool], list[int]] = {}
+    for tally in tallies:
+        for app in tally.apps:
+            for day in (False, True):
+                if day or tally.window_s == window_s:
+                    known = sums.get((app, day), [0] * len(FOUND))
+                    counts = tally.counts(app, now, day=day)
+                    sums[app, day] = [one + other for one, other in zip(known, counts, strict=True)]
+    found = []
+    for app in {app for app, _ in sums}:
+        counts, span = sums.get((app, False), [0] * len(FOUND)), window_s
+        if sum(counts) < LEAST_ANSWERS and window_s < DAY_S:
+            counts, span = sums[app, True], DAY_S
+        if (one := _captured(app, counts, span)) is not None:
+            found.append(one)
+    return sorted(heapq.nlargest(MAX_APPS, found, key=lambda one: one.answers), key=lambda one: one.app)
+
+
+def _captured(app: str, counts: Sequence[int], window_s: float) -> Captured | None:
+    both, question, passages, nothing = (max(0, one) for one in counts)
+    answers = both + question + passages + nothing
+    if not answers:
+        return None
+    low, high = wilson(both, answers)
+    return Captured(
+        app=app,
+        window_s=window_s,
+        answers=answers,
+        captured=both,
+        without_question=passages + nothing,
+        without_passages=question + nothing,
+        ratio=both / answers,
+        ci_low=low,
+        ci_high=high,
+    )
+
+
+class CaptureCoverage:
+    """Counts what is found in answers; in the ledger it survives a restart, and processes with one store add up.
+
+    `replica` names this process among them. Without a ledger it counts for itself. `clock` gives Unix time.
+    """
+
+    def __init__(
+        self, ledger: Ledger | None, replica: str, window_s: float, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._ledger = ledger
+        self._key = PREFIX + replica
+        self._window_s = window_s
+        self._clock = clock
+        self._own = Tally(window_s=window_s)
+        self._others: Sequence[Tally] = ()
+        self._resumed = False
+        self._complained = False
+
+    def add(self, sample: Sample, before: Sample | None = None) -> None:
+        """Count a sample that was stored; `before` is what it was when it was stored first, for one completed later."""
+        self._own.add(sample, before, self._clock())
+
+    def captured(self) -> Sequence[Captured]:
+        """What was found in the answers of each app, as far as it is known here."""
+        now = self._clock()
+        self._own.forget(now)
+        return summarise([self._own, *self._others], self._window_s, now)
+
+    async def tick(self) -> None:
+        """Hear of the others, then save. What the ledger raises comes out; until then the last known stands."""
+        if self._ledger is None:
+            return
+        now, states = self._clock(), await self._ledger.load()
+        tallies = {key: tally for key, state in states.items() if (tally := self._read(key, state)) is not None}
+        own = tallies.pop(self._key, None)
+        if own is not None and not self._resumed:
+            self._own.take_in(own)
+        self._resumed = True
+        gone = [key for key, tally in tallies.items() if tally.at < now - DAY_S - _HOUR_S]
+        self._others = [tally for key, tally in tallies.items() if key not in gone]
+        self._own.forget(now)
+        changes = dict.fromkeys(gone, b"")  # names of processes come and go: what is left of one costs nothing
+        if own is None or self._own.apps != own.apps:
+            self._own.at = now
+            changes[self._key] = msgspec.json.encode(self._own)
+        if changes:
+            await self._ledger.save(changes)
+
+    def _read(self, key: str, state: bytes) -> Tally | None:
+        if not key.startswith(PREFIX) or not state:
+            return None
+        try:
+            return msgspec.json.decode(state, type=Tally)
+        except msgspec.DecodeError:
+            if not self._complained:
+                _log.warning("the ledger's %s cannot be read and is not counted", key)
+            self._complained = True
+            return None

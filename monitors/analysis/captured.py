@@ -1,0 +1,111 @@
+"""Captured exchanges, walked through in the order they began."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from monitors.metrics import LOWER_IS_BETTER
+from monitors.records import Evaluation, Failed, Sample, Score
+from monitors.storage.stores import Point, Query, Store
+
+SEPARATOR = "~"
+"""Between the name of a metric and the label of a replay; `@` and `:` belong to names (precision@5, geval:tone)."""
+
+_STEP_S = 3600.0
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+
+
+def since(text: str, now: float) -> float:
+    """Unix seconds of a span before `now` (30m, 24h, 7d) or of an ISO date or time, UTC. Raises ValueError.
+
+    >>> since("24h", 100_000.0), since("1970-01-02", 0.0)
+    (13600.0, 86400.0)
+    """
+    if match := _SPAN.fullmatch(text.strip()):
+        return now - float(match[1]) * _UNITS[match[2]]
+    try:
+        when = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(f"{text!r}: expected a span (30m, 24h, 7d) or an ISO date or time") from None
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+
+
+def plain_name(metric: str) -> str:
+    """The metric's name without the label of a replay."""
+    return metric.partition(SEPARATOR)[0]
+
+
+def lowest_is_best(metric: str) -> bool:
+    """Whether 0 is the best value of a stored metric, replayed or not."""
+    return plain_name(metric) in LOWER_IS_BETTER
+
+
+async def points(store: Store, start: float, end: float, metric: str | None = None) -> AsyncIterator[Point]:
+    """All points, an hour at a time so that a long span fits into memory."""
+    at = start
+    while at < end:
+        until = min(at + _STEP_S, end)
+        for point in await store.series(Query(since=at, until=until, metric=metric)):
+            yield point
+        at = until
+
+
+async def ids(
+    store: Store, start: float, end: float, *, limit: int | None = None, metric: str | None = None
+) -> list[str]:
+    """The ids of the samples that have any evaluation (of `metric`), oldest first."""
+    found: dict[str, None] = {}
+    async for point in points(store, start, end, metric):
+        if limit is not None and len(found) >= limit:
+            break
+        found[point.sample_id] = None
+    return list(found)
+
+
+async def by_badness(store: Store, start: float, end: float, metric: str | None = None) -> list[str]:
+    """The ids of the samples that have scores, the worst first; without a metric, by each one's worst score."""
+    lowest: dict[str, float] = {}
+    async for point in points(store, start, end, metric):
+        if point.value is not None:
+            quality = 1.0 - point.value if lowest_is_best(point.metric) else point.value
+            lowest[point.sample_id] = min(quality, lowest.get(point.sample_id, math.inf))
+    return sorted(lowest, key=lowest.__getitem__)
+
+
+def as_record(sample: Sample, evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
+    """A sample as `gaugeway evaluate` reads it, with its scores beside it."""
+    contexts = sample.contexts
+    record = {
+        "id": sample.id,
+        "user_input": sample.question,
+        "response": sample.response,
+        "retrieved_contexts": [one.text for one in contexts] if sample.context_source != "none" else None,
+        "retrieved_context_ids": [one.id for one in contexts] if contexts and all(one.id for one in contexts) else None,
+        "reference": sample.reference,
+        "reference_contexts": list(sample.reference_contexts) or None,
+        "reference_context_ids": list(sample.reference_context_ids) or None,
+        "tags": sample.tags or None,
+        "app": sample.app,
+        "model": sample.model,
+        "started_at": sample.started_at,
+        "duration_s": sample.duration_s,
+        "capture": None if sample.capture is None else asdict(sample.capture),
+        "scores": {name: _told(one) for name, one in evaluations.items()} or None,
+    }
+    return {name: value for name, value in record.items() if value is not None}
+
+
+def _told(evaluation: Evaluation) -> dict[str, Any]:
+    outcome = evaluation.outcome
+    facts: dict[str, Any] = {"version": evaluation.version, "judge": evaluation.judge, "rate": evaluation.rate}
+    if isinstance(outcome, Score):
+        return {"value": outcome.value, "reason": outcome.reason, **facts}
+    if isinstance(outcome, Failed):
+        return {"failed": outcome.error, "detail": outcome.detail, **facts}
+    return {"skipped": outcome.reason, **facts}

@@ -1,0 +1,229 @@
+"""The judge's mean beside the one that people's labels make of it, and how far the two agree. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Literal, TypeAlias, TypeVar
+
+import numpy as np
+
+from monitors.alerting.stream import on_scale, usable
+from monitors.statistics.agreement import (
+    MIN_LABELS,
+    Corrected,
+    Interval,
+    corrected_from_sums,
+    kappa,
+    labels_needed,
+    rates,
+)
+from monitors.storage.stores import Point, Rated, Scored
+
+T = TypeVar("T")
+HALF_WIDTH = 0.03
+LABEL_PASSES = 0.5
+_UNLIKE = 3.0
+_EQUAL = 1.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passing:
+    """When a score passes: from `threshold` on, up to it where 0 is best (`flipped`)."""
+
+    threshold: float
+    flipped: bool
+
+    def passes(self, score: float) -> bool:
+        """Whether this score does."""
+        return score <= self.threshold if self.flipped else score >= self.threshold
+
+
+Passings: TypeAlias = Callable[[str], Passing]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labelled:
+    """One app and metric on the metric's own scale: the judge's mean, and what people say it should be.
+
+    `raw` is the judge's mean over `scores` judged answers, `people` that of the `labels`. The corrected mean and its
+    95 % interval need 10 labels, and hold for labels of answers drawn at random. Agreement is about passing: label >=
+    1/2 against the metric's threshold; its parts are None where labels of both kinds are missing. `needed` labels in
+    all make the interval +- `half_width`, None when no number does. `notes` say what is wrong with the labels.
+    """
+
+    app: str
+    metric: str
+    source: Literal["rating", "reference"]
+    scores: int
+    labels: int
+    raw: float
+    half_width: float
+    people: float | None = None
+    corrected_mean: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    correlation: float | None = None
+    saving: float | None = None
+    kappa: Interval | None = None
+    sensitivity: Interval | None = None
+    specificity: Interval | None = None
+    needed: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+def label(
+    points: Iterable[Point],
+    rated: Iterable[Rated],
+    *,
+    passing: Passings,
+    half_width: float = HALF_WIDTH,
+    scored: Iterable[Scored] | None = None,
+) -> list[Labelled]:
+    """Put the scores of a window and what people said of some together, by app, metric and source of the labels.
+
+    `points` are all scores; none are needed with `scored`, which has them added up.
+
+    Of several scores of one answer the last counts, of several labels their mean. An app and metric without labels is
+    listed too: to know how many it takes. Raises ValueError for a half-width that is not positive.
+    """
+    if not half_width > 0.0:
+        raise ValueError(f"a half-width is positive, got {half_width!r}")
+    ratings = list(rated)
+    if scored is not None:
+        scores = _spoken_of(ratings)
+        totals = {(one.app, one.metric): one for one in scored}
+    else:
+        last: dict[tuple[str, str], dict[str, Point]] = {}
+        for point in filter(usable, points):
+            last.setdefault((point.app, point.metric), {})[point.sample_id] = point
+        scores = {key: {name: one.value or 0.0 for name, one in some.items()} for key, some in last.items()}
+        totals = _added_up(last)
+    said: dict[tuple[str, str], dict[str, dict[str, list[float]]]] = {}
+    for one in ratings:
+        said.setdefault((one.app, one.metric), {}).setdefault(one.source, {}).setdefault(one.sample_id, []).append(
+            one.rating
+        )
+    found = []
+    for app, metric in sorted(totals):
+        of, sources = scores.get((app, metric), {}), said.get((app, metric), {})
+        for source in ("rating", "reference"):
+            if source in sources or (source == "rating" and not sources):
+                means = {name: math.fsum(all_) / len(all_) for name, all_ in sources.get(source, {}).items()}
+                labels = {name: mean for name, mean in means.items() if name in of}
+                total = totals[app, metric]
+                found.append(_labelled(total, source, of, labels, passing=passing(metric), half_width=half_width))
+    return found
+
+
+def _spoken_of(rated: Iterable[Rated]) -> dict[tuple[str, str], dict[str, float]]:
+    """The scores of the answers that people spoke about."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for one in rated:
+        if 0.0 <= one.value <= 1.0 and 0.0 < one.rate <= 1.0:
+            found.setdefault((one.app, one.metric), {})[one.sample_id] = one.value
+    return found
+
+
+def _added_up(scores: Mapping[tuple[str, str], Mapping[str, Point]]) -> dict[tuple[str, str], Scored]:
+    found = {}
+    for (app, metric), points in scores.items():
+        values = [point.value or 0.0 for point in points.values()]
+        rates_ = [point.rate for point in points.values()]
+        x, x2 = math.fsum(values), math.fsum(value * value for value in values)
+        one = Scored(app=app, metric=metric, n=len(values), x=x, x2=x2, least_rate=min(rates_), most_rate=max(rates_))
+        found[app, metric] = one
+    return found
+
+
+def drawn(ids: Iterable[str], count: int) -> list[str]:
+    """The first `count` ids in an order that is as good as random and the same every time: a later draw goes on.
+
+    >>> drawn(["a", "b", "c"], 2), drawn(["c", "b", "a"], 3)
+    (['b', 'c'], ['b', 'c', 'a'])
+    """
+    return sorted(ids, key=lambda one: blake2b(one.encode(), digest_size=8, person=b"labels").digest())[:count]
+
+
+def _labelled(
+    total: Scored,
+    source: Literal["rating", "reference"],
+    scores: Mapping[str, float],
+    labels: Mapping[str, float],
+    *,
+    passing: Passing,
+    half_width: float,
+) -> Labelled:
+    names = list(labels)
+    judged = [scores[name] for name in names]
+    own = [on_scale(labels[name], flipped=passing.flipped) for name in names]
+    found = corrected_from_sums(own, judged, total.n, x=total.x, x2=total.x2) if len(own) >= MIN_LABELS else None
+    good = [labels[name] >= LABEL_PASSES for name in names]
+    said = [passing.passes(score) for score in judged]
+    sensitivity, specificity = _or_none(lambda: rates(good, said)) or (None, None)
+    needed, notes = _plan(own, found, half_width, total.n)
+    return Labelled(
+        app=total.app,
+        metric=total.metric,
+        source=source,
+        scores=total.n,
+        labels=len(own),
+        raw=total.x / total.n,
+        half_width=half_width,
+        people=math.fsum(own) / len(own) if own else None,
+        corrected_mean=found.corrected.value if found else None,
+        ci_low=found.corrected.low if found else None,
+        ci_high=found.corrected.high if found else None,
+        correlation=found.correlation if found else None,
+        saving=found.saving if found else None,
+        kappa=_or_none(lambda: kappa(_table(good, said))),
+        sensitivity=sensitivity,
+        specificity=specificity,
+        needed=needed,
+        notes=(*notes, *_doubts(judged, total)),
+    )
+
+
+def _plan(
+    labels: Sequence[float], found: Corrected | None, half_width: float, answers: int
+) -> tuple[int | None, list[str]]:
+    """How many labels it takes; before there are any, for the widest scatter and a judge that knows nothing."""
+    sd = 0.5
+    if found is not None:
+        sd = min(sd, math.sqrt((0.25 + len(labels) * float(np.var(labels))) / (len(labels) + 1.0)))
+    try:
+        correlation = found.correlation if found else 0.0
+        return labels_needed(half_width, sd=sd, correlation=correlation, n_all=answers), []
+    except ValueError as error:
+        return None, [str(error)]
+
+
+def _doubts(judged: Sequence[float], total: Scored) -> list[str]:
+    """Signs that the labels are no random sample of the traffic."""
+    doubts = []
+    if len(judged) >= MIN_LABELS and total.n > len(judged):
+        mean = total.x / total.n
+        sd = math.sqrt(max(0.0, total.x2 / total.n - mean * mean))
+        error = sd * math.sqrt(1.0 / len(judged) - 1.0 / total.n)
+        seen = float(np.mean(judged))
+        if error > 0.0 and abs(seen - mean) > _UNLIKE * error:
+            doubts.append(
+                f"the labelled answers are no random sample: the judge gives them {seen:.3f} and all answers {mean:.3f}"
+            )
+    if total.most_rate > _EQUAL * total.least_rate:
+        doubts.append("rates changed in this time: the means are those of the judged answers, not of all traffic")
+    return doubts
+
+
+def _table(labels: Sequence[bool], verdicts: Sequence[bool]) -> list[list[int]]:
+    pairs = list(zip(labels, verdicts, strict=True))
+    return [[pairs.count((people, judge)) for judge in (True, False)] for people in (True, False)]
+
+
+def _or_none(work: Callable[[], T]) -> T | None:
+    try:
+        return work()
+    except ValueError:  # nothing can be said of labels that are all of one kind, or none
+        return None

@@ -1,0 +1,159 @@
+"""A simulation as a table in Markdown, HTML and JSON, and as a drawing in SVG. Pure but for `write`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from monitors.analysis.simulate import LONGEST_SCORES, Found, Simulated
+
+KINDS = (".md", ".html", ".svg", ".json")
+NOT_FOUND = "not found"
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 760, 420, 80, 250, 40, 50
+_COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b")
+_TICKS = {60.0: "1 min", 600.0: "10 min", 3600.0: "1 h", 21_600.0: "6 h", 86_400.0: "1 d", 604_800.0: "7 d"}
+_HOURS_FROM, _DAYS_FROM = 5400.0, 172_800.0
+_STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:62rem;padding:0 1rem}"
+    "table{border-collapse:collapse}td,th{border-bottom:1px solid #ccc;padding:.3rem .7rem;text-align:left}"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was simulated on what; `about` are sentences on the traffic and on what the numbers mean."""
+
+    title: str
+    about: tuple[str, ...]
+    rows: tuple[Simulated, ...]
+
+
+def table(rows: Sequence[Simulated]) -> list[list[str]]:
+    """The header and a line for each setting."""
+    drops = [f"drop {one.drop:g}" for one in rows[0].found] if rows else []
+    lines = [["setting", "m0", "false alarms in 30 days", *drops]]
+    for row in rows:
+        alarms = f"{row.alarms / row.months:.2f}" if row.months else "-"
+        of = f"{row.alarms} in {row.months:.1f} months; promised {row.promised:.3g}"
+        m0 = "not learned" if row.m0 is None else f"{row.m0:.3f}"
+        lines.append([row.setting.name, m0, f"{alarms} ({of})", *map(cell, row.found)])
+    return lines
+
+
+def cell(found: Found) -> str:
+    """Median and 90 % of one drop, in scores and in time.
+
+    >>> cell(Found(drop=0.1, scores=135, scores_90=235, seconds=810.0, seconds_90=7200.0))
+    '135 (235) scores, 14 min (2.0 h)'
+    >>> cell(Found(drop=0.1, scores=None, scores_90=None, seconds=None, seconds_90=None))
+    'not found'
+    """
+    if found.scores is None or found.seconds is None:
+        return NOT_FOUND
+    scores = f"> {LONGEST_SCORES:,}" if found.scores_90 is None else f"{found.scores_90:,}"
+    time = "longer" if found.seconds_90 is None else duration(found.seconds_90)
+    return f"{found.scores:,} ({scores}) scores, {duration(found.seconds)} ({time})"
+
+
+def duration(seconds: float) -> str:
+    """A length of time for people.
+
+    >>> duration(600.0), duration(7200.0), duration(400_000.0)
+    ('10 min', '2.0 h', '4.6 d')
+    """
+    if seconds < _HOURS_FROM:
+        return f"{max(1.0, seconds / 60.0):.0f} min"
+    return f"{seconds / 3600.0:.1f} h" if seconds < _DAYS_FROM else f"{seconds / 86_400.0:.1f} d"
+
+
+def markdown(report: Report) -> str:
+    """The report as Markdown."""
+    header, *lines = table(report.rows)
+    body = [header, ["---"] * len(header), *lines]
+    rows = ["| " + " | ".join(one.replace("|", "\\|") for one in line) + " |" for line in body]
+    return "\n".join([f"# {report.title}", "", *report.about, "", *rows, ""])
+
+
+def html(report: Report) -> str:
+    """The report as a page of its own, with the drawing in it."""
+    header, *lines = table(report.rows)
+    head = "".join(f"<th>{escape(one)}</th>" for one in header)
+    rows = "".join("<tr>" + "".join(f"<td>{escape(one)}</td>" for one in line) + "</tr>" for line in lines)
+    about = "".join(f"<p>{escape(one)}</p>" for one in report.about)
+    title = escape(report.title)
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>'
+        f"</head><body><h1>{title}</h1>{about}{svg(report)}<table><tr>{head}</tr>{rows}</table></body></html>\n"
+    )
+
+
+def svg(report: Report) -> str:
+    """Median time to find a drop against its size, a line for each setting; what was not found has no point."""
+    drops = [one.drop for one in report.rows[0].found] if report.rows else []
+    times = [one.seconds for row in report.rows for one in row.found if one.seconds]
+    low, high = math.log(min([60.0, *times])), math.log(max([86_400.0, *times]))
+    across, up = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+
+    def x(index: int) -> float:
+        return _LEFT + across * (index + 0.5) / max(1, len(drops))
+
+    def y(seconds: float) -> float:
+        return _TOP + up * (1.0 - (math.log(seconds) - low) / (high - low))
+
+    parts = [_text(_LEFT, _TOP - 18, "median time from the drop to the alarm", "start")]
+    for seconds, word in _TICKS.items():
+        if low <= math.log(seconds) <= high:
+            parts.append(f'<path d="M{_LEFT} {y(seconds):.1f}h{across}" stroke="#ddd"/>')
+            parts.append(_text(_LEFT - 8, y(seconds) + 4, word, "end"))
+    parts += [_text(x(index), _HEIGHT - _BOTTOM + 22, f"drop {drop:g}", "middle") for index, drop in enumerate(drops)]
+    for number, row in enumerate(report.rows):
+        colour = _COLOURS[number % len(_COLOURS)]
+        points = [(x(index), y(one.seconds)) for index, one in enumerate(row.found) if one.seconds]
+        path = " ".join(f"{a:.1f},{b:.1f}" for a, b in points)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="4" fill="{colour}"/>' for a, b in points]
+        level = _TOP + 18 * number
+        parts.append(f'<path d="M{_WIDTH - _RIGHT + 12} {level}h18" stroke="{colour}" stroke-width="3"/>')
+        parts.append(_text(_WIDTH - _RIGHT + 36, level + 4, row.setting.name, "start"))
+    size = f'width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img"><title>{escape(report.title)}</title>'
+        f'<rect width="100%" height="100%" fill="#fff"/>{"".join(parts)}</svg>\n'
+    )
+
+
+def plain(report: Report) -> dict[str, Any]:
+    """The report as JSON knows it."""
+    rows = []
+    for row in report.rows:
+        setting = {name: getattr(row.setting, name) for name in ("name", "tolerance", "budget_per_s", "rate")}
+        numbers = {name: getattr(row, name) for name in ("m0", "alarms", "months", "promised")}
+        rows.append({"setting": setting, **numbers, "found": [asdict(one) for one in row.found]})
+    return {"title": report.title, "about": list(report.about), "rows": rows}
+
+
+def check(path: Path) -> None:
+    """Raises ValueError for a file whose ending stands for no kind of report."""
+    if path.suffix not in KINDS:
+        raise ValueError(f"--output: {path.name!r} ends in none of {', '.join(KINDS)}")
+
+
+def write(path: Path, report: Report) -> None:
+    """Write the report as the ending of `path` says. Raises ValueError, OSError."""
+    check(path)
+    if path.suffix == ".json":
+        text = msgspec.json.format(msgspec.json.encode(plain(report)), indent=2).decode() + "\n"
+    else:
+        text = {".md": markdown, ".html": html, ".svg": svg}[path.suffix](report)
+    path.write_text(text, "utf-8")
+
+
+def _text(x: float, y: float, words: str, anchor: str) -> str:
+    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
+    return f'<text {place} font-family="sans-serif" font-size="12" fill="#333">{escape(words)}</text>'

@@ -1,0 +1,197 @@
+"""Silences, acknowledgements and dead letters over HTTP, for the admin port."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from litestar import Request, delete, get, post
+from litestar.connection import ASGIConnection
+from litestar.exceptions import HTTPException, NotFoundException, PermissionDeniedException
+from litestar.params import FromPath
+
+from monitors.alerting.acknowledgements import Ack, DeadLetter, DeskClosedError
+from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.silences import MAX_VALUE, Label, Matcher, Operator, Silence
+from monitors.runtime import audit
+
+T = TypeVar("T")
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+Comment = Annotated[str, msgspec.Meta(max_length=2000)]
+
+
+class AlertDesk(Protocol):
+    """What people may say about alerts; False means that there is nothing of that name."""
+
+    async def silences(self) -> Sequence[Silence]:
+        """Every silence."""
+
+    async def silence(self, silence: Silence) -> None:
+        """Add a silence. Raises ValueError when there are too many."""
+
+    async def unsilence(self, silence_id: str) -> bool:
+        """Remove a silence."""
+
+    async def acknowledge(self, fingerprint: str, ack: Ack) -> bool:
+        """Note who looks after a firing alert."""
+
+    async def unacknowledge(self, fingerprint: str) -> bool:
+        """Take that back."""
+
+    async def dead_letters(self) -> Sequence[DeadLetter]:
+        """Every dead letter that was kept."""
+
+    async def retry(self, letter_id: str) -> bool:
+        """Try to deliver a dead letter. Raises NotDeliveredError."""
+
+
+class NewMatcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One condition of a new silence."""
+
+    name: Label
+    op: Operator = "="
+    value: Annotated[str, msgspec.Meta(max_length=MAX_VALUE)]
+
+
+class NewSilence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `POST /api/silences`: times in Unix seconds; `starts` is now, and `ends` or `duration_s` is given."""
+
+    matchers: Annotated[tuple[NewMatcher, ...], msgspec.Meta(min_length=1, max_length=20)]
+    starts: float | None = None
+    ends: float | None = None
+    duration_s: Annotated[float, msgspec.Meta(gt=0.0)] | None = None
+    by: Name
+    comment: Comment = ""
+
+
+class NewAck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `POST /api/alerts/{fingerprint}/ack`."""
+
+    by: Name
+    comment: Comment = ""
+
+
+def alert_handlers(desk: AlertDesk) -> list[Any]:
+    """The handlers; the app that serves them asks for its token."""
+    return [*_silence_handlers(desk), *_ack_handlers(desk), *_letter_handlers(desk)]
+
+
+def same_origin(connection: ASGIConnection[Any, Any, Any, Any], _: Any) -> None:
+    """Refuse a change that a page of another origin makes a browser ask for: without a token nothing else would."""
+    origin = connection.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != connection.headers.get("host", ""):
+        audit.tell("change", outcome="refused", address=address_of(connection), path=connection.scope["path"])
+        raise PermissionDeniedException("a page of another origin may not change anything here")
+
+
+def address_of(connection: ASGIConnection[Any, Any, Any, Any]) -> str | None:
+    """Where a request came from; behind a proxy that is the proxy."""
+    return connection.client.host if connection.client else None
+
+
+def _silence_handlers(desk: AlertDesk) -> list[Any]:
+    @get("/api/silences")
+    async def silences() -> list[dict[str, Any]]:
+        now = time.time()
+        return [asdict(one) | {"state": one.state(now)} for one in await desk.silences()]
+
+    @post("/api/silences", guards=[same_origin])
+    async def silence(request: Request[Any, Any, Any]) -> dict[str, Any]:
+        now = time.time()
+        made = _silence(await _body(request, NewSilence), now)
+        if problems := made.problems(now):
+            raise HTTPException(status_code=400, detail="; ".join(problems))
+        try:
+            await desk.silence(made)
+        except DeskClosedError as error:
+            raise HTTPException(status_code=503, detail=str(error)) from error
+        except ValueError as error:
+            raise HTTPException(status_code=409, detail=str(error)) from error
+        audit.tell("silence", by=made.by, address=address_of(request), silence=made.id, ends=made.ends)
+        return asdict(made) | {"state": made.state(now)}
+
+    @delete("/api/silences/{silence_id:str}", guards=[same_origin])
+    async def unsilence(silence_id: FromPath[str], request: Request[Any, Any, Any]) -> None:
+        if not await desk.unsilence(silence_id):
+            raise NotFoundException(f"no silence has the id {silence_id}")
+        audit.tell("unsilence", address=address_of(request), silence=silence_id)
+
+    return [silences, silence, unsilence]
+
+
+def _ack_handlers(desk: AlertDesk) -> list[Any]:
+    path = "/api/alerts/{fingerprint:str}/ack"
+
+    @post(path, guards=[same_origin], status_code=200)
+    async def acknowledge(fingerprint: FromPath[str], request: Request[Any, Any, Any]) -> dict[str, Any]:
+        said = await _body(request, NewAck)
+        ack = Ack(by=said.by, at=time.time(), comment=said.comment)
+        try:
+            known = await desk.acknowledge(fingerprint, ack)
+        except DeskClosedError as error:
+            raise HTTPException(status_code=503, detail=str(error)) from error
+        if not known:
+            raise NotFoundException(f"no alert fires with the fingerprint {fingerprint}")
+        audit.tell("ack", by=said.by, address=address_of(request), alert=fingerprint)
+        return asdict(ack)
+
+    @delete(path, guards=[same_origin])
+    async def unacknowledge(fingerprint: FromPath[str], request: Request[Any, Any, Any]) -> None:
+        if not await desk.unacknowledge(fingerprint):
+            raise NotFoundException(f"nobody acknowledged an alert with the fingerprint {fingerprint}")
+        audit.tell("unack", address=address_of(request), alert=fingerprint)
+
+    return [acknowledge, unacknowledge]
+
+
+def _letter_handlers(desk: AlertDesk) -> list[Any]:
+    @get("/api/dead-letters")
+    async def dead_letters() -> list[dict[str, Any]]:
+        return [asdict(one) for one in await desk.dead_letters()]
+
+    @post("/api/dead-letters/{letter_id:str}/retry", guards=[same_origin], status_code=200)
+    async def retry(letter_id: FromPath[str], request: Request[Any, Any, Any]) -> dict[str, Any]:
+        try:
+            known = await desk.retry(letter_id)
+        except NotDeliveredError as error:
+            audit.tell("redeliver", outcome="failed", address=address_of(request), letter=letter_id)
+            raise HTTPException(status_code=502, detail=f"not delivered: {error}") from error
+        if not known:
+            raise NotFoundException(f"no dead letter has the id {letter_id}")
+        audit.tell("redeliver", address=address_of(request), letter=letter_id)
+        return {"delivered": True}
+
+    return [dead_letters, retry]
+
+
+def _silence(new: NewSilence, now: float) -> Silence:
+    starts = now if new.starts is None else new.starts
+    if (new.ends is None) == (new.duration_s is None):
+        raise HTTPException(status_code=400, detail="ends: give either ends or duration_s")
+    return Silence(
+        id=uuid.uuid4().hex,
+        matchers=tuple(Matcher(name=one.name, op=one.op, value=one.value) for one in new.matchers),
+        starts=starts,
+        ends=starts + new.duration_s if new.duration_s is not None else new.ends or 0.0,
+        by=new.by,
+        comment=new.comment,
+    )
+
+
+async def _body(request: Request[Any, Any, Any], kind: type[T]) -> T:
+    """Read the body; what is wrong with it is answered 400, with the field's name in front."""
+    try:
+        return msgspec.json.decode(await request.body(), type=kind)
+    except msgspec.ValidationError as error:
+        message, _, where = str(error).partition(" - at `$")
+        detail = f"{where.rstrip('`').lstrip('.') or 'body'}: {message}"
+        raise HTTPException(status_code=400, detail=detail) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise HTTPException(status_code=400, detail=f"body: not JSON: {error}") from error
+    except RecursionError as error:
+        raise HTTPException(status_code=400, detail="body: nested too deeply") from error

@@ -1,0 +1,165 @@
+"""The admin port of the evaluation plane: metrics, and JSON under `/api/`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Protocol
+
+from litestar import Litestar, Request, Response, Router, get
+from litestar.connection import ASGIConnection
+from litestar.exceptions import NotFoundException
+from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.template import TemplateConfig
+from litestar.types import Message, Scope
+from prometheus_client import CollectorRegistry
+
+from monitors.alerting.acknowledgements import DeskClosedError
+from monitors.analysis.capture_coverage import Captured
+from monitors.analysis.quality import Quality
+from monitors.api.openapi import openapi_handler
+from monitors.records import Alert, Evaluation, Failed, Sample, Score, Skipped
+from monitors.runtime.auth import allowed_hosts, guess_guard, metrics_handler, token_guard
+from monitors.runtime.token_check import warn_if_short
+from monitors.storage.stores import Query, Store
+
+DAY_S = 86_400.0
+
+
+class Insight(Protocol):
+    """What the API shows."""
+
+    @property
+    def store(self) -> Store:
+        """Where samples and evaluations are."""
+
+    async def status(self) -> dict[str, Any]:
+        """What is configured and how the plane is doing."""
+
+    def quality(self) -> Sequence[Quality]:
+        """The latest estimates."""
+
+    def captured(self) -> Sequence[Captured]:
+        """What was found in the answers of each app."""
+
+    def states(self) -> Mapping[tuple[str, str], str]:
+        """The worst state, quiet, pending or firing, of the rules that watch each stream, by app and metric."""
+
+    def alerts(self) -> Sequence[Alert]:
+        """Alerts, newest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pages:
+    """What people see with a browser: handlers that ask for the token in their own way, and what goes with them.
+
+    `entered` says who was let in there: they may read the JSON too. `before_send` sees every answer's head.
+    """
+
+    handlers: Sequence[Any]
+    templates: TemplateConfig[Any]
+    entered: Callable[[ASGIConnection[Any, Any, Any, Any]], bool]
+    before_send: Callable[[Message, Scope], Awaitable[None]]
+
+
+def admin_app(
+    insight: Insight,
+    registry: CollectorRegistry,
+    *,
+    host: str,
+    token: str | None,
+    handlers: Sequence[Any] = (),
+    pages: Pages | None = None,
+) -> Litestar:
+    """Build the admin app for the address `host`; with a token everything but `/healthz` asks for it.
+
+    `handlers` are served beside its own, behind the same guards; `pages` only behind that of the address.
+    """
+
+    @get("/healthz", sync_to_thread=False)
+    def healthz() -> dict[str, str]:
+        return {"status": "ok"}
+
+    guarded = [metrics_handler(registry), *_overview_handlers(insight), *_exchange_handlers(insight.store), *handlers]
+    guarded.append(openapi_handler([healthz, *guarded]))
+    warn_if_short("monitors.token", token)
+    here, entered = [allowed_hosts(host, token), guess_guard(token)], pages.entered if pages else None
+    return Litestar(
+        [
+            healthz,
+            Router("/", route_handlers=guarded, guards=[*here, token_guard(token, entered)]),
+            *([Router("/", route_handlers=pages.handlers, guards=here)] if pages is not None else []),
+        ],
+        template_config=pages.templates if pages is not None else None,
+        before_send=[pages.before_send] if pages is not None else [],
+        exception_handlers={DeskClosedError: _not_here},
+        openapi_config=None,
+        logging_config=None,
+    )
+
+
+def _not_here(_: Request[Any, Any, Any], error: DeskClosedError) -> Response[dict[str, Any]]:
+    """Answer a change that this process cannot make now: it has only begun, or another one leads."""
+    return Response({"status_code": 503, "detail": str(error)}, status_code=503, headers={"retry-after": "1"})
+
+
+def _overview_handlers(insight: Insight) -> list[Any]:
+    @get("/api/status")
+    async def status() -> dict[str, Any]:
+        return await insight.status()
+
+    @get("/api/metrics", sync_to_thread=False)
+    def metrics() -> list[dict[str, Any]]:
+        states = insight.states()
+        return [asdict(one) | {"state": states.get((one.app, one.metric), "unwatched")} for one in insight.quality()]
+
+    @get("/api/alerts", sync_to_thread=False)
+    def alerts() -> list[dict[str, Any]]:
+        return [asdict(alert) for alert in insight.alerts()]
+
+    @get("/api/capture", sync_to_thread=False)
+    def capture() -> list[dict[str, Any]]:
+        return [asdict(one) for one in insight.captured()]
+
+    return [status, metrics, capture, alerts]
+
+
+def _exchange_handlers(store: Store) -> list[Any]:
+    @get("/api/exchanges")
+    async def exchanges(
+        app: FromQuery[str | None] = None,
+        metric: FromQuery[str | None] = None,
+        since_s: Annotated[float, QueryParameter(gt=0, description="how far back, seconds")] = DAY_S,
+        order: Annotated[str, QueryParameter(pattern="^(newest|lowest|highest)$")] = "newest",
+        limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100,
+    ) -> list[dict[str, Any]]:
+        now = time.time()
+        query = Query(since=now - since_s, until=now + DAY_S, metric=metric, app=app, order=order, limit=limit)  # type: ignore[arg-type]  # the pattern says so
+        return [asdict(point) for point in await store.series(query)]
+
+    @get("/api/exchanges/{exchange_id:str}")
+    async def exchange(exchange_id: FromPath[str]) -> dict[str, Any]:
+        found = await store.sample(exchange_id)
+        if found is None:
+            raise NotFoundException(f"no captured exchange has the id {exchange_id}")
+        said = await store.supplements_of(found[0])
+        return _as_json(*found) | {"supplements": [asdict(one) for one in said]}
+
+    return [exchanges, exchange]
+
+
+def _as_json(sample: Sample, evaluations: Sequence[Evaluation]) -> dict[str, Any]:
+    return {"sample": asdict(sample), "evaluations": [_evaluation(evaluation) for evaluation in evaluations]}
+
+
+def _evaluation(evaluation: Evaluation) -> dict[str, Any]:
+    match evaluation.outcome:
+        case Score():
+            kind = "score"
+        case Skipped():
+            kind = "skipped"
+        case Failed():
+            kind = "failed"
+    fields = asdict(evaluation)
+    return fields | {"outcome": {"kind": kind, **fields["outcome"]}}

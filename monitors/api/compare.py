@@ -1,0 +1,57 @@
+"""Two versions compared over HTTP, for the admin port."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated, Any
+
+from litestar import get
+from litestar.exceptions import ClientException
+from litestar.params import FromQuery, QueryParameter
+
+from monitors.analysis import ab_compare as comparing
+from monitors.analysis.ab_query import Wanted, keys_of, read
+from monitors.metrics import LOWER_IS_BETTER
+from monitors.storage.stores import Store
+
+WEEK_S = 7 * 86_400.0
+MOST, READING_S = 20_000, 2.0
+"""Scores of a version and metric that one request reads where the store cannot count them, and for how long it does."""
+MOST_QUESTIONS, WITHIN_S = 2000, 0.12
+"""Up to how many scores of both are read one by one, with their questions; and for how long scores are counted."""
+
+
+def compare_handlers(store: Store, lower_is_better: Callable[[str], bool] = LOWER_IS_BETTER.__contains__) -> list[Any]:
+    """The handlers; the app that serves them asks for its token."""
+
+    @get("/api/compare")
+    async def compare(
+        *,
+        by: FromQuery[str],
+        a: FromQuery[str],
+        b: FromQuery[str],
+        app: FromQuery[str | None] = None,
+        metric: FromQuery[list[str] | None] = None,
+        since_s: Annotated[float, QueryParameter(gt=0, description="how far back, seconds")] = WEEK_S,
+        delta: Annotated[float, QueryParameter(ge=0, lt=1, description="what may be lost")] = comparing.MARGIN,
+        alpha: Annotated[float, QueryParameter(gt=0, lt=1, description="of any wrong decision")] = comparing.ALPHA,
+    ) -> dict[str, Any]:
+        now = time.time()
+        span: dict[str, Any] = {"since": now - since_s, "until": now + 1.0}
+        span |= {"few": MOST_QUESTIONS, "within_s": WITHIN_S, "most": MOST, "reading_s": READING_S}
+        wanted = Wanted(by=by, a=a, b=b, metrics=metric or (), app=app, **span)
+        try:
+            everything, partial_ = await read(store, wanted)
+        except ValueError as error:
+            raise ClientException(str(error)) from error
+        keys = await keys_of(store, everything, "auto", most=MOST_QUESTIONS)
+        work = partial(comparing.compare, margin=delta, alpha=alpha, keys=keys, lower_is_better=lower_is_better)
+        rows = await asyncio.to_thread(work, everything)
+        said = {"by": by, "a": a, "b": b, "delta": delta, "alpha": alpha, "decision": comparing.decision(rows)}
+        return said | {"partial": partial_, "rows": [asdict(row) for row in rows]}
+
+    return [compare]

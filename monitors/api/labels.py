@@ -1,0 +1,31 @@
+"""People's labels beside the judge's scores over HTTP, for the admin port."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from litestar import get
+from litestar.params import FromQuery, QueryParameter
+
+from monitors.analysis.human_labels import HALF_WIDTH, Passings
+from monitors.analysis.labelling_store import WINDOW_S, default_passing, labelled
+from monitors.storage.stores import Query, Store
+
+
+def label_handlers(store: Store, passing: Passings = default_passing) -> list[Any]:
+    """The handlers; the app that serves them asks for its token."""
+
+    @get("/api/labels")
+    async def labels(
+        app: FromQuery[str | None] = None,
+        metric: FromQuery[str | None] = None,
+        since_s: Annotated[float, QueryParameter(gt=0, description="how far back, seconds")] = WINDOW_S,
+        half_width: Annotated[float, QueryParameter(gt=0, le=0.5, description="of the interval planned")] = HALF_WIDTH,
+    ) -> list[dict[str, Any]]:
+        now = time.time()
+        query = Query(since=now - since_s, until=now + 1.0, app=app, metric=metric)
+        return [asdict(one) for one in await labelled(store, query, passing=passing, half_width=half_width)]
+
+    return [labels]

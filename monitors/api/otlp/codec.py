@@ -1,0 +1,235 @@
+"""OTLP's two encodings of an export request: protobuf (behind the extra `otlp`) and JSON."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from monitors.api.otlp import Decoded, Span
+from monitors.api.otlp.counting import more_than
+from monitors.runtime.settings import ConfigError
+
+if TYPE_CHECKING:
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+
+PROTOBUF, JSON = "application/x-protobuf", "application/json"
+_MISSING = "monitors.otlp_receiver: needs the extra `otlp` (pip install 'gaugeway[otlp]')"
+_TRACE_ID, _SPAN_ID = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{16}")
+_GZIP_OR_ZLIB = 47
+_DEEPEST = 32
+MAX_PARTS = 500_000
+"""Messages of one request: spans, attributes, values, events, links. A full batch of an SDK has some 50,000."""
+
+_END_OF_TIME = 2**64
+
+
+class TooLargeError(ValueError):
+    """The body unpacks to more than is allowed, or holds more spans and attributes."""
+
+
+class _Value(msgspec.Struct, rename="camel"):
+    string_value: str | None = None
+    bool_value: bool | None = None
+    int_value: int | str | None = None
+    double_value: float | str | None = None
+    array_value: _Array | None = None
+    kvlist_value: _Pairs | None = None
+
+
+class _Array(msgspec.Struct):
+    values: list[_Value] = []
+
+
+class _KeyValue(msgspec.Struct):
+    key: str = ""
+    value: _Value | None = None
+
+
+class _Pairs(msgspec.Struct):
+    values: list[_KeyValue] = []
+
+
+class _Event(msgspec.Struct):
+    name: str = ""
+    attributes: list[_KeyValue] = []
+
+
+class _Span(msgspec.Struct, rename="camel"):
+    trace_id: str = ""
+    span_id: str = ""
+    start_time_unix_nano: int | str = 0
+    attributes: list[_KeyValue] = []
+    events: list[_Event] = []
+
+
+class _ScopeSpans(msgspec.Struct):
+    spans: list[_Span] = []
+
+
+class _ResourceSpans(msgspec.Struct, rename="camel"):
+    scope_spans: list[_ScopeSpans] = []
+
+
+class _Export(msgspec.Struct, rename="camel"):
+    resource_spans: list[_ResourceSpans] = []
+
+
+_decoder = msgspec.json.Decoder(_Export)
+
+
+def require_protobuf() -> None:
+    """Raise ConfigError when the extra is not installed."""
+    try:
+        import opentelemetry.proto.collector.trace.v1.trace_service_pb2  # noqa: F401, PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigError([_MISSING]) from error
+
+
+def unpack(body: bytes, coding: str, limit: int) -> bytes:
+    """Undo `Content-Encoding`. Raises TooLargeError beyond `limit` bytes, ValueError for what cannot be undone."""
+    if coding in ("", "identity"):
+        return body
+    unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
+    try:
+        plain = unpacker.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise ValueError(f"the body is not {coding}: {error}") from error
+    if len(plain) > limit:
+        raise TooLargeError(f"the body unpacks to more than {limit} bytes")
+    if not unpacker.eof:
+        raise ValueError(f"the {coding} body ends too early")
+    return plain
+
+
+def decode(body: bytes, content_type: str) -> Decoded:
+    """Read an export request.
+
+    Raises TooLargeError for one of more than MAX_PARTS, ValueError for one that is not what its content type says.
+    """
+    # In JSON every message is an object; braces within texts count as well.
+    if more_than(body, MAX_PARTS) if content_type == PROTOBUF else body.count(b"{") > MAX_PARTS:
+        raise TooLargeError(f"the request holds more than {MAX_PARTS} spans, attributes, values, events and links")
+    return _from_protobuf(body) if content_type == PROTOBUF else _from_json(body)
+
+
+def success(content_type: str, rejected: int, message: str) -> bytes:
+    """Return the response to a request that was taken, wholly or but for `rejected` spans."""
+    if content_type == JSON:
+        partial = {"rejectedSpans": str(rejected), "errorMessage": message}
+        return msgspec.json.encode({"partialSuccess": partial} if rejected or message else {})
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (  # noqa: PLC0415 - an extra
+        ExportTraceServiceResponse,
+    )
+
+    response = ExportTraceServiceResponse()
+    if rejected or message:
+        response.partial_success.rejected_spans = rejected
+        response.partial_success.error_message = message
+    return bytes(response.SerializeToString())
+
+
+def failure(content_type: str, code: int, message: str) -> bytes:
+    """Return the response (a google.rpc.Status) to a request that was not taken."""
+    if content_type != PROTOBUF:
+        return msgspec.json.encode({"code": code, "message": message})
+    from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with the extra
+
+    return bytes(Status(code=code, message=message).SerializeToString())
+
+
+def _from_protobuf(body: bytes) -> Decoded:
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (  # noqa: PLC0415 - an extra
+        ExportTraceServiceRequest,
+    )
+
+    try:
+        request = ExportTraceServiceRequest.FromString(body)
+    except DecodeError as error:
+        raise ValueError(f"not an ExportTraceServiceRequest: {error}") from error
+    return _gather(
+        _span(
+            span.trace_id.hex(),
+            span.span_id.hex(),
+            span.start_time_unix_nano,
+            _pairs(span.attributes),
+            tuple((event.name, _pairs(event.attributes)) for event in span.events),
+        )
+        for resource in request.resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    )
+
+
+def _from_json(body: bytes) -> Decoded:
+    try:
+        request = _decoder.decode(body)
+        return _gather(
+            _span(
+                span.trace_id.lower(),
+                span.span_id.lower(),
+                int(span.start_time_unix_nano),
+                _json_pairs(span.attributes),
+                tuple((event.name, _json_pairs(event.attributes)) for event in span.events),
+            )
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        )
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"not an ExportTraceServiceRequest: {error}") from error
+
+
+def _gather(spans: Iterable[Span | None]) -> Decoded:
+    every = list(spans)
+    readable = tuple(span for span in every if span is not None)
+    return Decoded(spans=readable, unreadable=len(every) - len(readable))
+
+
+def _span(
+    trace_id: str, span_id: str, started_ns: int, attributes: dict[str, Any], events: tuple[Any, ...]
+) -> Span | None:
+    """Return the span; None for one whose ids are not what OTLP asks for."""
+    if not (_TRACE_ID.fullmatch(trace_id) and _SPAN_ID.fullmatch(span_id) and int(trace_id, 16) and int(span_id, 16)):
+        return None
+    started_ns = started_ns if 0 <= started_ns < _END_OF_TIME else 0
+    return Span(trace_id=trace_id, span_id=span_id, started_ns=started_ns, attributes=attributes, events=events)
+
+
+def _pairs(pairs: Iterable[KeyValue]) -> dict[str, Any]:
+    return {pair.key: _plain(pair.value, 0) for pair in pairs}
+
+
+def _plain(value: AnyValue, depth: int) -> Any:
+    """Return a protobuf value as Python's; None where it is empty, bytes, or nested without end."""
+    match value.WhichOneof("value"):
+        case "array_value" if depth < _DEEPEST:
+            return [_plain(one, depth + 1) for one in value.array_value.values]
+        case "kvlist_value" if depth < _DEEPEST:
+            return {pair.key: _plain(pair.value, depth + 1) for pair in value.kvlist_value.values}
+        case "string_value" | "bool_value" | "int_value" | "double_value" as kind:
+            return getattr(value, kind)
+    return None
+
+
+def _json_pairs(pairs: Iterable[_KeyValue]) -> dict[str, Any]:
+    return {pair.key: _json_plain(pair.value, 0) for pair in pairs}
+
+
+def _json_plain(value: _Value | None, depth: int) -> Any:
+    """Return a JSON value as Python's; numbers may be given as strings."""
+    if value is None or depth >= _DEEPEST:
+        return None
+    if value.array_value is not None:
+        return [_json_plain(one, depth + 1) for one in value.array_value.values]
+    if value.kvlist_value is not None:
+        return {pair.key: _json_plain(pair.value, depth + 1) for pair in value.kvlist_value.values}
+    if value.int_value is not None:
+        return int(value.int_value)
+    if value.double_value is not None:
+        return float(value.double_value)
+    return value.string_value if value.string_value is not None else value.bool_value

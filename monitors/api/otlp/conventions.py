@@ -1,0 +1,216 @@
+"""The conventions under which retriever spans say what they found, and the supplement each becomes. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from monitors.api.otlp import Span
+from monitors.records import Context, Supplement
+from monitors.runtime.bounds import MAX_PASSAGE_NAME, bounded_name, shed
+
+_DAY_S = 86_400.0
+_TEXTS = ("content", "page_content", "text", "document", "chunk")
+_IDS = ("id", "doc_id", "document_id", "chunk_id", "id_", "node_id")
+_SCORES = ("score", "relevance_score", "similarity")
+_SOURCES = ("source", "url", "file_name", "file_path", "title")
+_LISTS = ("documents", "output", "outputs", "results", "nodes", "result")
+_QUERIES = ("query", "question", "input", "query_str", "q", "text")
+_OPENINFERENCE = re.compile(r"retrieval\.documents\.(\d{1,6})\.document\.(\w+)")
+_RESULT_EVENTS = {"db.query.result": "db.query.result.", "db.search.result": "db.search.result."}
+_REDACTED = "__REDACTED__"
+
+
+class NoTextError(ValueError):
+    """A retriever's span that says nothing about the passages' texts: the app's tracing keeps content to itself."""
+
+
+def conventions_of(span: Span) -> list[str]:
+    """Name the conventions that a retriever's span follows, it may be several; none for any other span."""
+    attributes, name = span.attributes, span.attributes.get("traceloop.entity.name")
+    signs = {
+        "openinference": attributes.get("openinference.span.kind") == "RETRIEVER",
+        "langsmith": attributes.get("langsmith.span.kind") == "retriever",
+        "gen_ai": attributes.get("gen_ai.operation.name") == "retrieval" or "gen_ai.retrieval.documents" in attributes,
+        "traceloop": any(event in _RESULT_EVENTS for event, _ in span.events)
+        or (isinstance(name, str) and "retriev" in name.lower()),
+    }
+    return [convention for convention, seen in signs.items() if seen]
+
+
+def supplement(span: Span, conventions: Sequence[str], now: float) -> tuple[str, Supplement]:
+    """Return what a retriever's span found, and the first of its `conventions` that tells it.
+
+    It counts as received when it started, so that several of one trace stay in order; a clock that is a day ahead, or
+    at zero, is not believed. Raises NoTextError, and ValueError for documents that are no documents.
+    """
+    for convention in conventions:
+        try:
+            question, contexts = _found(span, convention)
+        except ValueError:
+            if convention == conventions[-1]:
+                raise
+            continue
+        started = span.started_ns / 1e9
+        found = Supplement(
+            id=f"span-{span.trace_id}-{span.span_id}",
+            received_at=started if 0.0 < started < now + _DAY_S else now,
+            source="spans",
+            trace_id=span.trace_id,
+            question=None if question == _REDACTED else question,
+            contexts=contexts,
+        )
+        return convention, shed(found)
+    raise ValueError("no convention is known")
+
+
+def _found(span: Span, convention: str) -> tuple[str | None, tuple[Context, ...]]:
+    read = {"openinference": _openinference, "langsmith": _langsmith, "gen_ai": _gen_ai, "traceloop": _traceloop}
+    question, documents = read[convention](span)
+    contexts = tuple(context for one in documents if (context := _context(one)) is not None)
+    if documents and not contexts:
+        raise NoTextError("no document has a text")
+    return question, contexts
+
+
+def _openinference(span: Span) -> tuple[str | None, list[Any]]:
+    """Documents are flattened: `retrieval.documents.<n>.document.<field>`."""
+    found: dict[int, dict[str, Any]] = {}
+    for name, value in span.attributes.items():
+        if match := _OPENINFERENCE.fullmatch(name):
+            found.setdefault(int(match[1]), {})[match[2]] = value
+    if not found:
+        raise NoTextError("no retrieval.documents")
+    return _query(span.attributes.get("input.value")), [found[index] for index in sorted(found)]
+
+
+def _gen_ai(span: Span) -> tuple[str | None, list[Any]]:
+    """OpenTelemetry's own: a list of objects, or JSON of one."""
+    documents = _parsed(span.attributes.get("gen_ai.retrieval.documents"))
+    if documents is None:
+        raise NoTextError("no gen_ai.retrieval.documents")
+    return _query(span.attributes.get("gen_ai.retrieval.query.text")), _listed(documents)
+
+
+def _traceloop(span: Span) -> tuple[str | None, list[Any]]:
+    """A vector store's span has one event a result; a retriever written as a task has its output as JSON."""
+    question = _query(_parsed(span.attributes.get("traceloop.entity.input")))
+    results = [
+        {name.removeprefix(_RESULT_EVENTS[event]): value for name, value in attributes.items()}
+        for event, attributes in span.events
+        if event in _RESULT_EVENTS
+    ]
+    if results:
+        return question, results
+    output = _parsed(span.attributes.get("traceloop.entity.output"))
+    if output is None:
+        raise NoTextError("no db.query.result events and no traceloop.entity.output")
+    return question, _listed(output)
+
+
+def _langsmith(span: Span) -> tuple[str | None, list[Any]]:
+    """A run's inputs and outputs are JSON in what was once meant for prompts and completions."""
+    output = _parsed(span.attributes.get("gen_ai.completion"))
+    if output is None:
+        raise NoTextError("no gen_ai.completion")
+    return _query(_parsed(span.attributes.get("gen_ai.prompt"))), _listed(output)
+
+
+def _parsed(value: Any) -> Any:
+    """Return a value that may be JSON in a string. Raises ValueError for a string that is not."""
+    if not isinstance(value, str):
+        return value
+    if value in ("", _REDACTED):
+        return None
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from error
+
+
+def _listed(value: Any) -> list[Any]:
+    """Return the list of documents in an output. Raises ValueError when there is none."""
+    for _ in range(4):
+        if isinstance(value, list):
+            return value
+        if not isinstance(value, dict):
+            break
+        value = next((value[name] for name in _LISTS if name in value), None)
+    raise ValueError("no list of documents")
+
+
+def _query(value: Any) -> str | None:
+    """Return the question in an input: a text, JSON of an object with one, or such an object."""
+    if isinstance(value, str) and value.startswith("{"):
+        try:
+            value = msgspec.json.decode(value)
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            return value or None
+    for _ in range(4):
+        if isinstance(value, str):
+            return value or None
+        inner: list[Any] = [*_inner(value)]
+        if not inner:
+            return None
+        value = inner[0]
+    return None
+
+
+def _inner(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        named = [value[name] for name in (*_QUERIES, "inputs", "kwargs", "args") if value.get(name)]
+        yield from named or [one for one in value.values() if isinstance(one, str)]
+    elif isinstance(value, list) and len(value) == 1:
+        yield value[0]
+
+
+def _context(document: Any) -> Context | None:
+    """Return a document as a context; None for one without a text.
+
+    LangChain's serialised documents keep their fields in `kwargs`, LlamaIndex's scored ones in `node`. A distance is
+    no score: less of it is better.
+    """
+    if isinstance(document, str):
+        return Context(text=document) if document else None
+    if not isinstance(document, dict):
+        return None
+    inner = [document[name] for name in ("kwargs", "node", "document") if isinstance(document.get(name), dict)]
+    fields: dict[str, Any] = {**document, **(inner[0] if inner else {})}
+    text = next((fields[name] for name in _TEXTS if isinstance(fields.get(name), str) and fields[name]), None)
+    if text is None or text == _REDACTED:
+        return None
+    metadata = _metadata(fields.get("metadata"))
+    return Context(
+        text=text,
+        id=_word(fields, _IDS) or _word(metadata, _IDS),
+        score=_number(fields) if _number(fields) is not None else _number(metadata),
+        source=_word(fields, _SOURCES) or _word(metadata, _SOURCES),
+    )
+
+
+def _metadata(value: Any) -> Mapping[str, Any]:
+    try:
+        parsed = _parsed(value)
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _word(fields: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
+            return bounded_name(str(value), MAX_PASSAGE_NAME)
+    return None
+
+
+def _number(fields: Mapping[str, Any]) -> float | None:
+    for name in _SCORES:
+        value = fields.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    return None

@@ -1,0 +1,54 @@
+"""Versions in the traffic and baselines of rules over HTTP, for the admin port."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from litestar import Request, get, post
+from litestar.exceptions import NotFoundException
+from litestar.params import FromPath, FromQuery
+
+from monitors.alerting.versions import Version
+from monitors.api.alerts import address_of, same_origin
+from monitors.runtime import audit
+
+
+class Versions(Protocol):
+    """What is known of versions."""
+
+    def all(self) -> Sequence[Version]:
+        """Every version, in the order of time."""
+
+
+class Rules(Protocol):
+    """The rules at work."""
+
+    @property
+    def versions(self) -> Versions:
+        """The versions seen in the traffic."""
+
+    def rebaseline(self, rule: str, app: str | None = None) -> int:
+        """Learn a rule's baselines afresh; return how many streams that are. Raises KeyError."""
+
+
+def rule_handlers(rules: Rules) -> list[Any]:
+    """The handlers; the app that serves them asks for its token."""
+
+    @get("/api/versions", sync_to_thread=False)
+    def versions() -> list[dict[str, Any]]:
+        return [asdict(one) for one in rules.versions.all()]
+
+    @post("/api/rules/{rule:str}/rebaseline", guards=[same_origin], status_code=200, sync_to_thread=False)
+    def rebaseline(
+        rule: FromPath[str], request: Request[Any, Any, Any], app: FromQuery[str | None] = None
+    ) -> dict[str, int]:
+        try:
+            streams = rules.rebaseline(rule, app)
+        except KeyError as error:
+            raise NotFoundException(f"no rule is called {rule!r}") from error
+        audit.tell("rebaseline", address=address_of(request), rule=rule, app=app, streams=streams)
+        return {"streams": streams}
+
+    return [versions, rebaseline]

@@ -1,0 +1,1 @@
+"""The monitors' command and its subcommands."""

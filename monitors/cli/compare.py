@@ -1,0 +1,130 @@
+"""`gaugeway compare`: the version in use against a new one, on captured traffic."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from monitors.cli import store_options as store_cli
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from monitors.analysis.ab_binned import Parts
+    from monitors.analysis.ab_compare import Arm, Compared, Sides
+    from monitors.storage.stores import Store
+
+SHIP, ROLL_BACK, NOT_ENOUGH = 0, 1, 3
+_COLOURS = {"ship": "green", "roll back": "red", "not enough data": "yellow"}
+_EXITS = {"ship": SHIP, "roll back": ROLL_BACK, "not enough data": NOT_ENOUGH}
+
+
+@click.command()
+@click.option("--by", required=True, help="What tells the versions apart: model, prompt or tag:NAME.")
+@click.option("--a", "champion", required=True, help="The version in use.")
+@click.option("--b", "challenger", required=True, help="The new one.")
+@click.option("--metric", "metrics", multiple=True, help="As stored; may be repeated. [all that both have]")
+@click.option("--app", help="[all, each by itself]")
+@click.option("--since", default="7d", show_default=True, help="30m, 24h, 7d, or an ISO date or time (UTC).")
+@click.option(
+    "--delta", type=click.FloatRange(0, 1, max_open=True), default=0.02, show_default=True, help="What may be lost."
+)
+@click.option(
+    "--alpha",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.01,
+    show_default=True,
+    help="Probability of any wrong decision.",
+)
+@click.option("--pair-by", default="auto", show_default=True, help="auto, question, tag:NAME or off.")
+@click.option("--format", "shown_as", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@store_cli.stored_options
+def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
+    """Compare two versions on captured traffic: ship the new one, roll it back, or not enough data yet.
+
+    Exit 0 ship, 1 roll back, 2 bad input, 3 not enough data. It may be asked as often as one likes.
+    """
+    from monitors.analysis import ab_compare as comparing  # noqa: PLC0415 - `--help` need not load them
+    from monitors.analysis.ab_query import AUTO_PAIRED_UP_TO, Wanted, keys_of, read  # noqa: PLC0415
+    from monitors.config import load  # noqa: PLC0415
+
+    with store_cli.complaining():
+        settings = load(config)
+        lowest_is_best = store_cli.lowest_is_best(store_cli.catalogue_of(settings))
+        since, until = store_cli.span(options["since"])
+        pairing = _pairing(options["pair_by"])
+        wanted = Wanted(
+            by=options["by"],
+            a=options["champion"],
+            b=options["challenger"],
+            since=since,
+            until=until,
+            metrics=options["metrics"],
+            app=options["app"],
+            few=None if pairing == "question" or pairing.startswith("tag:") else AUTO_PAIRED_UP_TO,
+        )
+
+        async def ask(store: Store) -> tuple[list[Sides | Parts], dict[str, str]]:
+            everything, _ = await read(store, wanted)
+            return everything, await keys_of(store, everything, pairing)
+
+        everything, keys = store_cli.with_store(settings, data_dir, ask)
+        rows = comparing.compare(
+            everything,
+            margin=options["delta"],
+            alpha=options["alpha"],
+            keys=keys,
+            pairing="auto" if pairing in ("auto", "off") else "always",
+            lower_is_better=lowest_is_best,
+        )
+        decision = comparing.decision(rows)
+        if options["shown_as"] == "json":
+            named = {name: options[name] for name in ("by", "delta", "alpha")}
+            named |= {"a": wanted.a, "b": wanted.b, "decision": decision}
+            click.echo(msgspec.json.format(msgspec.json.encode(named | {"rows": [asdict(row) for row in rows]})))
+        else:
+            _show(store_cli.console(), rows, f"{wanted.by}: {wanted.a} (A) and {wanted.b} (B)")
+            click.echo(decision)
+    sys.exit(_EXITS[decision])
+
+
+def _pairing(text: str) -> str:
+    if text in ("auto", "question", "off") or (text.startswith("tag:") and len(text) > len("tag:")):
+        return text
+    raise ValueError(f"--pair-by: expected auto, question, tag:NAME or off, got {text!r}")
+
+
+def _show(console: Console, rows: Sequence[Compared], title: str) -> None:
+    from rich.markup import escape  # noqa: PLC0415 - only where something is shown
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(title=escape(title), title_justify="left")
+    for name, right in (("app", False), ("metric", False), ("scores A, B", True), ("mean A", True), ("mean B", True)):
+        table.add_column(name, justify="right" if right else "left")
+    table.add_column("B - A", justify="right")
+    table.add_column("verdict")
+    for row in rows:
+        scores = f"{row.champion.n:,}, {row.challenger.n:,}" if row.pairs is None else f"{row.pairs:,} pairs"
+        table.add_row(
+            *(escape(row.app), escape(row.metric), scores, _mean(row.champion), _mean(row.challenger)),
+            "-" if row.difference is None else f"{row.difference:+.3f}",
+            f"[{_COLOURS[row.decision]}]{row}[/]",
+        )
+    console.print(table)
+    for row in rows:
+        notes = [row.reason] if row.reason else []
+        notes += [f"{row.left_out:,} scores left out (another judge, or no partner)"] if row.left_out else []
+        if notes:
+            console.print(f"[dim]{escape(row.app)} {escape(row.metric)}: {escape('; '.join(notes))}[/dim]")
+
+
+def _mean(arm: Arm) -> str:
+    if arm.mean is None:
+        return "-"
+    return f"{arm.mean:.3f}" + (f" ({arm.ci_low:.3f} to {arm.ci_high:.3f})" if arm.ci_low is not None else "")

@@ -1,0 +1,120 @@
+"""`gaugeway forget`: delete what is about one person, everywhere it waits or is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from monitors.cli import store_options as store_cli
+
+if TYPE_CHECKING:
+    from monitors.config import Config
+    from monitors.storage.erase import Subject
+
+_NOT_ALL = 1
+_BUSY_S = 5.0
+_ANSWERS, _SPILL = "judge-answers.db", "spill.db"
+_FILES = ("queue.db", _SPILL, "store.db", "templates.db", _ANSWERS)
+
+
+@click.command()
+@click.option("--app", help="Only of this app. [all]")
+@click.option("--session", help="What was sent under this session, exactly as it is stored.")
+@click.option("--match", help="What has this text anywhere: an address, a name, a number.")
+@click.option("--dry-run", is_flag=True, help="Count, and delete nothing.")
+@store_cli.stored_options
+def forget(config: Path | None, data_dir: Path, dry_run: bool, **whose: str | None) -> None:  # noqa: FBT001 - click passes options by name
+    """Delete what is about one person: samples, scores, feedback, learned prompts, what waits, the judge's answers.
+
+    Says how many rows that were, never what is in them. Exit 0 fine, 1 something could not be searched, 2 bad input.
+    """
+    from monitors.config import load  # noqa: PLC0415 - `--help` need not load them
+    from monitors.storage.erase import Subject  # noqa: PLC0415
+
+    with store_cli.complaining():
+        subject = Subject(**whose)
+        counts, deaf = asyncio.run(_forget(load(config), data_dir.absolute(), subject, dry_run=dry_run))
+        if not dry_run:
+            files = [data_dir / name for name in _FILES if (data_dir / name).exists()]
+            deaf += [f"write-ahead log of {file.name}" for file in files if not _fold_log(file)]
+    for kind, count in counts.items():
+        click.echo(f"{kind}: {count}")
+    click.echo("nothing was deleted (--dry-run)" if dry_run else "deleted")
+    for place in deaf:
+        click.echo(f"gaugeway: the {place} could not be searched or cleaned; see the guide", err=True)
+    if deaf:
+        sys.exit(_NOT_ALL)
+
+
+async def _forget(
+    config: Config, data_dir: Path, subject: Subject, *, dry_run: bool
+) -> tuple[Mapping[str, int], list[str]]:
+    """What waits first: it would otherwise come to the store behind our back."""
+    from monitors.config import queue_url, store_url  # noqa: PLC0415 - `--help` need not load them
+    from monitors.storage.erase import Forgetful  # noqa: PLC0415
+    from monitors.storage.queues.opening import from_url as open_queue  # noqa: PLC0415
+    from monitors.storage.stores.opening import from_url as open_store  # noqa: PLC0415
+
+    counts: Counter[str] = Counter()
+    deaf: list[str] = []
+    lease = config.queue.lease_s, config.queue.max_attempts
+    spill = open_queue(f"sqlite:///{data_dir / _SPILL}", *lease)
+    queue = open_queue(queue_url(config, data_dir), *lease)
+    store = open_store(store_url(config, data_dir))
+    embedded = (
+        ("spilled samples", spill, None, _SPILL),
+        ("queue", queue, config.queue.url, "queue.db"),
+        ("store", store, config.store.url, "store.db"),
+    )
+    for name, place, url, file in embedded:
+        if url is None and not (data_dir / file).exists():
+            continue
+        async with contextlib.aclosing(place):
+            if isinstance(place, Forgetful):
+                counts.update(await place.forget(subject, dry_run=dry_run))
+            else:
+                deaf.append(name)
+    if learned := await _templates(store_url(config, data_dir), subject, dry_run=dry_run):
+        counts["templates"] = learned
+    if (answers := data_dir / _ANSWERS).exists():
+        counts["judge answers"] = _answers(answers, dry_run=dry_run)
+    if not counts and not deaf:
+        raise ValueError(f"{data_dir}: nothing was captured here; see --data-dir and --config")
+    return counts, deaf
+
+
+async def _templates(url: str, subject: Subject, *, dry_run: bool) -> int:
+    """Delete what was learned from an app, or has the text; running gateways forget it when they next look."""
+    from monitors.storage.templates import meant  # noqa: PLC0415 - `--help` need not load them
+    from monitors.storage.templates.opening import open_templates  # noqa: PLC0415
+
+    async with contextlib.aclosing(open_templates(url)) as templates:
+        found = meant(await templates.templates(), subject)
+        if found and not dry_run:
+            await templates.drop_templates([(one.app, one.version) for one in found], learned_only=False)
+    return len(found)
+
+
+def _answers(path: Path, *, dry_run: bool) -> int:
+    """Empty the file of judge answers: they quote, and nothing in them says whom."""
+    with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)) as connection:
+        connection.execute("PRAGMA secure_delete = ON")
+        ((count,),) = connection.execute("SELECT count(*) FROM answers").fetchall()
+        if not dry_run:
+            connection.execute("DELETE FROM answers")
+    return int(count)
+
+
+def _fold_log(path: Path) -> bool:
+    """Write the log that lies beside the file into it, and empty it; whether nobody was in the way."""
+    with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)) as connection:
+        ((busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return not busy

@@ -1,0 +1,119 @@
+"""`gaugeway labels`: what people's labels say of the judge, how many it takes, and which answers to label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from monitors.cli import store_options as store_cli
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from monitors.analysis.human_labels import Labelled
+    from monitors.statistics.agreement import Interval
+    from monitors.storage.stores import Store
+
+
+@click.command()
+@click.option("--metric", help="As stored. [those that have labels]")
+@click.option("--app", help="[all, each by itself]")
+@click.option("--since", default="30d", show_default=True, help="30m, 24h, 7d, or an ISO date or time (UTC).")
+@click.option(
+    "--half-width",
+    type=click.FloatRange(0, 0.5, min_open=True),
+    default=0.03,
+    show_default=True,
+    help="How narrow the interval is to be: mean -+ this.",
+)
+@click.option("--format", "shown_as", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--draw", type=click.IntRange(min=1), help="Draw so many answers to label. [as many as it takes]")
+@click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the answers to label to this JSONL."
+)
+@store_cli.stored_options
+def labels(config: Path | None, data_dir: Path, **options: Any) -> None:
+    """Correct the judge's mean by people's labels, and plan how many labels it takes.
+
+    Exit 0 fine, 2 bad input.
+    """
+    from monitors.analysis.labelling_store import labelled, passings  # noqa: PLC0415
+    from monitors.config import load  # noqa: PLC0415 - `--help` need not load them
+    from monitors.storage.stores import Query  # noqa: PLC0415
+
+    with store_cli.complaining():
+        settings = load(config)
+        passing = passings(store_cli.catalogue_of(settings))
+        since, until = store_cli.span(options["since"])
+        query = Query(since=since, until=until, metric=options["metric"], app=options["app"])
+        wants_draw = options["output"] is not None or options["draw"] is not None
+        if wants_draw and (options["output"] is None or options["metric"] is None):
+            raise ValueError("answers to label are drawn for one metric into one file: give --metric and --output")
+
+        async def ask(store: Store) -> tuple[list[Labelled], list[dict[str, Any]]]:
+            rows = await labelled(store, query, passing=passing, half_width=options["half_width"])
+            return rows, await _draw(store, query, rows, options["draw"]) if wants_draw else []
+
+        rows, records = store_cli.with_store(settings, data_dir, ask)
+        if not rows:
+            raise ValueError("nobody labelled an answer in this time; name a --metric to plan for it")
+        if options["output"] is not None:
+            lines = (msgspec.json.encode(record) + b"\n" for record in records)
+            options["output"].write_bytes(b"".join(lines))
+            click.echo(f"wrote {len(records)} answers to label: {options['output']}", err=True)
+        if options["shown_as"] == "json":
+            click.echo(msgspec.json.format(msgspec.json.encode([asdict(row) for row in rows])))
+        else:
+            _show(store_cli.console(), rows)
+
+
+async def _draw(store: Store, query: Any, rows: Sequence[Labelled], count: int | None) -> list[dict[str, Any]]:
+    """Answers without a label, without what the judge said of them: it would be repeated."""
+    from monitors.analysis import captured  # noqa: PLC0415
+    from monitors.analysis.human_labels import drawn  # noqa: PLC0415 - `--help` need not load them
+    from monitors.analysis.labelling_store import scores  # noqa: PLC0415
+
+    wanted = count if count is not None else max((max(0, (row.needed or 0) - row.labels) for row in rows), default=0)
+    known = {one.sample_id for one in await store.ratings(query) if one.source == "rating"}
+    # drawn before those that are known are left out: together they are one sample of all
+    everything = {point.sample_id for point in await scores(store, query)}
+    records: list[dict[str, Any]] = []
+    for name in drawn(everything, wanted + len(known)):
+        found = await store.sample(name) if name not in known and len(records) < wanted else None
+        if found is not None:
+            records.append(captured.as_record(found[0], {}))
+    return records
+
+
+def _show(console: Console, rows: Sequence[Labelled]) -> None:
+    from rich.markup import escape  # noqa: PLC0415 - only where something is shown
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(title="the judge and people's labels", title_justify="left")
+    for name in ("app", "metric", "scores", "labels", "judge's mean", "corrected (95 %)", "kappa"):
+        table.add_column(name, justify="left" if name in ("app", "metric") else "right")
+    for name in ("sensitivity", "specificity", "labels needed"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        corrected = "-"
+        if row.corrected_mean is not None:
+            corrected = f"{row.corrected_mean:.3f} ({row.ci_low:.3f} to {row.ci_high:.3f})"
+        about = "" if row.source == "rating" else " (references)"
+        needed = "-" if row.needed is None else f"{row.needed:,} for -+ {row.half_width:g}"
+        table.add_row(
+            *(escape(row.app), escape(row.metric) + about, f"{row.scores:,}", f"{row.labels:,}", f"{row.raw:.3f}"),
+            *(corrected, _interval(row.kappa), _interval(row.sensitivity), _interval(row.specificity), needed),
+        )
+    console.print(table)
+    for row in rows:
+        for note in row.notes:
+            console.print(f"[dim]{escape(row.app)} {escape(row.metric)}: {escape(note)}[/dim]", soft_wrap=True)
+
+
+def _interval(found: Interval | None) -> str:
+    return "-" if found is None else f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"

@@ -1,0 +1,90 @@
+"""`gaugeway monitors` and `python -m monitors`: the evaluation plane alone."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from monitors.cli.config_option import config_option
+from monitors.runtime.locking import TAKE_OVER_S, hold
+from monitors.runtime.settings import ConfigError
+
+F = TypeVar("F", bound=Callable[..., Any])
+BAD_INPUT = 2
+BROKEN = 1
+_log = logging.getLogger("gaugeway")
+
+
+def plane_options(function: F) -> F:
+    """Add the options that `serve`, `gateway` and `monitors` share; each may come from the environment."""
+    options = [
+        config_option(announced=False),
+        click.option("--upstream", envvar="GAUGEWAY_UPSTREAM", help="Base URL of the provider, as a client takes it."),
+        click.option("--host", envvar="GAUGEWAY_HOST", help="Address of the traffic port. [127.0.0.1]"),
+        click.option("--port", type=int, envvar="GAUGEWAY_PORT", help="Traffic port. [8080]"),
+        click.option("--workers", type=int, envvar="GAUGEWAY_WORKERS", help="Gateway processes. [1]"),
+        click.option("--admin-port", type=int, envvar="GAUGEWAY_ADMIN_PORT", help="Gateway metrics. [9464]"),
+        click.option("--monitors-port", type=int, envvar="GAUGEWAY_MONITORS_PORT", help="Monitors' API. [9465]"),
+        click.option(
+            "--data-dir",
+            type=click.Path(path_type=Path, file_okay=False),
+            envvar="GAUGEWAY_DATA_DIR",
+            default=Path("gaugeway-data"),
+            show_default=True,
+            help="Where the embedded queue and store live.",
+        ),
+        click.option(
+            "--log-format",
+            type=click.Choice(["text", "json"]),
+            envvar="GAUGEWAY_LOG_FORMAT",
+            default="text",
+            show_default=True,
+            help="How log lines look.",
+        ),
+        click.option("--supervised", is_flag=True, hidden=True, help="Stop when standard input closes."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def log_config(config: Path | None) -> None:
+    """Say where the configuration comes from."""
+    _log.info("configuration: %s", "defaults and options, no file" if config is None else config.absolute())
+
+
+def fail(error: ConfigError | OSError, code: int = BAD_INPUT) -> NoReturn:
+    """Say what is wrong, one line each, and exit with `code`."""
+    for line in error.problems if isinstance(error, ConfigError) else [str(error)]:
+        click.echo(f"gaugeway: {line}", err=True)
+    sys.exit(code)
+
+
+@click.command()
+@plane_options
+def monitors(data_dir: Path, **options: Any) -> None:
+    """Run the evaluation plane alone: worker, detectors, alerts, and their admin port."""
+    from monitors.app import run  # noqa: PLC0415
+    from monitors.config import load  # noqa: PLC0415
+    from monitors.runtime import serving  # noqa: PLC0415 - `--help` need not load the whole plane
+
+    try:
+        config = load(
+            options["config"],
+            port=options["monitors_port"],
+            gateway={name: options[name] for name in ("host", "port", "admin_port")},
+        )
+        if not options["supervised"]:
+            serving.configure_logs(options["log_format"])
+            log_config(options["config"])
+        with hold(data_dir, "monitors", TAKE_OVER_S if options["supervised"] else 0.0):
+            serving.run(run(config, data_dir, supervised=options["supervised"]), options["log_format"])
+    except (ConfigError, OSError) as error:
+        # Bad input ends a supervisor, with the traffic. A file that cannot be used may be usable later.
+        is_file = isinstance(error, OSError) and error.filename is not None
+        fail(error, BROKEN if is_file and options["supervised"] else BAD_INPUT)

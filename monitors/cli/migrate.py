@@ -1,0 +1,152 @@
+"""`gaugeway migrate` and `gaugeway move`: a database's tables, and what is in them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from monitors.cli.store_options import complaining, stored_options
+from monitors.runtime.settings import ConfigError
+
+if TYPE_CHECKING:
+    from monitors.storage.copy import Moved
+
+_SAY_EVERY_S = 5.0
+_LEASE_S = 60.0
+_NO_LIMIT = 1_000_000
+
+
+@click.command()
+@stored_options
+def migrate(config: Path | None, data_dir: Path) -> None:
+    """Create the PostgreSQL tables of `[queue]`, `[store]`, `[keys]` and `[limits]`, or bring them up to date.
+
+    A store in ClickHouse too; SQLite files need no help.
+    """
+    from monitors import config as configuration  # noqa: PLC0415 - `--help` need not load it
+
+    with complaining():
+        loaded = configuration.load(config)
+        shared = [str(table.get("url")) for table in (loaded.keys, loaded.limits)]
+        urls = [configuration.queue_url(loaded, data_dir), configuration.store_url(loaded, data_dir), *shared]
+        databases = [url for url in dict.fromkeys(urls) if url.startswith(("postgresql://", "postgres://"))]
+        columnar = [url for url in urls if url.startswith(("clickhouse://", "clickhouses://"))]
+        if not databases and not columnar:
+            click.echo("nothing to do: SQLite files bring themselves up to date")
+        for url in databases:
+            click.echo(asyncio.run(_migrated(url)))
+        for url in columnar:
+            click.echo(asyncio.run(_migrated_columnar(url)))
+
+
+@click.command()
+@click.option("--from", "source", required=True, help="URL: sqlite:///path or postgresql://user:password@host/database")
+@click.option("--to", "target", required=True, help="URL of the other engine.")
+@click.option("--queue", is_flag=True, help="Move what waits in a queue, instead of what a store keeps.")
+def move(source: str, target: str, queue: bool) -> None:  # noqa: FBT001 - click passes options by name
+    """Copy a store into another engine, or move a queue's samples there. Broken off, the same command goes on."""
+    with complaining():
+        if source == target:
+            raise ConfigError(["--from and --to are the same"])
+        _must_exist(source)
+        begin = time.monotonic()
+        moved = asyncio.run(_queue(source, target) if queue else _store(source, target))
+        _tell(moved, time.monotonic() - begin)
+        if not queue and (learned := asyncio.run(_templates(source, target))):
+            click.echo(f"{learned} learned prompts")
+    if moved.refused:
+        raise SystemExit(1)
+
+
+def _must_exist(url: str) -> None:
+    from monitors.storage.engines.sqlite import path_from_url  # noqa: PLC0415 - `--help` need not load it
+
+    if url.startswith("sqlite:") and not path_from_url(url).exists():
+        raise ConfigError([f"--from: {path_from_url(url)} does not exist"])
+
+
+async def _migrated(url: str) -> str:
+    from monitors.storage.engines.migrate import migrate as apply  # noqa: PLC0415 - only with the extra
+    from monitors.storage.engines.postgres import Database  # noqa: PLC0415 - only with the extra
+
+    async with contextlib.aclosing(Database(url, migrates=False)) as database, database.connection() as connection:
+        before, after = await apply(connection)
+    return _told(database.name, before, after)
+
+
+async def _migrated_columnar(url: str) -> str:
+    from monitors.storage.stores.opening import from_url  # noqa: PLC0415 - only with the extra
+
+    store: Any = from_url(url)
+    async with contextlib.aclosing(store):
+        before, after = await store.database.migrate()
+    return _told(store.database.address.name, before, after)
+
+
+def _told(name: str, before: int, after: int) -> str:
+    return f"{name}: " + (f"version {before} -> {after}" if before != after else f"version {after} already")
+
+
+async def _store(source: str, target: str) -> Moved:
+    from monitors.storage.copy import move_store  # noqa: PLC0415 - `--help` need not load them
+    from monitors.storage.stores import Portable  # noqa: PLC0415
+    from monitors.storage.stores.opening import from_url  # noqa: PLC0415
+
+    async with contextlib.aclosing(from_url(source)) as old, contextlib.aclosing(from_url(target)) as new:
+        if not (isinstance(old, Portable) and isinstance(new, Portable)):
+            raise ConfigError(["a store of this kind cannot be moved"])
+        both: Any = old, new
+        return await move_store(*both, origin=source.rpartition("@")[2], progress=_progress())
+
+
+async def _templates(source: str, target: str) -> int:
+    """Copy what was learned of prompts, confirmed and rejected ones included; return how many templates that are."""
+    from monitors.storage.templates.opening import open_templates  # noqa: PLC0415 - `--help` need not load it
+
+    async with contextlib.aclosing(open_templates(source)) as old, contextlib.aclosing(open_templates(target)) as new:
+        found = await old.templates()
+        for one in found:
+            await new.put_template(one)
+            await new.set_template_state(one.app, one.version, one.state)
+    return len(found)
+
+
+async def _queue(source: str, target: str) -> Moved:
+    from monitors.storage.copy import move_queue  # noqa: PLC0415 - `--help` need not load them
+    from monitors.storage.queues.opening import from_url  # noqa: PLC0415
+
+    old, new = (from_url(url, _LEASE_S, _NO_LIMIT) for url in (source, target))
+    async with contextlib.aclosing(old), contextlib.aclosing(new):
+        moved = await move_queue(old, new, progress=_progress())
+        left = await old.depth()
+    if left.leased or left.dead:
+        click.echo(f"left behind: {left.leased} that somebody works on, {left.dead} set aside", err=True)
+    return moved
+
+
+def _progress() -> Callable[[Moved], None]:
+    said = [time.monotonic()]
+
+    def say(moved: Moved) -> None:
+        if time.monotonic() - said[0] >= _SAY_EVERY_S:
+            said[0] = time.monotonic()
+            click.echo(f"{moved.samples} samples, {moved.supplements} supplements so far", err=True)
+
+    return say
+
+
+def _tell(moved: Moved, seconds: float) -> None:
+    click.echo(
+        f"{moved.samples} samples, {moved.evaluations} evaluations, {moved.supplements} supplements, "
+        f"{moved.states} states in {seconds:.1f} s, all found again"
+    )
+    if moved.unreadable:
+        click.echo(f"{moved.unreadable} rows cannot be read and were left behind", err=True)
+    if moved.refused:
+        click.echo(f"{moved.refused} samples are not taken by the other engine", err=True)

@@ -1,0 +1,121 @@
+"""What the commands that read the store share: the span of time, the store, and how mistakes are told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from monitors.cli.config_option import config_option
+from monitors.runtime.settings import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from monitors.config import Config
+    from monitors.metrics.registry import Catalogue
+    from monitors.storage.stores import Store
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+BAD_INPUT, INTERRUPTED = 2, 130
+_WIDTH = 160
+
+
+def stored_options(function: F) -> F:
+    """Add `--config` and `--data-dir`: between them they say where the store is."""
+    options = [
+        config_option(),
+        click.option(
+            "--data-dir",
+            type=click.Path(path_type=Path, file_okay=False),
+            envvar="GAUGEWAY_DATA_DIR",
+            default=Path("gaugeway-data"),
+            show_default=True,
+            help="Where the embedded store lives.",
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def span(since: str) -> tuple[float, float]:
+    """Unix seconds from `since` (30m, 24h, 7d, or an ISO date or time) to now. Raises ValueError."""
+    from monitors.analysis import captured  # noqa: PLC0415 - `--help` need not load it
+
+    now = time.time()
+    return captured.since(since, now), now + 1.0
+
+
+def with_store(config: Config, data_dir: Path, ask: Callable[[Store], Awaitable[T]]) -> T:
+    """Ask the store something. Raises ConfigError where there is none."""
+    from monitors.config import store_url  # noqa: PLC0415 - `--help` need not load them
+    from monitors.storage.stores.opening import from_url  # noqa: PLC0415
+
+    if config.store.url is None and not (data_dir / "store.db").exists():
+        raise ConfigError([f"{data_dir / 'store.db'}: nothing was captured here; see --data-dir and --config"])
+
+    async def asked() -> T:
+        async with contextlib.aclosing(from_url(store_url(config, data_dir))) as store:
+            return await ask(store)
+
+    return asyncio.run(asked())
+
+
+def catalogue_of(config: Config) -> Catalogue:
+    """The metrics of a configuration, without asking or opening anything."""
+    from prometheus_client import CollectorRegistry  # noqa: PLC0415 - `--help` need not load them
+
+    from monitors.evaluation.embedding import open_embeddings  # noqa: PLC0415
+    from monitors.evaluation.judging import open_judging  # noqa: PLC0415
+    from monitors.exporters.instruments import Instruments  # noqa: PLC0415
+    from monitors.metrics.registry import build  # noqa: PLC0415
+
+    instruments = Instruments(CollectorRegistry(), version="")
+    judging = open_judging(config.judge, instruments)
+    judge = judging.judge if judging else None
+    return build(config.metrics, judge, open_embeddings(config, instruments), config.judge.mode)
+
+
+def lowest_is_best(catalogue: Catalogue) -> Callable[[str], bool]:
+    """Which stored metrics are best at 0, those of one's own too; a replayed one is like the one it repeats."""
+    from monitors.analysis import captured  # noqa: PLC0415
+    from monitors.metrics import lower_is_better  # noqa: PLC0415 - `--help` need not load them
+
+    known = {one.metric.name: lower_is_better(one.metric) for one in catalogue.enabled}
+    return lambda metric: known.get(captured.plain_name(metric), captured.lowest_is_best(metric))
+
+
+def console(*, stderr: bool = False) -> Console:
+    """The terminal; wide where the output goes into a file."""
+    from rich.console import Console  # noqa: PLC0415 - only where something is shown
+
+    made = Console(stderr=stderr, highlight=False)
+    return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=_WIDTH)
+
+
+@contextlib.contextmanager
+def complaining() -> Iterator[None]:
+    """Say what is wrong with the input, one line each, and exit with 2."""
+    try:
+        yield
+    except ConfigError as error:
+        _fail(error.problems)
+    except (sqlite3.Error, OSError, ValueError) as error:
+        _fail([str(error)])
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _fail(problems: list[str]) -> NoReturn:
+    for line in problems:
+        click.echo(f"gaugeway: {line}", err=True)
+    sys.exit(BAD_INPUT)

@@ -1,0 +1,92 @@
+"""A judge slower than the traffic: by which factor judged metrics are lowered, so that what waits does not grow old."""
+
+from __future__ import annotations
+
+import math
+
+from monitors.runtime.decay import Fading
+
+TARGET_S = 60.0
+FLOOR = 0.02
+_MEMORY_S = 30.0
+
+
+class JudgePace:
+    """Says by which factor the rates of judged metrics are to be multiplied, so that the queue's age stays bounded.
+
+    A worker has `places`; a sample holds one for `b + factor * j` seconds, where b is what it takes without a judge
+    and j what judging adds at factor 1. Both are measured on the samples that were done lately (`memory_s`), so a judge
+    that slows down or is given more room is noticed, whatever the reason. Wanted are as many samples a second as
+    arrive, and what waits once more in `target_s`; the factor is the largest that leaves room for them::
+
+        factor = (places / wanted - b) / j          within [floor, 1]
+
+    With it, what waits shrinks by 1/e in `target_s`; measurements wrong by a share e leave an age of e * `target_s`.
+    So the age settles instead of swinging: the factor acts where the queue is emptied, and nothing comes late but the
+    averages. It depends on the past alone and is recorded with each evaluation, so weighting by 1/rate stays unbiased.
+    Without a bound (`target_s` infinite) all is judged, however late.
+
+    Several workers on one queue see the same depth; each wants the share of it that it holds of all leases.
+
+    Pure: `now` is a clock in seconds that does not go back.
+
+    >>> JudgePace(8).factor
+    1.0
+    """
+
+    def __init__(
+        self, places: int, *, target_s: float = TARGET_S, floor: float = FLOOR, memory_s: float = _MEMORY_S
+    ) -> None:
+        if not (places > 0 and target_s > 0.0 and 0.0 < floor <= 1.0):
+            raise ValueError("places and target_s are positive and floor lies in (0, 1]")
+        self.factor = 1.0
+        self._places = places
+        self._target_s = target_s
+        self._floor = floor
+        self._memory_s = memory_s
+        self._judged_s, self._plain_s = Fading(memory_s), Fading(memory_s)
+        self._done, self._tried = Fading(memory_s), Fading(memory_s)
+        self._arrived, self._watched_s = Fading(memory_s), Fading(memory_s)
+        self._leased = 0
+        self._seen: tuple[float, int] | None = None
+
+    def leased(self, count: int) -> None:
+        """Count samples that were taken from the queue."""
+        self._leased += count
+
+    def finished(self, seconds: float, factor: float, *, judged: bool, now: float) -> None:
+        """Count a sample that held a place for `seconds`, and for which the factor was `factor`."""
+        (self._judged_s if judged else self._plain_s).add(seconds, now)
+        self._tried.add(factor, now)
+        self._done.add(1.0, now)
+
+    def look(self, *, ready: int, leased: int, held: int, now: float) -> float:
+        """Take note of the queue's depth, of which `held` leases are this worker's; return the new factor."""
+        share = min(1.0, max(held, 1) / max(leased, held, 1))
+        if self._seen is not None and now > self._seen[0]:
+            before_s, before = self._seen
+            # One share for both looks: that a worker beside this one came or went is no arrival.
+            self._arrived.add(max(0.0, self._leased + share * (ready - before)), now)
+            self._watched_s.add(now - before_s, now)
+            self._leased = 0
+        self._seen = now, ready
+        self.factor = self._next(ready * share, now)
+        return self.factor
+
+    def arrivals_per_s(self, now: float) -> float:
+        """Samples a second that come to this worker."""
+        watched = self._watched_s.total(now)
+        return self._arrived.total(now) / watched if watched > 0.0 else 0.0
+
+    def _next(self, waiting: float, now: float) -> float:
+        if math.isinf(self._target_s):
+            return 1.0
+        judged_s, tried, done = (one.total(now) for one in (self._judged_s, self._tried, self._done))
+        wanted = self.arrivals_per_s(now) + waiting / self._target_s
+        if min(judged_s, tried, wanted) <= _NOTHING:
+            return self.factor if waiting > self._places else 1.0
+        room_s = self._places / wanted - self._plain_s.total(now) / done
+        return min(1.0, max(self._floor, room_s * tried / judged_s))
+
+
+_NOTHING = 1e-9

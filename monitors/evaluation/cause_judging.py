@@ -1,0 +1,154 @@
+"""Judging for the cause of an alert: metrics on exchanges that their rates had left out, and for nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+
+from monitors.alerting.causes import is_retrieval
+from monitors.alerting.stream import usable
+from monitors.evaluation.evaluate import evaluate
+from monitors.metrics import Metric
+from monitors.records import Evaluation, Score, Skipped
+from monitors.storage.stores import Point, Store
+
+AT_ONCE = 8
+MAX_LOOK_S, LOOK_PERIOD_S = 60.0, 600.0
+"""Seconds that extra judging may take in every ten minutes: the other alerts of the tick wait for it."""
+MAX_LOOKS, LOOKS_PERIOD_S = 20, 3600.0
+NO_CONTEXTS = "no_contexts"
+_log = logging.getLogger("gaugeway")
+
+
+class CauseJudging:
+    """Judges up to `samples` exchanges on each side of an onset, where an alert has too few scores to name a cause.
+
+    A rate of 0.1 gives six scores of the retrieval beside sixty of a metric that is computed for every exchange. The
+    exchanges are chosen by a hash of their ids from all that any metric was computed for, those already scored first
+    (a random part as well), so each counts with the rate of its most frequent metric. The scores go to `explain` and
+    are not stored: which exchanges get them depends on an alarm, so they would bias the estimates and the detectors.
+
+    `metrics` ask a judge; `allowed` says whether it may be asked now (it answers, and its budget is not spent).
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        metrics: Sequence[Metric],
+        *,
+        samples: int,
+        allowed: Callable[[], bool] = lambda: True,
+        on_judged: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._samples = samples
+        self._allowed = allowed
+        self._on_judged = on_judged
+        self._clock = clock
+        self._looks: deque[tuple[float, float]] = deque(maxlen=MAX_LOOKS)
+
+    async def complete(
+        self, metric: str, before: Sequence[Point], since: Sequence[Point]
+    ) -> tuple[Sequence[Point], Sequence[Point]] | None:
+        """Return both sides with more scores of `metric` and of the retrieval; None when there are none to add."""
+        wanted = [one for one in self._metrics if one.name == metric or is_retrieval(one.name)]
+        began = self._clock()
+        if not wanted or (left_s := self._left_s(began)) <= 0.0 or not self._allowed():
+            return None
+        try:
+            async with asyncio.timeout(left_s):
+                gate = asyncio.Semaphore(AT_ONCE)
+                sides = [await self._side(side, wanted, gate) for side in (before, since)]
+        except TimeoutError:
+            _log.warning("judging for the cause of a drop of %s was given up after %.0f s", metric, left_s)
+            return None
+        finally:
+            self._looks.append((began, self._clock() - began))
+        return (sides[0] or before, sides[1] or since) if any(sides) else None
+
+    def _left_s(self, now: float) -> float:
+        if len(self._looks) == MAX_LOOKS and now - self._looks[0][0] < LOOKS_PERIOD_S:
+            return 0.0
+        return MAX_LOOK_S - sum(seconds for at, seconds in self._looks if now - at - seconds < LOOK_PERIOD_S)
+
+    async def _side(
+        self, points: Sequence[Point], metrics: Sequence[Metric], gate: asyncio.Semaphore
+    ) -> list[Point] | None:
+        """The points of one side with more scores; None when none was added."""
+        known = _judgeable(points)
+        order = sorted(known, key=lambda one: blake2b(one.encode(), digest_size=8).digest())
+        chosen: dict[str, list[str]] = {}
+        have: dict[str, dict[str, Point]] = {}
+        for metric in metrics:
+            mine = {
+                point.sample_id: point
+                for point in points
+                if point.metric == metric.name and point.version == str(metric.version) and _counts(point)
+            }
+            if len(mine) < self._samples and len(mine) < len(known):
+                have[metric.name] = mine
+                scored_first = [*(one for one in order if one in mine), *(one for one in order if one not in mine)]
+                chosen[metric.name] = scored_first[: self._samples]
+        missing: dict[str, list[Metric]] = {}
+        for metric in metrics:
+            for one in chosen.get(metric.name, ()):
+                if one not in have[metric.name]:
+                    missing.setdefault(one, []).append(metric)
+        if not missing:
+            return None
+        new = await asyncio.gather(*(self._judge(known[one], some, gate) for one, some in missing.items()))
+        judged = {(point.metric, point.sample_id): point for some in new for point in some}
+        found = [point for point in points if point.metric not in chosen]
+        for name, ids in chosen.items():
+            scored = (have[name].get(one) or judged.get((name, one)) for one in ids)
+            found += [replace(point, rate=known[point.sample_id].rate) for point in scored if point is not None]
+        return found
+
+    async def _judge(self, known: Point, metrics: Sequence[Metric], gate: asyncio.Semaphore) -> list[Point]:
+        """Judge one stored exchange; what fails gives no point."""
+        async with gate:
+            stored = await self._store.sample(known.sample_id)
+            if stored is None:
+                return []
+            outcomes = await asyncio.gather(
+                *(
+                    evaluate(one, stored[0], rate=known.rate, clock=time.perf_counter, timeout_s=MAX_LOOK_S)
+                    for one in metrics
+                )
+            )
+        for one in outcomes:
+            self._on_judged(one.metric)
+        return [point for one in outcomes if (point := _point(known, one)) is not None]
+
+
+def _judgeable(points: Iterable[Point]) -> Mapping[str, Point]:
+    """Each exchange that could be judged, as the point with the highest rate shows it."""
+    found: dict[str, Point] = {}
+    unfit = set()
+    for point in points:
+        if point.outcome == "skipped" and point.reason != NO_CONTEXTS:
+            unfit.add(point.sample_id)
+        elif point.sample_id not in found or found[point.sample_id].rate < point.rate:
+            found[point.sample_id] = point
+    return {key: point for key, point in found.items() if key not in unfit}
+
+
+def _counts(point: Point) -> bool:
+    return usable(point) or (point.outcome == "skipped" and point.reason == NO_CONTEXTS)
+
+
+def _point(known: Point, evaluation: Evaluation) -> Point | None:
+    outcome = evaluation.outcome
+    made = replace(
+        known, metric=evaluation.metric, version=evaluation.version, judge=evaluation.judge, value=None, reason=""
+    )
+    if isinstance(outcome, Score):
+        return replace(made, outcome="score", value=outcome.value)
+    return replace(made, outcome="skipped", reason=outcome.reason) if isinstance(outcome, Skipped) else None

@@ -1,0 +1,133 @@
+"""Asks the judge to mark question and passages in requests whose prompt traffic alone does not explain."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from monitors.judges import SPEND, Judge, JudgeError, Spend
+from monitors.metrics.judged import prompts as prompting
+from monitors.metrics.judged.prompts import Datum
+from monitors.metrics.judged.schemas import PassageMarks, PromptMarks
+from monitors.storage.templates import ASKED, StoredTemplate, Templates
+
+PROMPT_MARKS = "prompt_marks"
+"""The task, and what stands for the metric where the judge's costs are shown."""
+EVERY_S = 10.0
+MAX_MARKED_PER_TICK = 5
+MAX_KEPT_S = 7 * 86_400.0
+"""How long a request that was marked is kept; the store's retention where that is shorter."""
+MAX_PASSAGES = 200
+TIMES_ASKED = 3
+"""Attempts to get an answer about one request. A judge that answers usefully is asked once."""
+
+Outcome: TypeAlias = Literal["marked", "unusable", "failed"]
+
+_PERMANENT = frozenset({"refused", "bad_request", "context_overflow", "unreadable", "too_large"})
+
+
+class PromptMarking:
+    """Marks what the gateways ask for, through the store of templates; `tick` is for the process that leads.
+
+    `allowed` says whether the judge may be asked now (it answers, and its budget is not spent). `clock` gives Unix
+    time. `on_outcome` counts: "marked", "unusable" for marks that do not stand in the request, "failed" for no answer.
+    """
+
+    def __init__(
+        self,
+        templates: Templates,
+        judge: Judge,
+        *,
+        retention_s: float,
+        allowed: Callable[[], bool] = lambda: True,
+        on_outcome: Callable[[Outcome], None] = lambda _: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._templates = templates
+        self._judge = judge
+        self._kept_s = min(MAX_KEPT_S, retention_s)
+        self._allowed = allowed
+        self._on_outcome = on_outcome
+        self._clock = clock
+        self._template = prompting.load(PROMPT_MARKS)
+        self._revision: bytes | None = None
+        self._requests: list[StoredTemplate] = []
+        self._attempts: dict[tuple[str, str], int] = {}
+
+    async def tick(self) -> None:
+        """Mark the requests that wait, and drop those that are old. Raises what the store raises."""
+        self._revision, every = await self._templates.changed(self._revision)
+        if every is not None:
+            self._requests = [one for one in every if one.state in ASKED]
+        oldest = self._clock() - self._kept_s
+        if old := [one for one in self._requests if one.learned_at < oldest]:
+            await self._templates.drop_templates([(one.app, one.version) for one in old], learned_only=False)
+        waiting = [one for one in self._requests if one.state == "asked" and one.learned_at >= oldest]
+        names = set(map(_name, waiting))
+        self._attempts = {name: count for name, count in self._attempts.items() if name in names}
+        for one in waiting[:MAX_MARKED_PER_TICK]:
+            if not self._allowed():
+                return
+            await self._mark(one)
+
+    async def _mark(self, request: StoredTemplate) -> None:
+        attempts = self._attempts[_name(request)] = self._attempts.get(_name(request), 0) + 1
+        text = visible("".join(request.literals))
+        token = SPEND.set(Spend(app=request.app, metric=PROMPT_MARKS))
+        try:
+            answer = await self._judge.ask(self._template.fill([Datum("request", text)]), PromptMarks)
+        except JudgeError as error:
+            if error.kind not in _PERMANENT and attempts < TIMES_ASKED:
+                return
+            self._on_outcome("failed")
+            marks = None
+        else:
+            marks = located(text, answer)
+            self._on_outcome("marked" if marks is not None else "unusable")
+        finally:
+            SPEND.reset(token)
+        split = {} if marks is None else {"question": marks[0], "passages": list(marks[1])}
+        # Of a template that is there, only the state can change: this one is written anew.
+        await self._templates.drop_templates([_name(request)], learned_only=False)
+        await self._templates.put_template(msgspec.structs.replace(request, state="marked", split=split))
+
+
+def visible(text: str) -> str:
+    """Put a line break in place of each sign that marks whose text follows: every character keeps its place."""
+    return text.translate(dict.fromkeys(range(1, 6), "\n"))
+
+
+def located(text: str, answer: PromptMarks) -> tuple[str, tuple[str, ...]] | None:
+    r"""Return question and passages word for word as they stand in the text; None when one does not stand there.
+
+    >>> marks = PromptMarks("Why?", [PassageMarks("The lamp", "12 hours."), PassageMarks("Rain", "it.")])
+    >>> located("1. The lamp lasts 12 hours.\n2. Rain harms it.\nWhy?", marks)
+    ('Why?', ('The lamp lasts 12 hours.', 'Rain harms it.'))
+    """
+    question = answer.question.strip()
+    if not question or question not in text or not 0 < len(answer.passages) <= MAX_PASSAGES:
+        return None
+    found: list[str] = []
+    position = 0
+    for one in answer.passages:
+        span = _span(text, one, position)
+        if span is None:
+            return None
+        found.append(text[slice(*span)])
+        position = span[1]
+    return question, tuple(found)
+
+
+def _span(text: str, marks: PassageMarks, position: int) -> tuple[int, int] | None:
+    begins, ends = marks.begins.strip(), marks.ends.strip()
+    start = text.find(begins, position) if begins else -1
+    # In a short passage the last words overlap the first ones; they never end before those do.
+    behind = text.find(ends, max(start, start + len(begins) - len(ends))) if ends and start >= 0 else -1
+    return (start, behind + len(ends)) if behind >= 0 else None
+
+
+def _name(template: StoredTemplate) -> tuple[str, str]:
+    return template.app, template.version

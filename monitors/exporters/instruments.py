@@ -1,0 +1,282 @@
+"""The Prometheus instruments of the evaluation plane."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from monitors.analysis.capture_coverage import Captured
+from monitors.analysis.human_labels import Labelled
+from monitors.analysis.quality import Quality
+from monitors.runtime.label_cap import OVERFLOW, LabelCap
+
+SCORE_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+JUDGE_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80)
+
+
+class Instruments:
+    """Everything `/metrics` of the monitors shows; attributes are named as the series are."""
+
+    def __init__(self, registry: CollectorRegistry, *, version: str) -> None:
+        def counter(name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
+            return Counter(f"gaugeway_{name}", text, labels, registry=registry)
+
+        def gauge(name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
+            return Gauge(f"gaugeway_{name}", text, labels, registry=registry)
+
+        def histogram(name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"gaugeway_{name}", text, labels, buckets=buckets, registry=registry)
+
+        self.registry = registry
+        self.score = histogram("score", "Scores in [0, 1].", ("app", "metric", "model"), SCORE_BUCKETS)
+        self.verdicts = counter("verdicts", "Scores against their threshold.", ("app", "metric", "verdict"))
+        self.evaluations = counter("evaluations", "Evaluations by outcome.", ("metric", "outcome", "reason"))
+        self._for_quality(counter, gauge)
+        self._for_capture(counter, gauge)
+        self._for_judging(counter, gauge, histogram)
+        self.queue_depth = gauge("queue_depth", "Samples waiting or being evaluated.")
+        self.queue_oldest_seconds = gauge("queue_oldest_seconds", "Age of the oldest of them.")
+        self.queue_trimmed = gauge("queue_trimmed", "Samples that ever had to make room in a full queue.")
+        self.queue_bytes = gauge("queue_bytes", "About what those that wait take up in the engine.")
+        self.queue_expired = counter("queue_expired", "Samples that waited for too long to be judged.")
+        self.queue_dead_letters = gauge("queue_dead_letters", "Samples set aside after too many attempts.")
+        self.late_scores = counter("late_scores", "Scores that came after their bucket was closed.")
+        self.supplements = counter(
+            "supplements", "What was said about exchanges beside them, by what became of it.", ("source", "result")
+        )
+        self.retrieval_spans = counter(
+            "retrieval_spans", "Retriever spans received, by the convention they follow.", ("convention",)
+        )
+        self.worker_errors = counter("worker_errors", "Failed operations, by operation.", ("operation",))
+        self.cause_evaluations = counter(
+            "cause_evaluations", "Evaluations made only to find the cause of an alert.", ("metric",)
+        )
+        self.prompt_marks = counter(
+            "prompt_marks", "Requests that the judge was asked to mark for capture, by outcome.", ("outcome",)
+        )
+        self.notifications = counter("notifications", "Attempts to tell an alert.", ("notifier", "result"))
+        self.sink_results = counter(
+            "sink_results", "Scores for other systems, by what became of them.", ("sink", "result")
+        )
+        self.cap = LabelCap(counter("label_overflow", "Label values shown as _other, by label.", ("label",)))
+        self._shown: set[tuple[str, str]] = set()
+        gauge("build_info", "Always 1; the version is the label.", ("version",)).labels(version).set(1)
+
+    def _for_quality(self, counter: Callable[..., Counter], gauge: Callable[..., Gauge]) -> None:
+        stream, watched = ("app", "metric"), ("app", "metric", "rule")
+        self.quality_mean = gauge("quality_mean", "Estimated mean score over the window.", stream)
+        self.quality_ci_low = gauge("quality_ci_low", "Lower end of the 95 % confidence sequence.", stream)
+        self.quality_ci_high = gauge("quality_ci_high", "Upper end of the 95 % confidence sequence.", stream)
+        self.quality_n_eff = gauge("quality_n_eff", "Effective number of scores behind the mean.", stream)
+        self.quality_coverage_ratio = gauge(
+            "quality_coverage_ratio", "Share of the applicable samples that got a score.", stream
+        )
+        self.quality_cheap_correlation = gauge(
+            "quality_cheap_correlation", "Correlation of the score with the lexical one on all traffic.", stream
+        )
+        self.quality_judge_saving_ratio = gauge(
+            "quality_judge_saving_ratio", "How many times as many judge calls the interval would cost without.", stream
+        )
+        self._for_labels(gauge)
+        self.quality_alarm = gauge("quality_alarm", "1 while an alert is firing.", watched)
+        self.quality_evidence_log10 = gauge(
+            "quality_evidence_log10", "Evidence of a drop, log10 over the alarm threshold (0 = alarm).", watched
+        )
+        self.quality_baseline = gauge(
+            "quality_baseline", "The mean below which there is a drop, on the metric's own scale.", watched
+        )
+        self.quality_slice_alarm = gauge("quality_slice_alarm", "1 while a slice's alert fires.", (*watched, "slice"))
+        self.version_first_seen = gauge(
+            "version_first_seen_timestamp_seconds", "When a version came into the traffic.", ("app", "kind", "version")
+        )
+        self.uncovered_scores = counter(
+            "uncovered_scores", "Scores that are no evidence, as too many evaluations beside them failed.", ("metric",)
+        )
+        self.slo_objective_ratio = gauge("slo_objective_ratio", "Share of scores that should pass.", stream)
+        self.score_threshold_ratio = gauge("score_threshold_ratio", "From which score on one passes.", stream)
+
+    def _for_capture(self, counter: Callable[..., Counter], gauge: Callable[..., Gauge]) -> None:
+        self.answers = counter(
+            "answers", "Answers evaluated, by what of question and passages was found.", ("app", "found")
+        )
+        names = {
+            "capture_ratio": "Share of the answers with question and passages found.",
+            "capture_ci_low": "Lower end of its 95 % interval.",
+            "capture_ci_high": "Upper end of its 95 % interval.",
+            "capture_n": "Answers behind it.",
+        }
+        self._capture_gauges = [gauge(name, text, ("app",)) for name, text in names.items()]
+        self._captured: set[str] = set()
+
+    def _for_labels(self, gauge: Callable[..., Gauge]) -> None:
+        stream = ("app", "metric")
+        names = {
+            "quality_corrected_mean": "The judge's mean corrected by people's labels.",
+            "quality_corrected_ci_low": "Lower end of its 95 % interval.",
+            "quality_corrected_ci_high": "Upper end of its 95 % interval.",
+            "labels": "Answers that people labelled.",
+            "judge_agreement_kappa": "Agreement of judge and people on passing, beyond chance.",
+        }
+        self._label_gauges = [gauge(name, text, stream) for name, text in names.items()]
+        self._labelled: set[tuple[str, str]] = set()
+
+    def _for_judging(
+        self, counter: Callable[..., Counter], gauge: Callable[..., Gauge], histogram: Callable[..., Histogram]
+    ) -> None:
+        self.judge_requests = counter("judge_requests", "Requests to the judge that were answered.", ("judge_model",))
+        self.judge_tokens = counter("judge_tokens", "Tokens the judge used.", ("judge_model", "type"))
+        self.judge_cost_usd = counter(
+            "judge_cost_usd", "What the judge cost at the configured prices.", ("judge_model",)
+        )
+        self.judge_errors = counter(
+            "judge_errors", "Requests the judge did not answer usably.", ("judge_model", "error")
+        )
+        self.judge_duration = histogram(
+            "judge_duration_seconds", "How long the judge took.", ("judge_model",), JUDGE_BUCKETS
+        )
+        self._judge_unusable = counter(
+            "judge_unusable", "Answers that could not be used, by reason.", ("judge_model", "reason")
+        )
+        self.judge_blind = gauge("judge_blind", "1 while the judge fails and is not asked.", ("judge_model",))
+        self._judge_lookups = counter("judge_cache_lookups", "Questions looked up.", ("judge_model", "result"))
+        self._judge_saved = counter("judge_cache_saved_usd", "What cached answers would have cost.", ("judge_model",))
+        self._judge_tier = counter("judge_tier", "Questions by tier and what became of them.", ("tier", "outcome"))
+        self._judge_agreement = histogram(
+            "judge_agreement", "Agreement of a tier with the last one.", ("tier", "sure"), SCORE_BUCKETS
+        )
+        drift = ("metric",)
+        self.judge_drift_ratio = gauge("judge_drift_ratio", "Share of anchors scored otherwise than expected.", drift)
+        self.judge_drift_low = gauge("judge_drift_low", "Lower end of its 95 % interval.", drift)
+        self.judge_drift_shift = gauge("judge_drift_shift", "Mean of score minus expectation.", drift)
+        self._evaluation_tokens = counter("evaluation_tokens", "Tokens of judging.", ("app", "metric", "type"))
+        self._evaluation_cost = counter("evaluation_cost_usd", "What judging cost.", ("app", "metric"))
+        self.judge_budget_factor = gauge("judge_budget_factor", "By which the rates of judged metrics are lowered.")
+        self.judge_pace_factor = gauge("judge_pace_factor", "By which a slow judge lowers the rates of judged metrics.")
+        self.judge_pace_factor.set(1.0)
+        self.judge_budget_spent = gauge("judge_budget_spent_usd", "Spent today, by this process.")
+        self._embedding_requests = counter("embedding_requests", "Requests for embeddings answered.", ("model",))
+        self._embedding_tokens = counter("embedding_tokens", "Tokens of the texts embedded.", ("model",))
+        self._embedding_cost = counter("embedding_cost_usd", "What they cost at the configured price.", ("model",))
+        self._embedding_errors = counter("embedding_errors", "Requests not answered usably.", ("model", "error"))
+        self._embedding_lookups = counter("embedding_lookups", "Texts looked up.", ("model", "result"))
+
+    def judged(self, model: str, seconds: float, input_tokens: int, output_tokens: int, usd: float) -> None:
+        """Count an answer of the judge."""
+        self.judge_requests.labels(model).inc()
+        self.judge_tokens.labels(model, "input").inc(input_tokens)
+        self.judge_tokens.labels(model, "output").inc(output_tokens)
+        self.judge_cost_usd.labels(model).inc(usd)
+        self.judge_duration.labels(model).observe(seconds)
+
+    def failed(self, model: str, kind: str) -> None:
+        """Count a request the judge did not answer usably."""
+        self.judge_errors.labels(model, kind).inc()
+
+    def unusable(self, model: str, reason: str) -> None:
+        """Count an answer of the judge that could not be used."""
+        self._judge_unusable.labels(model, reason).inc()
+
+    def looked_up(self, model: str, result: str, usd: float) -> None:
+        """Count a question looked up in the cache, and what a hit saved."""
+        self._judge_lookups.labels(model, result).inc()
+        self._judge_saved.labels(model).inc(usd)
+
+    def tier(self, tier: str, outcome: str) -> None:
+        """Count what became of a question at a tier of the cascade."""
+        self._judge_tier.labels(tier, outcome).inc()
+
+    def agreed(self, tier: str, sure: bool, agreement: float) -> None:  # noqa: FBT001 - the port's shape
+        """Record how far a tier's answer agrees with the last tier's."""
+        self._judge_agreement.labels(tier, str(sure).lower()).observe(agreement)
+
+    def drifted(self, metric: str, ratio: float, low: float, shift: float) -> None:
+        """Show how far the judge is from the anchors."""
+        self.judge_drift_ratio.labels(metric).set(ratio)
+        self.judge_drift_low.labels(metric).set(low)
+        self.judge_drift_shift.labels(metric).set(shift)
+
+    def charged(self, app: str, metric: str, input_tokens: int, output_tokens: int, usd: float) -> None:
+        """Count what one answer cost an app and a metric; with no tab open they are `_other`."""
+        app = self.cap("app", app) if app else OVERFLOW
+        metric = metric or OVERFLOW
+        self._evaluation_tokens.labels(app, metric, "input").inc(input_tokens)
+        self._evaluation_tokens.labels(app, metric, "output").inc(output_tokens)
+        self._evaluation_cost.labels(app, metric).inc(usd)
+
+    def embedded(self, model: str, texts: int, seconds: float, tokens: int, usd: float) -> None:  # noqa: ARG002 - port
+        """Count an answered request for embeddings."""
+        self._embedding_requests.labels(model).inc()
+        self._embedding_tokens.labels(model).inc(tokens)
+        self._embedding_cost.labels(model).inc(usd)
+
+    def embedding_failed(self, model: str, kind: str) -> None:
+        """Count a request for embeddings that was not answered usably."""
+        self._embedding_errors.labels(model, kind).inc()
+
+    def embeddings_looked_up(self, model: str, hits: int, misses: int) -> None:
+        """Count what was in the cache and what was not."""
+        self._embedding_lookups.labels(model, "hit").inc(hits)
+        self._embedding_lookups.labels(model, "miss").inc(misses)
+
+    def show_quality(self, estimates: Sequence[Quality], promises: Mapping[str, tuple[float, float]]) -> None:
+        """Set the gauges of each app and metric; `promises` maps a metric to (objective, threshold).
+
+        Where there is no basis for a number, and for what is not in `estimates` any more, the series is taken away.
+        Apps beyond the cap have no gauges: under one name they would overwrite each other.
+        """
+        shown: set[tuple[str, str]] = set()
+        for one in estimates:
+            app = self.cap("app", one.app)
+            if app != OVERFLOW:
+                shown.add((app, one.metric))
+                numbers = one.n_eff, one.coverage_ratio, one.mean, one.ci_low, one.ci_high, one.correlation, one.saving
+                self._set((app, one.metric), numbers + promises.get(one.metric, (None, None)))
+        for gone in self._shown - shown:
+            self._set(gone, (None,) * 9)
+        self._shown = shown
+
+    def show_labels(self, rows: Sequence[Labelled]) -> None:
+        """Set the gauges of what people labelled, beside those of `show_quality`; what is gone is taken away."""
+        shown: set[tuple[str, str]] = set()
+        for one in rows:
+            app = self.cap("app", one.app)
+            if one.source == "rating" and one.labels and app != OVERFLOW:
+                shown.add((app, one.metric))
+                kappa = one.kappa.value if one.kappa else None
+                numbers = one.corrected_mean, one.ci_low, one.ci_high, float(one.labels), kappa
+                _set(self._label_gauges, (app, one.metric), numbers)
+        for gone in self._labelled - shown:
+            _set(self._label_gauges, gone, (None,) * len(self._label_gauges))
+        self._labelled = shown
+
+    def show_capture(self, rows: Sequence[Captured]) -> None:
+        """Set the gauges of what was found in each app's answers; what is gone is taken away."""
+        shown: set[str] = set()
+        for one in rows:
+            app = self.cap("app", one.app)
+            if app != OVERFLOW:
+                shown.add(app)
+                _set(self._capture_gauges, (app,), (one.ratio, one.ci_low, one.ci_high, float(one.answers)))
+        for gone in self._captured - shown:
+            _set(self._capture_gauges, (gone,), (None,) * len(self._capture_gauges))
+        self._captured = shown
+
+    def _set(self, labels: tuple[str, str], values: tuple[float | None, ...]) -> None:
+        gauges = (
+            *(self.quality_n_eff, self.quality_coverage_ratio, self.quality_mean, self.quality_ci_low),
+            *(self.quality_ci_high, self.quality_cheap_correlation, self.quality_judge_saving_ratio),
+            *(self.slo_objective_ratio, self.score_threshold_ratio),
+        )
+        _set(gauges, labels, values)
+
+
+def _set(gauges: Sequence[Gauge], labels: tuple[str, ...], values: Sequence[float | None]) -> None:
+    """Set each gauge, or take its series away where there is no basis for a number."""
+    for gauge, value in zip(gauges, values, strict=True):
+        if value is not None:
+            gauge.labels(*labels).set(value)
+        else:
+            with contextlib.suppress(KeyError):
+                gauge.remove(*labels)

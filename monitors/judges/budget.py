@@ -1,0 +1,204 @@
+"""A budget of USD a day, spread over the day by lowering the sampling rate from past load."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from monitors.runtime.decay import Fading
+
+DAY_S = 86_400.0
+OTHER = "_other"
+MOST_SLICES = 64
+_SIGMAS = 2.0
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """What a pacer must know again after a restart: what it paid on a UTC day, with what it owes from earlier ones.
+
+    `unseen` is taken as spent on top: the share of the day that was over before anybody kept account of it.
+    """
+
+    day: int
+    usd: float
+    unseen: float = 0.0
+
+
+class BudgetPacer:
+    """Says by which factor sampling rates are to be multiplied, so that about `usd_per_day` is spent in a UTC day.
+
+    For every sample that might be judged, in the order in which they come::
+
+        factor = pacer.rate(now, slice)     # before the sample is drawn: a function of the past alone
+        if keep(key, metric_rate * factor, salt): ...; pacer.observe(cost, now)
+
+    As the factor does not depend on the draw, and is recorded with the evaluation, weighting by 1/rate stays unbiased.
+
+    What is left of the budget is spread evenly over what is left of the day; in the last `horizon_s` the next day's
+    budget is counted in, so that midnight is no edge. What a day overspent the next one saves. The factor is that flow
+    of money over the flow at factor 1, which is arrivals a second (over `memory_s`; where `quick_s` differ by more than
+    chance, those) times the cost of a sample (over `cost_memory_s`). A share `reserve` of the flow is not spread by
+    traffic but evenly over the slices seen lately (64 at most), whatever was spent: so rare ones are judged more often
+    than others, and no factor is ever 0.
+
+    Several pacers share one budget when each `hear`s now and then what the others paid and want: the flow is divided in
+    proportion to the traffic that each has to pay for, so that all have the same factor. What they overspent they save
+    in proportion to what each paid.
+
+    Pure: `now` is Unix time and does not go back. Without `spent` a pacer that starts within a day takes the day up to
+    then as spent in full, as after a restart it may have been; `resume` tells it better.
+
+    >>> pacer = BudgetPacer(10.0, spent=Spent(day=0, usd=0.0))
+    >>> pacer.rate(0.0)
+    1.0
+    """
+
+    def __init__(
+        self,
+        usd_per_day: float,
+        *,
+        reserve: float = 0.1,
+        memory_s: float = 900.0,
+        quick_s: float = 60.0,
+        cost_memory_s: float = 7200.0,
+        horizon_s: float = 3600.0,
+        spent: Spent | None = None,
+    ) -> None:
+        if not (usd_per_day > 0.0 and 0.0 < reserve < 1.0):
+            raise ValueError("usd_per_day is positive and reserve lies between 0 and 1")
+        self._budget = usd_per_day
+        self._reserve = reserve * usd_per_day / DAY_S
+        self._memories = memory_s, quick_s
+        self._horizon_s = horizon_s
+        self._spent = spent
+        self._load = _Load(*self._memories)
+        self._cost, self._tried = Fading(cost_memory_s), Fading(cost_memory_s)
+        self._slices: dict[str, _Load] = {}
+        self._others_usd = self._others_wanted = 0.0
+
+    def rate(self, now: float, slice_: str = "") -> float:
+        """The factor for a sample of `slice_` that comes now, in (0, 1]; its coming counts from the next one on."""
+        self._roll(now)
+        name = self._known(slice_, now)
+        factor = self._factor(now, self._slices[name])
+        self._load.add(now)
+        self._slices[name].add(now)
+        self._tried.add(factor, now)
+        return factor
+
+    def observe(self, cost: float, now: float) -> None:
+        """Count USD that were paid."""
+        spent = self._roll(now)
+        self._spent = Spent(spent.day, spent.usd + cost, spent.unseen)
+        self._cost.add(cost, now)
+
+    def peek(self, now: float) -> float:
+        """The factor of a slice never seen, apart from its reserve: for a gauge."""
+        self._roll(now)
+        return self._share(self._flow(now), self._load, now)
+
+    def spent(self, now: float) -> Spent:
+        """What was spent on the day of `now`, with what earlier days overspent; to be kept for a restart."""
+        return self._roll(now)
+
+    def has_left(self, now: float) -> bool:
+        """Whether something of the day's budget is left."""
+        spent = self._roll(now)
+        return self._budget - spent.usd - spent.unseen - self._others_usd > 0.0
+
+    def wanted(self, now: float) -> float:
+        """USD a second that this pacer's traffic would cost at factor 1; for the others to hear."""
+        return self._full(self._load, now)
+
+    def resume(self, spent: Spent, now: float) -> None:
+        """Go on from what was kept before a restart; what was observed since then is added."""
+        since = self._roll(now).usd
+        self._spent = spent
+        rolled = self._roll(now)
+        self._spent = Spent(rolled.day, rolled.usd + since, rolled.unseen)
+
+    def hear(self, usd: float, wanted: float, now: float) -> None:
+        """Take note of what all others together paid on the day of `now`, and want a second."""
+        self._roll(now)
+        self._others_usd, self._others_wanted = usd, wanted
+
+    def _factor(self, now: float, slice_: _Load) -> float:
+        extra = self._reserve * self._part(now) / len(self._slices)
+        return min(1.0, self._share(self._flow(now), self._load, now) + self._share(extra, slice_, now))
+
+    def _flow(self, now: float) -> float:
+        """USD a second for all traffic alike."""
+        spent = self._roll(now)
+        left_s = (spent.day + 1) * DAY_S - now
+        borrowed = self._budget * max(0.0, self._horizon_s - left_s) / DAY_S
+        left = self._budget - spent.usd - spent.unseen - self._others_usd
+        flow = (left + borrowed) / max(left_s, self._horizon_s)
+        return max(0.0, flow - self._reserve) * self._part(now)
+
+    def _part(self, now: float) -> float:
+        """Which part of the money is for this pacer's traffic."""
+        ours = self._full(self._load, now)
+        return ours / (ours + self._others_wanted) if ours > 0.0 else 1.0
+
+    def _share(self, flow: float, load: _Load, now: float) -> float:
+        """Which part of a load `flow` USD a second can pay for."""
+        full = self._full(load, now)
+        return min(1.0, flow / full) if full > 0.0 else 1.0
+
+    def _full(self, load: _Load, now: float) -> float:
+        """USD a second that judging all of a load would cost."""
+        tried = self._tried.total(now)
+        return load.per_s(now) * self._cost.total(now) / tried if tried > 0.0 else 0.0
+
+    def _known(self, name: str, now: float) -> str:
+        """The slice's name, or `_other` when there are too many; slices not seen for long are forgotten."""
+        if name not in self._slices:
+            self._slices = {one: load for one, load in self._slices.items() if load.alive(now)}
+            if len(self._slices) >= MOST_SLICES:
+                name = OTHER
+            self._slices.setdefault(name, _Load(*self._memories))
+        return name
+
+    def _roll(self, now: float) -> Spent:
+        """Begin a new day when it has begun."""
+        day = math.floor(now / DAY_S)
+        if self._spent is None:
+            self._spent = Spent(day, 0.0, self._budget * (now / DAY_S - day))
+        elif day > self._spent.day:
+            ours, paid = self._spent.usd, self._spent.usd + self._others_usd
+            over = paid + self._spent.unseen - (day - self._spent.day) * self._budget
+            owed = max(0.0, over) / paid if paid > 0.0 else 0.0
+            self._spent = Spent(day, ours * owed)
+            self._others_usd *= owed
+        return self._spent
+
+
+class _Load:
+    """Arrivals a second."""
+
+    def __init__(self, memory_s: float, quick_s: float) -> None:
+        self._slow, self._quick = Fading(memory_s), Fading(quick_s)
+        self._began: float | None = None
+
+    def add(self, now: float) -> None:
+        if self._began is None:
+            self._began = now
+        self._slow.add(1.0, now)
+        self._quick.add(1.0, now)
+
+    def alive(self, now: float) -> bool:
+        """Whether anything came lately: within five time constants."""
+        return self._slow.total(now) > math.exp(-5.0)
+
+    def per_s(self, now: float) -> float:
+        """The slow estimate, held within two standard deviations of the quick one."""
+        if self._began is None:
+            return 0.0
+        slow, quick = self._estimate(self._slow, now), self._estimate(self._quick, now)
+        spread = _SIGMAS * math.sqrt(max(quick, slow) / (2.0 * self._quick.tau_s))
+        return min(max(slow, quick - spread), quick + spread)
+
+    def _estimate(self, arrivals: Fading, now: float) -> float:
+        seen_s = max(now - (self._began or 0.0), self._quick.tau_s / 10.0)
+        return arrivals.total(now) / (arrivals.tau_s * -math.expm1(-seen_s / arrivals.tau_s))

@@ -1,0 +1,106 @@
+"""What log-probabilities tell: how likely each choice was, and how sure a judge was of its verdicts."""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from monitors.judges.openai_messages import Token
+
+_QUOTES = " \t\r\n\"'`*"
+_VALUE = re.compile(r':\s*(?:"([^"\\]*)"|(true|false)\b)')
+
+
+def choice_in(text: str, choices: Sequence[str]) -> tuple[int, str] | None:
+    """Find the one choice that `text` states: where it begins, and which it is.
+
+    The text is the choice alone (quotes aside), or the choice is the last value of a JSON object in it, or it is the
+    only choice that occurs at all. Anything else states nothing.
+
+    >>> choice_in(' "4" ', ["1", "4"]), choice_in('{"score": 4}', ["1", "4"]), choice_in("1 or 4", ["1", "4"])
+    ((2, '4'), (10, '4'), None)
+    """
+    bare = text.strip(_QUOTES + ".")
+    if bare in choices:
+        return text.index(bare), bare
+    names = "|".join(re.escape(one) for one in sorted(choices, key=len, reverse=True))
+    values = list(re.finditer(rf':\s*"?({names})"?\s*[,}}]', text))
+    if values and "}" in text:
+        return values[-1].start(1), values[-1][1]
+    words = list(re.finditer(rf"(?<![\w.,-])({names})(?![\w%]|[.,]\d)", text))
+    if len({word[1] for word in words}) == 1:
+        return words[-1].start(1), words[-1][1]
+    return None
+
+
+def weights(tokens: Sequence[Token], choices: Sequence[str]) -> dict[str, float] | None:
+    """The probabilities of the answer token's alternatives: every choice's, then those of what is no choice.
+
+    They are the model's, not scaled to 1: what is missing went to alternatives that were not shown. Of a choice that
+    takes several tokens only the first is looked at, and its probability goes to the choice that was given. None when
+    the tokens state no choice, or have no usable probabilities.
+    """
+    found = choice_in("".join(one.token for one in tokens), choices)
+    if found is None:
+        return None
+    offset, given = found
+    place = bisect_right(_ends(tokens), offset)
+    odds = {one.token: one.logprob for one in tokens[place].top_logprobs}
+    odds.setdefault(tokens[place].token, tokens[place].logprob)
+    shares = dict.fromkeys(choices, 0.0)
+    for token, logprob in odds.items():
+        text = token.strip(_QUOTES)
+        if token == tokens[place].token and text not in shares:
+            text = given
+        if (chance := _probability(logprob)) is not None:
+            shares[text] = shares.get(text, 0.0) + chance
+    return shares if any(shares[choice] for choice in choices) else None
+
+
+def sureness(tokens: Sequence[Token], schema: Mapping[str, Any]) -> float | None:
+    """The probability of the least likely verdict: the smallest product over the tokens of one enumerated value.
+
+    None when nothing is known: no tokens with probabilities, or no verdict among them.
+    """
+    text = "".join(one.token for one in tokens)
+    verdicts = set(_enumerated(schema))
+    ends = _ends(tokens)
+    least: float | None = None
+    for match in _VALUE.finditer(text):
+        group = 1 if match[1] is not None else 2
+        if group == 1 and match[1] not in verdicts:
+            continue
+        chance = 1.0
+        for place in range(bisect_right(ends, match.start(group)), bisect_right(ends, match.end(group) - 1) + 1):
+            one = _probability(tokens[place].logprob)
+            if one is None:
+                return None
+            chance *= one
+        least = chance if least is None else min(least, chance)
+    return least
+
+
+def _ends(tokens: Sequence[Token]) -> list[int]:
+    """Where each token ends: the first end beyond a character is that of the token that covers it."""
+    return list(accumulate(len(one.token) for one in tokens))
+
+
+def _probability(logprob: float | None) -> float | None:
+    if logprob is None or math.isnan(logprob):
+        return None
+    return math.exp(min(0.0, logprob))
+
+
+def _enumerated(node: Any) -> Iterator[str]:
+    """Every enumerated text in a JSON schema."""
+    if isinstance(node, Mapping):
+        yield from (value for value in node.get("enum", ()) if isinstance(value, str))
+        for child in node.values():
+            yield from _enumerated(child)
+    elif isinstance(node, list):
+        for child in node:
+            yield from _enumerated(child)

@@ -1,0 +1,1 @@
+"""What stands between a metric and the judge's endpoint: retries, breaker, cache, deadline."""

@@ -1,0 +1,172 @@
+"""A cheap judge first, a dear one when the cheap one is unsure, and a measure of how well they agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from monitors import sampling
+from monitors.judges import Judge, JudgeError, Prompt, ask_scored, ask_sure
+from monitors.judges.middleware.agreement import agreement
+from monitors.judges.middleware.base import close, identity_of
+from monitors.judges.middleware.fingerprints import fingerprint
+
+T = TypeVar("T")
+Outcome: TypeAlias = Literal["sure", "unsure", "failed"]
+PASSED_ON = frozenset({"unsure", "unreadable", "too_large", "refused", "context_overflow"})
+"""What the next tier may be better at. A judge that cannot be reached is no reason to pay more for everything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """A judge and how sure it must be to be believed; what the last tier says counts in any case."""
+
+    name: str
+    judge: Judge
+    least: float = 0.9
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the questions a tier was asked, and its agreement with the last tier on those compared.
+
+    `agreed_sure` over `compared_sure` is the agreement on answers that were believed (the audited ones),
+    `agreed_unsure` over `compared_unsure` on those that were passed on.
+    """
+
+    asked: int = 0
+    sure: int = 0
+    unsure: int = 0
+    failed: int = 0
+    compared_sure: int = 0
+    agreed_sure: float = 0.0
+    compared_unsure: int = 0
+    agreed_unsure: float = 0.0
+
+    @property
+    def agreement(self) -> float | None:
+        """Agreement when sure; None before the first comparison."""
+        return self.agreed_sure / self.compared_sure if self.compared_sure else None
+
+
+class Cascade:
+    """Asks its tiers in turn until one is sure enough.
+
+    A tier whose judge cannot say how sure it is (no log-probabilities) is asked twice and is sure if both answers give
+    the same verdicts. A share `audit_rate` of the answers that are believed is asked of the last tier as well, only to
+    measure agreement: it changes no score, and an audit that fails fails nothing. Which ones is decided by the question
+    (`salt`), so that the same one is always or never audited. `on_outcome` is told (tier, outcome), `on_agreement`
+    (tier, whether it was sure, agreement in [0, 1]).
+    """
+
+    def __init__(
+        self,
+        tiers: Sequence[Tier],
+        *,
+        audit_rate: float = 0.05,
+        salt: str = "gaugeway",
+        on_outcome: Callable[[str, Outcome], None] = lambda *_: None,
+        on_agreement: Callable[[str, bool, float], None] = lambda *_: None,
+    ) -> None:
+        if not tiers:
+            raise ValueError("a cascade needs a tier")
+        self._tiers = tuple(tiers)
+        self._audit_rate = audit_rate
+        self._salt = f"audit {salt}"
+        self._on_outcome = on_outcome
+        self._on_agreement = on_agreement
+        self.tallies = {tier.name: Tally() for tier in tiers}
+
+    @property
+    def model(self) -> str:
+        return ">".join(tier.judge.model for tier in self._tiers)
+
+    @property
+    def identity(self) -> str:
+        """What makes answers interchangeable."""
+        return " > ".join(f"{identity_of(tier.judge)} {tier.least:g}" for tier in self._tiers)
+
+    async def ask(self, prompt: Prompt, answer_type: type[T]) -> T:
+        doubted: list[tuple[Tier, T]] = []
+        for tier in self._tiers[:-1]:
+            self.tallies[tier.name].asked += 1
+            try:
+                answer, sure = await self._answer(tier, prompt, answer_type)
+            except JudgeError as error:
+                self._count(tier, "unsure" if error.kind == "unsure" else "failed")
+                if error.kind not in PASSED_ON:
+                    raise
+                continue
+            self._count(tier, "sure" if sure else "unsure")
+            if sure:
+                await self._audit(tier, answer, prompt, answer_type)
+                return answer
+            doubted.append((tier, answer))
+        last = self._tiers[-1]
+        self.tallies[last.name].asked += 1
+        try:
+            final = await last.judge.ask(prompt, answer_type)
+        except JudgeError:
+            self._count(last, "failed")
+            raise
+        self._count(last, "sure")
+        for tier, answer in doubted:
+            self._compare(tier, answer, final, sure=False)
+        return final
+
+    async def ask_scored(self, prompt: Prompt, choices: Sequence[str]) -> Mapping[str, float] | None:
+        """Return the probabilities of the first tier that prefers one choice surely enough; None where none has any."""
+        found = None
+        for tier in self._tiers:
+            last = tier is self._tiers[-1]
+            try:
+                found = await ask_scored(tier.judge, prompt, choices)
+            except JudgeError as error:
+                if last or error.kind not in PASSED_ON:
+                    raise
+                continue
+            if found is not None and (last or max(found.values()) >= tier.least):
+                break
+        return found
+
+    async def aclose(self) -> None:
+        """Close the judges."""
+        for tier in self._tiers:
+            await close(tier.judge)
+
+    async def _answer(self, tier: Tier, prompt: Prompt, answer_type: type[T]) -> tuple[T, bool]:
+        answer, sureness = await ask_sure(tier.judge, prompt, answer_type)
+        if sureness is None:
+            again = await tier.judge.ask(prompt, answer_type)
+            return answer, agreement(answer, again) == 1.0
+        return answer, sureness >= tier.least
+
+    async def _audit(self, tier: Tier, answer: T, prompt: Prompt, answer_type: type[T]) -> None:
+        if not sampling.keep(fingerprint(prompt).hex(), self._audit_rate, self._salt):
+            return
+        try:
+            reference = await self._tiers[-1].judge.ask(prompt, answer_type)
+        except JudgeError:
+            return
+        self._compare(tier, answer, reference, sure=True)
+
+    def _compare(self, tier: Tier, answer: Any, reference: Any, *, sure: bool) -> None:
+        share = agreement(answer, reference)
+        if share is None:
+            return
+        tally = self.tallies[tier.name]
+        if sure:
+            tally.compared_sure += 1
+            tally.agreed_sure += share
+        else:
+            tally.compared_unsure += 1
+            tally.agreed_unsure += share
+        self._on_agreement(tier.name, sure, share)
+
+    def _count(self, tier: Tier, outcome: Outcome) -> None:
+        tally = self.tallies[tier.name]
+        tally.sure += outcome == "sure"
+        tally.unsure += outcome == "unsure"
+        tally.failed += outcome == "failed"
+        self._on_outcome(tier.name, outcome)

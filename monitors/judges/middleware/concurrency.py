@@ -1,0 +1,115 @@
+"""How many questions a judge gets at a time: as many as it can take, found out by asking."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from monitors.judges import Judge, JudgeError
+from monitors.judges.middleware.base import Wrapper
+
+T = TypeVar("T")
+LONGEST_PAUSE_S = 60.0
+_TOO_MUCH = frozenset({"rate_limited", "timeout"})
+
+
+class Adaptive(Wrapper):
+    """At most `limit` questions at a time, between 1 and `most`: additive increase, multiplicative decrease.
+
+    Every answer adds 1/limit, so that a round of answers adds one place. A 429 or a timeout, and a server error that
+    says when to come back, takes half of the places; what was asked before the last cut does not cut again, for it
+    tells of the same congestion. After a Retry-After nobody is asked until then (60 s at most).
+
+    Reference: D.-M. Chiu, R. Jain (1989), Analysis of the increase and decrease algorithms for congestion avoidance.
+    """
+
+    def __init__(
+        self,
+        judge: Judge,
+        *,
+        most: int = 4,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        super().__init__(judge)
+        self._most = most
+        self._clock = clock
+        self._sleep = sleep
+        self._places = float(most)
+        self._running = 0
+        self._cut_at = float("-inf")
+        self._paused_until = float("-inf")
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def limit(self) -> int:
+        """How many questions may be under way now."""
+        return int(self._places)
+
+    @property
+    def running(self) -> int:
+        """How many are."""
+        return self._running
+
+    async def _through(self, call: Callable[[], Awaitable[T]]) -> T:
+        await self._turn()
+        started = self._clock()
+        try:
+            answer = await call()
+        except JudgeError as error:
+            self._cut(error, started)
+            raise
+        else:
+            self._places = min(float(self._most), self._places + 1.0 / self._places)
+            return answer
+        finally:
+            self._running -= 1
+            self._wake()
+
+    def _cut(self, error: JudgeError, started: float) -> None:
+        pause_s = error.retry_after_s
+        if error.kind not in _TOO_MUCH and not (error.kind == "server_error" and pause_s):
+            return
+        now = self._clock()
+        if pause_s:
+            self._paused_until = max(self._paused_until, now + min(pause_s, LONGEST_PAUSE_S))
+        if started > self._cut_at:
+            self._places = max(1.0, self._places / 2.0)
+            self._cut_at = now
+
+    async def _turn(self) -> None:
+        """Wait for a place; in the order of arrival, as far as pauses allow."""
+        woken = False
+        while True:
+            if (pause_s := self._paused_until - self._clock()) > 0.0:
+                await self._sleep(pause_s)
+            elif self._running < self.limit and (woken or not self._waiting):
+                self._running += 1
+                return
+            else:
+                await self._woken(first=woken)
+                woken = True
+
+    async def _woken(self, *, first: bool) -> None:
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if first:
+            self._waiting.appendleft(place)
+        else:
+            self._waiting.append(place)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():
+                self._wake()  # the turn goes to the next
+            raise
+
+    def _wake(self) -> None:
+        free = self.limit - self._running
+        while free > 0 and self._waiting:
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_result(None)
+                free -= 1

@@ -1,0 +1,114 @@
+"""Log lines about a failing judge: the first failure at once, then counts, and a line when it answers again."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from monitors.judges import Judge, JudgeError
+from monitors.judges.middleware.base import Wrapper
+from monitors.judges.middleware.circuit_breaker import ANSWERED, NEUTRAL
+
+T = TypeVar("T")
+REPEAT_S = 300.0
+"""From one line about a kind of failure to the next."""
+STEADY_S = 30.0
+"""How long a judge answers before its next failure counts as a new outage."""
+MAX_KINDS = 20
+"""Kinds of failures, with their HTTP status, that are told apart."""
+_STATUS = re.compile(r"Error code: (\d{3})\b")
+_CODE = re.compile(r"""['"]code['"]: ?['"]([\w.-]{1,40})['"]""")
+_ADVICE = {
+    "timeout": "raise judge.timeout_s, or lower judge.concurrency",
+    "connection": "check judge.base_url, DNS, and whether a firewall or proxy is in the way",
+    "rate_limited": "lower judge.concurrency or the metrics' rates, or ask the provider for more quota",
+    "server_error": "the endpoint has a problem of its own; see its log or status page",
+    "unreadable": "the model does not answer in the JSON it is asked for; use another judge.model",
+    "bad_request": "check judge.model, judge.base_url and judge.api_key",
+}
+_STATUS_ADVICE = {
+    "401": "check judge.api_key",
+    "403": "check judge.api_key and what it may use",
+    "404": "check judge.model, and that judge.base_url ends before /chat/completions",
+}
+_log = logging.getLogger("gaugeway")
+
+
+class FailureLog(Wrapper):
+    """Passes every question on, and logs how its endpoint (`origin`) fails, each kind at most every `REPEAT_S`.
+
+    After a recovery of `STEADY_S` the first failure is logged again at once.
+
+    It belongs next to the endpoint, inside retries: the first failed try is logged. A line has the kind of the failure,
+    the HTTP status and the provider's error code, and none of its text, which may quote a key or a captured answer.
+    A sample that the judge cannot take (refused, too long) is no failure of the judge.
+    """
+
+    def __init__(self, judge: Judge, *, origin: str, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(judge)
+        self._origin = origin
+        self._clock = clock
+        self._logged_at: dict[str, float] = {}
+        self._recovered_at: float | None = None
+        self._failing = False
+        self._uncounted = 0
+        self._failures = 0
+
+    async def _through(self, call: Callable[[], Awaitable[T]]) -> T:
+        try:
+            answer = await call()
+        except JudgeError as error:
+            if error.kind in ANSWERED:
+                self._answered()
+            elif error.kind not in NEUTRAL:
+                self._failed(error)
+            raise
+        self._answered()
+        return answer
+
+    def _failed(self, error: JudgeError) -> None:
+        self._uncounted += 1
+        self._failures += 1
+        now = self._clock()
+        if self._recovered_at is not None and now - self._recovered_at >= STEADY_S:
+            self._logged_at.clear()
+        self._recovered_at = None
+        kind = _kind(error)
+        if now - self._logged_at.get(kind, -math.inf) < REPEAT_S or len(self._logged_at) >= MAX_KINDS:
+            return
+        count = f"{self._uncounted} failures since the last line; " if self._uncounted > 1 else ""
+        _log.warning(
+            "judge %s at %s fails: %s; %swhat to do: %s",
+            *(self.model, self._origin, _reason(error), count, _advice(error)),
+        )
+        self._failing, self._uncounted = True, 0
+        self._logged_at[kind] = now
+
+    def _answered(self) -> None:
+        if self._recovered_at is None:
+            self._recovered_at = self._clock()
+        if self._failing:
+            _log.info("judge %s at %s answers again after %d failures", self.model, self._origin, self._failures)
+        self._failing = False
+        self._failures = 0
+
+
+def _kind(error: JudgeError) -> str:
+    status = _STATUS.search(error.detail)
+    return f"{error.kind} {status[1]}" if status else error.kind
+
+
+def _reason(error: JudgeError) -> str:
+    status, code = _STATUS.search(error.detail), _CODE.search(error.detail)
+    known = [f"HTTP {status[1]}"] if status else []
+    known += [code[1]] if code else []
+    return f"{error.kind} ({', '.join(known)})" if known else error.kind
+
+
+def _advice(error: JudgeError) -> str:
+    status = _STATUS.search(error.detail)
+    return (_STATUS_ADVICE.get(status[1]) if status else None) or _ADVICE.get(error.kind, "see the judge's log")

@@ -1,0 +1,141 @@
+"""What the adapters over the `openai` package share: one way to connect, one reading of its exceptions."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from monitors.judges import JudgeError
+from monitors.runtime.replies import MAX_REPLY_BYTES, ReplyError, ReplyTooLargeError, limited
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+_DETAIL_LENGTH = 500
+MAX_ERROR_TEXT = 10_000
+"""Characters of a server's error message that are looked at."""
+_TIMEOUT, _RATE_LIMITED, _SERVER_ERROR = 408, 429, 500
+_TOO_LONG = (400, 413, 422)
+_OVERFLOW = re.compile(
+    r"context[ _-]?(?:length|window|size)|(?:prompt|input) (?:is |was )?too (?:long|large)|too many (?:input )?tokens"
+    r"|maximum number of (?:input )?tokens|reduce the length",
+    re.IGNORECASE,
+)
+
+
+def connect(
+    *,
+    base_url: str,
+    api_key: str | None,
+    timeout_s: float,
+    max_retries: int,
+    api_version: str | None = None,
+    deployment: str | None = None,
+    max_reply_bytes: int = MAX_REPLY_BYTES,
+) -> AsyncOpenAI:
+    """Open a client. Only what is passed here counts: the SDK's own environment variables must not change a score.
+
+    With `api_version` the endpoint is asked in Azure's form: `base_url` is the resource (or already its deployment's
+    path), the version a query parameter; every request needs `azure_headers` as well. A redirect is an error: by
+    itself the SDK would take the prompt, and Azure's key, to wherever it points. So is a reply of more than
+    `max_reply_bytes`, decompressed.
+
+    Raises ValueError, without quoting it, for a key that cannot be sent in a header.
+    """
+    # Half a second that an installation without a judge does not pay.
+    from openai import AsyncOpenAI, DefaultAsyncHttpxClient  # noqa: PLC0415
+
+    key = (api_key or "").strip()
+    if not (key.isascii() and (key.isprintable())):
+        raise ValueError("api_key: holds characters that cannot be sent in a header")
+    query = None
+    if api_version is not None:
+        base_url, query = azure_url(base_url, deployment or ""), {"api-version": api_version}
+    client = AsyncOpenAI(
+        base_url=base_url,
+        api_key=key or "none",
+        timeout=timeout_s,
+        max_retries=max_retries,
+        default_query=query,
+        http_client=DefaultAsyncHttpxClient(follow_redirects=False, timeout=timeout_s, **limited(max_reply_bytes)),
+    )
+    client.organization = client.project = None
+    return client
+
+
+def azure_headers(api_key: str | None) -> dict[str, Any]:
+    """The `extra_headers` of a request in Azure's form: the key in a header of its own, and no Authorization."""
+    from openai import Omit  # noqa: PLC0415 - as above
+
+    return {"api-key": (api_key or "").strip(), "Authorization": Omit()}
+
+
+def azure_url(base_url: str, deployment: str) -> str:
+    """The path of a deployment: `base_url` may be the resource alone, end in /openai, or name a deployment itself.
+
+    >>> azure_url("https://ours.openai.azure.com", "judge")
+    'https://ours.openai.azure.com/openai/deployments/judge'
+    >>> azure_url("https://ours.openai.azure.com/openai/deployments/other/", "judge")
+    'https://ours.openai.azure.com/openai/deployments/other'
+    """
+    url = base_url.rstrip("/")
+    if "/deployments/" in url:
+        return url
+    return f"{url.removesuffix('/openai')}/openai/deployments/{deployment}"
+
+
+def judge_error(error: Exception, api_key: str | None) -> JudgeError:
+    """The JudgeError that an exception of the SDK stands for; its text never holds the key."""
+    import openai  # noqa: PLC0415 - loaded already, or there would be no exception
+
+    reply = error if isinstance(error, ReplyError) else error.__cause__
+    if isinstance(reply, ReplyError):
+        return JudgeError("too_large" if isinstance(reply, ReplyTooLargeError) else "unreadable", str(reply))
+    status = getattr(error, "status_code", None)
+    if isinstance(error, openai.APITimeoutError) or status == _TIMEOUT:
+        kind = "timeout"
+    elif isinstance(error, openai.APIConnectionError):
+        kind = "connection"
+    elif isinstance(error, openai.APIResponseValidationError) or not isinstance(status, int):
+        kind = "unreadable"
+    elif status == _RATE_LIMITED:
+        kind = "rate_limited"
+    elif overflows(error):
+        kind = "context_overflow"
+    else:
+        kind = "server_error" if status >= _SERVER_ERROR else "bad_request"
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    return JudgeError(kind, clean(str(error), api_key), retry_after_s=retry_after_s(headers or {}))
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """How many seconds the server asks to wait; None when it says nothing that can be read as a number of them.
+
+    >>> retry_after_s({"retry-after": "2"}), retry_after_s({"retry-after-ms": "1500"}), retry_after_s({})
+    (2.0, 1.5, None)
+    """
+    for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers[name]) * unit
+        except (KeyError, ValueError):
+            continue
+        if math.isfinite(seconds) and seconds >= 0.0:
+            return seconds
+    return None
+
+
+def overflows(error: Exception) -> bool:
+    """Whether the server refused the request because it is too long for the model."""
+    if getattr(error, "status_code", None) not in _TOO_LONG:
+        return False
+    text = str(error)[:MAX_ERROR_TEXT]
+    return getattr(error, "code", None) == "context_length_exceeded" or _OVERFLOW.search(text) is not None
+
+
+def clean(text: str, api_key: str | None) -> str:
+    """`text` on one line, without the key some servers repeat, and no longer than a log line should be."""
+    key = (api_key or "").strip()
+    text = text.replace(key, "***") if key else text
+    return " ".join(text[:MAX_ERROR_TEXT].split())[:_DETAIL_LENGTH]

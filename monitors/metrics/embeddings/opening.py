@@ -1,0 +1,67 @@
+"""From settings to embeddings: an engine, and in front of it batches and a cache."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from monitors.metrics.embeddings import Embeddings, Observer
+from monitors.metrics.embeddings.batching import Batched
+from monitors.metrics.embeddings.cache import Cached
+from monitors.runtime.replies import MAX_REPLY_BYTES, MAX_VECTOR_BYTES
+
+
+def open_embeddings(
+    *,
+    kind: Literal["openai", "local"] = "openai",
+    model: str | None = None,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    timeout_s: float = 30.0,
+    concurrency: int = 4,
+    max_retries: int = 2,
+    api_version: str | None = None,
+    price: float = 0.0,
+    batch_size: int = 64,
+    batch_wait_s: float = 0.01,
+    cache_mb: float = 64.0,
+    path: str | None = None,
+    cache_dir: str | None = None,
+    download: bool = False,
+    threads: int = 1,
+    observer: Observer | None = None,
+) -> Embeddings | None:
+    """Build what the settings name; None where they name nothing. Opens no connection and loads no model yet.
+
+    Raises ValueError, beginning with the key, for settings that do not go together or a missing package.
+    """
+    if kind == "openai" and base_url is None and model is None:
+        return None
+    if model is None or (kind == "openai" and base_url is None):
+        missing = "model" if model is None else "base_url"
+        raise ValueError(f"embeddings.{missing}: needed for embeddings (or leave out the whole table)")
+    if kind == "openai" and base_url is not None:
+        from monitors.metrics.embeddings.openai import OpenAIEmbeddings  # noqa: PLC0415 - the SDK is slow to import
+
+        engine: Embeddings = OpenAIEmbeddings(
+            base_url,
+            api_key,
+            model,
+            timeout_s=timeout_s,
+            concurrency=concurrency,
+            max_retries=max_retries,
+            api_version=api_version,
+            price=price,
+            max_reply_bytes=max(MAX_REPLY_BYTES, batch_size * MAX_VECTOR_BYTES),
+            observer=observer,
+        )
+    else:
+        from monitors.metrics.embeddings.local import LocalEmbeddings  # noqa: PLC0415 - only where it is asked for
+
+        try:
+            engine = LocalEmbeddings(
+                model, path=path, cache_dir=cache_dir, download=download, threads=threads, observer=observer
+            )
+        except ValueError as error:
+            raise ValueError(f"embeddings.kind: {error}") from error
+    batched = Batched(engine, size=batch_size, wait_s=batch_wait_s)
+    return Cached(batched, model=model, max_mb=cache_mb, observer=observer) if cache_mb else batched

@@ -1,0 +1,1 @@
+"""What the judged metrics share: prompts, answers, claims."""

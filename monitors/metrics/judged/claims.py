@@ -1,0 +1,291 @@
+"""What a judge thinks of a sample, asked in two calls (`Fused`) or question by question (`Separate`)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, TypeAlias
+
+from monitors.judges import Judge
+from monitors.metrics.judged import prompts as prompting
+from monitors.metrics.judged import schemas as answers
+from monitors.metrics.judged.items import claims_of, complete, contexts_of, question_of
+from monitors.metrics.judged.prompts import Datum
+from monitors.metrics.judged.single_flight import Shared
+from monitors.metrics.judged.texts import sent_contexts
+from monitors.records import Context, Sample
+
+Question: TypeAlias = Literal["claims", "located", "held_against", "relevance", "contradicted", "statements"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedClaim:
+    """A claim of the response held against the contexts; `contexts` are indexes into the sample's."""
+
+    claim: str
+    verdict: answers.Verdict
+    contexts: tuple[int, ...] = ()
+    quote: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedClaims:
+    """All claims of a response, and whether it left the question unanswered."""
+
+    noncommittal: bool
+    claims: tuple[JudgedClaim, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatedClaims:
+    """All claims of a response with their relevance to the question."""
+
+    noncommittal: bool
+    claims: tuple[tuple[str, answers.Relevance], ...]
+
+
+class Verdicts(Protocol):
+    """The judge's verdicts on one sample. Every method raises JudgeError; contexts without text are never sent."""
+
+    @property
+    def model(self) -> str:
+        """The judge model's name."""
+
+    def version(self, question: Question) -> str:
+        """The hashes of the prompts behind the answer to `question`."""
+
+    async def claims(self, sample: Sample) -> JudgedClaims:
+        """The response's claims held against the contexts."""
+
+    async def located(self, sample: Sample) -> JudgedClaims:
+        """The same, and every claim that is supported or contradicted names a context that does it."""
+
+    async def held_against(self, sample: Sample, claims: Sequence[str], text: str) -> tuple[JudgedClaim, ...]:
+        """These claims held against one text, whatever the sample's contexts say."""
+
+    async def relevance(self, sample: Sample) -> RatedClaims:
+        """The response's claims held against the question."""
+
+    async def contradicted(self, sample: Sample) -> tuple[answers.ContradictedContext, ...]:
+        """For every context that has text, in order, whether the response contradicts it."""
+
+    async def statements(self, sample: Sample) -> tuple[answers.StatementsOfContext, ...]:
+        """For every context that has text, in order, its statements and whether they bear on the question."""
+
+
+class Fused:
+    """One call for everything about the claims, one for the contexts' statements, both shared between metrics."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._claims = prompting.load("claims_verdicts")
+        self._verdicts = _ClaimVerdicts(judge)
+        self._statements = _Statements(judge)
+        self._shared: Shared[answers.ClaimsVerdicts] = Shared()
+
+    @property
+    def model(self) -> str:
+        return self._judge.model
+
+    def version(self, question: Question) -> str:
+        if question in ("contradicted", "located"):
+            return f"{self._claims.version}-{self._verdicts.version}"
+        if question == "held_against":
+            return self._verdicts.version
+        return self._statements.version if question == "statements" else self._claims.version
+
+    async def claims(self, sample: Sample) -> JudgedClaims:
+        answer = await self._answer(sample)
+        sent = frozenset(sent_contexts(sample))
+        claims = [_judged(one.claim, one, sent) for one in answer.claims]
+        return JudgedClaims(noncommittal=answer.noncommittal, claims=tuple(claims))
+
+    async def located(self, sample: Sample) -> JudgedClaims:
+        judged = await self.claims(sample)
+        return replace(judged, claims=await self._verdicts.located(sample, judged.claims))
+
+    async def held_against(self, sample: Sample, claims: Sequence[str], text: str) -> tuple[JudgedClaim, ...]:
+        return await self._verdicts.on(_with_context(sample, text), claims)
+
+    async def relevance(self, sample: Sample) -> RatedClaims:
+        answer = await self._answer(sample)
+        claims = [(one.claim, one.relevance) for one in answer.claims]
+        return RatedClaims(noncommittal=answer.noncommittal, claims=tuple(claims))
+
+    async def contradicted(self, sample: Sample) -> tuple[answers.ContradictedContext, ...]:
+        judged = await self.claims(sample)
+        reasons: dict[int, str] = {}
+        for claim in await self._verdicts.located(sample, judged.claims, ("contradicted",)):
+            for index in claim.contexts if claim.verdict == "contradicted" else ():
+                reasons.setdefault(index, f"{claim.claim} ↔ {claim.quote}" if claim.quote else claim.claim)
+        return tuple(
+            answers.ContradictedContext(index, contradicted=index in reasons, reason=reasons.get(index, ""))
+            for index in sent_contexts(sample)
+        )
+
+    async def statements(self, sample: Sample) -> tuple[answers.StatementsOfContext, ...]:
+        return await self._statements.of(sample)
+
+    async def _answer(self, sample: Sample) -> answers.ClaimsVerdicts:
+        return await self._shared.get(_key(sample), lambda: self._ask(sample))
+
+    async def _ask(self, sample: Sample) -> answers.ClaimsVerdicts:
+        data = [*question_of(sample), Datum("response", sample.response), *contexts_of(sample)]
+        answer = await self._judge.ask(self._claims.fill(data), answers.ClaimsVerdicts)
+        claims = [one for one in answer.claims if one.claim.strip()]
+        return answers.ClaimsVerdicts(noncommittal=answer.noncommittal, claims=claims)
+
+
+class Separate:
+    """One question at a time; only the extraction of the claims is shared between metrics."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._claims = prompting.load("claims")
+        self._verdicts = _ClaimVerdicts(judge)
+        self._relevance = prompting.load("claim_relevance")
+        self._contradicted = prompting.load("contradicted_contexts")
+        self._statements = _Statements(judge)
+        self._shared: Shared[answers.Claims] = Shared()
+
+    @property
+    def model(self) -> str:
+        return self._judge.model
+
+    def version(self, question: Question) -> str:
+        return {
+            "claims": f"{self._claims.version}-{self._verdicts.version}",
+            "located": f"{self._claims.version}-{self._verdicts.version}",
+            "held_against": self._verdicts.version,
+            "relevance": f"{self._claims.version}-{self._relevance.version}",
+            "contradicted": self._contradicted.version,
+            "statements": self._statements.version,
+        }[question]
+
+    async def claims(self, sample: Sample) -> JudgedClaims:
+        extracted = await self._extracted(sample)
+        claims = await self._verdicts.on(sample, extracted.claims)
+        return JudgedClaims(noncommittal=extracted.noncommittal, claims=claims)
+
+    async def located(self, sample: Sample) -> JudgedClaims:
+        judged = await self.claims(sample)
+        return replace(judged, claims=await self._verdicts.located(sample, judged.claims))
+
+    async def held_against(self, sample: Sample, claims: Sequence[str], text: str) -> tuple[JudgedClaim, ...]:
+        return await self._verdicts.on(_with_context(sample, text), claims)
+
+    async def relevance(self, sample: Sample) -> RatedClaims:
+        extracted = await self._extracted(sample)
+
+        async def ask(ids: Sequence[int]) -> Iterable[tuple[int, answers.RelevanceVerdict]]:
+            prompt = self._relevance.fill([*question_of(sample), *claims_of(extracted.claims, ids)])
+            return [(one.id, one) for one in (await self._judge.ask(prompt, answers.ClaimRelevance)).verdicts]
+
+        found = await complete(ask, range(len(extracted.claims)))
+        claims = [(claim, found[id_].relevance) for id_, claim in enumerate(extracted.claims)]
+        return RatedClaims(noncommittal=extracted.noncommittal, claims=tuple(claims))
+
+    async def contradicted(self, sample: Sample) -> tuple[answers.ContradictedContext, ...]:
+        async def ask(indexes: Sequence[int]) -> Iterable[tuple[int, answers.ContradictedContext]]:
+            prompt = self._contradicted.fill([Datum("response", sample.response), *contexts_of(sample, indexes)])
+            return [(one.index, one) for one in (await self._judge.ask(prompt, answers.ContradictedContexts)).contexts]
+
+        return tuple((await complete(ask, sent_contexts(sample))).values())
+
+    async def statements(self, sample: Sample) -> tuple[answers.StatementsOfContext, ...]:
+        return await self._statements.of(sample)
+
+    async def _extracted(self, sample: Sample) -> answers.Claims:
+        return await self._shared.get(_key(replace(sample, contexts=())), lambda: self._extract(sample))
+
+    async def _extract(self, sample: Sample) -> answers.Claims:
+        prompt = self._claims.fill([*question_of(sample), Datum("response", sample.response)])
+        answer = await self._judge.ask(prompt, answers.Claims)
+        return answers.Claims(answer.noncommittal, [claim for claim in answer.claims if claim.strip()])
+
+
+class _ClaimVerdicts:
+    """Verdicts on claims that are known already."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._template = prompting.load("claim_verdicts")
+
+    @property
+    def version(self) -> str:
+        return self._template.version
+
+    async def on(self, sample: Sample, claims: Sequence[str]) -> tuple[JudgedClaim, ...]:
+        """The claims held against the sample's contexts."""
+
+        async def ask(ids: Sequence[int]) -> Iterable[tuple[int, JudgedClaim]]:
+            return await self._ask(sample, claims, ids)
+
+        return tuple((await complete(ask, range(len(claims)))).values())
+
+    async def located(
+        self,
+        sample: Sample,
+        judged: Sequence[JudgedClaim],
+        needing: tuple[answers.Verdict, ...] = ("supported", "contradicted"),
+    ) -> tuple[JudgedClaim, ...]:
+        """The same claims; each with a verdict in `needing` names the contexts it rests on.
+
+        One that names no context we sent is a missing verdict on the contexts: no context at all would count as
+        contradicted, which is the best score. Such claims are asked about once more.
+        """
+
+        def placed(one: JudgedClaim) -> bool:
+            return bool(one.contexts) or one.verdict not in needing
+
+        async def ask(ids: Sequence[int]) -> Iterable[tuple[int, JudgedClaim]]:
+            verdicts = await self._ask(sample, [one.claim for one in judged], ids)
+            return [(id_, one) for id_, one in verdicts if placed(one)]
+
+        found = await complete(ask, [id_ for id_, one in enumerate(judged) if not placed(one)], times=1)
+        return tuple(found.get(id_, one) for id_, one in enumerate(judged))
+
+    async def _ask(self, sample: Sample, claims: Sequence[str], ids: Sequence[int]) -> list[tuple[int, JudgedClaim]]:
+        prompt = self._template.fill([*contexts_of(sample), *claims_of(claims, ids)])
+        verdicts = (await self._judge.ask(prompt, answers.ClaimVerdicts)).verdicts
+        sent, asked = frozenset(sent_contexts(sample)), frozenset(ids)
+        return [(one.id, _judged(claims[one.id], one, sent)) for one in verdicts if one.id in asked]
+
+
+class _Statements:
+    """The statements of the contexts, asked for once a sample in both modes."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._template = prompting.load("context_statements")
+        self._shared: Shared[tuple[answers.StatementsOfContext, ...]] = Shared()
+
+    @property
+    def version(self) -> str:
+        return self._template.version
+
+    async def of(self, sample: Sample) -> tuple[answers.StatementsOfContext, ...]:
+        return await self._shared.get(_key(sample), lambda: self._ask(sample))
+
+    async def _ask(self, sample: Sample) -> tuple[answers.StatementsOfContext, ...]:
+        async def ask(indexes: Sequence[int]) -> Iterable[tuple[int, answers.StatementsOfContext]]:
+            prompt = self._template.fill([*question_of(sample), *contexts_of(sample, indexes)])
+            return [(one.index, one) for one in (await self._judge.ask(prompt, answers.ContextStatements)).contexts]
+
+        return tuple((await complete(ask, sent_contexts(sample))).values())
+
+
+def _judged(claim: str, verdict: answers.FusedClaim | answers.ClaimVerdict, sent: frozenset[int]) -> JudgedClaim:
+    if verdict.verdict == "not_mentioned":
+        return JudgedClaim(claim=claim, verdict=verdict.verdict)
+    named = tuple(index for index in dict.fromkeys(verdict.contexts) if index in sent)
+    return JudgedClaim(claim=claim, verdict=verdict.verdict, contexts=named, quote=verdict.quote)
+
+
+def _key(sample: Sample) -> Hashable:
+    """The sample's id, and a hash of what is judged: contexts or a question may reach the same exchange later."""
+    return sample.id, hash((sample.question, sample.response, sample.contexts))
+
+
+def _with_context(sample: Sample, text: str) -> Sample:
+    return replace(sample, contexts=(Context(text=text),))

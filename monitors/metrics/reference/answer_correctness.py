@@ -1,0 +1,76 @@
+"""Answer correctness: what the response says, held against the reference, and the other way round."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import msgspec
+
+from monitors.metrics.embeddings import Embeddings
+from monitors.metrics.judged.claims import JudgedClaims, Verdicts
+from monitors.metrics.judged.texts import unanswered
+from monitors.metrics.reference.similarity import clipped, cosines_with_first, model_of
+from monitors.records import Context, Sample, Score, Skipped
+
+
+class AnswerCorrectness:
+    """weight x F1 + (1 - weight) x answer similarity, F1 = TP / (TP + (FP + FN) / 2).
+
+    TP: claims of the response that the reference supports. FP: its other claims. FN: claims of the reference that the
+    response does not support. Raises ValueError without `embeddings`, unless `weight` is 1. After RAGAS
+    (https://docs.ragas.io); what has no claims is skipped here and perfect there.
+    """
+
+    name = "answer_correctness"
+
+    def __init__(
+        self,
+        verdicts: Verdicts,
+        embeddings: Embeddings | None,
+        *,
+        weight: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.75,
+    ) -> None:
+        if embeddings is None and weight < 1.0:
+            raise ValueError("answer_correctness needs embeddings; with weight = 1.0 it does not")
+        self._verdicts = verdicts
+        self._embeddings = embeddings if weight < 1.0 else None
+        self._weight = weight
+        self.judge = verdicts.model
+        compared = "" if self._embeddings is None else f"-{model_of(self._embeddings)}"
+        self.version = f"1-{verdicts.version('claims')}-{weight:g}{compared}"
+
+    async def score(self, sample: Sample) -> Score | Skipped:
+        if (skipped := unanswered(sample, "response", "reference")) is not None:
+            return skipped
+        said = await self._held(sample, sample.response, sample.reference or "")
+        if not said.claims:
+            return Skipped("no_claims")
+        wanted = await self._held(sample, sample.reference or "", sample.response)
+        if not wanted.claims:
+            return Skipped("no_reference_claims")
+        tp = sum(one.verdict == "supported" for one in said.claims)
+        fp = len(said.claims) - tp
+        fn = sum(one.verdict != "supported" for one in wanted.claims)
+        f1 = tp / (tp + (fp + fn) / 2) if tp else 0.0
+        value, similarity = f1, None
+        if self._embeddings is not None:
+            cosines = await cosines_with_first(self._embeddings, [sample.response, sample.reference or ""])
+            similarity = clipped(float(cosines[0]))
+            value = self._weight * f1 + (1.0 - self._weight) * similarity
+        reason = f"{tp} right, {fp} wrong and {fn} missing claims"
+        return Score(clipped(value), reason, ({"f1": f1, "similarity": similarity}, *_evidence(said, wanted)))
+
+    async def _held(self, sample: Sample, text: str, against: str) -> JudgedClaims:
+        return await self._verdicts.claims(replace(sample, response=text, contexts=(Context(text=against),)))
+
+
+def _evidence(said: JudgedClaims, wanted: JudgedClaims) -> list[dict[str, object]]:
+    right: list[dict[str, object]] = [
+        {"claim": one.claim, "found": "TP" if one.verdict == "supported" else "FP", "quote": one.quote}
+        for one in said.claims
+    ]
+    missing: list[dict[str, object]] = [
+        {"claim": one.claim, "found": "FN"} for one in wanted.claims if one.verdict != "supported"
+    ]
+    return [*right, *missing]

@@ -1,0 +1,81 @@
+"""Context entity recall: the share of the reference's names that the contexts hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from monitors.judges import Judge
+from monitors.metrics.judged import prompts as prompting
+from monitors.metrics.judged.items import contexts_of
+from monitors.metrics.judged.prompts import Datum
+from monitors.metrics.judged.schemas import Entity, ReferenceEntities
+from monitors.metrics.judged.texts import sent_contexts, unanswered
+from monitors.records import Sample, Score, Skipped
+from monitors.runtime.normalising import nfkc
+
+
+class ContextEntityRecall:
+    """|entities of the reference that stand in a context| / |entities of the reference|, without regard to case.
+
+    The judge names the entities and how a context writes each of them; one is present if it, or those words, do stand
+    in a context. So a name the judge only believes to have read does not count. After RAGAS (https://docs.ragas.io),
+    which lets the judge list the entities of both and compares them letter by letter.
+    """
+
+    name = "context_entity_recall"
+
+    def __init__(self, judge: Judge) -> None:
+        self._llm = judge
+        self._template = prompting.load("reference_entities")
+        self.judge = judge.model
+        self.version = f"1-{self._template.version}"
+
+    async def score(self, sample: Sample) -> Score | Skipped:
+        if (skipped := unanswered(sample, "reference", "contexts")) is not None:
+            return skipped
+        data = [Datum("reference", sample.reference or ""), *contexts_of(sample)]
+        answer = await self._llm.ask(self._template.fill(data), ReferenceEntities)
+        entities = _distinct(answer.entities)
+        if not entities:
+            return Skipped("no_entities")
+        texts = {index: _folded(sample.contexts[index].text) for index in sent_contexts(sample)}
+        places = [_place([one.entity for one in same] + [one.found_as for one in same], texts) for same in entities]
+        present = sum(place is not None for place in places)
+        return Score(
+            present / len(entities),
+            f"{present} of {len(entities)} entities of the reference stand in the contexts",
+            tuple(
+                {"entity": same[0].entity, "present": place is not None, "context": place}
+                for same, place in zip(entities, places, strict=True)
+            ),
+        )
+
+
+def _distinct(entities: Iterable[Entity]) -> list[Sequence[Entity]]:
+    """The entities, each once, with everything that was said about it."""
+    groups: dict[str, list[Entity]] = {}
+    for one in entities:
+        if key := _folded(one.entity):
+            groups.setdefault(key, []).append(one)
+    return list(groups.values())
+
+
+def _place(forms: Iterable[str], texts: dict[int, str]) -> int | None:
+    """The first context in which one of these forms stands as words."""
+    patterns = [_as_words(folded) for one in forms if (folded := _folded(one))]
+    return next((index for index, text in texts.items() if any(one.search(text) for one in patterns)), None)
+
+
+def _as_words(text: str) -> re.Pattern[str]:
+    """`text` between word boundaries, except where its script may be written without spaces."""
+    before, after = (r"(?<!\w)" if _spaced(text[0]) else ""), (r"(?!\w)" if _spaced(text[-1]) else "")
+    return re.compile(f"{before}{re.escape(text)}{after}")
+
+
+def _spaced(char: str) -> bool:
+    return char.isdigit() or char.upper() != char.lower()
+
+
+def _folded(text: str) -> str:
+    return " ".join(nfkc(text).casefold().split())

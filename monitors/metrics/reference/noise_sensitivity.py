@@ -1,0 +1,69 @@
+"""Noise sensitivity: how much of what is wrong in the response was taken from the contexts. Lower is better."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from monitors.metrics.judged.claims import JudgedClaim, Verdicts
+from monitors.metrics.judged.texts import unanswered
+from monitors.records import Sample, Score, Skipped
+
+
+class NoiseSensitivity:
+    """Claims of the response that the reference does not support and a context does / claims of the response.
+
+    `noise` chooses which contexts: "any"; "relevant", those that support a claim of the reference; "irrelevant", the
+    others, and only claims that no relevant one supports. After RAGChecker (arXiv 2408.08067) and RAGAS
+    (https://docs.ragas.io), whose modes are "relevant" and "irrelevant": the two add up to "any".
+    """
+
+    name = "noise_sensitivity"
+
+    def __init__(self, verdicts: Verdicts, *, noise: Literal["any", "relevant", "irrelevant"] = "any") -> None:
+        self._verdicts = verdicts
+        self._noise = noise
+        self.judge = verdicts.model
+        used = verdicts.version("claims" if noise == "any" else "located")
+        self.version = f"1-{used}-{verdicts.version('held_against')}" + ("" if noise == "any" else f"-{noise}")
+
+    async def score(self, sample: Sample) -> Score | Skipped:
+        if (skipped := unanswered(sample, "reference", "response", "contexts")) is not None:
+            return skipped
+        reference = sample.reference or ""
+        located = self._noise != "any"
+        judged = await (self._verdicts.located(sample) if located else self._verdicts.claims(sample))
+        if not judged.claims:
+            return Skipped("no_claims")
+        right = await self._verdicts.held_against(sample, [one.claim for one in judged.claims], reference)
+        wrong = [one.verdict != "supported" for one in right]
+        relevant = await self._relevant(sample, reference) if located else frozenset()
+        if relevant is None:
+            return Skipped("no_reference_claims")
+        noisy = [bad and self._taken(one, relevant) for one, bad in zip(judged.claims, wrong, strict=True)]
+        return Score(
+            sum(noisy) / len(noisy),
+            f"{sum(noisy)} of {len(noisy)} claims are wrong and come from the contexts",
+            tuple(_evidence(judged.claims, wrong, noisy)),
+        )
+
+    async def _relevant(self, sample: Sample, reference: str) -> frozenset[int] | None:
+        """The contexts that support a claim of the reference; None where it makes none."""
+        wanted = await self._verdicts.located(replace(sample, response=reference))
+        if not wanted.claims:
+            return None
+        return frozenset(index for one in wanted.claims if one.verdict == "supported" for index in one.contexts)
+
+    def _taken(self, claim: JudgedClaim, relevant: frozenset[int]) -> bool:
+        if claim.verdict != "supported" or self._noise == "any":
+            return claim.verdict == "supported"
+        from_relevant = bool(relevant & set(claim.contexts))
+        return from_relevant == (self._noise == "relevant")
+
+
+def _evidence(claims: Sequence[JudgedClaim], wrong: Sequence[bool], noisy: Sequence[bool]) -> list[dict[str, object]]:
+    return [
+        {"claim": one.claim, "correct": not bad, "noise": taken, "contexts": list(one.contexts), "quote": one.quote}
+        for one, bad, taken in zip(claims, wrong, noisy, strict=True)
+    ]

@@ -1,0 +1,251 @@
+"""Which metrics run: the built-in ones, those of the configuration, and what each of them is given."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from monitors import config
+from monitors.judges import Judge
+from monitors.metrics import Metric, lower_is_better
+from monitors.metrics.embeddings import Embeddings
+from monitors.metrics.judged.claims import Fused, Separate
+from monitors.metrics.lexical.idf import shipped
+from monitors.metrics.lexical.idf.traffic import TrafficIdf
+from monitors.metrics.naming import BUILT_IN, ON_REQUEST, Named, known, resolve
+from monitors.runtime.options import fitting, hint
+from monitors.runtime.plugins import load, reason
+from monitors.runtime.settings import ConfigError
+
+RATE, RATE_WITH_LLM = 1.0, 0.1
+THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD = 0.7, 0.3
+
+Mode: TypeAlias = Literal["fused", "separate"]
+_LLM = frozenset({"judge", "verdicts"})
+_PAID = _LLM | {"embeddings"}
+_GIVEN = _PAID | {"steps_dir", "idf"}
+_COMMON = tuple(key for key in config.Metric.__struct_fields__ if key != "options")
+_COMPARING = ("answer_correctness", "answer_similarity")
+
+__all__ = ["BUILT_IN", "ON_REQUEST", "Catalogue", "Draft", "Enabled", "Mode", "build", "draft"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enabled:
+    """A metric that runs, on which share of the exchanges, and what is promised for it."""
+
+    metric: Metric
+    rate: float
+    threshold: float
+    objective: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalogue:
+    """The metrics that run; `notes` are for the log, once at start."""
+
+    enabled: tuple[Enabled, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What can be made of the tables, and what is wrong with the others, each line beginning with its key.
+
+    `names` are about tables whose name stands for nothing, `problems` about what is in the others. `idle` are the
+    metrics that the configuration asks for and that cannot run: the table they need, and a line. `unmade` are the
+    tables that stand for a metric which could not be made.
+    """
+
+    catalogue: Catalogue
+    names: tuple[str, ...]
+    problems: tuple[str, ...]
+    idle: tuple[tuple[str, str], ...]
+    unmade: frozenset[str]
+
+    @property
+    def nameless(self) -> bool:
+        """Whether some metric was not made whose name only itself knows."""
+        return any((named := resolve(name)) is not None and named.target == name for name in self.unmade)
+
+
+def build(
+    settings: Mapping[str, config.Metric],
+    judge: Judge | None,
+    embeddings: Embeddings | None,
+    mode: Mode = "fused",
+    *,
+    steps_dir: Path | None = None,
+) -> Catalogue:
+    """Make the metrics. Raises ConfigError with every problem found.
+
+    A metric's constructor is given what it names: `judge`, `verdicts` (shared between metrics), `embeddings`. Its other
+    parameters are its options. `steps_dir` keeps the steps a judge wrote for `geval:` metrics; without it every process
+    has them written anew.
+    """
+    found = draft(settings, judge, embeddings, mode, steps_dir=steps_dir)
+    if problems := [*found.names, *found.problems]:
+        raise ConfigError(problems)
+    return found.catalogue
+
+
+def draft(
+    settings: Mapping[str, config.Metric],
+    judge: Judge | None,
+    embeddings: Embeddings | None,
+    mode: Mode = "fused",
+    *,
+    steps_dir: Path | None = None,
+) -> Draft:
+    """Do what `build` does, but return every problem beside what can be made."""
+    builder = _Builder(judge, embeddings, mode, steps_dir)
+    for name in [*BUILT_IN, *(name for name in settings if name not in BUILT_IN)]:
+        builder.add(name, settings.get(name, config.Metric()), asked_for=name in settings)
+    return builder.draft()
+
+
+class _Builder:
+    """Collects metrics, notes and problems."""
+
+    def __init__(self, judge: Judge | None, embeddings: Embeddings | None, mode: Mode, steps_dir: Path | None) -> None:
+        self._verdicts = Fused if mode == "fused" else Separate
+        self._given: dict[str, Any] = {
+            "embeddings": embeddings,
+            "steps_dir": steps_dir,
+            "idf": TrafficIdf(shipped()),
+        } | self._judging(judge)
+        self._enabled: list[Enabled] = []
+        self._notes: list[str] = []
+        self._names: list[str] = []
+        self._problems: list[str] = []
+        self._idle: list[tuple[str, str]] = []
+        self._unmade: set[str] = set()
+
+    def add(self, name: str, settings: config.Metric, *, asked_for: bool) -> None:
+        """Make one metric, or note or complain why not."""
+        named = resolve(name)
+        if named is None:
+            self._names.append(f"metrics.{name}: unknown metric{hint(name, known())}")
+            return
+        factory = self._factory(name, named)
+        if settings.enabled and not self._made(name, settings, named, factory, asked_for=asked_for) and asked_for:
+            self._unmade.add(name)
+
+    def _made(
+        self,
+        name: str,
+        settings: config.Metric,
+        named: Named,
+        factory: Callable[..., Metric] | None,
+        *,
+        asked_for: bool,
+    ) -> bool:
+        """Whether the metric could be made."""
+        if factory is None:
+            return False
+        parameters = inspect.signature(factory).parameters
+        needs = _GIVEN & set(parameters)
+        options = dict(settings.options)
+        given = self._given
+        if needs & _LLM:
+            given = given | self._own_judge(name, options.pop("judge", "llm"))
+        options = self._options(name, factory, set(parameters) - set(named.arguments), options)
+        if not self._can_run(name, needs, given, options, asked_for=asked_for):
+            return False
+        try:
+            metric = factory(**{key: given[key] for key in needs}, **named.arguments, **options)
+        except Exception as error:  # noqa: BLE001 - a metric of the user's own raises anything
+            self._problems.append(f"metrics.{name}: {reason(error)}")
+            return False
+        rate = settings.rate if settings.rate is not None else RATE_WITH_LLM if needs & _PAID else RATE
+        threshold = settings.threshold
+        if threshold is None:
+            threshold = THRESHOLD_IF_LOW_IS_GOOD if lower_is_better(metric) else THRESHOLD
+        self._accept(name, Enabled(metric=metric, rate=rate, threshold=threshold, objective=settings.objective))
+        return True
+
+    def _can_run(
+        self, name: str, needs: Collection[str], given: Mapping[str, Any], options: dict[str, Any], *, asked_for: bool
+    ) -> bool:
+        """Whether what the metric cannot do without is there; what it is done with instead, or why not, is noted."""
+        if _LLM.intersection(needs) and given["judge"] is None:
+            if asked_for:
+                self._does_not_run(name, "judge", "needs a judge, and none is configured")
+            return False
+        if name == "answer_relevancy" and given["embeddings"] is None:
+            if options.get("method", "questions") == "questions":
+                self._notes.append("answer_relevancy falls back to statements: no embeddings")
+            options["method"] = "statements"
+        if name in _COMPARING and given["embeddings"] is None and options.get("weight") != 1.0:
+            self._does_not_run(name, "embeddings", "needs embeddings, and none are configured")
+            return False
+        return True
+
+    def _does_not_run(self, name: str, needed: str, why: str) -> None:
+        self._notes.append(f"{name} {why}: it does not run")
+        self._idle.append((needed, f"metrics.{name}: {why}: it does not run"))
+
+    def draft(self) -> Draft:
+        """Hand over what was collected."""
+        if self._given["judge"] is None:
+            names = ", ".join(one.metric.name for one in self._enabled) or "no metric"
+            self._notes.insert(0, f"no judge configured: only {names} runs")
+        return Draft(
+            catalogue=Catalogue(enabled=tuple(self._enabled), notes=tuple(self._notes)),
+            names=tuple(self._names),
+            problems=tuple(self._problems),
+            idle=tuple(self._idle),
+            unmade=frozenset(self._unmade),
+        )
+
+    def _judging(self, judge: Judge | None) -> dict[str, Any]:
+        return {"judge": judge, "verdicts": None if judge is None else self._verdicts(judge)}
+
+    def _own_judge(self, name: str, wanted: Any) -> dict[str, Any]:
+        """What a metric with a judge of its own (an import string, called without arguments) is given."""
+        if wanted == "llm":
+            return {}
+        try:
+            return self._judging(load(str(wanted), {})())
+        except Exception as error:  # noqa: BLE001 - as in `add`
+            self._problems.append(f"metrics.{name}.judge: {reason(error)}")
+            return {}
+
+    def _factory(self, name: str, named: Named) -> Callable[..., Metric] | None:
+        try:
+            factory: Callable[..., Metric] = load(named.target, {})
+        except ValueError as error:
+            self._names.append(f"metrics.{name}: {error}")
+            return None
+        if not callable(factory):
+            self._names.append(f"metrics.{name}: is no class or function that makes a metric")
+            return None
+        try:
+            inspect.signature(factory)
+        except ValueError as error:
+            self._names.append(f"metrics.{name}: {error}")
+            return None
+        return factory
+
+    def _options(
+        self,
+        name: str,
+        factory: Callable[..., Metric],
+        free: Collection[str],
+        options: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """The options of the right types; what is wrong with the others is kept as problems."""
+        parameters = inspect.signature(factory).parameters
+        known = [key for key in parameters if key in free and key not in _GIVEN]
+        good, wrong = fitting(factory, options, known, near=_COMMON)
+        self._problems += [f"metrics.{name}.{key}: {problem}" for key, problem in wrong.items()]
+        return good
+
+    def _accept(self, name: str, enabled: Enabled) -> None:
+        if any(one.metric.name == enabled.metric.name for one in self._enabled):
+            self._problems.append(f"metrics.{name}: another metric has the name {enabled.metric.name!r} already")
+        else:
+            self._enabled.append(enabled)

@@ -1,0 +1,174 @@
+"""Reading a data set: JSONL, JSON, CSV and Parquet; every bad line is told with its number."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from monitors.offline.dataset_fields import ALIASES, LISTS, NUMBERS, TABLES, DataError, Reader
+from monitors.records import Sample
+
+MAX_PROBLEMS = 50
+_CELL_LIMIT = min(sys.maxsize, 2**31 - 1)
+_STRUCTURED = LISTS | TABLES
+
+Numbered: TypeAlias = Iterator[tuple[int, Any]]
+
+
+def read(path: Path, *, limit: int | None = None) -> tuple[list[Sample], list[str]]:
+    """Read the samples of a file, at most `limit`, and notes on fields nobody reads.
+
+    Raises DataError, with every bad line (the first 50) by number and field, or when there is no sample.
+    """
+    try:
+        source = _FORMATS[path.suffix.lower()]
+    except KeyError:
+        raise DataError([f"{path}: expected a name that ends in {', '.join(_FORMATS)}"]) from None
+    try:
+        return collect(source(path), where=f"{path}:", limit=limit)
+    except OSError as error:
+        raise DataError([f"{path}: {error.strerror or error}"]) from error
+    except UnicodeDecodeError as error:
+        raise DataError([f"{path}: not UTF-8: {error}"]) from error
+
+
+def collect(
+    records: Iterable[tuple[int, Any]],
+    *,
+    where: str = "record ",
+    limit: int | None = None,
+    renamed: Mapping[str, str] | None = None,
+) -> tuple[list[Sample], list[str]]:
+    """Read numbered records. Raises DataError with all their problems."""
+    reader = Reader(renamed or {})
+    samples: list[Sample] = []
+    problems: list[str] = []
+    more = 0
+    for number, record in records:
+        if limit is not None and len(samples) >= limit:
+            break
+        try:
+            if isinstance(record, DataError):
+                raise record
+            samples.append(reader.sample(record))
+        except DataError as error:
+            found = [f"{where}{number}: {problem}" for problem in error.problems]
+            more += max(0, len(problems) + len(found) - MAX_PROBLEMS)
+            problems = (problems + found)[:MAX_PROBLEMS]
+    if problems:
+        raise DataError([*problems, f"... and {more} more"] if more else problems)
+    if not samples:
+        raise DataError([f"{where.rstrip(' :') or 'the data set'}: holds no record"])
+    return samples, reader.notes()
+
+
+def _jsonl(path: Path) -> Numbered:
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            text = line.removeprefix(b"\xef\xbb\xbf").strip()
+            if text:
+                yield number, _parsed(text)
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        return DataError([f"not JSON: {error}"])
+
+
+def _json(path: Path) -> Numbered:
+    parsed = _parsed(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
+    if isinstance(parsed, DataError):
+        raise DataError([f"{path}: {parsed.problems[0]}; one object a line belongs into a .jsonl"])
+    if not isinstance(parsed, list):
+        raise DataError([f"{path}: expected a list of objects"])
+    yield from enumerate(parsed, 1)
+
+
+def _csv(path: Path) -> Numbered:
+    """Cells of fields that hold lists are JSON, or Python as pandas writes it; an empty cell is no value."""
+    csv.field_size_limit(_CELL_LIMIT)
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = csv.DictReader(file)
+        structured = {name for name in rows.fieldnames or () if _canonical(name) in _STRUCTURED}
+        while True:
+            try:
+                row = next(rows)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield rows.line_num, DataError([f"not CSV: {error}"])
+                return
+            yield rows.line_num, _cells(row, structured)
+
+
+def _cells(row: Mapping[str | None, Any], structured: set[str]) -> Any:
+    record: dict[str, Any] = {}
+    problems: list[str] = []
+    for name, cell in row.items():
+        if name is None:
+            problems.append(f"more cells than columns: {len(cell)} too many")
+        elif cell is None:
+            problems.append(f"{name}: the line has no cell for it")
+        elif cell and name in structured:
+            value = _structure(cell)
+            if value is None:
+                problems.append(f"{name}: expected a JSON list, got a text")
+            record[name] = value
+        elif cell and name in NUMBERS:
+            try:
+                record[name] = float(cell)
+            except ValueError:
+                problems.append(f"{name}: expected a number ({NUMBERS[name]}), got a text")
+        elif cell:
+            record[name] = cell
+    return DataError(problems) if problems else record
+
+
+def _structure(cell: str) -> Any:
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            value = parse(cell)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if isinstance(value, (list, dict)):
+            return value
+    return None
+
+
+def _parquet(path: Path) -> Numbered:
+    try:
+        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")  # an optional extra, without types
+    except ImportError:
+        raise DataError([f"{path}: Parquet needs an extra: pip install 'gaugeway[datasets]'"]) from None
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=1024):
+                for record in batch.to_pylist():
+                    number += 1
+                    yield number, record
+    except arrow.ArrowException as error:
+        raise DataError([f"{path}: not Parquet: {error}"]) from error
+
+
+def _canonical(name: str) -> str:
+    return next((ours for ours, theirs in ALIASES.items() if name == ours or name in theirs), name)
+
+
+_FORMATS: dict[str, Callable[[Path], Numbered]] = {
+    ".jsonl": _jsonl,
+    ".ndjson": _jsonl,
+    ".json": _json,
+    ".csv": _csv,
+    ".parquet": _parquet,
+}

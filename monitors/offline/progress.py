@@ -1,0 +1,114 @@
+"""What the terminal shows: the progress with rate and cost so far, and the tables at the end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+
+from monitors.offline.comparison import Comparison
+from monitors.offline.reports import taken
+from monitors.offline.results import Run
+from monitors.offline.run import Progress
+from monitors.offline.thresholds import Floor
+
+_COLOURS = {"better": "green", "worse": "red", "cannot tell": "yellow"}
+
+
+@contextlib.contextmanager
+def progress(console: Console) -> Iterator[Callable[[Progress], None]]:
+    """A bar while the block runs; nothing where nobody is looking."""
+    columns = (
+        *(TextColumn("evaluating"), BarColumn(), MofNCompleteColumn()),
+        TextColumn("{task.fields[rate]}"),
+        TextColumn("{task.fields[spent]}"),
+        TextColumn("[red]{task.fields[failed]}"),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None, rate="", spent="", failed="")
+
+        def show(now: Progress) -> None:
+            elapsed = bar.tasks[0].elapsed or 0.0
+            bar.update(
+                task,
+                total=now.total,
+                completed=now.done,
+                rate=f"{now.done / elapsed:.1f}/s" if elapsed > 0.0 else "",
+                spent=f"{now.usd:.4f} USD",
+                failed=f"{now.failed} failed" if now.failed else "",
+            )
+
+        yield show
+
+
+def show_run(console: Console, run: Run) -> None:
+    """The table of all metrics."""
+    table = Table(title=escape(run.source), title_justify="left", caption_justify="left")
+    for name, right in (("metric", False), ("n", True), ("mean", True), ("95 % interval", True), ("skipped", False)):
+        table.add_column(name, justify="right" if right else "left")
+    table.add_column("failed", style="red")
+    table.add_column("USD", justify="right")
+    for one in run.summary:
+        mark = " (0 is best)" if run.measure(one.metric).lower_is_better else ""
+        table.add_row(
+            escape(one.metric) + mark,
+            str(one.n),
+            _number(one.mean),
+            f"{_number(one.low)} to {_number(one.high)}" if one.n else "-",
+            _counts(one.skipped),
+            _counts(one.failed),
+            f"{one.usd:.4f}",
+        )
+    console.print(table)
+    again = f", {run.reused} evaluations known from earlier runs" if run.reused else ""
+    console.print(f"{len(run.rows)} samples in {run.seconds:.1f} s, {run.paid_usd:.4f} USD paid{again}")
+    if run.latency is not None:
+        console.print(taken(run.latency))
+    for note in run.notes:
+        console.print(f"[dim]note: {escape(note)}[/dim]", soft_wrap=True)
+
+
+def show_floors(console: Console, floors: Sequence[Floor]) -> None:
+    """One line a floor."""
+    for one in floors:
+        word = "[green]met[/green]" if one.met else "[red]missed[/red]"
+        console.print(f"{word}  {escape(one.metric)} {one.limit:g}: {escape(one.reason)}", soft_wrap=True)
+
+
+def show_comparison(
+    console: Console, comparisons: Sequence[Comparison], against: str, unpaired: tuple[int, int] = (0, 0)
+) -> None:
+    """The table of a comparison."""
+    table = Table(title=f"compared with {escape(against)}", title_justify="left")
+    for name in ("metric", "pairs", "then", "now", "difference", "95 % interval"):
+        table.add_column(name, justify="left" if name == "metric" else "right")
+    table.add_column("verdict")
+    for one in comparisons:
+        words = f"[{_COLOURS[one.verdict]}]{one.verdict}[/]"
+        words += f"; needs about {one.more} more" if one.more else ""
+        table.add_row(
+            escape(one.metric),
+            str(one.pairs),
+            *(_number(one.old_mean), _number(one.new_mean)),
+            *((f"{one.difference:+.3f}", f"{one.low:+.3f} to {one.high:+.3f}") if one.pairs else ("-", "-")),
+            words,
+        )
+    console.print(table)
+    for one in (one for one in comparisons if one.reason):
+        console.print(f"[dim]{escape(one.metric)}: {escape(one.reason)}[/dim]", soft_wrap=True)
+    if any(unpaired):
+        console.print(f"[dim]{unpaired[0]} samples are only in the old run, {unpaired[1]} only in the new one[/dim]")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {escape(reason)}" for reason, count in sorted(counts.items())) or "-"

@@ -1,0 +1,133 @@
+"""`gaugeway replay`: captured exchanges scored again, beside the scores they have.
+
+Live scores are a series per metric, and nothing that reads them (estimates, alerts, the page) looks at versions: a
+second score of a sample under the same metric would count it twice. Replayed scores are therefore kept in the same
+store as metrics of their own, `faithfulness~gpt-5-mini`, with the version they were computed by. The identity (sample,
+metric, version) then says all: a new judge is a new label, and what is there already is not asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from monitors.analysis import captured
+from monitors.analysis.captured import SEPARATOR
+from monitors.evaluation.evaluate import judge_of
+from monitors.metrics import Metric
+from monitors.offline.dataset_fields import DataError
+from monitors.offline.results import Measure, Row, Run
+from monitors.offline.run import Plan, Progress, evaluated, some_at_once
+from monitors.records import Evaluation, Failed, Sample
+from monitors.storage.stores import Store
+
+LABEL = "replay"
+"""The label of metrics that ask no judge."""
+
+
+def name_of(metric: Metric, label: str | None) -> str:
+    """The name a replayed metric is stored under: its own, and the label or the judge's name."""
+    return f"{metric.name}{SEPARATOR}{label or judge_of(metric) or LABEL}"
+
+
+async def replay(
+    store: Store,
+    plan: Plan,
+    *,
+    since: float,
+    until: float,
+    label: str | None = None,
+    limit: int | None = None,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> tuple[Run, Run]:
+    """Score again what was captured from `since` to `until`; return the scores there were, and the new ones.
+
+    Failures are not stored: the next replay tries again. Raises DataError when the label holds another version of a
+    metric, which would make one series of two.
+    """
+    started = time.time()
+    found = await captured.ids(store, since, until, limit=limit)
+    progress = Progress(total=len(found))
+    rows: dict[str, tuple[Row, Row]] = {}
+
+    async def work(sample_id: str) -> None:
+        pair = await _again(store, sample_id, plan, label, progress)
+        if pair is not None:
+            rows[sample_id] = pair
+        progress.done += 1
+        on_progress(progress)
+
+    await some_at_once(found, work, plan.concurrency)
+    pairs = [rows[sample_id] for sample_id in found if sample_id in rows]
+    before, after = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    old = Run(source="captured", created_at=since, measures=_measures(plan, before), rows=tuple(before))
+    new = Run(
+        source="replay",
+        created_at=started,
+        measures=tuple(plan.measures()),
+        rows=tuple(after),
+        seconds=time.time() - started,
+        paid_usd=progress.usd,
+        reused=progress.reused,
+    )
+    return old, new
+
+
+async def _again(
+    store: Store, sample_id: str, plan: Plan, label: str | None, progress: Progress
+) -> tuple[Row, Row] | None:
+    """The sample's row as it was and as it is now; None for one that is gone, or holds no answer."""
+    found = await store.sample(sample_id)
+    if found is None or found[0].skip_reason is not None:
+        return None
+    sample, stored = found
+    known = _known(plan, stored, label)
+    missing = [one.metric for one in plan.metrics if one.metric.name not in known]
+    fresh = await asyncio.gather(*(evaluated(metric, sample, plan.timeout_s) for metric in missing))
+    names = {metric.name: name_of(metric, label) for metric in missing}
+    labelled = [replace(one, metric=names[one.metric]) for one in fresh if not isinstance(one.outcome, Failed)]
+    if labelled:
+        await store.add(sample, labelled)
+    progress.reused += len(known)
+    progress.failed += sum(isinstance(one.outcome, Failed) for one in fresh)
+    progress.usd += sum(one.cost_usd for one in fresh)
+    return _rows(sample, stored, known | {one.metric: one for one in fresh})
+
+
+def _known(plan: Plan, stored: Sequence[Evaluation], label: str | None) -> dict[str, Evaluation]:
+    """What is there already, by the metric's own name: from an earlier replay, or live by the same judge and version.
+
+    With a label of its own a replay asks again even for what the same judge said live.
+    """
+    there = {one.metric: one for one in stored}
+    known: dict[str, Evaluation] = {}
+    for metric in (one.metric for one in plan.metrics):
+        now = (str(metric.version), judge_of(metric))
+        live, again = there.get(metric.name), there.get(name := name_of(metric, label))
+        if again is not None and (again.version, again.judge) != now:
+            then = f"{name} is in the store with version {again.version} by {again.judge}"
+            raise DataError([f"{then}, and now it is {now[0]} by {now[1]}: give this replay a --label of its own"])
+        if again is None and label is None and live and not isinstance(live.outcome, Failed):
+            again = live if (live.version, live.judge) == now else None
+        if again is not None:
+            known[metric.name] = replace(again, metric=metric.name)
+    return known
+
+
+def _rows(sample: Sample, stored: Sequence[Evaluation], now: dict[str, Evaluation]) -> tuple[Row, Row]:
+    live = {one.metric: one for one in stored if SEPARATOR not in one.metric}
+    return Row(sample=sample, evaluations=live), Row(sample=sample, evaluations=now)
+
+
+def _measures(plan: Plan, rows: Sequence[Row]) -> tuple[Measure, ...]:
+    """The replayed metrics as the live scores have them: the version and the judge of the latest one."""
+    latest: dict[str, Evaluation] = {}
+    for row in rows:
+        latest |= row.evaluations
+    return tuple(
+        replace(one, version=latest[one.name].version, judge=latest[one.name].judge)
+        for one in plan.measures()
+        if one.name in latest
+    )

@@ -1,0 +1,134 @@
+"""Metrics over many samples: a few samples at once, what is known already is not asked again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from typing import TypeVar
+
+from monitors.evaluation.evaluate import TIMEOUT_S, evaluate, judge_of
+from monitors.metrics import Metric, lower_is_better
+from monitors.metrics.registry import Enabled
+from monitors.offline.dataset_fields import content_key
+from monitors.offline.results import Measure, Row
+from monitors.offline.results_cache import Kept, Key
+from monitors.records import Evaluation, Failed, Sample
+
+T = TypeVar("T")
+CONCURRENCY = 8
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a run is: samples done of all, evaluations that failed or were known already, and USD paid so far."""
+
+    total: int
+    done: int = 0
+    failed: int = 0
+    reused: int = 0
+    usd: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is run. `identity` names the judge with its settings, `embedding` the embeddings; both may be empty."""
+
+    metrics: Sequence[Enabled]
+    identity: str = ""
+    embedding: str = ""
+    concurrency: int = CONCURRENCY
+    timeout_s: float = 600.0
+
+    def key(self, metric: Metric) -> Key:
+        """What an outcome of `metric` depends on beside the sample."""
+        judge = judge_of(metric)
+        parts = [] if judge is None else [judge, self.identity]
+        if self.embedding and "embeddings" in _parameters(metric):
+            parts.append(self.embedding)
+        return Key(metric.name, str(metric.version), "|".join(filter(None, parts)))
+
+    def measures(self) -> list[Measure]:
+        """The metrics as the run records them."""
+        return [
+            Measure(
+                name=one.metric.name,
+                version=str(one.metric.version),
+                judge=judge_of(one.metric),
+                lower_is_better=lower_is_better(one.metric),
+                threshold=one.threshold,
+            )
+            for one in self.metrics
+        ]
+
+
+async def run(
+    samples: Sequence[Sample],
+    plan: Plan,
+    *,
+    kept: Kept | None = None,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> tuple[list[Row], Progress]:
+    """Evaluate all samples, in any order; the rows come in theirs.
+
+    Each sample's outcomes are kept as soon as it is done, so that a run that was broken off is not paid for twice.
+    """
+    progress = Progress(total=len(samples))
+    rows: dict[int, Row] = {}
+
+    async def work(item: tuple[int, Sample]) -> None:
+        index, sample = item
+        rows[index] = await _row(sample, plan, kept, progress)
+        progress.done += 1
+        on_progress(progress)
+
+    await some_at_once(enumerate(samples), work, plan.concurrency)
+    return [rows[index] for index in range(len(samples))], progress
+
+
+async def some_at_once(items: Iterable[T], work: Callable[[T], Awaitable[None]], concurrency: int) -> None:
+    """Do `work` on all items, `concurrency` at once; the first exception ends it all and is raised."""
+    waiting = iter(items)
+
+    async def worker() -> None:
+        for item in waiting:
+            await work(item)
+
+    workers = [asyncio.ensure_future(worker()) for _ in range(concurrency)]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for one in workers:
+            one.cancel()
+        await asyncio.wait(workers)
+
+
+async def _row(sample: Sample, plan: Plan, kept: Kept | None, progress: Progress) -> Row:
+    content = content_key(sample)
+    known: Mapping[Key, Evaluation] = await kept.get(content, sample.id) if kept else {}
+    keys = {one.metric.name: plan.key(one.metric) for one in plan.metrics}
+    missing = [one.metric for one in plan.metrics if keys[one.metric.name] not in known]
+    found = await asyncio.gather(*(evaluated(metric, sample, plan.timeout_s) for metric in missing))
+    fresh = {one.metric: one for one in found}
+    if kept:
+        await kept.put(content, [(keys[name], one) for name, one in fresh.items()])
+    progress.reused += len(keys) - len(fresh)
+    progress.failed += sum(isinstance(one.outcome, Failed) for one in fresh.values())
+    progress.usd += sum(one.cost_usd for one in fresh.values())
+    evaluations = {name: fresh[name] if name in fresh else known[key] for name, key in keys.items()}
+    return Row(sample=sample, evaluations=evaluations)
+
+
+async def evaluated(metric: Metric, sample: Sample, timeout_s: float) -> Evaluation:
+    """One evaluation; `timeout_s` is for a metric that asks a judge."""
+    patience = TIMEOUT_S if judge_of(metric) is None else timeout_s
+    return await evaluate(metric, sample, rate=sample.rate, clock=time.perf_counter, timeout_s=patience)
+
+
+def _parameters(metric: Metric) -> frozenset[str]:
+    try:
+        return frozenset(signature(type(metric)).parameters)
+    except (TypeError, ValueError):
+        return frozenset()

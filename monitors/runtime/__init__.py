@@ -1,0 +1,1 @@
+"""What both planes run on: settings, tasks, serving, audit."""

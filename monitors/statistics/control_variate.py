@@ -1,0 +1,350 @@
+"""The mean of an expensive score, made more precise by a cheap one that is known for all traffic.
+
+f is the cheap score of every exchange, Y the judge's score of those sampled, each with a known probability pi
+(STATISTICS 3.3). With g = a + lam f, fixed before Y is known::
+
+    Z = g + (judged / pi) (Y - g)         mean = mean(Z)         V = var(Z) / N
+
+is unbiased for any a, lam and any f, however bad (augmented inverse probability weighting). The best lam is::
+
+    lam = sum (1/pi^2 - 1/pi) (f - mean f)(Y - mean Y) / sum (1/pi^2 - 1/pi) (f - mean f)^2
+
+over the judged, which with one rate pi = p is Cov(Y, f)/Var(f) and gives V = V(lam = 0) (1 - (1 - p) rho^2). A useless
+f gives lam near 0 and the mean of the judged scores alone.
+
+References: Robins, Rotnitzky & Zhao (1994), J. Am. Stat. Assoc. 89; Angelopoulos, Duchi & Zrnic, "PPI++", arXiv
+2311.01453; Fisch et al., "Stratified prediction-powered inference", arXiv 2406.04291.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from monitors.statistics.confidence_sequence import MIN_N_EFF
+from monitors.statistics.eprocess import Array
+from monitors.statistics.weighted_mean import Estimate
+
+MIN_JUDGED = 10
+"""A stratum with fewer judged scores is not estimated by itself but together with the others of its kind."""
+REFIT = 300
+_FITTED, _GIVEN = 2, 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """What has to be known of one stratum; two parts of it are merged by `+`, so that a store can aggregate.
+
+    `n_all`, `f`, `ff` are over all its exchanges: their number, sum f and sum f^2. All others are over the judged ones,
+    with u = 1/pi: `n` their number, `u`, `uy`, `uf`, `uyy`, `uyf`, `uff` sums of u, u Y, u f, u Y^2, u Y f, u f^2, and
+    `u2` ... `u2ff` the same with u^2.
+    """
+
+    n_all: int = 0
+    f: float = 0.0
+    ff: float = 0.0
+    n: int = 0
+    u: float = 0.0
+    uy: float = 0.0
+    uf: float = 0.0
+    uyy: float = 0.0
+    uyf: float = 0.0
+    uff: float = 0.0
+    u2: float = 0.0
+    u2y: float = 0.0
+    u2f: float = 0.0
+    u2yy: float = 0.0
+    u2yf: float = 0.0
+    u2ff: float = 0.0
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(Sums)})
+
+    def of_traffic(self, n_all: int, f: float, ff: float) -> Sums:
+        """The same judged scores, with the number and the cheap sums of all exchanges counted elsewhere."""
+        return replace(self, n_all=n_all, f=f, ff=ff)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """The control g = intercept + slope f."""
+
+    intercept: float = 0.5
+    slope: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Powered:
+    """An estimated mean. `n` counts judged scores, `n_all` exchanges, `sd` is that of the judge's score.
+
+    `n_eff` = sd^2/variance: as many scores sampled at random, without a cheap score, would be as good. `correlation` is
+    rho of cheap and judged score. `saving` is how many times as many judge calls the same interval would cost without
+    the cheap score, from the two variances; it is adjusted for having tuned lam, and never below 1 since lam = 0 was
+    possible. (Over strata it does not count what the stratification itself saves.)
+    """
+
+    mean: float
+    variance: float
+    sd: float
+    n: int
+    n_all: int
+    n_eff: float
+    correlation: float
+    saving: float
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are enough judged scores for the intervals, which rest on the central limit theorem."""
+        return min(self.n, self.n_eff) >= MIN_N_EFF
+
+    def estimate(self) -> Estimate:
+        """What `intervals.closed_window` and `intervals.confidence_sequence` take."""
+        return Estimate(mean=self.mean, sd=self.sd, n=self.n, n_eff=self.n_eff)
+
+
+def sums(cheap: Sequence[float] | Array, scores: Sequence[float] | Array, rates: Sequence[float] | Array) -> Sums:
+    """Add up one stratum from arrays over all its exchanges; the score of one that was not judged is NaN.
+
+    `rates` are the probabilities of being judged. Raises ValueError for lengths that differ, a cheap score that is not
+    finite, a score outside [0, 1], or a rate outside (0, 1].
+
+    >>> sums([0.1, 0.9, 0.5, 0.8], [float("nan"), 1.0, float("nan"), 0.5], [0.5] * 4).uy
+    3.0
+    """
+    f, y, pi = (np.asarray(values, dtype=np.float64) for values in (cheap, scores, rates))
+    if not (f.ndim == 1 and f.shape == y.shape == pi.shape):
+        raise ValueError("as many cheap scores as scores and rates")
+    judged = ~np.isnan(y)
+    if not (np.isfinite(f).all() and ((y >= 0.0) & (y <= 1.0))[judged].all() and ((pi > 0.0) & (pi <= 1.0)).all()):
+        raise ValueError("cheap scores are finite, scores lie in [0, 1] and rates in (0, 1]")
+    u, yj, fj = 1.0 / pi[judged], y[judged], f[judged]
+    terms = {"": np.ones_like(yj), "y": yj, "f": fj, "yy": yj * yj, "yf": yj * fj, "ff": fj * fj}
+    weighted = {
+        f"{name}{key}": float((w * one).sum()) for name, w in (("u", u), ("u2", u * u)) for key, one in terms.items()
+    }
+    return Sums(n_all=f.size, f=float(f.sum()), ff=float((f * f).sum()), n=yj.size, **weighted)
+
+
+def fitted(past: Sums) -> Fit:
+    """The best control as far as `past` tells; slope 0 where it does not.
+
+    >>> f = np.linspace(0.0, 1.0, 100)
+    >>> fit = fitted(sums(f, np.where(np.arange(100) % 4 == 0, 0.2 + 0.5 * f, np.nan), np.full(100, 0.25)))
+    >>> round(fit.intercept, 9), round(fit.slope, 9)
+    (0.2, 0.5)
+    """
+    if not past.n:
+        return Fit()
+    mean_y, mean_f = past.uy / past.u, past.uf / past.u
+    w, y, f = past.u2 - past.u, past.u2y - past.uy, past.u2f - past.uf
+    covariance = _centred(past.u2yf - past.uyf, (y, f), w, (mean_y, mean_f))
+    variance = _centred(past.u2ff - past.uff, (f, f), w, (mean_f, mean_f))
+    # below this the variance is rounding error of the sums: f is constant, or everything was judged
+    known = past.n >= MIN_JUDGED and variance > 1e-9 * (past.u2ff + past.u2 * mean_f**2)
+    slope = covariance / variance if known else 0.0
+    return Fit(intercept=mean_y - slope * mean_f, slope=slope)
+
+
+def powered(strata: Iterable[Sums], fits: Iterable[Fit] | None = None) -> Powered:
+    """Estimate the mean over all traffic of `strata`, each with its own lam and its share N_h/N of the traffic.
+
+    `fits`, one for each stratum and made from past data (`fitted`), give an exactly unbiased estimate. Without them lam
+    comes from the window itself, which is over: the bias is of order 1/n, the variance allows for the two fitted
+    numbers. Strata with fewer than 10 judged scores are taken together. Raises ValueError without 2 judged scores.
+
+    >>> rng = np.random.default_rng(1)
+    >>> y = rng.random(4000)
+    >>> cheap, judged = y + rng.normal(0.0, 0.1, 4000), rng.random(4000) < 0.1
+    >>> found = powered([sums(cheap, np.where(judged, y, np.nan), np.full(4000, 0.1))])
+    >>> found.n, round(found.mean, 2), round(found.correlation, 2), round(found.saving, 1)
+    (400, 0.49, 0.95, 5.0)
+    """
+    pairs = _pooled(list(strata), None if fits is None else list(fits))
+    parts = [_part(one, fit) for one, fit in pairs]
+    return _together([one for one, _ in pairs], parts)
+
+
+def cross_fitted(folds: Sequence[Sums]) -> Powered:
+    """Estimate one stratum of a window that is over without the bias of tuning: each fold's lam is from the others.
+
+    Folds are chosen by something independent of the scores, a hash of the id for instance. Raises ValueError for less
+    than 2 folds, or one with less than 2 judged scores.
+
+    >>> rng = np.random.default_rng(1)
+    >>> y = rng.random(4000)
+    >>> cheap, seen = y + rng.normal(0.0, 0.1, 4000), np.where(rng.random(4000) < 0.1, y, np.nan)
+    >>> found = cross_fitted([sums(cheap[i::2], seen[i::2], np.full(2000, 0.1)) for i in (0, 1)])
+    >>> round(found.mean, 2), round(found.saving, 1)
+    (0.49, 4.9)
+    """
+    if len(folds) < 2 or min(fold.n for fold in folds) < 2:  # noqa: PLR2004 - a fold and one to fit on, a variance each
+        raise ValueError("cross-fitting needs two folds with two judged scores each")
+    total = _total(folds)
+    parts = [_part(fold, fitted(_total(one for one in folds if one is not fold))) for fold in folds]
+    found = _together(folds, parts)
+    saving = _part(total, None).plain / found.variance if found.variance > 0.0 else 1.0
+    return replace(found, saving=max(1.0, saving))
+
+
+class PoweredSequence:
+    """One growing sample for `intervals.confidence_sequence`: every Z is made with a control fitted on earlier data.
+
+    So E[Z | past] is the conditional mean of Y whatever the fit, and the asymptotic confidence sequence on the Z holds
+    at all times together (STATISTICS 3.3, "anytime-valid"). The control is fitted anew every 300 exchanges.
+
+    >>> rng = np.random.default_rng(1)
+    >>> y = rng.random(4000)
+    >>> cheap, seen = y + rng.normal(0.0, 0.1, 4000), np.where(rng.random(4000) < 0.1, y, np.nan)
+    >>> sequence = PoweredSequence()
+    >>> for at in range(0, 4000, 50):
+    ...     sequence.update(cheap[at : at + 50], seen[at : at + 50], np.full(50, 0.1))
+    >>> found = sequence.current()
+    >>> round(found.mean, 2), found.enough
+    (0.49, True)
+    """
+
+    def __init__(self) -> None:
+        self._past = Sums()
+        self._fit = Fit()
+        self._fitted_at = 0
+        self._z, self._zz = 0.0, 0.0
+
+    def update(
+        self, cheap: Sequence[float] | Array, scores: Sequence[float] | Array, rates: Sequence[float] | Array
+    ) -> None:
+        """Take in more exchanges, in the order of time; arguments and errors are those of `sums`."""
+        new = sums(cheap, scores, rates)
+        if self._past.n_all - self._fitted_at >= REFIT:
+            self._fit, self._fitted_at = fitted(self._past), self._past.n_all
+        z, zz = _moments(new, self._fit)
+        self._z, self._zz, self._past = self._z + z, self._zz + zz, self._past + new
+
+    def current(self) -> Powered:
+        """The estimate so far. Raises ValueError without 2 judged scores."""
+        past = self._past
+        plain = _part(past, None).plain
+        mean = self._z / past.n_all
+        variance = max(0.0, self._zz / past.n_all - mean * mean) / past.n_all
+        return _summary(past, mean=mean, variance=variance, plain=plain)
+
+    def dumps(self) -> str:
+        """The whole state as JSON, under 1 kB."""
+        own = {"z": self._z, "zz": self._zz, "fitted_at": self._fitted_at}
+        return json.dumps({"past": asdict(self._past), "fit": asdict(self._fit), **own})
+
+    def loads(self, state: str) -> None:
+        """Continue from a state that `dumps` gave."""
+        saved: dict[str, Any] = json.loads(state)
+        self._past, self._fit = Sums(**saved["past"]), Fit(**saved["fit"])
+        self._z, self._zz, self._fitted_at = saved["z"], saved["zz"], saved["fitted_at"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """One stratum's estimate; `plain` is the variance it would have without the cheap score."""
+
+    mean: float
+    variance: float
+    plain: float
+
+
+def _together(strata: Sequence[Sums], parts: Sequence[_Part]) -> Powered:
+    """Strata weighted with their share of the traffic."""
+    total = _total(strata)
+    shares = [one.n_all / total.n_all for one in strata]
+    return _summary(
+        total,
+        mean=sum(share * part.mean for share, part in zip(shares, parts, strict=True)),
+        variance=sum(share**2 * part.variance for share, part in zip(shares, parts, strict=True)),
+        plain=sum(share**2 * part.plain for share, part in zip(shares, parts, strict=True)),
+    )
+
+
+def _summary(total: Sums, *, mean: float, variance: float, plain: float) -> Powered:
+    sd, correlation = _spread(total)
+    varied = variance > 0.0
+    return Powered(
+        mean=mean,
+        variance=variance,
+        sd=sd,
+        n=total.n,
+        n_all=total.n_all,
+        n_eff=sd**2 / variance if varied and sd > 0.0 else total.u**2 / total.u2,
+        correlation=correlation,
+        saving=max(1.0, plain / variance) if varied else 1.0,
+    )
+
+
+def _part(one: Sums, fit: Fit | None) -> _Part:
+    if one.n < 2 or not (one.u > 0.0 and math.isfinite(one.u2) and one.n_all >= one.n):  # noqa: PLR2004 - a variance
+        raise ValueError("an estimate needs at least two judged scores, and all exchanges counted")
+    plain = _variance(one, Fit(intercept=one.uy / one.u), _GIVEN)[1]
+    mean, variance = _variance(one, fit or fitted(one), _GIVEN if fit else _FITTED)
+    return _Part(mean=mean, variance=variance, plain=plain)
+
+
+def _variance(one: Sums, fit: Fit, parameters: int) -> tuple[float, float]:
+    """mean(Z) and var(Z)/N, the latter scaled up by n/(n - parameters)."""
+    z, zz = _moments(one, fit)
+    mean = z / one.n_all
+    freedom = one.n / max(1, one.n - parameters)
+    return mean, max(0.0, zz / one.n_all - mean * mean) / one.n_all * freedom
+
+
+def _moments(one: Sums, fit: Fit) -> tuple[float, float]:
+    """Sum Z and sum Z^2, with Z = g + u r and r = Y - g: sum g^2 over all, 2 u g r and u^2 r^2 over the judged."""
+    a, b = fit.intercept, fit.slope
+    ur = one.uy - a * one.u - b * one.uf
+    ufr = one.uyf - a * one.uf - b * one.uff
+    u2rr = (one.u2yy + a * a * one.u2 + b * b * one.u2ff) - 2.0 * (a * one.u2y + b * one.u2yf - a * b * one.u2f)
+    gg = a * a * one.n_all + 2.0 * a * b * one.f + b * b * one.ff
+    return a * one.n_all + b * one.f + ur, gg + 2.0 * (a * ur + b * ufr) + u2rr
+
+
+def _centred(xy: float, xs: tuple[float, float], w: float, means: tuple[float, float]) -> float:
+    """Sum w (x - mean x)(y - mean y) from the sums of w x y, (w x, w y) and w, and the means of (x, y)."""
+    return xy - means[1] * xs[0] - means[0] * xs[1] + means[0] * means[1] * w
+
+
+def _spread(one: Sums) -> tuple[float, float]:
+    """The standard deviation of Y and its correlation with f, both for all traffic."""
+    mean_y, mean_f = one.uy / one.u, one.uf / one.u
+    var_y = max(0.0, _centred(one.uyy, (one.uy, one.uy), one.u, (mean_y, mean_y)) / one.u)
+    var_f = max(0.0, _centred(one.uff, (one.uf, one.uf), one.u, (mean_f, mean_f)) / one.u)
+    covariance = _centred(one.uyf, (one.uy, one.uf), one.u, (mean_y, mean_f)) / one.u
+    scale = math.sqrt(var_y * var_f)
+    return math.sqrt(var_y), max(-1.0, min(1.0, covariance / scale)) if scale > 1e-12 else 0.0  # noqa: PLR2004 - 0/0
+
+
+def _total(parts: Iterable[Sums]) -> Sums:
+    total = Sums()
+    for one in parts:
+        total += one
+    return total
+
+
+def _pooled(strata: list[Sums], fits: list[Fit] | None) -> list[tuple[Sums, Fit | None]]:
+    """Strata with their fits; those too small to stand alone are one, with a fit by traffic if fits were given."""
+    if fits is not None and len(fits) != len(strata):
+        raise ValueError(f"{len(strata)} strata with {len(fits)} fits")
+    pairs = [(one, None if fits is None else fits[i]) for i, one in enumerate(strata) if one.n_all]
+    small = [pair for pair in pairs if pair[0].n < MIN_JUDGED]
+    large = [pair for pair in pairs if pair[0].n >= MIN_JUDGED]
+    if sum(one.n for one, _ in small) < 2 and large:  # noqa: PLR2004 - no variance: the smallest of the others joins
+        large.sort(key=lambda pair: -pair[0].n)
+        small = [*small, large.pop()] if small else small
+    if not small:
+        if not large:
+            raise ValueError("an estimate needs at least two judged scores, and all exchanges counted")
+        return list(large)
+    together = _total(one for one, _ in small)
+    if fits is None:
+        return [*large, (together, None)]
+    mean = sum(one.n_all * fit.intercept for one, fit in small if fit) / together.n_all
+    slope = sum(one.n_all * fit.slope for one, fit in small if fit) / together.n_all
+    return [*large, (together, Fit(intercept=mean, slope=slope))]

@@ -1,0 +1,183 @@
+"""Two times compared: how far a mean fell, and how much of the fall is only another mix of the same groups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitors.statistics.weighted_mean import Estimate, hajek
+
+Array: TypeAlias = NDArray[np.float64]
+Members: TypeAlias = NDArray[np.intp]
+
+LEAST_N_EFF = 10.0
+"""Fewer effective scores are not compared with anything: no answer is better than a guess from a handful."""
+_LEAST_COMMON = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contrast:
+    """A difference of means with its standard error; positive where the mean fell."""
+
+    value: float
+    se: float
+
+    def interval(self, alpha: float) -> tuple[float, float]:
+        """The ordinary interval of level 1 - `alpha` (two-sided), for two windows that are looked at once.
+
+        >>> low, high = Contrast(value=0.2, se=0.05).interval(0.05)
+        >>> round(low, 3), round(high, 3)
+        (0.102, 0.298)
+        """
+        half = NormalDist().inv_cdf(1.0 - alpha / 2.0) * self.se
+        return self.value - half, self.value + half
+
+    def clear(self, alpha: float) -> bool:
+        """Whether the whole interval says that the mean fell."""
+        return self.interval(alpha)[0] > 0.0
+
+
+def fall(before: Estimate | None, since: Estimate | None, *, least: float = LEAST_N_EFF) -> Contrast | None:
+    """How far the mean fell from `before` to `since`; None when either is worth fewer than `least` scores.
+
+    V = s_b^2/t_b + s_s^2/t_s with t = n_eff and s^2 = (1/4 + t sd^2)/(t + 1), as in `intervals`: a run of equal scores
+    is no certainty.
+
+    >>> fall(Estimate(mean=0.9, sd=0.3, n=100, n_eff=100.0), Estimate(mean=0.6, sd=0.3, n=9, n_eff=9.0))
+    >>> dropped = fall(Estimate(mean=0.9, sd=0.3, n=400, n_eff=400.0), Estimate(mean=0.6, sd=0.3, n=100, n_eff=100.0))
+    >>> round(dropped.value, 3), round(dropped.se, 3), dropped.clear(0.001)
+    (0.3, 0.034, True)
+    """
+    if before is None or since is None or min(before.n_eff, since.n_eff) < least:
+        return None
+    return Contrast(value=before.mean - since.mean, se=math.sqrt(_variance(before) + _variance(since)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouped:
+    """Scores of one time with the group of each, an index from 0; `rates` are inclusion probabilities."""
+
+    values: Sequence[float]
+    rates: Sequence[float]
+    groups: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One group: its share of the traffic and its mean, before and since; None where it has no score."""
+
+    share_before: float
+    share_since: float
+    before: Estimate | None
+    since: Estimate | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decomposition:
+    """A fall of the mean in two parts that add up to it: `within` the groups, and `mix`, from their shares alone."""
+
+    total: Contrast
+    within: Contrast
+    mix: Contrast
+    groups: Mapping[int, Group]
+
+
+def decompose(before: Grouped, since: Grouped, *, least: float = LEAST_N_EFF) -> Decomposition | None:
+    """Split the fall of the mean into what happened within the groups and what their shares did (Kitagawa, Oaxaca).
+
+    With shares p_h, means m_h (all weighted by 1/rate) and C the groups worth `least` scores on both sides::
+
+        q_h    = p_h(before) / sum over C of p(before)
+        within = sum over C of q_h (m_h(before) - m_h(since))      the fall if the mix had stayed
+        mix    = m(before) - m(since) - within
+
+    A group that is new since then is no part of `within`: in the old mix there was none of it. Standard errors by the
+    delta method, from the influence of each score, those of `within` with variances shrunk as in `fall`. None when the
+    groups in common are less than a tenth of either side.
+
+    Reference: E. M. Kitagawa (1955), Components of a difference between two rates, JASA 50.
+
+    >>> easy, hard = [1.0, 0.8] * 50, [0.4, 0.2] * 50
+    >>> old = Grouped(values=easy * 3 + hard, rates=[1.0] * 400, groups=[0] * 300 + [1] * 100)
+    >>> new = Grouped(values=easy + hard, rates=[1.0] * 200, groups=[0] * 100 + [1] * 100)
+    >>> parts = decompose(old, new)
+    >>> [abs(round(one.value, 3)) for one in (parts.total, parts.within, parts.mix)]
+    [0.15, 0.0, 0.15]
+    """
+    sides = _Side(before), _Side(since)
+    parts = {index: _group(index, *sides) for index in sorted({*before.groups, *since.groups})}
+    common = [index for index, part in parts.items() if fall(part.before, part.since, least=least) is not None]
+    covered = [sum(getattr(parts[index], share) for index in common) for share in ("share_before", "share_since")]
+    total = fall(sides[0].mean, sides[1].mean, least=least)
+    if total is None or min(covered, default=0.0) < _LEAST_COMMON:
+        return None
+    size = max(parts) + 1
+    quota, mean_before, mean_since = np.zeros(size), np.zeros(size), np.zeros(size)
+    shrunk = 0.0
+    for index in common:
+        old, new = parts[index].before, parts[index].since
+        if old is not None and new is not None:
+            quota[index] = parts[index].share_before / covered[0]
+            mean_before[index], mean_since[index] = old.mean, new.mean
+            shrunk += quota[index] ** 2 * (_shrinkage(old) + _shrinkage(new))
+    within = float((quota * (mean_before - mean_since)).sum())
+    of_old, of_new = sides
+    known = quota[of_old.members] > 0.0
+    gap = of_old.values - mean_since[of_old.members] - within
+    within_old = np.where(known, of_old.shares * gap / covered[0], 0.0)
+    within_new = -quota[of_new.members] * of_new.within_group * (of_new.values - mean_since[of_new.members])
+    mix_old = of_old.shares * (of_old.values - of_old.mean.mean) - within_old
+    mix_new = -of_new.shares * (of_new.values - of_new.mean.mean) - within_new
+    return Decomposition(
+        total=total,
+        within=Contrast(value=within, se=math.sqrt(_square(within_old) + _square(within_new) + shrunk)),
+        mix=Contrast(value=total.value - within, se=math.sqrt(_square(mix_old) + _square(mix_new))),
+        groups=parts,
+    )
+
+
+class _Side:
+    """One side as arrays: `shares` of the total weight, `within_group` of the weight of the score's group."""
+
+    def __init__(self, grouped: Grouped) -> None:
+        self.values: Array = np.asarray(grouped.values, dtype=np.float64)
+        self.rates: Array = np.asarray(grouped.rates, dtype=np.float64)
+        self.members: Members = np.asarray(grouped.groups, dtype=np.intp)
+        self.mean = hajek(grouped.values, grouped.rates)
+        weights = self.rates.min() / self.rates
+        self.shares: Array = weights / weights.sum()
+        totals = np.bincount(self.members, weights=self.shares)
+        self.within_group: Array = self.shares / totals[self.members]
+
+    def of(self, index: int) -> tuple[float, Estimate | None]:
+        """The share and the mean of one group."""
+        here = self.members == index
+        if not here.any():
+            return 0.0, None
+        return float(self.shares[here].sum()), hajek(self.values[here].tolist(), self.rates[here].tolist())
+
+
+def _group(index: int, before: _Side, since: _Side) -> Group:
+    (share_before, old), (share_since, new) = before.of(index), since.of(index)
+    return Group(share_before=share_before, share_since=share_since, before=old, since=new)
+
+
+def _variance(estimate: Estimate) -> float:
+    """The variance of the mean, that of the scores shrunk towards 1/4 by one score."""
+    t = estimate.n_eff
+    return (0.25 + t * estimate.sd**2) / (t + 1.0) / t
+
+
+def _shrinkage(estimate: Estimate) -> float:
+    """What shrinking adds to the variance of the mean."""
+    return max(0.0, _variance(estimate) - estimate.sd**2 / estimate.n_eff)
+
+
+def _square(influence: Array) -> float:
+    return float((influence**2).sum())

@@ -1,0 +1,384 @@
+"""A new version against the one in use: a test that may be looked at after every score, with a verdict in words.
+
+Two hypotheses about the challenger B, the champion A and a margin, of which one is false (both hold only at equality)::
+
+    H0 "good enough":  mean_B >= mean_A - margin      refuted: roll back
+    H0 "too bad":      mean_B <= mean_A - margin      refuted: ship
+
+Each is refuted when its evidence, an e-process, reaches tests/alpha. By Ville's inequality the probability that a true
+one is ever refuted, however often one looks, is at most alpha/tests; so with `tests` comparisons (challengers, metrics)
+the probability that any of them ever decides wrongly is at most alpha, under any dependence (e-Bonferroni: a version is
+shipped or not on each comparison alone, so the family-wise error is what counts, not the false discovery rate).
+
+References: Ramdas, Grunwald, Vovk & Shafer, arXiv 2210.01948 (e-processes); Waudby-Smith & Ramdas, arXiv 2010.09686
+(the bets); STATISTICS 1.4.5 (the infimum over the unknown mean of a product of e-processes).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from monitors.statistics import eprocess
+from monitors.statistics.eprocess import Array, checked
+from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
+
+Arm: TypeAlias = Literal["champion", "challenger"]
+Decision: TypeAlias = Literal["ship", "roll back", "not enough data"]
+
+CELLS = 60
+_AT_ONCE = 64
+_TINY = 1e-9
+MIN_SCORES = 20
+"""Of each version, before anything is said about how many more are needed."""
+_COST, _PAIRED_COST = 3.5, 2.1
+"""What the mixtures of bets cost against the best bet, in units of log evidence: measured, and ln 8."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What can be said now. A decision, once reached, stands.
+
+    `difference` is the challenger's mean minus the champion's, None before both have a score. `n` counts scores (pairs
+    in a paired comparison). `for_roll_back` and `for_ship` are log10 of the strongest evidence so far over what is
+    needed: the decision falls at 0. `more` estimates how many more scores it takes, at the shares so far and if the
+    difference stays; None when it has been decided or nobody can tell yet.
+    """
+
+    decision: Decision
+    difference: float | None
+    n: int
+    for_roll_back: float
+    for_ship: float
+    more: int | None = None
+
+    def __str__(self) -> str:
+        if self.decision != "not enough data" or self.more is None:
+            return self.decision
+        return f"not enough data: needs about {self.more:,} more"
+
+
+class Comparison:
+    """Different exchanges are answered by the champion or the challenger, with any split of the traffic.
+
+    For each of 60 cells [m, m'] of the unknown mean of B, pairs (k, l) of bets, and u either end of the cell::
+
+        F_kl(u) = prod_A ( 1 + g_k w (x - u - margin)/(m' + margin) )  prod_B ( 1 + g_l w (u - x)/(1 - m) )
+        E = min over cells of mean_kl min( F_kl(m), F_kl(m') )
+
+    E is the evidence against "good enough". If the mean of B is u, then under H0 that of A is <= u + margin, and F(u)
+    is a supermartingale. Its logarithm is concave in u, so that within a cell it is nowhere below the smaller of the
+    two ends, and E is below the mixture of F(u). "Too bad" is the same test of 1 - x with -margin.
+
+    Weights are w = pi_min/pi as in the detectors. The same question put to both versions makes pairs, for
+    `PairedComparison`: here a score must say nothing about the next one of the other version. The state is 40 kB.
+
+    >>> comparison, rng = Comparison(margin=0.02, alpha=0.01), np.random.default_rng(1)
+    >>> for _ in range(40):
+    ...     comparison.update("champion", rng.beta(6.7, 1.2, 10))
+    ...     comparison.update("challenger", rng.beta(5.9, 2.0, 10))
+    >>> str(comparison.verdict())
+    'roll back'
+    """
+
+    def __init__(self, margin: float = 0.02, alpha: float = 0.01, tests: int = 1) -> None:
+        self._identity = _identity(margin, alpha, tests)
+        self._threshold = math.log(tests / alpha)
+        # against "good enough", and against "too bad" by the mirror image
+        self._sides = (_Side(margin), _Side(-margin))
+        self._arms: dict[Arm, _Arm] = {"champion": _Arm(), "challenger": _Arm()}
+        self._progress = _Progress()
+
+    def update(self, arm: Arm, scores: Sequence[float] | Array, weights: Sequence[float] | Array | None = None) -> None:
+        """Take in scores of one version. Raises ValueError, unchanged, for a score or weight that cannot be."""
+        x, w = checked(list(scores), [1.0] * len(scores) if weights is None else list(weights))
+        if arm not in self._arms:
+            raise ValueError(f"a version is the champion or the challenger, got {arm!r}")
+        self._arms[arm].add(x, w)
+        for side, values in zip(self._sides, (x, 1.0 - x), strict=True):
+            side.add(arm, values, w)
+        self._progress.see(self._sides[0].log_evidence(), self._sides[1].log_evidence(), self._threshold)
+
+    def verdict(self) -> Verdict:
+        """What can be said now."""
+        a, b = (self._arms[arm].estimate() for arm in ("champion", "challenger"))
+        n = sum(arm.n for arm in self._arms.values())
+        if a is None or b is None:
+            return self._progress.verdict(None, n, self._threshold, None)
+        difference = b.mean - a.mean
+        more = None
+        if min(a.n, b.n) >= MIN_SCORES:
+            worth = a.n_eff + b.n_eff
+            spread = (_variance(a) / a.n_eff + _variance(b) / b.n_eff) * worth
+            distance = difference + self._identity["margin"]
+            more = _more(distance, spread, self._progress.missing(distance, self._threshold, _COST), worth, n)
+        return self._progress.verdict(difference, n, self._threshold, more)
+
+    def dumps(self) -> str:
+        """The whole state as JSON."""
+        arms = {arm: asdict(sums) for arm, sums in self._arms.items()}
+        sides = [side.dumps() for side in self._sides]
+        return json.dumps(self._identity | {"arms": arms, "sides": sides} | asdict(self._progress))
+
+    def loads(self, state: str) -> None:
+        """Continue from a state that `dumps` gave. Raises ValueError, unchanged, for one of another comparison."""
+        saved = _loaded(state, self._identity)
+        for side, capital in zip(self._sides, saved["sides"], strict=True):
+            side.loads(capital)
+        self._arms = {arm: _Arm(**saved["arms"][arm]) for arm in self._arms}
+        self._progress = _Progress.of(saved)
+
+
+class PairedComparison:
+    """Both versions answered the same questions: far fewer scores, as what is hard for one is hard for the other.
+
+    With d = (x_B - x_A + 1)/2 in [0, 1] the hypotheses are "mean d >= (1 - margin)/2" and "<=", and the evidence is the
+    mixture over the bets of prod(1 + g w (m0 - d)/(1 - m0)) and of prod(1 + g w (d - m0)/m0). The state is under 1 kB.
+
+    >>> comparison, rng = PairedComparison(margin=0.02, alpha=0.01), np.random.default_rng(1)
+    >>> easy = rng.random(300) < 0.8
+    >>> comparison.update(easy * 1.0, np.where(rng.random(300) < 0.15, 0.0, easy))
+    >>> str(comparison.verdict()), comparison.verdict().n
+    ('roll back', 300)
+    """
+
+    def __init__(self, margin: float = 0.02, alpha: float = 0.01, tests: int = 1) -> None:
+        self._identity = _identity(margin, alpha, tests)
+        self._threshold = math.log(tests / alpha)
+        self._m0 = (1.0 - margin) / 2.0
+        self._bets = eprocess.bets()
+        self._capital = np.zeros((2, len(self._bets)))
+        self._pairs = _Arm()
+        self._progress = _Progress()
+
+    def update(
+        self,
+        champion: Sequence[float] | Array,
+        challenger: Sequence[float] | Array,
+        weights: Sequence[float] | Array | None = None,
+    ) -> None:
+        """Take in pairs of scores. Raises ValueError, unchanged, for a score or weight that cannot be."""
+        a, w = checked(list(champion), [1.0] * len(champion) if weights is None else list(weights))
+        b, _ = checked(list(challenger), w.tolist())
+        d = (b - a + 1.0) / 2.0
+        self._pairs.add(d, w)
+        both = eprocess.drop_payoffs(d, w, self._m0), eprocess.rise_payoffs(d, w, self._m0)
+        self._capital += np.stack([eprocess.log_factors(one, self._bets).sum(axis=0) for one in both])
+        down, up = (float(value) for value in eprocess.log_mean(self._capital))
+        self._progress.see(down, up, self._threshold)
+
+    def verdict(self) -> Verdict:
+        """What can be said now."""
+        d = self._pairs.estimate()
+        if d is None:
+            return self._progress.verdict(None, 0, self._threshold, None)
+        more = None
+        if d.n >= MIN_SCORES:
+            missing = self._progress.missing(d.mean - self._m0, self._threshold, _PAIRED_COST)
+            more = _more(d.mean - self._m0, _variance(d), missing, d.n_eff, d.n)
+        return self._progress.verdict(2.0 * d.mean - 1.0, d.n, self._threshold, more)
+
+    def dumps(self) -> str:
+        """The whole state as JSON."""
+        own = {"capital": self._capital.tolist(), "pairs": asdict(self._pairs)}
+        return json.dumps(self._identity | own | asdict(self._progress))
+
+    def loads(self, state: str) -> None:
+        """Continue from a state that `dumps` gave. Raises ValueError, unchanged, for one of another comparison."""
+        saved = _loaded(state, self._identity)
+        self._capital, self._pairs = np.array(saved["capital"]), _Arm(**saved["pairs"])
+        self._progress = _Progress.of(saved)
+
+
+@lru_cache(maxsize=16)  # every app and metric of a comparison asks for the same ones
+def cells(margin: float) -> tuple[Array, Array, Array]:
+    """The ends of the cells (2 x 60) and the bets, per unit of score, on A and on B (60 x 8 each).
+
+    Cells in which "mean_A <= u + margin" cannot hold for any u, as u + margin < 0, are left out.
+
+    >>> ends, on_a, on_b = cells(0.02)
+    >>> ends.shape, on_a.shape, float(on_a[-1, -1].round(3)), float(on_b[0, -1].round(3))
+    ((2, 60), (60, 8), 0.784, 0.8)
+    """
+    grid = np.arange(CELLS + 1) / CELLS
+    ends = np.stack([grid[:-1], grid[1:]])
+    ends = ends[:, ends[1] + margin > -_TINY]
+    found = (
+        ends,
+        eprocess.bets() / np.maximum(ends[1] + margin, _TINY)[:, None],
+        eprocess.bets() / (1.0 - ends[0])[:, None],
+    )
+    for one in found:
+        one.setflags(write=False)
+    return found
+
+
+def payoffs(scores: Array, weights: Array, points: Array) -> Array:
+    """Give w (x - u) for each point u, on two new last axes."""
+    return weights[..., None, None] * (scores[..., None, None] - points)
+
+
+def log_evidence(on_a: Array, on_b: Array) -> Array:
+    """Give ln E from the log capitals (..., 2 ends, cells, bets) on A and on B; leading axes are parallel streams."""
+    both = (on_a[..., :, None] + on_b[..., None, :]).min(axis=-4)
+    pairs = both.reshape(*both.shape[:-2], -1)
+    most = pairs.max(axis=-1)
+    # a mixture is its largest term and a few bits more: quicker than adding one logarithm after the other
+    mixture: Array = most + np.log(np.exp(pairs - most[..., None]).mean(axis=-1))
+    lowest: Array = mixture.min(axis=-1)
+    return lowest
+
+
+class _Side:
+    """The capitals of one of the two tests."""
+
+    def __init__(self, margin: float) -> None:
+        self.margin = margin
+        self._ends, self._on_a, self._on_b = cells(margin)
+        self.shape = (*self._ends.shape, self._on_a.shape[-1])
+        self.size = math.prod(self.shape)
+        self._capital = np.zeros((2, *self.shape))
+
+    def add(self, arm: Arm, scores: Array, weights: Array) -> None:
+        # Equal scores are worth the same. Some at a time: all of a large batch at once would be 100 MB.
+        unlike, counts = np.unique(np.stack([scores, weights]), axis=1, return_counts=True)
+        for start in range(0, counts.size, _AT_ONCE):
+            (x, w), n = unlike[:, start : start + _AT_ONCE], counts[start : start + _AT_ONCE]
+            if arm == "champion":
+                gains = payoffs(x, w, self._ends + self.margin)[..., None] * self._on_a
+            else:
+                gains = payoffs(x, w, self._ends)[..., None] * -self._on_b
+            self._capital[0 if arm == "champion" else 1] += np.einsum("i,i...->...", n.astype(float), np.log1p(gains))
+
+    def log_evidence(self) -> float:
+        return float(log_evidence(self._capital[0], self._capital[1]))
+
+    def gains(self, arm: Arm, scores: Array, weight: float) -> Array:
+        """What one score each of this weight adds to the capitals: (scores, ends, cells, bets)."""
+        weights = np.full(scores.shape, weight)
+        if arm == "champion":
+            return np.log1p(payoffs(scores, weights, self._ends + self.margin)[..., None] * self._on_a)
+        return np.log1p(payoffs(scores, weights, self._ends)[..., None] * -self._on_b)
+
+    def grow(self, on_a: Array, on_b: Array) -> Array:
+        """Take in the gains between looks, on a first axis; give the evidence at each."""
+        both = self._capital[:, None] + np.cumsum(np.stack([on_a, on_b]), axis=1)
+        self._capital = both[:, -1].copy()
+        return log_evidence(both[0], both[1])
+
+    def dumps(self) -> str:
+        return base64.b64encode(self._capital.astype("<f8").tobytes()).decode()
+
+    def loads(self, state: str) -> None:
+        self._capital = np.frombuffer(base64.b64decode(state), dtype="<f8").reshape(self._capital.shape).copy()
+
+
+def side_of(margin: float) -> _Side:
+    """One of the two tests, before it has seen anything."""
+    return _Side(margin)
+
+
+@dataclass(slots=True)
+class _Arm:
+    """The sums that `hajek_from_sums` takes, with w = pi_min/pi."""
+
+    n: int = 0
+    w: float = 0.0
+    wx: float = 0.0
+    w2: float = 0.0
+    w2x: float = 0.0
+    w2x2: float = 0.0
+
+    def add(self, x: Array, w: Array) -> None:
+        self.n += x.size
+        self.w += float(w.sum())
+        self.wx += float((w * x).sum())
+        self.w2 += float((w * w).sum())
+        self.w2x += float((w * w * x).sum())
+        self.w2x2 += float((w * w * x * x).sum())
+
+    def add_counts(self, n: Array, x: Array, x2: Array, w: Array) -> None:
+        """Take in groups of `n` scores of one weight by their sums and those of their squares."""
+        self.n += int(n.sum())
+        self.w += float(w @ n)
+        self.wx += float(w @ x)
+        self.w2 += float((w * w) @ n)
+        self.w2x += float((w * w) @ x)
+        self.w2x2 += float((w * w) @ x2)
+
+    def estimate(self) -> Estimate | None:
+        return hajek_from_sums(**asdict(self)) if self.n else None
+
+
+@dataclass(slots=True)
+class _Progress:
+    """The evidence now and the strongest so far for (roll back, ship), and the decision that fell, if any."""
+
+    now: tuple[float, float] = (0.0, 0.0)
+    best: tuple[float, float] = (0.0, 0.0)
+    decision: Decision = "not enough data"
+
+    @classmethod
+    def of(cls, saved: dict[str, Any]) -> _Progress:
+        return cls(now=tuple(saved["now"]), best=tuple(saved["best"]), decision=saved["decision"])
+
+    def see(self, down: float, up: float, threshold: float) -> None:
+        self.now, self.best = (down, up), (max(down, self.best[0]), max(up, self.best[1]))
+        if self.decision == "not enough data" and max(self.best) >= threshold:
+            self.decision = "roll back" if self.best[0] >= self.best[1] else "ship"
+
+    def missing(self, distance: float, threshold: float, cost: float) -> tuple[float, float]:
+        """The evidence that all scores together have to make, and what the coming ones have to at least."""
+        return threshold + cost, threshold - self.now[distance > 0.0]
+
+    def verdict(self, difference: float | None, n: int, threshold: float, more: int | None) -> Verdict:
+        down, up = ((value - threshold) / math.log(10.0) for value in self.best)
+        open_ = self.decision == "not enough data"
+        return Verdict(
+            decision=self.decision,
+            difference=difference,
+            n=n,
+            for_roll_back=down,
+            for_ship=up,
+            more=more if open_ else None,
+        )
+
+
+def _identity(margin: float, alpha: float, tests: int) -> dict[str, float]:
+    if not 0.0 <= margin < 1.0:
+        raise ValueError(f"a margin lies in [0, 1), got {margin!r}")
+    if not (0.0 < alpha < 1.0 and tests >= 1):
+        raise ValueError(f"alpha lies in (0, 1) and there is at least one test, got {alpha!r} and {tests!r}")
+    return {"margin": margin, "alpha": alpha, "tests": tests}
+
+
+def _loaded(state: str, identity: dict[str, float]) -> dict[str, Any]:
+    saved: dict[str, Any] = json.loads(state)
+    if any(saved.get(key) != value for key, value in identity.items()):
+        raise ValueError(f"a state made for another comparison than {identity}")
+    return saved
+
+
+def _variance(estimate: Estimate) -> float:
+    """The variance of the scores, with one of 1/4 beside it: a run of equal scores is not certain."""
+    return (0.25 + estimate.n_eff * estimate.sd**2) / (estimate.n_eff + 1.0)
+
+
+def _more(distance: float, spread: float, missing: tuple[float, float], worth: float, n: int) -> int | None:
+    """How many more scores it takes; None when the distance is within its own error.
+
+    The best bets on both sides of the least favourable mean multiply the evidence by exp(distance^2/(2 spread)) a
+    score, with spread = variance_A/share_A + variance_B/share_B. `worth` is what the n scores so far are worth.
+    """
+    if distance * distance <= spread / worth:
+        return None
+    a_score = distance * distance / (2.0 * spread)
+    in_all, to_come = missing
+    return max(1, math.ceil(max(in_all / a_score - worth, to_come / a_score) * n / worth))

@@ -1,0 +1,1 @@
+"""Queues, stores, and the engines beneath them."""

@@ -1,0 +1,130 @@
+"""From one engine to another: what a store keeps, or what waits in a queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Protocol
+
+import msgspec
+
+from monitors.records import Evaluation, Sample
+from monitors.storage.queues import Queue
+from monitors.storage.stores import Ledger, Portable, Store
+
+PAGE = 200
+_AT_ONCE = 8
+_PREFIX = "move/"
+
+
+class Movable(Store, Ledger, Portable, Protocol):
+    """A store whose rows can be moved, from it or to it."""
+
+
+class Moved(msgspec.Struct, kw_only=True):
+    """How far a move is. `refused` rows could be read, but the other engine does not take them."""
+
+    samples: int = 0
+    evaluations: int = 0
+    supplements: int = 0
+    states: int = 0
+    unreadable: int = 0
+    refused: int = 0
+    sample_after: str = ""
+    supplement_after: str = ""
+
+
+class IncompleteError(Exception):
+    """What was written is not found again."""
+
+
+async def move_store(
+    source: Movable, target: Movable, *, origin: str, progress: Callable[[Moved], None] = lambda _: None
+) -> Moved:
+    """Copy everything into `target`, which keeps what it has; the source stays as it is.
+
+    Every page is looked for in the target before the next one is begun (IncompleteError if it is not there), and how
+    far the move is, is saved there under `origin`: begun again it goes on. One that is done begins from the start.
+    """
+    key = _PREFIX + blake2b(origin.encode(), digest_size=8).hexdigest()
+    saved = (await target.load()).get(key, b"{}")
+    moved = msgspec.json.decode(saved, type=Moved)
+    for step in (_move_supplements, _move_samples):
+        while await step(source, target, moved):
+            await target.save({key: msgspec.json.encode(moved)})
+            progress(moved)
+    await _move_states(source, target, moved)
+    await target.save({key: b"{}"})
+    return moved
+
+
+async def _move_samples(source: Movable, target: Movable, moved: Moved) -> bool:
+    ids = await source.ids(moved.sample_after, PAGE)
+    found = [one for one in [await source.sample(sample_id) for sample_id in ids] if one is not None]
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def add(sample: Sample, evaluations: Sequence[Evaluation]) -> str | None:
+        async with gate:
+            try:
+                await target.add(sample, evaluations)
+            except OSError:
+                raise
+            except Exception:  # noqa: BLE001 - whatever the engine has against this one, the others are moved
+                return sample.id
+        return None
+
+    refused = set(await asyncio.gather(*(add(*one) for one in found)))
+    expected = {sample.id: len(evaluations) for sample, evaluations in found if sample.id not in refused}
+    there = await target.holds(list(expected))
+    if missing := [name for name, count in expected.items() if there.get(name, -1) < count]:
+        raise IncompleteError(
+            f"{len(missing)} of {len(expected)} samples are not there as they were, {missing[0]} first"
+        )
+    moved.samples += len(expected)
+    moved.evaluations += sum(expected.values())
+    moved.refused += len(found) - len(expected)
+    moved.unreadable += len(ids) - len(found)
+    moved.sample_after = ids[-1] if ids else moved.sample_after
+    return bool(ids)
+
+
+async def _move_supplements(source: Movable, target: Movable, moved: Moved) -> bool:
+    page = await source.said(moved.supplement_after, PAGE)
+    readable = [one for _, one in page if one is not None]
+    await target.supplement(readable)
+    moved.supplements += len(readable)
+    moved.unreadable += len(page) - len(readable)
+    moved.supplement_after = page[-1][0] if page else moved.supplement_after
+    return bool(page)
+
+
+async def _move_states(source: Movable, target: Movable, moved: Moved) -> None:
+    there = await target.load()
+    new = {
+        name: value
+        for name, value in (await source.load()).items()
+        if name not in there and not name.startswith(_PREFIX)
+    }
+    await target.save(new)
+    moved.states = len(new)
+
+
+async def move_queue(source: Queue, target: Queue, *, progress: Callable[[Moved], None] = lambda _: None) -> Moved:
+    """Take everything that waits out of `source` and put it into `target`; dead letters stay where they are.
+
+    A sample leaves the source only when the target has it, so this may be broken off, and run beside workers.
+    """
+    moved = Moved()
+    while leases := await source.lease(PAGE):
+        samples = [lease.sample for lease in leases]
+        await target.put(samples)
+        await source.ack([sample.id for sample in samples])
+        moved.samples += len(samples)
+        progress(moved)
+    while supplements := await source.take(PAGE):
+        await target.supply(supplements)
+        await source.ack_supplies([one.id for one in supplements])
+        moved.supplements += len(supplements)
+        progress(moved)
+    return moved

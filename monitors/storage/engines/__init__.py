@@ -1,0 +1,1 @@
+"""Connections to SQLite, PostgreSQL, ClickHouse and Redis, and schema migrations."""

@@ -1,0 +1,1 @@
+"""The SQL scripts that `monitors.storage.engines.migrate` applies, in the order of their names."""

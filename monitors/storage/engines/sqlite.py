@@ -1,0 +1,287 @@
+"""One SQLite file: opened at first use, reopened after a failure, changed in transactions only.
+
+Raises `FileError` (both an `EngineError` and a `sqlite3.Error`) or `OSError` when the file cannot be used; the next
+call tries again. Raises `RefusedError` for a value that SQLite does not take, whenever it is offered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+
+from monitors.runtime.files import directory_problem
+from monitors.storage.engines import failures as engines
+from monitors.storage.engines.failures import EngineError, RefusedError
+
+_RETRY_S = 0.01
+_HEADER_BYTES, _MAGIC = 100, b"SQLite format 3\0"
+"""How a database begins: https://www.sqlite.org/fileformat2.html#the_database_header"""
+_VERSION, _APPLICATION_ID = slice(60, 64), slice(68, 72)
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+class FileError(EngineError, sqlite3.OperationalError):
+    """The file cannot be used now: it is locked, full, read-only, damaged ... The message names it."""
+
+
+class SchemaError(sqlite3.DatabaseError):
+    """The file was written by a newer release, or holds something else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """What a file holds. `migrations[n]` is the SQL script that leads from version n to n + 1.
+
+    A statement of a script ends at the end of a line. `application_id` tells the files of one kind from all others.
+    """
+
+    kind: str
+    application_id: int
+    migrations: tuple[str, ...]
+
+
+def path_from_url(url: str) -> Path:
+    """Return the path in `sqlite:////absolute/path` or `sqlite:///relative/path`. Raises ValueError."""
+    prefix = "sqlite:///"
+    path = url.removeprefix(prefix)
+    if not url.startswith(prefix) or not path:
+        raise ValueError(f"{url!r}: expected sqlite:////absolute/path or sqlite:///relative/path")
+    return Path(path)
+
+
+def file_problem(path: Path, schema: Schema) -> str | None:
+    """Say why `path` cannot be a database of `schema`. Neither is it created, nor does SQLite open it.
+
+    Not for a file that this process has open: closing it here would drop all locks that the process has on it.
+    """
+    try:
+        if path.exists():
+            problem = _content_problem(path, schema)
+            if problem is not None:
+                return f"{path} {problem}"
+    except OSError as error:
+        return f"{path} cannot be opened: {error.strerror}"
+    reason = directory_problem(path.parent)
+    return None if reason is None else f"{path.parent} cannot be written: {reason}"
+
+
+def _content_problem(path: Path, schema: Schema) -> str | None:
+    if not path.is_file():
+        return "is a directory" if path.is_dir() else "is not a regular file"
+    with path.open("r+b") as file:
+        header = file.read(_HEADER_BYTES)
+    if not header:
+        return None  # SQLite takes an empty file for a new database
+    if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
+        return "is not a SQLite database"
+    version, application_id = (int.from_bytes(header[part], "big") for part in (_VERSION, _APPLICATION_ID))
+    if (version or application_id) and application_id != schema.application_id:
+        return f"is not a {schema.kind} of Gaugeway; give it a file of its own"
+    if version > len(schema.migrations):
+        return "was written by a newer Gaugeway; upgrade, or use another file"
+    return None
+
+
+class Database:
+    """One connection to one file, on a thread of its own; its operations run one after another.
+
+    The directory is created with mode 0700 and the file with mode 0600; existing ones keep theirs. After `aclose` the
+    next operation opens the file again. `cache_kib` bounds what it keeps of the file in memory, and what it sorts
+    there; None leaves SQLite's own bound of 2 MiB.
+    """
+
+    def __init__(
+        self, path: str | Path, *, schema: Schema, busy_timeout_s: float, cache_kib: int | None = None
+    ) -> None:
+        self._path = Path(path).absolute()
+        self._schema = schema
+        self._busy_timeout_s = busy_timeout_s
+        self._cache_kib = cache_kib
+        self._lock = asyncio.Lock()
+        self._connection: _Connection | None = None
+        self._identity: tuple[int, int] | None = None
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[aiosqlite.Connection]:
+        """Hold the file's write lock: everything done in the block is committed at its end, or nothing is."""
+        async with self._lock, self._transaction("BEGIN IMMEDIATE") as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[aiosqlite.Connection]:
+        """Look at one state of the file, whatever others write meanwhile."""
+        async with self._lock, self._transaction("BEGIN") as connection:
+            yield connection
+
+    async def aclose(self) -> None:
+        """Close the connection, if there is one."""
+        async with self._lock:
+            await self._drop()
+
+    @asynccontextmanager
+    async def _transaction(self, begin: str) -> AsyncIterator[aiosqlite.Connection]:
+        try:
+            connection = await self._connected()
+        except sqlite3.Error as error:
+            raise self._told(error) from error
+        # The thread does its work in order and to the end, also for a caller who was cancelled and waits no more: the
+        # rollback comes after everything asked for before, and before everything asked for later.
+        try:
+            await connection.execute(begin)
+            yield connection
+            await connection.commit()
+        except BaseException as error:
+            with suppress(sqlite3.Error):
+                await connection.rollback()
+            if isinstance(error, sqlite3.Error):
+                await self._drop()
+                raise self._told(error) from error
+            raise
+
+    def _told(self, error: sqlite3.Error) -> Exception:
+        """The same error with the file's name in front, as the class that says whose fault it is."""
+        if isinstance(error, (SchemaError, FileError)):
+            return error
+        name = f"{getattr(error, 'sqlite_errorname', None) or type(error).__name__}"
+        if engines.refused(error) and "closed database" not in str(error):
+            return RefusedError(f"{self._path}: {name}")
+        said = f"{self._path}: {error}"
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+            said += f"; the {self._schema.kind} is damaged: move it away with its -wal and -shm, or restore a backup"
+        return FileError(said)
+
+    async def _connected(self) -> aiosqlite.Connection:
+        # SQLite goes on writing to a file that was removed, and what it writes is lost.
+        if self._connection is not None and self._identity != _identity(self._path):
+            await self._drop()
+        if self._connection is None:
+            self._connection = await self._connect()
+        return self._connection
+
+    async def _connect(self) -> _Connection:
+        opened: list[sqlite3.Connection] = []
+
+        def connector() -> sqlite3.Connection:
+            opened.append(self._open())
+            return opened[0]
+
+        connection = _Connection(connector)
+        try:
+            await connection
+        except BaseException:
+            if connection.stopped is not None:
+                await connection.stopped  # a thread that outlives the event loop would have nobody to report to
+            for raw in opened:
+                raw.close()
+            raise
+        return connection
+
+    async def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                await connection.close()
+
+    def _open(self) -> sqlite3.Connection:
+        """Create the file if need be, connect, and bring its schema up to date. Runs on the connection's thread."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Only a new file is opened here: closing any descriptor of a file drops all locks this process has on it.
+        with suppress(FileExistsError):
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        self._identity = _identity(self._path)
+        connection = sqlite3.connect(
+            f"{self._path.as_uri()}?mode=rw",
+            uri=True,
+            timeout=self._busy_timeout_s,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            self._use_wal(connection)
+            connection.execute("PRAGMA synchronous=NORMAL")
+            if self._cache_kib is not None:
+                connection.execute(f"PRAGMA cache_size = -{self._cache_kib:d}")
+            self._migrate(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        """Switch to a write-ahead log. Two processes doing it at once are told "locked" without any waiting."""
+        deadline = time.monotonic() + self._busy_timeout_s
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode=WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(_RETRY_S)
+            else:
+                return
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        target = len(self._schema.migrations)
+        if self._version(connection) == target:
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        for script in self._schema.migrations[self._version(connection) :]:  # another process may have been faster
+            for statement in _statements(script):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {self._schema.application_id:d}")
+        connection.execute(f"PRAGMA user_version = {target:d}")
+        connection.execute("COMMIT")
+
+    def _version(self, connection: sqlite3.Connection) -> int:
+        """Return the version of the file's schema. Raises SchemaError for one that this release cannot use."""
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        application_id = int(connection.execute("PRAGMA application_id").fetchone()[0])
+        if (version or application_id) and application_id != self._schema.application_id:
+            raise SchemaError(f"{self._path} is not a {self._schema.kind} of Gaugeway; give it a file of its own")
+        known = len(self._schema.migrations)
+        if version > known:
+            raise SchemaError(
+                f"{self._path} was written by a newer Gaugeway: its schema has version {version}, this release knows "
+                f"{known}; upgrade, or use another file"
+            )
+        return version
+
+
+class _Connection(aiosqlite.Connection):
+    """aiosqlite's connection on a thread that does not keep the process alive, and whose end can be waited for."""
+
+    stopped: asyncio.Future[Any] | None = None
+
+    def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
+        super().__init__(connector, iter_chunk_size=64)
+        self._thread.daemon = True
+
+    def stop(self) -> asyncio.Future[Any] | None:
+        self.stopped = super().stop()
+        return self.stopped
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _statements(script: str) -> Iterator[str]:
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

@@ -1,0 +1,112 @@
+"""The queue between the planes: at-least-once delivery of samples and supplements, with leases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from monitors.records import Sample, Supplement
+
+BUILT_IN = {
+    "sqlite": "monitors.storage.queues.sqlite:SQLiteQueue",
+    "postgresql": "monitors.storage.queues.postgres:PostgresQueue",
+    "postgres": "monitors.storage.queues.postgres:PostgresQueue",
+    "redis": "monitors.storage.queues.redis:RedisQueue",
+    "rediss": "monitors.storage.queues.redis:RedisQueue",
+    "valkey": "monitors.storage.queues.redis:RedisQueue",
+    "valkeys": "monitors.storage.queues.redis:RedisQueue",
+}
+"""Those that several processes can share. `monitors.storage.queues.memory.MemoryQueue` is for one process: for tests."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A sample handed to one worker until the lease runs out. `attempt` counts deliveries, from 1."""
+
+    sample: Sample
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Depth:
+    """What waits: `ready` to be leased, `leased` now, `dead` after too many attempts.
+
+    `oldest_started_at` is the smallest `Sample.started_at` (Unix seconds) among ready and leased ones, or None.
+    `trimmed` counts those that ever had to make room for younger ones, in a queue with a bound; they are gone.
+    `bytes` is about what all of them take up in the engine, as it measures that itself, and `fill` the share of its
+    bounds that the queue has used: at 1 it takes no more.
+    """
+
+    ready: int
+    leased: int
+    dead: int
+    oldest_started_at: float | None
+    trimmed: int = 0
+    bytes: int = field(default=0, compare=False)
+    fill: float = field(default=0.0, compare=False)
+
+
+class QueueFull(Exception):
+    """The queue holds as many bytes as it may; nothing was added."""
+
+
+class Queue(Protocol):
+    """Samples on their way to evaluation, and what is said about them beside them.
+
+    The lease length and the attempts allowed belong to the constructor.
+    """
+
+    async def put(self, samples: Sequence[Sample]) -> None:
+        """Add all of `samples` or none. A sample whose id waits already is left as it is.
+
+        Raises QueueFull when the queue has a bound and has reached it, and an error that `monitors.storage.engines.failures.refused`
+        recognises when it will never take one of them.
+        """
+
+    async def lease(self, limit: int) -> Sequence[Lease]:
+        """Take at most `limit` samples, oldest first, that nobody else holds.
+
+        A sample not acknowledged before its lease ends is handed out again, until its attempts are used up; then it is
+        set aside as a dead letter.
+        """
+
+    async def ack(self, sample_ids: Sequence[str]) -> None:
+        """Remove these samples for good, whoever holds them now."""
+
+    async def depth(self) -> Depth:
+        """Count the samples that wait."""
+
+    async def supply(self, supplements: Sequence[Supplement]) -> None:
+        """Add all of `supplements` or none. One whose id waits already is left as it is."""
+
+    async def take(self, limit: int) -> Sequence[Supplement]:
+        """Take at most `limit` supplements, oldest first, that nobody else holds.
+
+        One not acknowledged before its lease ends is handed out again, however often: to store one twice is harmless.
+        """
+
+    async def ack_supplies(self, supplement_ids: Sequence[str]) -> None:
+        """Remove these supplements for good, whoever holds them now."""
+
+    async def aclose(self) -> None:
+        """Release the connection; calling it twice is harmless."""
+
+
+@runtime_checkable
+class SettingAside(Protocol):
+    """A queue that can be told to make a sample a dead letter, before its attempts are used up."""
+
+    async def set_aside(self, sample_id: str, reason: str) -> None:
+        """Move a waiting sample, whoever holds it, to the dead letters with this reason."""
+
+
+@runtime_checkable
+class Pruned(Protocol):
+    """A queue that keeps samples until it is told to let go of them; one that forgets by itself need not have this."""
+
+    async def prune(self, before: float) -> int:
+        """Delete dead letters, and waiting samples that nobody holds, started before `before`; return how many.
+
+        Supplements that nobody holds, received before `before`, are deleted too.
+        """

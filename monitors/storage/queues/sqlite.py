@@ -1,0 +1,298 @@
+"""The embedded queue: one SQLite file that the gateway and the monitors share."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import aiosqlite
+import msgspec
+
+from monitors.records import Sample, Supplement
+from monitors.runtime.bounds import shed
+from monitors.storage.engines.sqlite import Database, Schema, path_from_url
+from monitors.storage.erase import Subject
+from monitors.storage.queues import Depth, Lease
+from monitors.storage.queues import sqlite_erase as forgetting
+from monitors.storage.queues.caps import Bound
+
+# Dead letters have a table of their own, so that looking for work never wades through them.
+SCHEMA = Schema(
+    kind="queue",
+    application_id=0x67777175,  # "gwqu"
+    migrations=(
+        """
+        CREATE TABLE samples (
+            position INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            started_at REAL NOT NULL,
+            payload BLOB NOT NULL,
+            attempts INTEGER NOT NULL DEFAULT 0,
+            leased_until REAL
+        );
+        CREATE INDEX samples_started_at ON samples (started_at);
+        CREATE INDEX samples_leased_until ON samples (leased_until) WHERE leased_until IS NOT NULL;
+        CREATE TABLE dead (
+            id TEXT PRIMARY KEY,
+            started_at REAL NOT NULL,
+            payload BLOB NOT NULL,
+            attempts INTEGER NOT NULL,
+            reason TEXT NOT NULL
+        );
+        """,
+        """
+        CREATE TABLE supplies (
+            position INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            received_at REAL NOT NULL,
+            payload BLOB NOT NULL,
+            taken_until REAL
+        );
+        CREATE INDEX supplies_received_at ON supplies (received_at);
+        """,
+    ),
+)
+
+_PUT = """
+    INSERT OR IGNORE INTO samples (id, started_at, payload)
+    SELECT ?, ?, ? WHERE NOT EXISTS (SELECT 1 FROM dead WHERE id = ?)
+"""
+_LEASE = """
+    UPDATE samples SET attempts = attempts + 1, leased_until = :until
+    WHERE position IN (
+        SELECT position FROM samples WHERE leased_until IS NULL OR leased_until <= :now ORDER BY position LIMIT :limit
+    )
+    RETURNING position, id, attempts, CAST(payload AS BLOB)
+"""
+_BURY = """
+    INSERT OR REPLACE INTO dead (id, started_at, payload, attempts, reason)
+    SELECT id, started_at, payload, attempts, 'attempts' FROM samples WHERE leased_until <= :now AND attempts >= :most
+"""
+_REMOVE_BURIED = "DELETE FROM samples WHERE leased_until <= :now AND attempts >= :most"
+_SET_ASIDE = """
+    INSERT OR REPLACE INTO dead (id, started_at, payload, attempts, reason)
+    SELECT id, started_at, payload, attempts, ? FROM samples WHERE position = ?
+"""
+_REJECT = """
+    INSERT OR REPLACE INTO dead (id, started_at, payload, attempts, reason)
+    SELECT id, started_at, payload, attempts, ? FROM samples WHERE id = ?
+"""
+_DEPTH = """
+    SELECT (SELECT count(*) FROM samples), (SELECT count(*) FROM samples WHERE leased_until > :now),
+        (SELECT count(*) FROM dead), (SELECT min(started_at) FROM samples)
+"""
+_FREE = "FROM supplies WHERE taken_until IS NULL OR taken_until <= :now"
+_TAKE = f"""
+    UPDATE supplies SET taken_until = :until
+    WHERE position IN (SELECT position {_FREE} ORDER BY position LIMIT :limit)
+    RETURNING position, id, CAST(payload AS BLOB)
+"""  # noqa: S608 - put together from constants
+_PRUNE = (
+    "DELETE FROM dead WHERE rowid IN (SELECT rowid FROM dead WHERE started_at < :before LIMIT :limit)",
+    """
+    DELETE FROM samples WHERE position IN (
+        SELECT position FROM samples
+        WHERE started_at < :before AND (leased_until IS NULL OR leased_until <= :now) LIMIT :limit
+    )
+    """,
+)
+_PRUNE_SUPPLIES = """
+    DELETE FROM supplies WHERE position IN (
+        SELECT position FROM supplies
+        WHERE received_at < :before AND (taken_until IS NULL OR taken_until <= :now) LIMIT :limit
+    )
+"""
+_PRUNE_BATCH = 500
+_log = logging.getLogger("gaugeway")
+
+
+class SQLiteQueue:
+    """Samples in a SQLite file, for any number of processes on one machine.
+
+    `clock` gives Unix seconds; leases taken by one process are ended by the clocks of the others. An operation that
+    cannot get at the file within `busy_timeout_s`, or at all, raises `sqlite3.Error` or `OSError`. The file takes up
+    about `max_bytes`, if given; it does not shrink, but what was taken out makes room.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        lease_s: float = 120.0,
+        max_attempts: int = 5,
+        clock: Callable[[], float] = time.time,
+        busy_timeout_s: float = 5.0,
+        *,
+        max_bytes: int | None = None,
+    ) -> None:
+        self._lease_s = lease_s
+        self._max_attempts = max_attempts
+        self._clock = clock
+        self._bound = Bound(max_bytes)
+        self._decoder = msgspec.json.Decoder(Sample)
+        self._supplement_decoder = msgspec.json.Decoder(Supplement)
+        self._database = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
+
+    @classmethod
+    def from_url(cls, url: str, lease_s: float, max_attempts: int, max_bytes: int | None = None) -> SQLiteQueue:
+        """Return the queue in the file that `url` names. Raises ValueError."""
+        return cls(path_from_url(url), lease_s, max_attempts, max_bytes=max_bytes)
+
+    async def put(self, samples: Sequence[Sample]) -> None:
+        if not samples:
+            return
+        rows = [(sample.id, sample.started_at, msgspec.json.encode(sample), sample.id) for sample in samples]
+        async with self._database.writing() as connection:
+            await self._bound.admit(sum(len(row[2]) for row in rows), lambda: _bytes(connection))
+            await connection.executemany(_PUT, rows)
+
+    async def lease(self, limit: int) -> Sequence[Lease]:
+        while True:
+            claimed, leases = await self._claim(limit)
+            if leases or not claimed:
+                return leases
+
+    async def set_aside(self, sample_id: str, reason: str) -> None:
+        async with self._database.writing() as connection:
+            await connection.execute(_REJECT, (reason, sample_id))
+            await connection.execute("DELETE FROM samples WHERE id = ?", (sample_id,))
+
+    async def ack(self, sample_ids: Sequence[str]) -> None:
+        if not sample_ids:
+            return
+        rows = [(sample_id,) for sample_id in sample_ids]
+        async with self._database.writing() as connection:
+            await connection.executemany("DELETE FROM samples WHERE id = ?", rows)
+            await connection.executemany("DELETE FROM dead WHERE id = ?", rows)
+
+    async def depth(self) -> Depth:
+        async with self._database.writing() as connection:
+            now = self._clock()
+            await self._bury(connection, now)
+            ((total, leased, dead, oldest),) = await connection.execute_fetchall(_DEPTH, {"now": now})
+            used = await _bytes(connection)
+        return Depth(
+            ready=total - leased,
+            leased=leased,
+            dead=dead,
+            oldest_started_at=oldest,
+            bytes=used,
+            fill=self._bound.fill(used),
+        )
+
+    async def supply(self, supplements: Sequence[Supplement]) -> None:
+        if not supplements:
+            return
+        rows = [(one.id, one.received_at, msgspec.json.encode(one)) for one in supplements]
+        async with self._database.writing() as connection:
+            await connection.executemany(
+                "INSERT OR IGNORE INTO supplies (id, received_at, payload) VALUES (?, ?, ?)", rows
+            )
+
+    async def take(self, limit: int) -> Sequence[Supplement]:
+        while True:
+            claimed, taken = await self._claim_supplies(limit)
+            if taken or not claimed:
+                return taken
+
+    async def ack_supplies(self, supplement_ids: Sequence[str]) -> None:
+        if not supplement_ids:
+            return
+        async with self._database.writing() as connection:
+            await connection.executemany("DELETE FROM supplies WHERE id = ?", [(one,) for one in supplement_ids])
+
+    async def prune(self, before: float) -> int:
+        """Delete dead letters, and what waits and nobody holds, from before `before`; return how many samples."""
+        await self._prune(_PRUNE_SUPPLIES, before)
+        return sum([await self._prune(statement, before) for statement in _PRUNE])
+
+    async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
+        return await forgetting.forget(self._database, subject, dry_run=dry_run)
+
+    async def aclose(self) -> None:
+        await self._database.aclose()
+
+    async def _prune(self, statement: str, before: float) -> int:
+        total, removed = 0, _PRUNE_BATCH
+        while removed == _PRUNE_BATCH:
+            async with self._database.writing() as connection:
+                parameters = {"before": before, "now": self._clock(), "limit": _PRUNE_BATCH}
+                removed = (await connection.execute(statement, parameters)).rowcount
+            total += removed
+        return total
+
+    async def _claim_supplies(self, limit: int) -> tuple[int, list[Supplement]]:
+        """Take up to `limit` rows; return their number, and the supplements that can be read. The others go."""
+        async with self._database.reading() as connection:  # mostly nothing waits, and looking locks nobody out
+            free = await connection.execute_fetchall(f"SELECT 1 {_FREE} LIMIT 1", {"now": self._clock()})
+        if not free or limit <= 0:
+            return 0, []
+        taken: list[Supplement] = []
+        unreadable: list[tuple[int]] = []
+        async with self._database.writing() as connection:
+            now = self._clock()
+            parameters = {"now": now, "until": now + self._lease_s, "limit": limit}
+            rows = sorted(await connection.execute_fetchall(_TAKE, parameters))
+            for position, supplement_id, payload in rows:
+                try:
+                    supplement = shed(self._supplement_decoder.decode(payload))
+                except (msgspec.DecodeError, UnicodeDecodeError):
+                    unreadable.append((position,))
+                else:
+                    if supplement.id == supplement_id:
+                        taken.append(supplement)
+                    else:
+                        unreadable.append((position,))
+            await connection.executemany("DELETE FROM supplies WHERE position = ?", unreadable)
+        if unreadable:
+            _log.warning("queue: %d supplements could not be read and were removed", len(unreadable))
+        return len(rows), taken
+
+    async def _claim(self, limit: int) -> tuple[int, list[Lease]]:
+        """Lease up to `limit` rows; return their number, and the leases of those that can be read."""
+        leases: list[Lease] = []
+        unreadable: list[tuple[str, int]] = []
+        async with self._database.writing() as connection:
+            now = self._clock()
+            await self._bury(connection, now)
+            parameters = {"now": now, "until": now + self._lease_s, "limit": max(limit, 0)}
+            rows = sorted(await connection.execute_fetchall(_LEASE, parameters))
+            for position, sample_id, attempt, payload in rows:
+                try:
+                    leases.append(Lease(sample=self._read(sample_id, payload), attempt=attempt))
+                except ValueError as error:
+                    unreadable.append((f"unreadable: {error}", position))
+            if unreadable:
+                await connection.executemany(_SET_ASIDE, unreadable)
+                await connection.executemany(
+                    "DELETE FROM samples WHERE position = ?", [(position,) for _, position in unreadable]
+                )
+        if unreadable:
+            _log.warning("queue: %d samples set aside, the first one %s", len(unreadable), unreadable[0][0])
+        return len(rows), leases
+
+    def _read(self, sample_id: str, payload: bytes) -> Sample:
+        """Decode one row. Raises ValueError for a payload of another version, a damaged or a misplaced one."""
+        try:
+            sample = self._decoder.decode(payload)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ValueError(str(error)) from error
+        if sample.id != sample_id:
+            raise ValueError("the payload belongs to another sample")
+        return sample
+
+    async def _bury(self, connection: aiosqlite.Connection, now: float) -> None:
+        """Set aside the samples whose last lease has ended."""
+        parameters = {"now": now, "most": self._max_attempts}
+        await connection.execute(_BURY, parameters)
+        removed = await connection.execute(_REMOVE_BURIED, parameters)
+        if removed.rowcount > 0:
+            _log.warning("queue: %d samples set aside after %d attempts", removed.rowcount, self._max_attempts)
+
+
+async def _bytes(connection: aiosqlite.Connection) -> int:
+    """What the file's pages in use take up: a look at its head, however much waits."""
+    statement = "SELECT page_size * (page_count - freelist_count) FROM pragma_page_size, pragma_page_count, "
+    ((used,),) = await connection.execute_fetchall(statement + "pragma_freelist_count")
+    return int(used)

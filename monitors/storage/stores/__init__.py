@@ -1,0 +1,287 @@
+"""Where samples, evaluations and the state of detectors and alerts live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
+
+import msgspec
+
+from monitors.records import Evaluation, Sample, Supplement
+from monitors.statistics.control_variate import Sums
+
+BUILT_IN = {
+    "sqlite": "monitors.storage.stores.sqlite.store:SQLiteStore",
+    "postgresql": "monitors.storage.stores.postgres.store:PostgresStore",
+    "postgres": "monitors.storage.stores.postgres.store:PostgresStore",
+    "clickhouse": "monitors.storage.stores.clickhouse.store:ClickHouseStore",
+    "clickhouses": "monitors.storage.stores.clickhouse.store:ClickHouseStore",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One stored evaluation, flat. `value` is None unless `outcome` is "score"; `reason` is the skip or error word.
+
+    `version` and `judge` made the outcome; `prompt` and `tags` are the sample's.
+    """
+
+    sample_id: str
+    started_at: float
+    app: str
+    model: str
+    metric: str
+    outcome: Literal["score", "skipped", "failed"]
+    value: float | None
+    reason: str
+    rate: float
+    version: str = ""
+    judge: str | None = None
+    prompt: str | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """Which points: `since` <= started_at < `until`; of the other fields each that is given must match.
+
+    `tag` is a name with its value; `least` <= value <= `most` and `outcome` are about the evaluation; `text` stands
+    somewhere in the question or the response, whatever the case of ASCII letters. `order` is "oldest" or "newest" by
+    started_at, "lowest" or "highest" by value (scores only).
+    """
+
+    since: float
+    until: float
+    metric: str | None = None
+    app: str | None = None
+    model: str | None = None
+    prompt: str | None = None
+    tag: tuple[str, str] | None = None
+    outcome: Literal["score", "skipped", "failed"] | None = None
+    least: float | None = None
+    most: float | None = None
+    text: str | None = None
+    order: Literal["oldest", "newest", "lowest", "highest"] = "oldest"
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """All points of one app and metric (and slice) in numbers: how many scores and failures, sums over the scores x.
+
+    `w` is the sum of the weights 1/rate, `wx` that of weight times score, `w2`, `w2x`, `w2x2` those of the weight's
+    square times 1, score, score squared.
+    """
+
+    app: str
+    metric: str
+    n: int
+    failed: int
+    w: float
+    wx: float
+    w2: float
+    w2x: float
+    w2x2: float
+    slice: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """The scores of one app and metric beside those of a cheap metric that was computed for all that was captured.
+
+    `sums` are over the exchanges that have a score of the cheap metric, with the probability of being judged given
+    that. `alone` scores have none beside them; `missing` evaluations, skipped or failed, should have been scores.
+    """
+
+    app: str
+    metric: str
+    sums: Sums
+    alone: int
+    missing: int
+
+
+class Rated(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # thousands at once: made ten times as fast
+    """A score and what people said of the same answer: `rating` 1 is a good one, whichever way the metric goes.
+
+    With `source` "rating" it is a rating that somebody gave, or the label pass or fail. With "reference" it is the
+    score of `answer_correctness` against a reference that came by feedback. `value` and `rate` are the evaluation's.
+    """
+
+    sample_id: str
+    app: str
+    metric: str
+    value: float
+    rate: float
+    rating: float
+    received_at: float
+    source: Literal["rating", "reference"] = "rating"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """The answers of one app that have a score of one metric: how many, the sums of the scores and of their squares.
+
+    Of several scores of one answer the last counts. `least_rate` and `most_rate` are the extremes of their rates.
+    """
+
+    app: str
+    metric: str
+    n: int
+    x: float
+    x2: float
+    least_rate: float
+    most_rate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """The scores of one app, metric and slice that one judge and version of the metric gave in a time, at one rate.
+
+    `n` scores have the sum `x` and the sum of squares `x2`. `bins` are three little-endian float64 for each hundredth k
+    of the scale that has some (k/100 <= score < (k + 1)/100, the last closed): k, how many, and what they add up to.
+    There are thousands of parts in a month: `monitors.storage.stores.rollup_windows.hundredths` reads them all at once.
+    """
+
+    since: float
+    until: float
+    app: str
+    metric: str
+    slice: str
+    version: str
+    judge: str | None
+    rate: float
+    n: int
+    x: float
+    x2: float
+    bins: bytes
+
+
+class Spreads(NamedTuple):
+    """Counted scores; whether these are all, or what could be counted within the time that was given."""
+
+    parts: Sequence[Spread]
+    complete: bool
+
+
+class Store(Protocol):
+    """Append-only rows keyed by the evaluation's identity (sample_id, metric, version).
+
+    A row that cannot be read, because something else wrote it, is left out of every answer.
+    """
+
+    async def add(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
+        """Store the sample and its evaluations in one transaction; return those that were not there before.
+
+        What is there stays, with one exception: a sample that only fills gaps of the stored one (what was said about
+        it came late, see `monitors.storage.joining.completes`) takes its place, and a score or failure of such a sample, or of
+        the stored one itself, takes the place of a skip. A skip is the absence of an outcome.
+        """
+
+    async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
+        """Return a sample with all its evaluations, or None."""
+
+    async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
+        """Return the questions of those samples that are stored and have one, by id; a few thousand at once."""
+
+    async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
+        """Store supplements, each id once; return the stored samples that these concern, the oldest first.
+
+        Of many samples under one address (a trace without an end) the 100 latest are returned. A supplement that names
+        no exchange is not kept.
+        """
+
+    async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
+        """Return the supplements that concern a sample, stored or not, in the order received.
+
+        At most 1000, and no more than about `monitors.runtime.bounds.MAX_HEARD_BYTES` of them.
+        """
+
+    async def series(self, query: Query) -> Sequence[Point]:
+        """Return the points that `query` asks for."""
+
+    async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
+        """Return the points that `query` asks for as one summary per app and metric; order and limit do not count.
+
+        `by` "model", "prompt" or "tag:NAME" makes one for each of its values instead, which is then the summary's
+        `slice`; points without a value are those of the slice "".
+        """
+
+    async def paired(self, query: Query, cheap: str) -> Sequence[Paired]:
+        """Return the scores that `query` asks for beside those of the metric `cheap`; order and limit do not count."""
+
+    async def ratings(self, query: Query) -> Sequence[Rated]:
+        """Return the scores that `query` asks for and people said something about, in the order in which they said it.
+
+        The `order` of the query does not count. What was said of a trace or key with several exchanges is about the
+        last of them.
+        """
+
+    async def prune(self, before: float) -> int:
+        """Delete samples (and their evaluations) started before `before`, Unix seconds; return how many samples.
+
+        An engine that keeps the days apart may let the samples of a UTC day go together, when its last one is that old.
+        Supplements received before `before` are deleted too.
+        """
+
+    async def aclose(self) -> None:
+        """Release the connection; calling it twice is harmless."""
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """A store that can be in one database with the queue: what is stored then leaves the queue at the same moment."""
+
+    def settles(self, queue: object) -> bool:
+        """Whether `queue` is in the same database."""
+
+    async def settle(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
+        """Do what `Store.add` does, and acknowledge the sample, in one transaction."""
+
+
+@runtime_checkable
+class Adding(Protocol):
+    """A store that adds scores up where they are."""
+
+    async def scored(self, query: Query) -> Sequence[Scored] | None:
+        """Return the scores of the query's time, app and metric added up; nothing else of the query counts.
+
+        None comes from one that passes on to a store that does not add up.
+        """
+
+
+@runtime_checkable
+class Spreading(Protocol):
+    """A store that counts scores by value where they are."""
+
+    async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads | None:
+        """Return the scores of the query's time, app and metric counted; nothing else of the query counts.
+
+        `by` cuts them as in `Store.summary`. The parts are of hours, days and what is left at both ends. After
+        `within_s` seconds what has been counted is returned, and counting goes on meanwhile. None comes from one that
+        passes on to a store that does not count.
+        """
+
+
+@runtime_checkable
+class Portable(Protocol):
+    """A store whose rows can be read one after the other, to be moved into another engine."""
+
+    async def ids(self, after: str, limit: int) -> Sequence[str]:
+        """The ids of at most `limit` samples, in the engine's order, beginning after the id `after` ("": the first)."""
+
+    async def holds(self, sample_ids: Sequence[str]) -> Mapping[str, int]:
+        """How many evaluations each of these samples has, of those that are there."""
+
+    async def said(self, after: str, limit: int) -> Sequence[tuple[str, Supplement | None]]:
+        """Supplements with their ids, as with `ids`; None for one that cannot be read."""
+
+
+class Ledger(Protocol):
+    """Small named states (detectors, alerts), saved together or not at all."""
+
+    async def load(self) -> Mapping[str, bytes]:
+        """Return every state saved so far."""
+
+    async def save(self, states: Mapping[str, bytes]) -> None:
+        """Save all of `states` in one transaction, each replacing the one of the same name."""

@@ -1,0 +1,205 @@
+"""What the ClickHouse store asks its database: the conditions of a query, and the statements around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from monitors.storage.stores import Query
+from monitors.storage.stores.calendar import day_of, days_between
+from monitors.storage.stores.ratings import CORRECT, EARLY_S
+
+T = TypeVar("T")
+# A server takes 128 KiB for one parameter; what is quoted in it may take twice its length.
+_MOST_BYTES = 50_000
+# Both tables have a row and all that replace it within one partition, so that each can be read by itself.
+APART = "SETTINGS do_not_merge_across_partitions_select_final = 1"
+_POINTS = """
+    SELECT sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt,
+        toJSONString(tags)
+    FROM evaluations FINAL
+"""
+_ORDERS = {
+    "oldest": "ORDER BY started_at, position",
+    "newest": "ORDER BY started_at DESC, position DESC",
+    "lowest": "ORDER BY value, started_at, position",
+    "highest": "ORDER BY value DESC, started_at, position",
+}
+_SUMMARY = """
+    SELECT app, metric, {by} AS slice, outcome, rate, count(), count(value), sum(value), sum(value * value)
+    FROM evaluations FINAL WHERE {conditions} GROUP BY app, metric, slice, outcome, rate
+"""
+_PAIRED = """
+    SELECT app, metric, outcome, rate, cheap_rate, count(), coalesce(sum(value), 0), coalesce(sum(cheap_value), 0),
+        coalesce(sum(value * value), 0), coalesce(sum(value * cheap_value), 0),
+        coalesce(sum(cheap_value * cheap_value), 0)
+    FROM (
+        SELECT sample_id, started_at, app, metric, outcome, rate, value
+        FROM evaluations FINAL WHERE metric <> {cheap} AND {conditions}
+    ) AS dear LEFT JOIN (
+        SELECT sample_id, started_at, argMin(value, position) AS cheap_value,
+            argMin(toNullable(rate), position) AS cheap_rate
+        FROM evaluations FINAL WHERE metric = {cheap} AND outcome = 'score' AND {window}
+        GROUP BY sample_id, started_at
+    ) AS cheap USING (sample_id, started_at)
+    GROUP BY app, metric, outcome, rate, cheap_rate
+"""
+_CHEAP = """
+    SELECT app, count(), sum(value), sum(value * value)
+    FROM evaluations FINAL WHERE metric = {cheap} AND outcome = 'score' AND {conditions} GROUP BY app
+"""
+# What concerns an exchange only after all the others of its trace or key is what people saw, and judged, last.
+_LAST = """
+    SELECT about, moment, payload, received_at, said.id AS said_id
+    FROM (SELECT * FROM said WHERE kind = '{kind}') AS said JOIN (
+        SELECT id AS about, started_at AS moment, {column} AS named, app AS its_app,
+            max(started_at) OVER (PARTITION BY {column}) AS latest,
+            max(started_at) OVER (PARTITION BY {column}, app) AS latest_of_app
+        FROM samples FINAL WHERE {column} IN (SELECT value FROM said WHERE kind = '{kind}')
+    ) AS last ON last.named = said.value
+    WHERE if(said.by = '', moment = latest, its_app = said.by AND moment = latest_of_app)
+"""
+_RATINGS = f"""
+    WITH said AS (
+        SELECT id, received_at, kind, value, payload, JSONExtractString(payload, 'app') AS by FROM supplements FINAL
+        WHERE says AND day >= {{day}} AND received_at >= {{early}}
+    ), labelled AS (
+        {_LAST.format(kind="exchange", column="id")}
+        UNION ALL {_LAST.format(kind="key", column="context_key")}
+        UNION ALL {_LAST.format(kind="trace", column="trace_id")}
+    )
+    SELECT sample_id, app, metric, value, rate, received_at, payload, correct
+    FROM (
+        SELECT sample_id, started_at, app, metric, value, rate, position FROM evaluations FINAL
+        WHERE outcome = 'score' AND {{conditions}} AND sample_id IN (SELECT about FROM labelled)
+    ) AS scored
+    JOIN labelled ON scored.sample_id = labelled.about AND scored.started_at = labelled.moment
+    LEFT JOIN (
+        SELECT sample_id AS known, started_at AS known_at, argMax(value, position) AS correct FROM evaluations FINAL
+        WHERE metric = '{CORRECT}' AND outcome = 'score' AND {{window}} AND sample_id IN (SELECT about FROM labelled)
+        GROUP BY known, known_at
+    ) AS verdicts ON verdicts.known = scored.sample_id AND verdicts.known_at = scored.started_at
+    ORDER BY received_at, said_id, position
+"""  # noqa: S608 - put together from constants
+_HOLDS = """
+    sample_id IN (
+        SELECT id FROM samples FINAL WHERE {window} AND (
+            positionCaseInsensitive(JSONExtractString(payload, 'question'), {text}) > 0
+            OR positionCaseInsensitive(JSONExtractString(payload, 'response'), {text}) > 0
+        )
+    )
+"""
+
+Statement = tuple[str, Mapping[str, Any]]
+
+
+class Asked:
+    """A statement under way: what stands in it as {p0:String}, {p1:Float64} ... is in `values`."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+
+    def value(self, one: str | float, kind: str = "String") -> str:
+        """Take in a parameter of a type of ClickHouse; return what stands for it in the statement."""
+        name = f"p{len(self.values)}"
+        self.values[name] = one
+        return f"{{{name}:{kind}}}"
+
+    def window(self, query: Query) -> str:
+        """The condition on time, told twice: by day too, so that only the days in question are looked at."""
+        first, last = days_between(query.since, query.until)
+        since, until = self.value(float(query.since), "Float64"), self.value(float(query.until), "Float64")
+        days = f"day >= {self.value(first, 'Int32')} AND day <= {self.value(last, 'Int32')}"
+        return f"{days} AND started_at >= {since} AND started_at < {until}"
+
+    def where(self, query: Query, *, metric: bool = True) -> str:
+        """All conditions of a query."""
+        conditions = [self.window(query)]
+        equal = {"metric": query.metric if metric else None, "app": query.app, "model": query.model}
+        equal |= {"prompt": query.prompt, "outcome": query.outcome}
+        conditions += [f"{name} = {self.value(one)}" for name, one in equal.items() if one is not None]
+        if query.least is not None:
+            conditions.append(f"value >= {self.value(float(query.least), 'Float64')}")
+        if query.most is not None:
+            conditions.append(f"value <= {self.value(float(query.most), 'Float64')}")
+        if query.tag is not None:
+            name = self.value(query.tag[0])
+            conditions.append(f"mapContains(tags, {name}) AND tags[{name}] = {self.value(query.tag[1])}")
+        if query.text is not None:
+            conditions.append(_HOLDS.format(window=self.window(query), text=self.value(query.text)))
+        return " AND ".join(conditions)
+
+    def limit(self, query: Query) -> str:
+        """What ends the statement."""
+        return "" if query.limit is None else f"LIMIT {self.value(max(query.limit, 0), 'UInt64')}"
+
+
+def series(query: Query) -> Statement:
+    """The points of a query."""
+    asked = Asked()
+    conditions = asked.where(query)
+    if query.order in ("lowest", "highest"):
+        conditions += " AND outcome = 'score'"
+    order = _ORDERS[query.order]
+    return " ".join([_POINTS, "WHERE", conditions, order, asked.limit(query), APART]), asked.values
+
+
+def summary(query: Query, by: str) -> Statement:
+    """Groups of equal outcome and rate."""
+    asked = Asked()
+    conditions = asked.where(query)
+    kind, _, name = by.partition(":")
+    cut = {"": "''", "model": "model", "prompt": "coalesce(prompt, '')"}.get(kind) or f"tags[{asked.value(name)}]"
+    return _SUMMARY.format(conditions=conditions, by=cut) + APART, asked.values
+
+
+def paired(query: Query, cheap: str) -> Statement:
+    """Groups of equal outcome and rates, beside the cheap metric."""
+    asked = Asked()
+    named = asked.value(cheap)
+    statement = _PAIRED.format(cheap=named, window=asked.window(query), conditions=asked.where(query))
+    return statement + APART, asked.values
+
+
+def cheap(query: Query, metric: str) -> Statement:
+    """The sums of the cheap metric over everything that the query asks for, whatever its metric."""
+    asked = Asked()
+    statement = _CHEAP.format(cheap=asked.value(metric), conditions=asked.where(query, metric=False))
+    return statement + APART, asked.values
+
+
+def ratings(query: Query) -> Statement:
+    """Scores, and what people said of the same answers."""
+    asked = Asked()
+    early = float(query.since) - EARLY_S
+    fields = {
+        "conditions": asked.where(query),
+        "window": asked.window(query),
+        "early": asked.value(early, "Float64"),
+        "day": asked.value(days_between(early, early)[0], "Int32"),
+    }
+    return _RATINGS.format(**fields) + asked.limit(query), asked.values
+
+
+def pages(items: Iterable[T]) -> Iterator[list[T]]:
+    """Cut a list into pieces that fit into a parameter.
+
+    >>> [len(page) for page in pages(["x" * 20_000] * 5)]
+    [2, 2, 1]
+    """
+    page: list[T] = []
+    length = 0
+    for item in items:
+        size = 8 + len(str(item).encode())
+        if page and length + size > _MOST_BYTES:
+            yield page
+            page, length = [], 0
+        page.append(item)
+        length += size
+    if page:
+        yield page
+
+
+def day(moment: float) -> str:
+    """A day as it stands in a statement that takes no parameters."""
+    return f"{day_of(moment):d}"

@@ -1,0 +1,254 @@
+"""Samples' evaluations as flat rows, and back; and rows added up."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import msgspec
+
+from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
+from monitors.statistics.control_variate import Sums
+from monitors.storage.stores import Paired, Point, Scored, Spread, Summary
+from monitors.storage.stores.rollup_windows import packed
+
+T = TypeVar("T")
+_log = logging.getLogger("gaugeway")
+_LEAST_RATE = 1e-100
+
+
+class Lenient:
+    """Reads what can be read of what is stored: a row that something else wrote must not take the others with it."""
+
+    _complained = False
+
+    def _read(self, read: Callable[[Any], T], found: Iterable[Any]) -> list[T]:
+        """Read every row that can be read."""
+        readable: list[T] = []
+        for row in found:
+            try:
+                readable.append(read(row))
+            except (TypeError, ValueError, msgspec.DecodeError) as error:
+                self._complain(f"{type(error).__name__}: {error}")
+        return readable
+
+    def _complain(self, problem: str) -> None:
+        """Say once that rows are left out: they stay until they are pruned, and are met at every reading."""
+        if not self._complained:
+            _log.warning("the store leaves out what it cannot read: %s", problem)
+        self._complained = True
+
+
+class Totals:
+    """Adds up the groups of equal outcome and rate that make one summary."""
+
+    def __init__(self) -> None:
+        self._n = self._failed = 0
+        self._sums = [0.0] * 5
+
+    def add(self, group: Sequence[Any]) -> int:
+        """Take in `rows` rows, `n` of them with values whose sum is `x`; return how many of them cannot be read."""
+        outcome, rate, rows, n, x, x2 = group
+        if not isinstance(rate, float) or not _LEAST_RATE <= rate <= 1.0:
+            return int(rows)
+        self._failed += rows if outcome == "failed" else 0
+        if outcome != "score":
+            return 0
+        weight = 1.0 / rate
+        self._n += n
+        terms = (weight * n, weight * x, weight**2 * n, weight**2 * x, weight**2 * x2)
+        self._sums = [total + term for total, term in zip(self._sums, terms, strict=True)]
+        return int(rows - n)
+
+    def summary(self, app: str, metric: str, part: str = "") -> Summary:
+        w, wx, w2, w2x, w2x2 = self._sums
+        counts: dict[str, Any] = {"app": app, "metric": metric, "slice": part, "n": self._n, "failed": self._failed}
+        return Summary(**counts, w=w, wx=wx, w2=w2, w2x=w2x, w2x2=w2x2)
+
+
+def paired(groups: Iterable[Sequence[Any]], totals: Iterable[Sequence[Any]]) -> list[Paired]:
+    """Put scores beside a cheap metric's together.
+
+    `groups` have app, metric, outcome, rate, the cheap metric's rate (None: no score of it), their number and sums of
+    y, f, y^2, y f, f^2; `totals` have app, number and sums of f and f^2 over everything that has a cheap score.
+    """
+    cheap = {app: Sums(n_all=n, f=f, ff=ff) for app, n, f, ff in totals}
+    found: dict[tuple[str, str], Paired] = {}
+    for app, metric, outcome, rate, cheap_rate, n, *products in groups:
+        one = found.get((app, metric)) or Paired(
+            app=app, metric=metric, sums=cheap.get(app, Sums()), alone=0, missing=0
+        )
+        if outcome != "score":
+            one = replace(one, missing=one.missing + n)
+        elif not (isinstance(cheap_rate, float) and isinstance(rate, float) and _LEAST_RATE <= rate <= 1.0):
+            one = replace(one, alone=one.alone + n)
+        else:
+            one = replace(one, sums=one.sums + judged(n, products, max(1.0, cheap_rate / rate)))
+        found[app, metric] = one
+    return list(found.values())
+
+
+def judged(n: int, products: Sequence[float], u: float) -> Sums:
+    """The part of `Sums` that `n` scores of equal weight u = 1/pi make, from sums of y, f, y^2, y f, f^2."""
+    y, f, yy, yf, ff = products
+    first = {"u": n, "uy": y, "uf": f, "uyy": yy, "uyf": yf, "uff": ff}
+    second = {"u2" + name[1:]: u * u * value for name, value in first.items()}
+    weighted: dict[str, Any] = {name: u * value for name, value in first.items()} | second
+    return Sums(n=n, **weighted)
+
+
+def row(sample: Sample, evaluation: Evaluation) -> tuple[Any, ...]:
+    """Flatten one evaluation. `reason` is a word from a closed set, `detail` is text for people."""
+    value: float | None = None
+    reason = detail = ""
+    evidence: tuple[dict[str, Any], ...] = ()
+    match evaluation.outcome:
+        case Score():
+            kind, value, detail = "score", float(evaluation.outcome.value), evaluation.outcome.reason
+            evidence = evaluation.outcome.evidence
+        case Skipped():
+            kind, reason = "skipped", evaluation.outcome.reason
+        case Failed():
+            kind, reason, detail = "failed", evaluation.outcome.error, evaluation.outcome.detail
+    return (
+        sample.id,
+        evaluation.metric,
+        evaluation.version,
+        sample.started_at,
+        sample.app,
+        sample.model,
+        kind,
+        value,
+        reason,
+        detail,
+        msgspec.json.encode(evidence).decode(),
+        evaluation.judge,
+        float(evaluation.seconds),
+        float(evaluation.cost_usd),
+        float(evaluation.rate),
+        sample.prompt,
+        msgspec.json.encode(sample.tags).decode() if sample.tags else None,
+    )
+
+
+def new(evaluations: Iterable[Evaluation], there: Iterable[Any], *, fills: bool) -> list[Evaluation]:
+    """Return the evaluations that the store has no outcome for: of equal ones the first, and a skip only once.
+
+    With `fills`, a skip that is there gives way to an outcome.
+    """
+    seen = {(metric, version): outcome == "skipped" for metric, version, outcome in there}
+    found = []
+    for evaluation in evaluations:
+        identity = (evaluation.metric, evaluation.version)
+        skipped = isinstance(evaluation.outcome, Skipped)
+        if identity not in seen or (fills and seen[identity] and not skipped):
+            seen[identity] = False
+            found.append(evaluation)
+    return found
+
+
+def evaluation(sample_id: str, row: Sequence[Any]) -> Evaluation:
+    """Put one evaluation together again."""
+    metric, version, kind, value, reason, detail, evidence, judge, seconds, cost_usd, rate = row
+    outcome: Outcome
+    if kind == "score":
+        outcome = Score(value, detail, msgspec.json.decode(evidence, type=tuple[dict[str, Any], ...]))
+    elif kind == "skipped":
+        outcome = Skipped(reason)
+    else:
+        outcome = Failed(reason, detail)
+    return Evaluation(
+        sample_id=sample_id,
+        metric=metric,
+        version=version,
+        outcome=outcome,
+        judge=judge,
+        seconds=seconds,
+        cost_usd=cost_usd,
+        rate=rate,
+    )
+
+
+def scored(found: Iterable[Sequence[Any]]) -> list[Scored]:
+    """Read scores added up: app, metric, number, sums of x and x^2, extremes of the rates."""
+    return [
+        Scored(app=app, metric=metric, n=n, x=x, x2=x2, least_rate=least, most_rate=most)
+        for app, metric, n, x, x2, least, most in found
+    ]
+
+
+def spreads(found: Iterable[Sequence[Any]], since: float, until: float) -> list[Spread]:
+    """Read counted scores: app, metric, slice, version, judge, rate, hundredth, number, sums of x and x^2."""
+    groups: dict[tuple[Any, ...], list[Sequence[Any]]] = {}
+    for row in found:
+        groups.setdefault(tuple(row[:6]), []).append(row[6:])
+    return [
+        Spread(
+            since=since,
+            until=until,
+            app=app,
+            metric=metric,
+            slice=part,
+            version=version,
+            judge=judge,
+            rate=rate,
+            n=sum(n for _, n, _, _ in bins),
+            x=math.fsum(x for _, _, x, _ in bins),
+            x2=math.fsum(x2 for _, _, _, x2 in bins),
+            bins=packed([(k, n, x) for k, n, x, _ in bins]),
+        )
+        for (app, metric, part, version, judge, rate), bins in groups.items()
+    ]
+
+
+class _Asked(msgspec.Struct):
+    """What `questions` reads of a sample."""
+
+    id: str
+    question: str | None = None
+
+
+def questions(payloads: Iterable[str]) -> dict[str, str]:
+    """The questions by id of stored samples that can be read."""
+    found = {}
+    for payload in payloads:
+        try:
+            asked = msgspec.json.decode(payload, type=_Asked)
+        except (TypeError, ValueError):
+            continue
+        if asked.question:
+            found[asked.id] = asked.question
+    return found
+
+
+def point(row: Sequence[Any]) -> Point:
+    """Read one point."""
+    sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt, tags = row
+    return Point(
+        sample_id=sample_id,
+        started_at=started_at,
+        app=app,
+        model=model,
+        metric=metric,
+        outcome=outcome,
+        value=value,
+        reason=reason,
+        rate=rate,
+        version=version,
+        judge=judge,
+        prompt=prompt,
+        tags=_tags(tags),
+    )
+
+
+def _tags(text: object) -> dict[str, str]:
+    """Read the tags; what somebody else wrote there counts for none."""
+    if not isinstance(text, str):
+        return {}
+    try:
+        return msgspec.json.decode(text, type=dict[str, str])
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return {}

@@ -1,0 +1,39 @@
+"""Where the embedded store keeps its sums: a table of its file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from monitors.storage.engines.sqlite import Database
+from monitors.storage.stores.rollup_windows import Span
+
+_BOUNDS = "SELECT (SELECT min(started_at) FROM evaluations), (SELECT max(started_at) FROM evaluations)"
+_KNOWN = "SELECT start, seconds, sums FROM sums WHERE kind = ? AND start >= ? AND start < ?"
+_ANNOUNCE = "INSERT OR REPLACE INTO sums (start, seconds, kind, sums) VALUES (?, ?, ?, ?)"
+_KEEP = "UPDATE sums SET sums = ? WHERE start = ? AND seconds = ? AND kind = ? AND sums = ?"
+
+
+class SQLiteKept:
+    """Sums in the table `sums`."""
+
+    def __init__(self, writer: Database, reader: Database) -> None:
+        self._writer = writer
+        self._reader = reader
+
+    async def bounds(self) -> tuple[Any, Any]:
+        async with self._reader.reading() as connection:
+            ((first, last),) = await connection.execute_fetchall(_BOUNDS)
+        return first, last
+
+    async def known(self, kind: str, first: int, last: int) -> Iterable[Sequence[Any]]:
+        async with self._reader.reading() as connection:
+            return await connection.execute_fetchall(_KNOWN, (kind, first, last))
+
+    async def announce(self, span: Span, kind: str, mark: str) -> None:
+        async with self._writer.writing() as connection:
+            await connection.execute(_ANNOUNCE, (span.start, span.seconds, kind, mark))
+
+    async def keep(self, span: Span, kind: str, mark: str, sums: str) -> None:
+        async with self._writer.writing() as connection:
+            await connection.execute(_KEEP, (sums, span.start, span.seconds, kind, mark))

@@ -1,0 +1,103 @@
+"""The tables of the embedded store, and how older files come to have them."""
+
+from __future__ import annotations
+
+from monitors.storage.engines.sqlite import Schema
+
+SCHEMA = Schema(
+    kind="store",
+    application_id=0x67777374,  # "gwst"
+    migrations=(
+        """
+        CREATE TABLE samples (
+            id TEXT PRIMARY KEY,
+            started_at REAL NOT NULL,
+            app TEXT NOT NULL,
+            model TEXT NOT NULL,
+            payload TEXT NOT NULL
+        );
+        CREATE INDEX samples_started_at ON samples (started_at);
+        CREATE TABLE evaluations (
+            sample_id TEXT NOT NULL,
+            metric TEXT NOT NULL,
+            version TEXT NOT NULL,
+            started_at REAL NOT NULL,
+            app TEXT NOT NULL,
+            model TEXT NOT NULL,
+            outcome TEXT NOT NULL,
+            value REAL,
+            reason TEXT NOT NULL,
+            detail TEXT NOT NULL,
+            evidence TEXT NOT NULL,
+            judge TEXT,
+            seconds REAL NOT NULL,
+            cost_usd REAL NOT NULL,
+            rate REAL NOT NULL,
+            PRIMARY KEY (sample_id, metric, version)
+        );
+        CREATE INDEX evaluations_metric ON evaluations (metric, started_at);
+        CREATE INDEX evaluations_app ON evaluations (app, metric, started_at);
+        CREATE INDEX evaluations_started_at ON evaluations (started_at);
+        CREATE TABLE states (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+        """,
+        # Keys are new; the traces of the samples that are there are found in them, where they can be read.
+        """
+        ALTER TABLE samples ADD COLUMN trace_id TEXT;
+        ALTER TABLE samples ADD COLUMN context_key TEXT;
+        UPDATE samples SET trace_id = CASE WHEN json_valid(payload) THEN json_extract(payload, '$.trace_id') END
+        WHERE CASE WHEN json_valid(payload) THEN json_extract(payload, '$.trace_id') END IS NOT NULL;
+        CREATE INDEX samples_trace_id ON samples (trace_id) WHERE trace_id IS NOT NULL;
+        CREATE INDEX samples_context_key ON samples (context_key) WHERE context_key IS NOT NULL;
+        CREATE TABLE supplements (
+            id TEXT PRIMARY KEY,
+            received_at REAL NOT NULL,
+            kind TEXT NOT NULL,
+            value TEXT NOT NULL,
+            payload TEXT NOT NULL
+        );
+        CREATE INDEX supplements_address ON supplements (kind, value, received_at);
+        CREATE INDEX supplements_received_at ON supplements (received_at);
+        """,
+        """
+        ALTER TABLE evaluations ADD COLUMN prompt TEXT;
+        ALTER TABLE evaluations ADD COLUMN tags TEXT;
+        UPDATE evaluations SET tags = (
+            SELECT CASE WHEN json_valid(payload) THEN nullif(json_extract(payload, '$.tags'), '{}') END
+            FROM samples WHERE id = sample_id
+        );
+        """,
+        # What is written changes the sums of its hour and its day, which are then made afresh (`monitors.storage.stores.rollups`).
+        """
+        CREATE INDEX evaluations_value ON evaluations (metric, value, started_at, app) WHERE outcome = 'score';
+        CREATE TABLE sums (
+            start INTEGER NOT NULL,
+            seconds INTEGER NOT NULL,
+            kind TEXT NOT NULL,
+            sums TEXT NOT NULL,
+            PRIMARY KEY (start, seconds, kind)
+        ) WITHOUT ROWID;
+        CREATE TRIGGER evaluations_added AFTER INSERT ON evaluations BEGIN
+            DELETE FROM sums WHERE start IN (
+                CAST(NEW.started_at AS INTEGER) / 3600 * 3600, CAST(NEW.started_at AS INTEGER) / 86400 * 86400
+            );
+        END;
+        CREATE TRIGGER evaluations_removed AFTER DELETE ON evaluations BEGIN
+            DELETE FROM sums WHERE start IN (
+                CAST(OLD.started_at AS INTEGER) / 3600 * 3600, CAST(OLD.started_at AS INTEGER) / 86400 * 86400
+            );
+        END;
+        CREATE TRIGGER evaluations_changed AFTER UPDATE ON evaluations BEGIN
+            DELETE FROM sums WHERE start IN (
+                CAST(OLD.started_at AS INTEGER) / 3600 * 3600, CAST(OLD.started_at AS INTEGER) / 86400 * 86400,
+                CAST(NEW.started_at AS INTEGER) / 3600 * 3600, CAST(NEW.started_at AS INTEGER) / 86400 * 86400
+            );
+        END;
+        """,
+        # What an older release stored says no app: it joins any, until retention removes it.
+        """
+        ALTER TABLE supplements ADD COLUMN app TEXT;
+        DROP INDEX supplements_address;
+        CREATE INDEX supplements_address ON supplements (kind, value, app, received_at);
+        """,
+    ),
+)

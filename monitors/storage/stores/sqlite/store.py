@@ -1,0 +1,312 @@
+"""The embedded store: samples, evaluations and states in one SQLite file."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiosqlite
+import msgspec
+
+from monitors.records import Evaluation, Sample, Supplement
+from monitors.runtime.bounds import MAX_HEARD_BYTES
+from monitors.storage.engines.sqlite import Database, path_from_url
+from monitors.storage.erase import Subject
+from monitors.storage.joining import address_of, completes
+from monitors.storage.stores import Paired, Point, Query, Rated, Scored, Spread, Spreads, Summary, rows
+from monitors.storage.stores import ratings as rated
+from monitors.storage.stores import top_scores as by_value
+from monitors.storage.stores.rollups import Sums
+from monitors.storage.stores.sqlite import erase as forgetting
+from monitors.storage.stores.sqlite import queries as sqlite_asking
+from monitors.storage.stores.sqlite.rollups import SQLiteKept
+from monitors.storage.stores.sqlite.schema import SCHEMA
+
+T = TypeVar("T")
+_log = logging.getLogger("gaugeway")
+
+_COUNTER_KIB = 256
+"""What adds up beforehand reads each row once: a small cache does."""
+_ADD_SAMPLE = """
+    INSERT OR IGNORE INTO samples (id, started_at, app, model, payload, trace_id, context_key)
+    VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+_ADD_EVALUATION = """
+    INSERT INTO evaluations (
+        sample_id, metric, version, started_at, app, model,
+        outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, prompt, tags
+    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (sample_id, metric, version) DO UPDATE SET
+        outcome = excluded.outcome, value = excluded.value, reason = excluded.reason, detail = excluded.detail,
+        evidence = excluded.evidence, judge = excluded.judge, seconds = excluded.seconds,
+        cost_usd = excluded.cost_usd, rate = excluded.rate
+    WHERE evaluations.outcome = 'skipped' AND excluded.outcome <> 'skipped'
+"""
+_ADD_SUPPLEMENT = """
+    INSERT OR IGNORE INTO supplements (id, received_at, kind, value, app, payload) VALUES (?, ?, ?, ?, ?, ?)
+"""
+_CONCERNED = {
+    kind: f"""
+        SELECT payload, id FROM samples WHERE {column} = ?1 AND (?2 IS NULL OR app = ?2)
+        ORDER BY started_at DESC LIMIT 100
+    """  # noqa: S608 - constants
+    for kind, column in (("exchange", "id"), ("key", "context_key"), ("trace", "trace_id"))
+}
+# Each term by itself is a place in the index: what other apps say under the same address is not read.
+_ADDRESSED = " OR ".join(
+    f"kind = '{kind}' AND value = ?{place} AND {permitted}"
+    for place, kind in enumerate(("exchange", "key", "trace"), 1)
+    for permitted in ("app IS NULL", "app = ?4")
+)
+_SUPPLEMENTS = f"""
+    SELECT payload FROM supplements WHERE rowid IN (
+        SELECT position FROM (
+            SELECT rowid AS position, sum(length(payload)) OVER (ORDER BY received_at, id) AS bytes FROM supplements
+            WHERE {_ADDRESSED}
+            ORDER BY received_at, id LIMIT 1000
+        ) WHERE bytes <= {MAX_HEARD_BYTES}
+    ) ORDER BY received_at, id
+"""  # noqa: S608 - put together from constants
+_PAYLOADS = "SELECT payload FROM samples WHERE id IN (SELECT value FROM json_each(?))"
+_EVALUATIONS = """
+    SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate
+    FROM evaluations WHERE sample_id = ? ORDER BY rowid
+"""
+_METRICS = """
+    WITH RECURSIVE known (metric) AS (
+        SELECT min(metric) FROM evaluations
+        UNION ALL SELECT (SELECT min(metric) FROM evaluations WHERE metric > known.metric) FROM known
+        WHERE known.metric IS NOT NULL
+    )
+    SELECT metric FROM known WHERE metric IS NOT NULL
+"""
+_BY_VALUE = "INDEXED BY evaluations_value"
+_PRUNE_EVALUATIONS = """
+    DELETE FROM evaluations WHERE sample_id IN (
+        SELECT id FROM samples WHERE started_at < :before ORDER BY started_at, id LIMIT :limit
+    )
+"""
+_PRUNE_SAMPLES = """
+    DELETE FROM samples WHERE id IN (
+        SELECT id FROM samples WHERE started_at < :before ORDER BY started_at, id LIMIT :limit
+    )
+"""
+_PRUNE_SUPPLEMENTS = """
+    DELETE FROM supplements WHERE rowid IN (SELECT rowid FROM supplements WHERE received_at < :before LIMIT :limit)
+"""
+_PRUNE_BATCH = 200
+_IDS = "SELECT id FROM samples WHERE id > ? ORDER BY id LIMIT ?"
+_SAID = "SELECT id, payload FROM supplements WHERE id > ? ORDER BY id LIMIT ?"
+_HOLDS = """
+    SELECT id, (SELECT count(*) FROM evaluations WHERE sample_id = id)
+    FROM samples WHERE id IN (SELECT value FROM json_each(?))
+"""
+_SAVE = "INSERT INTO states (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+
+
+class SQLiteStore(rows.Lenient):
+    """Store and Ledger on one SQLite file; reading has a connection of its own and never waits for a writer.
+
+    An operation that cannot get at the file within `busy_timeout_s`, or at all, raises `sqlite3.Error` or `OSError`;
+    a file written by a newer release raises `monitors.storage.engines.sqlite.SchemaError`, which is a `sqlite3.Error`.
+    """
+
+    def __init__(self, path: str | Path, busy_timeout_s: float = 5.0) -> None:
+        self._writer = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
+        self._reader = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
+        # what is added up beforehand, for minutes after an upgrade, does not make a page wait
+        self._counter = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s, cache_kib=_COUNTER_KIB)
+        self._sums = Sums(SQLiteKept(self._writer, self._reader), clock=time.time)
+
+    @classmethod
+    def from_url(cls, url: str) -> SQLiteStore:
+        """Return the store in the file that `url` names. Raises ValueError."""
+        return cls(path_from_url(url))
+
+    async def add(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
+        if any(evaluation.sample_id != sample.id for evaluation in evaluations):
+            raise ValueError(f"an evaluation belongs to another sample than {sample.id!r}")
+        payload = msgspec.json.encode(sample).decode()
+        row = (sample.id, sample.started_at, sample.app, sample.model, payload, sample.trace_id, sample.context_key)
+        async with self._writer.writing() as connection:
+            fresh = (await connection.execute(_ADD_SAMPLE, row)).rowcount > 0
+            fills = not fresh and await self._complete(connection, sample, payload)
+            there = await connection.execute_fetchall(
+                "SELECT metric, version, outcome FROM evaluations WHERE sample_id = ?", (sample.id,)
+            )
+            new = rows.new(evaluations, there, fills=fills)
+            await connection.executemany(_ADD_EVALUATION, [rows.row(sample, evaluation) for evaluation in new])
+        return new
+
+    async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
+        async with self._reader.reading() as connection:
+            payloads = list(await connection.execute_fetchall("SELECT payload FROM samples WHERE id = ?", (sample_id,)))
+            stored = await connection.execute_fetchall(_EVALUATIONS, (sample_id,))
+        found = self._read(_sample, payloads)
+        if not found:
+            return None
+        return found[0], self._read(lambda row: rows.evaluation(sample_id, row), stored)
+
+    async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
+        async with self._reader.reading() as connection:
+            stored = await connection.execute_fetchall(_PAYLOADS, (msgspec.json.encode(list(sample_ids)).decode(),))
+        return rows.questions(row[0] for row in stored)
+
+    async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
+        addressed = {one.id: (one, address) for one in supplements if (address := address_of(one)) is not None}
+        if not addressed:
+            return []
+        new = [
+            (one.id, one.received_at, *address, one.app, msgspec.json.encode(one).decode())
+            for one, address in addressed.values()
+        ]
+        concerned: dict[str, Any] = {}
+        async with self._writer.writing() as connection:
+            await connection.executemany(_ADD_SUPPLEMENT, new)
+            for (kind, value), app in dict.fromkeys((address, one.app) for one, address in addressed.values()):
+                for row in await connection.execute_fetchall(_CONCERNED[kind], (value, app)):
+                    concerned[row[1]] = row
+        return sorted(self._read(_sample, concerned.values()), key=lambda sample: (sample.started_at, sample.id))
+
+    async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
+        named = (sample.id, sample.context_key, sample.trace_id, sample.app)
+        async with self._reader.reading() as connection:
+            found = await connection.execute_fetchall(_SUPPLEMENTS, named)
+        return self._read(_supplement, found)
+
+    async def series(self, query: Query) -> Sequence[Point]:
+        if by_value.indexed(query):
+            return await by_value.first(query, self._metrics, self._top, self._by_value)
+        return await self._points(query)
+
+    async def _points(self, query: Query, index: str | None = None, exactly: float | None = None) -> Sequence[Point]:
+        return [rows.point(row) for row in await self._fetch(*sqlite_asking.points(query, index, exactly))]
+
+    async def _by_value(self, query: Query, exactly: float | None) -> Sequence[Point]:
+        return await self._points(query, _BY_VALUE, exactly)
+
+    async def _metrics(self, _: Query) -> Iterable[str]:
+        return [row[0] for row in await self._fetch(_METRICS, {})]
+
+    async def _top(self, query: Query) -> float | None:
+        return next((row[0] for row in await self._fetch(*sqlite_asking.top(query))), None)
+
+    async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
+        return await self._sums.summary(query, by, self._summary)
+
+    async def scored(self, query: Query) -> Sequence[Scored]:
+        return await self._sums.scored(query, self._scored)
+
+    async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads:
+        return await self._sums.spread(query, by, within_s, self._spread)
+
+    async def _summary(self, query: Query, by: str, database: Database | None = None) -> Sequence[Summary]:
+        summaries: dict[tuple[str, str, str], rows.Totals] = {}
+        unreadable = 0
+        for app, metric, part, *group in await self._fetch(*sqlite_asking.summary(query, by), database):
+            unreadable += summaries.setdefault((app, metric, part), rows.Totals()).add(group)
+        if unreadable:
+            self._complain(f"{unreadable} evaluations hold no number")
+        return [sums.summary(*key) for key, sums in summaries.items()]
+
+    async def _scored(self, query: Query, database: Database | None = None) -> Sequence[Scored]:
+        return rows.scored(await self._fetch(*sqlite_asking.scored(query), database))
+
+    async def _spread(self, query: Query, by: str, database: Database | None = None) -> Sequence[Spread]:
+        return rows.spreads(await self._fetch(*sqlite_asking.spread(query, by), database), query.since, query.until)
+
+    async def paired(self, query: Query, cheap: str) -> Sequence[Paired]:
+        async with self._reader.reading() as connection:
+            groups = await connection.execute_fetchall(*sqlite_asking.paired(query, cheap))
+            totals = await connection.execute_fetchall(*sqlite_asking.cheap_alone(query, cheap))
+        return rows.paired(groups, totals)
+
+    async def ratings(self, query: Query) -> Sequence[Rated]:
+        conditions, parameters = sqlite_asking.where(query)
+        limit = -1 if query.limit is None else max(query.limit, 0)
+        statement = rated.STATEMENT.format(conditions=f"{conditions} AND {sqlite_asking.READABLE}")
+        found = await self._fetch(statement, {**parameters, "limit": limit})
+        return [one for pair in self._read(rated.Reader().pair, found) for one in pair]
+
+    async def prune(self, before: float) -> int:
+        """Delete a batch at a time, so that those who write wait a moment only; then add up the hours that are over."""
+        parameters = {"before": before, "limit": _PRUNE_BATCH}
+        total = 0
+        removed = gone = _PRUNE_BATCH
+        while _PRUNE_BATCH in (removed, gone):
+            async with self._writer.writing() as connection:
+                await connection.execute(_PRUNE_EVALUATIONS, parameters)
+                removed = (await connection.execute(_PRUNE_SAMPLES, parameters)).rowcount
+                gone = (await connection.execute(_PRUNE_SUPPLEMENTS, parameters)).rowcount
+            total += removed
+        summary, scored, spread = (
+            partial(self._summary, database=self._counter),
+            partial(self._scored, database=self._counter),
+            partial(self._spread, database=self._counter),
+        )
+        await self._sums.ready(before, summary, scored, spread)
+        return total
+
+    async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
+        return await forgetting.forget(self._writer, subject, dry_run=dry_run)
+
+    async def ids(self, after: str, limit: int) -> Sequence[str]:
+        async with self._reader.reading() as connection:
+            found = await connection.execute_fetchall(_IDS, (after, limit))
+        return [row[0] for row in found]
+
+    async def holds(self, sample_ids: Sequence[str]) -> Mapping[str, int]:
+        async with self._reader.reading() as connection:
+            found = await connection.execute_fetchall(_HOLDS, (msgspec.json.encode(list(sample_ids)).decode(),))
+        return {row[0]: row[1] for row in found}
+
+    async def said(self, after: str, limit: int) -> Sequence[tuple[str, Supplement | None]]:
+        async with self._reader.reading() as connection:
+            found = await connection.execute_fetchall(_SAID, (after, limit))
+        return [(row[0], next(iter(self._read(_supplement, [row[1:]])), None)) for row in found]
+
+    async def load(self) -> Mapping[str, bytes]:
+        async with self._reader.reading() as connection:
+            states = await connection.execute_fetchall("SELECT name, value FROM states")
+        return {row[0]: row[1] for row in states}
+
+    async def save(self, states: Mapping[str, bytes]) -> None:
+        if not states:
+            return
+        async with self._writer.writing() as connection:
+            await connection.executemany(_SAVE, list(states.items()))
+
+    async def aclose(self) -> None:
+        await self._sums.aclose()
+        try:
+            await self._counter.aclose()
+            await self._reader.aclose()
+        finally:
+            await self._writer.aclose()
+
+    async def _fetch(
+        self, statement: str, parameters: Mapping[str, Any], database: Database | None = None
+    ) -> Iterable[Sequence[Any]]:
+        async with (database or self._reader).reading() as connection:
+            return await connection.execute_fetchall(statement, parameters)
+
+    async def _complete(self, connection: aiosqlite.Connection, sample: Sample, payload: str) -> bool:
+        """Whether a sample that is there already may fill gaps: it is the stored one, or now takes its place."""
+        stored = await connection.execute_fetchall("SELECT payload FROM samples WHERE id = ?", (sample.id,))
+        for old in self._read(_sample, stored):
+            if completes(sample, old):
+                await connection.execute("UPDATE samples SET payload = ? WHERE id = ?", (payload, sample.id))
+                return True
+        return False
+
+
+def _sample(row: Sequence[Any]) -> Sample:
+    return msgspec.json.decode(row[0], type=Sample)
+
+
+def _supplement(row: Sequence[Any]) -> Supplement:
+    return msgspec.json.decode(row[0], type=Supplement)

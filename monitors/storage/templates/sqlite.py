@@ -1,0 +1,95 @@
+"""templates.db in the directory of the embedded store: a file of its own, so no gateway waits for an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from monitors.storage.engines.sqlite import Database, Schema, path_from_url
+from monitors.storage.templates import State, StoredTemplate, all_of, beyond_bounds, body_of, revision_of
+
+if TYPE_CHECKING:
+    import aiosqlite
+
+FILE = "templates.db"
+SCHEMA = Schema(
+    kind="template file",
+    application_id=0x6777746D,  # "gwtm"
+    migrations=(
+        """
+        CREATE TABLE templates (
+            app TEXT NOT NULL,
+            version TEXT NOT NULL,
+            state TEXT NOT NULL,
+            learned_at REAL NOT NULL,
+            payload TEXT NOT NULL,
+            PRIMARY KEY (app, version)
+        );
+        """,
+    ),
+)
+_PUT = """
+    INSERT INTO templates (app, version, state, learned_at, payload) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (app, version) DO UPDATE SET payload = excluded.payload
+"""
+_DROP = "DELETE FROM templates WHERE app = ? AND version = ? AND (state = 'learned' OR NOT ?)"
+
+
+class SQLiteTemplates:
+    """Templates in one file. Operations raise `sqlite3.Error` or OSError."""
+
+    def __init__(self, path: Path, *, busy_timeout_s: float = 5.0) -> None:
+        self._path = path
+        self._database = Database(path, schema=SCHEMA, busy_timeout_s=busy_timeout_s)
+
+    @classmethod
+    def from_url(cls, url: str) -> SQLiteTemplates:
+        """Return those beside the store in the file that `url` names. Raises ValueError."""
+        return cls(path_from_url(url).parent / FILE)
+
+    async def templates(self, app: str | None = None) -> Sequence[StoredTemplate]:
+        if not self._path.exists():  # who looks only need not make it
+            return []
+        async with self._database.reading() as connection:
+            found = await connection.execute_fetchall(
+                "SELECT payload, state FROM templates WHERE ?1 IS NULL OR app = ?1", (app,)
+            )
+        return await all_of((row[0], row[1]) for row in found)
+
+    async def changed(self, revision: bytes | None) -> tuple[bytes, Sequence[StoredTemplate] | None]:
+        if not self._path.exists():
+            return b"", None if revision == b"" else []
+        async with self._database.reading() as connection:
+            rows = await connection.execute_fetchall("SELECT app, version, state, length(payload) FROM templates")
+        current = revision_of((*row,) for row in rows)
+        return current, None if current == revision else await self.templates()
+
+    async def put_template(self, template: StoredTemplate) -> None:
+        row = (template.app, template.version, template.state, template.learned_at, body_of(template))
+        async with self._database.writing() as connection:
+            await connection.execute(_PUT, row)
+            kept = await connection.execute_fetchall("SELECT app, version, state, learned_at FROM templates")
+            await _drop(connection, beyond_bounds((*one,) for one in kept), learned_only=False)
+
+    async def set_template_state(self, app: str, version: str, state: State) -> bool:
+        async with self._database.writing() as connection:
+            changed = await connection.execute(
+                "UPDATE templates SET state = ? WHERE app = ? AND version = ?", (state, app, version)
+            )
+            return changed.rowcount > 0
+
+    async def drop_templates(self, names: Iterable[tuple[str, str]], *, learned_only: bool = True) -> int:
+        async with self._database.writing() as connection:
+            return await _drop(connection, names, learned_only=learned_only)
+
+    async def aclose(self) -> None:
+        await self._database.aclose()
+
+
+async def _drop(connection: aiosqlite.Connection, names: Iterable[tuple[str, str]], *, learned_only: bool) -> int:
+    await connection.execute("PRAGMA secure_delete = ON")  # else the text stays in the file's free pages
+    gone = 0
+    for name in names:
+        gone += (await connection.execute(_DROP, (*name, learned_only))).rowcount
+    return gone
