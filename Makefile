@@ -31,6 +31,7 @@ check: .venv/dev  ## Formatting, lint, types, known vulnerabilities (says so whe
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python deploy/audit.py
 
 fix: .venv/dev  ## Format and repair what can be repaired

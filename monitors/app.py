@@ -6,26 +6,22 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import prometheus_client
-from litestar import Litestar
 from prometheus_client import CollectorRegistry
 
-from dashboards.web.app import pages
-from dashboards.web.gateway_scrape import gateway_urls
-from dashboards.web.site import Site
 from monitors import config as configuration
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.factory import open_notifiers
 from monitors.alerting.rules import problems_of, rules_of
 from monitors.analysis.labelling_store import passings
 from monitors.api.alerts import alert_handlers
-from monitors.api.app import admin_app
+from monitors.api.app import Insight, Pages, admin_app
 from monitors.api.compare import compare_handlers
 from monitors.api.labels import label_handlers
 from monitors.api.rules import rule_handlers
@@ -43,6 +39,7 @@ from monitors.exporters.instruments import Instruments
 from monitors.exporters.prometheus import PrometheusExporter
 from monitors.metrics import LOWER_IS_BETTER, Metric, lower_is_better
 from monitors.metrics.registry import Catalogue, Draft, build, draft
+from monitors.records import Supplement
 from monitors.redaction import Redactor
 from monitors.redaction.key import redaction_key
 from monitors.runtime import audit
@@ -68,8 +65,24 @@ _ANY_JUDGE = configuration.Judge(base_url="http://127.0.0.1/v1", model="any")
 """In place of one that cannot be built, to check what needs a judge."""
 
 
-async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> None:
-    """Run the evaluation plane until it is told to stop."""
+class PageFactory(Protocol):
+    """Builds the operator's page."""
+
+    def __call__(
+        self,
+        insight: Insight,
+        engine: AlertEngine,
+        registry: CollectorRegistry,
+        *,
+        config: Config,
+        supply: Callable[[Sequence[Supplement]], Awaitable[None]],
+        templates: Templates,
+    ) -> Pages:
+        """Return what is served to browsers; `supply` takes in feedback."""
+
+
+async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None, supervised: bool = False) -> None:
+    """Run the evaluation plane until it is told to stop; `page` builds the operator's page."""
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # so in the library
     instruments = Instruments(CollectorRegistry(), version=version("gaugeway"))
     answers = data_dir / "judge-answers.db" if config.capture.content else None
@@ -98,16 +111,16 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
     )
     templates = open_templates(urls[0])
     plane.marking = _marking(config, templates, judging, instruments)
-    site = Site(
-        plane,
-        engine,
-        instruments.registry,
-        config=config,
-        gateways=gateway_urls(config.monitors.gateways, config.gateway),
-        supply=lambda some: queue.supply([redactor.redact_supplement(one) for one in some]),
-        told=engine.told,
-        templates=templates,
-    )
+    pages = None
+    if page is not None:
+        pages = page(
+            plane,
+            engine,
+            instruments.registry,
+            config=config,
+            supply=lambda some: queue.supply([redactor.redact_supplement(one) for one in some]),
+            templates=templates,
+        )
     passing = passings(catalogue)
     handlers = [*_receivers(config, queue, instruments, redactor), *alert_handlers(engine.desk), *rule_handlers(engine)]
     handlers += compare_handlers(store, lambda name: passing(name).flipped)
@@ -116,9 +129,10 @@ async def run(config: Config, data_dir: Path, *, supervised: bool = False) -> No
     plane.start()
     _log.info("monitors: http://%s:%d/", config.monitors.host, config.monitors.port)
     try:
-        app = _admin_app(config, plane, site, handlers)
-        listener = Listener(behind(config.monitors.trusted_proxies, app), config.monitors.host, config.monitors.port)
-        await serve([listener], drain_s=5, supervised=supervised, on_stop=site.stop)
+        host, token = config.monitors.host, config.monitors.token
+        app = admin_app(plane, instruments.registry, host=host, token=token, handlers=handlers, pages=pages)
+        listener = Listener(behind(config.monitors.trusted_proxies, app), host, config.monitors.port)
+        await serve([listener], drain_s=5, supervised=supervised, on_stop=pages.stop if pages else lambda: None)
     finally:
         await plane.aclose()
         for closing in (judge, embeddings, *exporters, queue, store, templates):
@@ -155,14 +169,6 @@ def _open_audit(data_dir: Path) -> logging.Handler:
 def _refuse_reload() -> None:
     audit.tell("reload", outcome="refused", process=os.getpid())
     _log.error("SIGHUP: the monitors read their configuration only when they start; restart this process")
-
-
-def _admin_app(config: Config, plane: Plane, site: Site, handlers: Sequence[Any]) -> Litestar:
-    """What the admin port serves: metrics, JSON, and the page."""
-    monitors = config.monitors
-    return admin_app(
-        plane, site.registry, host=monitors.host, token=monitors.token, handlers=handlers, pages=pages(site)
-    )
 
 
 def check(config: Shared) -> None:

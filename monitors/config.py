@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from monitors.alerting import notifiers
 from monitors.runtime import endpoints, settings
 from monitors.runtime.options import keys_of_kind
 
@@ -19,6 +18,16 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 _EXAMPLES = ("http://127.0.0.1:9464", "https://gaugeway.example.com", "http://127.0.0.1:4318")
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+BUILT_IN_NOTIFIERS = {
+    "log": "monitors.alerting.notifiers.log:LogNotifier",
+    "webhook": "monitors.alerting.notifiers.webhook:WebhookNotifier",
+    "slack": "monitors.alerting.notifiers.slack:SlackNotifier",
+    "alertmanager": "monitors.alerting.notifiers.alertmanager:AlertmanagerNotifier",
+    "pagerduty": "monitors.alerting.notifiers.pagerduty:PagerDutyNotifier",
+    "email": "monitors.alerting.notifiers.email:EmailNotifier",
+}
+"""Kind of `[[notifiers]]` -> adapter."""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -257,7 +266,7 @@ class Notifier(Table, frozen=True):
     @classmethod
     def keys_for(cls, raw: Mapping[str, Any]) -> Collection[str]:
         """The keys that such a table takes: those of its kind."""
-        return keys_of_kind(raw.get("kind"), notifiers.BUILT_IN, cls.__struct_fields__, OF_EVERY_NOTIFIER)
+        return keys_of_kind(raw.get("kind"), BUILT_IN_NOTIFIERS, cls.__struct_fields__, OF_EVERY_NOTIFIER)
 
 
 class Sink(Table, frozen=True):

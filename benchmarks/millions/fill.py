@@ -117,7 +117,7 @@ def exchanges(count: int, now: float, seed: int = 1) -> Iterator[tuple[Sample, l
 
 
 def evaluations(sample: Sample, tags: str, worse: float, draw: random.Random) -> list[tuple[Any, ...]]:
-    """Rows as `monitors.storage.stores.rows.row` makes them, some skipped or failed, a few by a metric's next version too."""
+    """Rows as `stores.rows.row` makes them, some skipped or failed, a few by a metric's next version too."""
     made = []
     for metric, level in METRICS.items():
         judge = None if metric == "lexical_groundedness" else "judge-large"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from litestar import Router
 from litestar.exceptions import HTTPException
+from prometheus_client import CollectorRegistry
 
 from dashboards.web.events import event_handlers
+from dashboards.web.gateway_scrape import gateway_urls
 from dashboards.web.login import login_handlers, on_error, page_guard
 from dashboards.web.site import MAX_FORM_BYTES, Page, Site
-from dashboards.web.templating import asset_handler, assets, tell_browsers, templates
+from dashboards.web.templating import asset_handler, assets, tell_browsers
+from dashboards.web.templating import templates as page_templates
 from dashboards.web.views.alert_forms import alert_form_handlers
 from dashboards.web.views.alerts import alert_view_handlers
 from dashboards.web.views.compare import compare_view_handlers
@@ -22,7 +25,11 @@ from dashboards.web.views.pipeline import pipeline_handlers
 from dashboards.web.views.prompts import prompt_handlers
 from dashboards.web.views.setup import setup_handlers
 from monitors.alerting.acknowledgements import DeskClosedError
-from monitors.api.app import Pages
+from monitors.alerting.engine import AlertEngine
+from monitors.api.app import Insight, Pages
+from monitors.config import Config
+from monitors.records import Supplement
+from monitors.storage.templates import Templates
 
 VIEWS: tuple[Callable[[Site], list[Any]], ...] = (
     overview_handlers,
@@ -54,8 +61,35 @@ def page_handlers(site: Site) -> list[Any]:
     ]
 
 
+def operator_page(
+    insight: Insight,
+    engine: AlertEngine,
+    registry: CollectorRegistry,
+    *,
+    config: Config,
+    supply: Callable[[Sequence[Supplement]], Awaitable[None]],
+    templates: Templates,
+) -> Pages:
+    """Build the operator's page (a `monitors.app.PageFactory`)."""
+    site = Site(
+        insight,
+        engine,
+        registry,
+        config=config,
+        gateways=gateway_urls(config.monitors.gateways, config.gateway),
+        supply=supply,
+        told=engine.told,
+        templates=templates,
+    )
+    return pages(site)
+
+
 def pages(site: Site) -> Pages:
     """What the admin app serves to browsers."""
     return Pages(
-        handlers=page_handlers(site), templates=templates(assets()), entered=site.entered, before_send=tell_browsers
+        handlers=page_handlers(site),
+        templates=page_templates(assets()),
+        entered=site.entered,
+        before_send=tell_browsers,
+        stop=site.stop,
     )

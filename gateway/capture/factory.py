@@ -9,11 +9,10 @@ from collections.abc import Callable
 from gateway import contexts
 from gateway.capture.duplicates import Resubmissions
 from gateway.capture.exchange_reader import Capture
-from gateway.capture.stored_templates import asked_of, stored_of
+from gateway.capture.stored_templates import Form, asked_of, stored_of
 from gateway.config import Capture as Settings
 from gateway.contexts import Extractor
 from gateway.contexts.learning import LearnedCapture, LearnedTemplate, Learner, TemplateEvent
-from gateway.handoff.template_sync import Form
 from monitors.redaction import Redactor
 from monitors.runtime.plugins import load
 from monitors.storage.templates import StoredTemplate

@@ -10,6 +10,8 @@ import msgspec
 from gateway.contexts.learning import LearnedTemplate, Marked
 from monitors.storage.templates import ASKED, StoredTemplate
 
+Form: TypeAlias = Callable[[LearnedTemplate], StoredTemplate | None]
+"""Makes of a template what may be stored of it; None where nothing may."""
 Private: TypeAlias = Callable[[str], Iterable[tuple[int, int]]]
 """Says where in a text something stands that must not be stored. Raises TimeoutError when it cannot say."""
 

@@ -8,7 +8,7 @@ import sys
 from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from click.core import ParameterSource
@@ -32,11 +32,16 @@ from monitors.runtime.endpoints import port_problems
 from monitors.runtime.locking import DirectoryInUseError, hold
 from monitors.runtime.settings import ConfigError
 
+if TYPE_CHECKING:
+    from monitors.app import PageFactory
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("gaugeway"), prog_name="gaugeway")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Know how good your RAG answers are, and be called when they get worse."""
+    context.obj = _page
     if "" not in sys.path:  # own metrics are found in the working directory, as `python -m` finds them
         sys.path.insert(0, "")
 
@@ -79,6 +84,12 @@ def demo(seconds: float, port: int | None) -> None:
     from gateway.demo.run import run_demo  # noqa: PLC0415
 
     sys.exit(asyncio.run(run_demo(seconds, port, Console())))
+
+
+def _page() -> PageFactory:
+    from dashboards.web.app import operator_page  # noqa: PLC0415 - only the monitors need it
+
+    return operator_page
 
 
 def _print_schema(context: click.Context, parameter: click.Parameter, asked: bool) -> None:  # noqa: ARG001, FBT001 - click's

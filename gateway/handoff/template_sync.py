@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Protocol, TypeAlias
 
-from gateway.capture.stored_templates import plain
+from gateway.capture.stored_templates import Form, plain
 from gateway.contexts.learning import LearnedTemplate, TemplateEvent
 from monitors.runtime.tasks import happens_within, spawn
 from monitors.storage.engines.failures import refused
@@ -19,8 +19,6 @@ EVERY_S = 3.0
 _WITHIN_S = 10.0
 _log = logging.getLogger("gaugeway")
 
-Form: TypeAlias = Callable[[LearnedTemplate], StoredTemplate | None]
-"""Makes of a template what may be stored of it; None where nothing may."""
 Name: TypeAlias = tuple[str, str]
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from monitors.alerting.causes import Explanation, JudgeEvidence, Observation, explain
 from monitors.alerting.causes.topics import topics
 from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import OTHER
 from monitors.alerting.stream import on_scale, usable
-from monitors.evaluation.cause_judging import CauseJudging
 from monitors.records import Alert, Evaluation, Example, Score
 from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence
 from monitors.statistics.weighted_mean import Estimate, hajek
@@ -24,6 +23,15 @@ WORST = 3
 _TOPICS_FROM = 1000
 _SHORT = 300
 _HASHED = "blake2b:"
+
+
+class ScoreCompletion(Protocol):
+    """Adds scores on both sides of an onset, where there are too few to name a cause."""
+
+    async def complete(
+        self, metric: str, before: Sequence[Point], since: Sequence[Point]
+    ) -> tuple[Sequence[Point], Sequence[Point]] | None:
+        """Return both sides with more scores of `metric` and of the retrieval; None when there are none to add."""
 
 
 class Describer:
@@ -41,7 +49,7 @@ class Describer:
         lower_is_better: Callable[[str], bool],
         judge: Callable[[str], JudgeEvidence | None] = lambda _: None,
         content: bool = True,
-        more: CauseJudging | None = None,
+        more: ScoreCompletion | None = None,
     ) -> None:
         self._more = more
         self._store = store

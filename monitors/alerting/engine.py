@@ -14,7 +14,7 @@ import msgspec
 from monitors.alerting.acknowledgements import Desk, DeskClosedError
 from monitors.alerting.causes import JudgeEvidence
 from monitors.alerting.delivery import Delivery, Result
-from monitors.alerting.description import Describer
+from monitors.alerting.description import Describer, ScoreCompletion
 from monitors.alerting.notifiers import Notifier
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.rule_watch import MAX_STREAMS, Fed, SavedWatch, Watch
@@ -22,7 +22,6 @@ from monitors.alerting.rules import watch_of
 from monitors.alerting.stream import Case, Stream, blindness, on_scale
 from monitors.alerting.versions import Version, Versions
 from monitors.config import Alerts, Rule
-from monitors.evaluation.cause_judging import CauseJudging
 from monitors.records import JUDGE_BLIND, Alert, Sample
 from monitors.storage.stores import Ledger, Query, Store
 
@@ -123,7 +122,7 @@ class AlertEngine:
         judged: Collection[str] = (),
         judge_evidence: Callable[[str], JudgeEvidence | None] = lambda _: None,
         on_alarm: Callable[[], None] = lambda: None,
-        cause_judging: CauseJudging | None = None,
+        cause_judging: ScoreCompletion | None = None,
     ) -> None:
         self._config = config
         self._blind_since = blind_since

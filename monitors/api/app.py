@@ -54,13 +54,15 @@ class Insight(Protocol):
 class Pages:
     """What people see with a browser: handlers that ask for the token in their own way, and what goes with them.
 
-    `entered` says who was let in there: they may read the JSON too. `before_send` sees every answer's head.
+    `entered` says who was let in there: they may read the JSON too. `before_send` sees every answer's head. `stop` ends
+    the answers that go on for ever.
     """
 
     handlers: Sequence[Any]
     templates: TemplateConfig[Any]
     entered: Callable[[ASGIConnection[Any, Any, Any, Any]], bool]
     before_send: Callable[[Message, Scope], Awaitable[None]]
+    stop: Callable[[], None]
 
 
 def admin_app(

@@ -74,9 +74,9 @@ def evaluate(file: Path, **options: Any) -> None:
     Exit 0 fine, 1 a floor is missed, 2 bad input. A second run asks the judge only for what is missing.
     """
     from monitors.offline import comparison  # noqa: PLC0415 - `--help` need not load them
-    from monitors.offline import dataset as reading
-    from monitors.offline import progress as terminal
-    from monitors.offline import thresholds as floors
+    from monitors.offline import dataset as reading  # noqa: PLC0415
+    from monitors.offline import progress as terminal  # noqa: PLC0415
+    from monitors.offline import thresholds as floors  # noqa: PLC0415
     from monitors.offline.library import evaluate_samples  # noqa: PLC0415
     from monitors.offline.reports import Extras  # noqa: PLC0415
     from monitors.offline.results_cache import Kept  # noqa: PLC0415
@@ -120,7 +120,7 @@ def evaluate(file: Path, **options: Any) -> None:
 def compare_runs(old: Path, new: Path, **options: Any) -> None:
     """Compare two JSON reports of the same data set: better, worse, or how many more samples it takes to tell."""
     from monitors.offline import comparison  # noqa: PLC0415 - `--help` need not load them
-    from monitors.offline import progress as terminal
+    from monitors.offline import progress as terminal  # noqa: PLC0415
     from monitors.offline.reports import Extras  # noqa: PLC0415
 
     with _complaining():
@@ -144,8 +144,8 @@ def replay(since: str, label: str | None, data_dir: Path, **options: Any) -> Non
     The new ones are kept in the same store as metrics of their own: faithfulness~JUDGE.
     """
     from monitors.offline import comparison  # noqa: PLC0415 - `--help` need not load them
-    from monitors.offline import plan as parts
-    from monitors.offline import progress as terminal
+    from monitors.offline import plan as parts  # noqa: PLC0415
+    from monitors.offline import progress as terminal  # noqa: PLC0415
     from monitors.offline.replay import replay as run_replay  # noqa: PLC0415
     from monitors.offline.reports import Extras  # noqa: PLC0415
 
@@ -203,7 +203,7 @@ def export(file: Path, since: str, data_dir: Path, **options: Any) -> None:
 def _wanted(options: dict[str, Any]) -> Any:
     from monitors.config import load  # noqa: PLC0415 - `--help` need not load it
     from monitors.offline import plan as parts  # noqa: PLC0415
-    from monitors.offline import reports
+    from monitors.offline import reports  # noqa: PLC0415
 
     for path in options["output"]:
         reports.check(path)

@@ -6,13 +6,16 @@ import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
 from monitors.cli.config_option import config_option
 from monitors.runtime.locking import TAKE_OVER_S, hold
 from monitors.runtime.settings import ConfigError
+
+if TYPE_CHECKING:
+    from monitors.app import PageFactory
 
 F = TypeVar("F", bound=Callable[..., Any])
 BAD_INPUT = 2
@@ -67,7 +70,8 @@ def fail(error: ConfigError | OSError, code: int = BAD_INPUT) -> NoReturn:
 
 @click.command()
 @plane_options
-def monitors(data_dir: Path, **options: Any) -> None:
+@click.pass_obj
+def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **options: Any) -> None:
     """Run the evaluation plane alone: worker, detectors, alerts, and their admin port."""
     from monitors.app import run  # noqa: PLC0415
     from monitors.config import load  # noqa: PLC0415
@@ -83,7 +87,8 @@ def monitors(data_dir: Path, **options: Any) -> None:
             serving.configure_logs(options["log_format"])
             log_config(options["config"])
         with hold(data_dir, "monitors", TAKE_OVER_S if options["supervised"] else 0.0):
-            serving.run(run(config, data_dir, supervised=options["supervised"]), options["log_format"])
+            running = run(config, data_dir, page=page and page(), supervised=options["supervised"])
+            serving.run(running, options["log_format"])
     except (ConfigError, OSError) as error:
         # Bad input ends a supervisor, with the traffic. A file that cannot be used may be usable later.
         is_file = isinstance(error, OSError) and error.filename is not None

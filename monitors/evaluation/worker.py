@@ -76,7 +76,7 @@ class Worker:
     than `waiting_limit` at a time; the others are evaluated at once. What comes later still fills the gaps of a stored
     sample, and the metrics that were skipped are computed then. `on_supplement` is told the channel and what became of
     it: joined, waiting (for an exchange that is not here yet), expired (an exchange waited in vain), or cut (to
-    `monitors.runtime.bounds`, beside what else became of it). Without `completes` what is stored stays as it is: the store has
+    `runtime.bounds`, beside what else became of it). Without `completes` what is stored stays as it is: the store has
     no texts to go on with.
     """
 

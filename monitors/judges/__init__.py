@@ -110,7 +110,7 @@ class Spend:
 
 
 SPEND: ContextVar[Spend | None] = ContextVar("gaugeway_spend", default=None)
-"""The tab of the metric that runs now: judges add to it, `monitors.evaluation.evaluate` opens it. A call that several metrics
+"""The tab of the metric that runs now: judges add to it, `evaluation.evaluate` opens it. A call that several metrics
 share goes on the tab of the one that asked first, so that the sum over metrics is what was paid."""
 
 

@@ -11,7 +11,7 @@ import pytest
 import monitors.alerting.detectors
 import monitors.statistics
 
-PACKAGES = (monitors.statistics, monitors.detectors)
+PACKAGES = (monitors.statistics, monitors.alerting.detectors)
 MODULES = [f"{p.__name__}.{module.name}" for p in PACKAGES for module in pkgutil.iter_modules(p.__path__)] + [
     "monitors.sampling",
     "monitors.alerting.causes",

@@ -7,16 +7,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Protocol, runtime_checkable
 
+from monitors.config import BUILT_IN_NOTIFIERS as BUILT_IN
 from monitors.records import Alert
 
-BUILT_IN = {
-    "log": "monitors.alerting.notifiers.log:LogNotifier",
-    "webhook": "monitors.alerting.notifiers.webhook:WebhookNotifier",
-    "slack": "monitors.alerting.notifiers.slack:SlackNotifier",
-    "alertmanager": "monitors.alerting.notifiers.alertmanager:AlertmanagerNotifier",
-    "pagerduty": "monitors.alerting.notifiers.pagerduty:PagerDutyNotifier",
-    "email": "monitors.alerting.notifiers.email:EmailNotifier",
-}
+__all__ = ["BUILT_IN", "Acknowledging", "GroupNotifier", "NotDeliveredError", "Notifier", "Resending", "Route"]
 
 
 class NotDeliveredError(Exception):

@@ -17,7 +17,7 @@ BUILT_IN = {
     "valkey": "monitors.storage.queues.redis:RedisQueue",
     "valkeys": "monitors.storage.queues.redis:RedisQueue",
 }
-"""Those that several processes can share. `monitors.storage.queues.memory.MemoryQueue` is for one process: for tests."""
+"""Those that several processes can share. `storage.queues.memory.MemoryQueue` is for one process: for tests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Queue(Protocol):
     async def put(self, samples: Sequence[Sample]) -> None:
         """Add all of `samples` or none. A sample whose id waits already is left as it is.
 
-        Raises QueueFull when the queue has a bound and has reached it, and an error that `monitors.storage.engines.failures.refused`
+        Raises QueueFull when the queue has a bound and has reached it, and an error that `engines.failures.refused`
         recognises when it will never take one of them.
         """
 

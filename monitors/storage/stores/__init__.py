@@ -174,7 +174,7 @@ class Store(Protocol):
         """Store the sample and its evaluations in one transaction; return those that were not there before.
 
         What is there stays, with one exception: a sample that only fills gaps of the stored one (what was said about
-        it came late, see `monitors.storage.joining.completes`) takes its place, and a score or failure of such a sample, or of
+        it came late, see `storage.joining.completes`) takes its place, and a score or failure of such a sample, or of
         the stored one itself, takes the place of a skip. A skip is the absence of an outcome.
         """
 

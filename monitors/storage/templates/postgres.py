@@ -22,7 +22,7 @@ _DROP = """
 
 
 class PostgresTemplates:
-    """Templates for gateways on many machines. Operations raise `monitors.storage.engines.postgres.EngineError`, an OSError."""
+    """Templates for gateways on many machines. Operations raise `engines.postgres.EngineError`, an OSError."""
 
     def __init__(self, url: str) -> None:
         self._database = Database(url, size=1)

@@ -76,7 +76,7 @@ class ClickHouseStore(rows.Lenient):
     inserted twice all the same, by two processes that have the same sample at the same moment, is read once: an
     outcome before a skip, and of equals the first. Both processes are then told that theirs was new. The sample goes
     before its evaluations, which go all at once: a process that dies in between leaves a sample that is completed when
-    the queue hands it out again. An operation that cannot be done raises `monitors.storage.engines.clickhouse.EngineError`.
+    the queue hands it out again. An operation that cannot be done raises `engines.clickhouse.EngineError`.
     """
 
     def __init__(self, url: str) -> None:

@@ -116,7 +116,7 @@ class PostgresStore(rows.Lenient):
     """Store and Ledger in a PostgreSQL database, for any number of processes on any number of machines.
 
     A sample's identity is its id and the UTC day on which it started. An operation that cannot be done raises
-    `monitors.storage.engines.postgres.EngineError`; a value that the database refuses raises `monitors.storage.engines.failures.RefusedError`.
+    `engines.postgres.EngineError`; a value that the database refuses raises `engines.failures.RefusedError`.
     """
 
     def __init__(self, url: str, size: int = 8) -> None:
