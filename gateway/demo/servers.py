@@ -94,6 +94,7 @@ def _prepared(app: Any, port: int) -> tuple[_Server, socket.socket]:
         ws="none",
         server_header=False,
         date_header=False,
+        timeout_keep_alive=75,  # as providers have it; with uvicorn's 5 s a busy machine reuses one that just ended
         timeout_graceful_shutdown=2,
     )
     return _Server(config), listener
