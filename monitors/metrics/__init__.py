@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from monitors.metrics.judged.prompts import Datum, Template
 from monitors.records import Sample, Score, Skipped
+
+__all__ = ["LOWER_IS_BETTER", "Datum", "Metric", "Template", "lower_is_better"]
 
 LOWER_IS_BETTER = frozenset({"hallucination", "noise_sensitivity"})
 """Built-in metrics whose best value is 0. A metric of your own says so with an attribute `lower_is_better = True`."""

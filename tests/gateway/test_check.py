@@ -17,7 +17,7 @@ from gateway.config import load
 from monitors import config as monitors_config
 from monitors.cli.config_option import data_dir_problem
 from monitors.runtime.endpoints import is_own, is_remote
-from monitors.runtime.extras import EXTRAS
+from monitors.runtime.plugins import EXTRAS
 from monitors.runtime.settings import ConfigError, child_environment
 from monitors.storage.queues.sqlite import SQLiteQueue
 from monitors.storage.stores.sqlite.store import SQLiteStore

@@ -135,3 +135,12 @@ def test_a_code_that_occurs_in_the_data_is_not_used(monkeypatch):
 def test_every_prompt_has_a_code_of_its_own():
     template = prompting.load("claims")
     assert len({template.fill([Datum("response", "x")]).user for _ in range(20)}) == 20
+
+
+def test_the_documented_names_are_at_their_place_and_at_the_old_one():
+    from monitors import metrics
+
+    assert (metrics.Datum, metrics.Template) == (Datum, prompting.Template)
+    with pytest.warns(DeprecationWarning, match=r"from monitors\.metrics"):
+        from monitors.metrics.prompting import Datum as OldDatum
+    assert OldDatum is Datum
