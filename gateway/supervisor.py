@@ -239,7 +239,7 @@ class Supervisor:
     async def _problems(self, candidate: Snapshot) -> str | None:
         """Have a process of its own check a configuration, own classes included; None when it is fine."""
         check = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "gateway.cli.main", "check", *self._arguments(candidate.path), "--supervised"),
+            *(sys.executable, "-m", "gateway.cli", "check", *self._arguments(candidate.path), "--supervised"),
             stdout=PIPE,
             stderr=PIPE,
             pass_fds=candidate.inherited,

@@ -92,7 +92,7 @@ def next_release(directory: Path) -> Path:
     tables = ("waiting", "dead", "supplies", "samples", "evaluations", "supplements", "states", "terms")
     added = f"-- oldest: {len(scripts())}\n"
     added += "".join(f"ALTER TABLE {table} ADD COLUMN novelty text;\n" for table in tables)
-    (directory / "monitors" / "migrations" / "9999_next.sql").write_text(added, "utf-8")
+    (directory / "monitors/storage/engines/migrations/9999_next.sql").write_text(added, "utf-8")
     return directory
 
 

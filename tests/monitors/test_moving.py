@@ -30,7 +30,7 @@ COUNT = 90
 
 def gaugeway(*words):
     return subprocess.run(
-        [sys.executable, "-m", "gateway.cli.main", *map(str, words)],
+        [sys.executable, "-m", "gateway.cli", *map(str, words)],
         capture_output=True,
         text=True,
         check=False,

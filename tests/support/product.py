@@ -58,7 +58,7 @@ class Product:
             limited = ["sh", "-c", f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$@"', "sh"]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*limited, sys.executable, "-m", "gateway.cli.main", self._command, *map(str, arguments)],
+                [*limited, sys.executable, "-m", "gateway.cli", self._command, *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
