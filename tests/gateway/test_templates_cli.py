@@ -1,6 +1,7 @@
 """`gaugeway templates` on what was learned of real requests."""
 
 import asyncio
+import contextlib
 import json
 import tomllib
 
@@ -12,6 +13,7 @@ from gateway import config as configuration
 from gateway.capture.factory import capture_of, template_form
 from gateway.capture.stored_templates import learned_of
 from gateway.cli.main import main
+from monitors.storage.templates import StoredTemplate
 from monitors.storage.templates.opening import open_templates
 from tests.gateway.test_template_sync import LEARNS, SETTINGS, recording
 from tests.support import prompts
@@ -145,3 +147,27 @@ def test_without_a_data_directory_nothing_is_made(tmp_path):
     assert answer.exit_code == 2
     assert "nothing was captured here" in answer.output
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("word", ["confirm", "reject"])
+def test_a_request_that_the_judge_marked_is_no_template_to_decide_on(tmp_path, word):
+    async def store():
+        async with contextlib.aclosing(open_templates(f"sqlite:///{tmp_path}/store.db")) as kept:
+            await kept.put_template(
+                StoredTemplate(
+                    app="shop",
+                    version="m1",
+                    kind="k",
+                    literals=("text",),
+                    slots=(),
+                    split={},
+                    seen=20,
+                    learned_at=1.0,
+                    state="marked",
+                )
+            )
+
+    asyncio.run(store())
+    done = CliRunner().invoke(main, ["templates", word, "shop", "m1", "--data-dir", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "has no template" in done.output
