@@ -109,6 +109,7 @@ class Gateway:
             authorise=_authorise(config, self._admission.gate),
             redact=redactor_of(config.capture, self._key(config)).redact_supplement,
             on_result=self._instruments.supplement,
+            on_failure=self._instruments.hand_off_failed,
         )
         self._origins, self._own_origins = _origins(config)
         access = _Access(self._admission.gate, self._accounting, self._origins)

@@ -244,6 +244,7 @@ def _problems(config: Config) -> list[str]:
         except ValueError as error:
             problems.append(f"capture.extractors[{index}]: {error}")
     problems += _capture_problems(config.capture)
+    problems += _ask_judge_problems(config)
     problems += _listener_problems(config.gateway)
     problems += _name_problems(config.gateway)
     problems += _budget_problems(config)
@@ -267,6 +268,17 @@ def _listener_problems(gateway: Gateway) -> list[str]:
             f"gateway.max_pending_body_bytes: {pending} is less than one body may have (gateway.max_body_bytes: {body})"
         )
     return problems
+
+
+def _ask_judge_problems(config: Config) -> list[str]:
+    needed = {
+        "capture.learn = true": config.capture.learn,
+        "capture.content = true": config.capture.content,
+        "a judge (judge.base_url and judge.model)": config.judge.base_url and config.judge.model,
+    }
+    return [
+        f"capture.ask_judge: needs {what}" for what, there in needed.items() if config.capture.ask_judge and not there
+    ]
 
 
 def _judge_problems(config: Config) -> list[str]:

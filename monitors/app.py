@@ -82,7 +82,7 @@ class PageFactory(Protocol):
 
 
 async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None, supervised: bool = False) -> None:
-    """Run the evaluation plane until it is told to stop; `page` builds the operator's page."""
+    """Run the evaluation plane until it is stopped; `page` builds the operator's page."""
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # so in the library
     instruments = Instruments(CollectorRegistry(), version=version("gaugeway"))
     answers = data_dir / "judge-answers.db" if config.capture.content else None

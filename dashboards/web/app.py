@@ -78,7 +78,7 @@ def operator_page(
         config=config,
         gateways=gateway_urls(config.monitors.gateways, config.gateway),
         supply=supply,
-        told=engine.told,
+        delivery_progress=engine.delivery_progress,
         templates=templates,
     )
     return pages(site)

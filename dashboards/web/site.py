@@ -97,8 +97,8 @@ async def _keep_nothing(_: Sequence[Supplement]) -> None:
 class Site:
     """One operator's page.
 
-    `supply` takes in supplements (the queue's method of that name), `told` says how far each notifier is with an alert,
-    `gateways` are base URLs of the gateways' admin ports, `templates` are those learned of prompts.
+    `supply` takes in supplements (the queue's method of that name), `delivery_progress` says how far each notifier is
+    with an alert, `gateways` are base URLs of the gateways' admin ports, `templates` are those learned of prompts.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Site:
         config: Config,
         gateways: Sequence[str] = (),
         supply: Callable[[Sequence[Supplement]], Awaitable[None]] = _keep_nothing,
-        told: Callable[[str], Mapping[str, Progress]] | None = None,
+        delivery_progress: Callable[[str], Mapping[str, Progress]] | None = None,
         templates: Templates | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -120,7 +120,7 @@ class Site:
         self.config = config
         self.gateways = tuple(gateways)
         self.supply = supply
-        self.told = told
+        self.delivery_progress = delivery_progress
         self.templates = templates
         self.clock = clock
         self.stopping = asyncio.Event()

@@ -88,7 +88,8 @@ class Supplements:
     key, where one is asked for; what is said with a key joins exchanges of the key's app only. Without keys it joins
     those of the app that the request names (`x-gaugeway-app`), or of any. `redact` sees each one before the queue does,
     in a thread. `on_result` gets the channel and the result: accepted, full, too_large (more
-    passages or bytes than `monitors.runtime.bounds` allows), or error (it could not be kept).
+    passages or bytes than `monitors.runtime.bounds` allows), or error (it could not be kept). `on_failure` counts each
+    failed attempt to reach the queue.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Supplements:
         authorise: Authorise | None = None,
         redact: Callable[[Supplement], Supplement] | None = None,
         on_result: Callable[[str, str], None] = lambda *_: None,
+        on_failure: Callable[[], None] = lambda: None,
         max_body_bytes: int = 4 * 1024 * 1024,
         max_items: int = 10_000,
         max_bytes: int = 64 * 1024 * 1024,
@@ -107,6 +109,7 @@ class Supplements:
         self.max_body_bytes = max_body_bytes
         self._queue = queue
         self._on_result = on_result
+        self._on_failure = on_failure
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._held: deque[_Held] = deque()
@@ -258,7 +261,8 @@ class Supplements:
         lost = [held.supplement.source for held, one in zip(batch, ready, strict=True) if one is None]
         try:
             lost += await self._supply(whole)
-        except Exception as error:  # noqa: BLE001 - any failure of any queue is met by waiting and trying again
+        except Exception as error:  # noqa: BLE001 - whatever an engine raises, it is counted and tried again
+            self._on_failure()
             _log.warning("the queue did not take %d supplements: %s: %s", len(batch), type(error).__name__, error)
             return False
         for source in lost:
@@ -285,7 +289,7 @@ class Supplements:
     def _redacted_one(self, supplement: Supplement) -> Supplement | None:
         try:
             return supplement if self.redact is None else self.redact(supplement)
-        except Exception as error:  # noqa: BLE001 - what cannot be redacted is lost rather than kept as it is
+        except Exception as error:  # noqa: BLE001 - lost rather than kept unredacted; counted as an error
             _log.warning("a supplement could not be redacted and is lost: %s", type(error).__name__)
             return None
 

@@ -142,7 +142,7 @@ def split_words(template: StoredTemplate) -> str:
 
 
 def _decide(config: Path | None, data_dir: Path, app: str, version: str, state: State) -> None:
-    known = _ask(config, data_dir, lambda kept: _set_state(kept, app, version, state))
+    known = _ask(config, data_dir, lambda kept: kept.set_template_state(app, version, state))
     if not known:
         _fail(f"app {app!r} has no template {version!r}; see 'gaugeway templates list'")
     try:
@@ -169,11 +169,6 @@ def _ask(config: Path | None, data_dir: Path, ask: Callable[[Templates], Awaitab
                 return await ask(kept)
 
         return asyncio.run(asked())
-
-
-async def _set_state(kept: Templates, app: str, version: str, state: State) -> bool:
-    there = any(one.version == version for one in await _templates(kept, app))
-    return there and await kept.set_template_state(app, version, state)
 
 
 async def _templates(kept: Templates, app: str | None) -> list[StoredTemplate]:

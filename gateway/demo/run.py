@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator, MutableMapping
 from pathlib import Path
@@ -239,22 +240,31 @@ async def run_demo(seconds: float, port: int | None, console: Console) -> int:
 
     `port` is the traffic port, None for a free one. However it ends, the child process ends with it.
     """
-    loop = asyncio.get_running_loop()
     running = spawn(Demo(seconds, console).run(port), name="demo")
-    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread: no signals
-        loop.add_signal_handler(signal.SIGTERM, running.cancel)
+    with _cancelled_by_sigterm(running):
+        try:
+            return await running
+        except asyncio.CancelledError:
+            running.cancel()
+            await asyncio.wait([running])
+            if (this := asyncio.current_task()) is not None and this.cancelling():
+                raise  # Ctrl-C
+            console.print("The demo was stopped.")
+            return 1
+
+
+@contextlib.contextmanager
+def _cancelled_by_sigterm(running: asyncio.Task[int]) -> Iterator[None]:
+    """Cancel `running` on SIGTERM. Signals reach the main thread only: in any other one nothing is set up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, running.cancel)
     try:
-        return await running
-    except asyncio.CancelledError:
-        running.cancel()
-        await asyncio.wait([running])
-        if (this := asyncio.current_task()) is not None and this.cancelling():
-            raise  # Ctrl-C
-        console.print("The demo was told to stop.")
-        return 1
+        yield
     finally:
-        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # as above
-            loop.remove_signal_handler(signal.SIGTERM)
+        loop.remove_signal_handler(signal.SIGTERM)
 
 
 def _where(product: Product) -> list[str]:

@@ -34,14 +34,22 @@ class QueueWatch:
     """Asks a queue every `every_s` seconds, give or take a half, how full it is; gateways do not ask all at once.
 
     A queue that does not answer is `fill` 0: how full it is is unknown, and what piles up here says enough. Where the
-    answer takes long it is asked for less often: a tenth of the time at most.
+    answer takes long it is asked for less often: a tenth of the time at most. `on_failure` counts failed attempts.
     """
 
-    def __init__(self, queue: Queue, *, every_s: float = EVERY_S, draw: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        *,
+        every_s: float = EVERY_S,
+        draw: Callable[[], float] = random.random,
+        on_failure: Callable[[], None] = lambda: None,
+    ) -> None:
         self.fill = 0.0
         self._queue = queue
         self._every_s = every_s
         self._draw = draw
+        self._on_failure = on_failure
         self._silent = False
         self._task: asyncio.Task[None] | None = None
 
@@ -60,7 +68,8 @@ class QueueWatch:
         try:
             self.fill = (await self._queue.depth()).fill
             self._silent = False
-        except Exception as error:  # noqa: BLE001 - whatever an engine does, it is asked again
+        except Exception as error:  # noqa: BLE001 - whatever an engine raises, it is counted and asked again
+            self._on_failure()
             self.fill = 0.0
             if not self._silent:
                 _log.warning("the queue does not say how full it is: %s: %s", type(error).__name__, error)

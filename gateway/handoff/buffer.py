@@ -71,7 +71,7 @@ class HandOff:
         self.offload = offload
         self._complained = False
         self._queue = queue
-        self._watch = QueueWatch(queue, every_s=watch_s)
+        self._watch = QueueWatch(queue, every_s=watch_s, on_failure=instruments.hand_off_failed)
         self._instruments = instruments
         self._on_exchange = on_exchange
         self._max_items = max_items

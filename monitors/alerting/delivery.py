@@ -131,7 +131,7 @@ class Delivery:
         if self._rounds:
             await asyncio.wait(self._rounds.values())
 
-    def told(self, fingerprint: str) -> Mapping[str, Progress]:
+    def delivery_progress(self, fingerprint: str) -> Mapping[str, Progress]:
         """How far each notifier is with an alert."""
         return {name: known[fingerprint] for name, known in self._progress.items() if fingerprint in known}
 

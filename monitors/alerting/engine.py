@@ -203,9 +203,9 @@ class AlertEngine:
         """Silences, acknowledgements and dead letters."""
         return self._delivery.desk
 
-    def told(self, fingerprint: str) -> Mapping[str, Progress]:
+    def delivery_progress(self, fingerprint: str) -> Mapping[str, Progress]:
         """How far each notifier is with an alert."""
-        return self._delivery.told(fingerprint)
+        return self._delivery.delivery_progress(fingerprint)
 
     def rebaseline(self, rule: str, app: str | None = None) -> int:
         """Learn a rule's baselines afresh, of one app or of all; return how many streams that are.

@@ -45,8 +45,7 @@ async def stored(kept: Templates, app: str | None = None) -> list[StoredTemplate
 async def decide(kept: Templates, request: Request[Any, Any, Any], app: str, version: str, state: State) -> None:
     """Confirm or reject a template, and note who did. Raises HTTPException where that cannot be done."""
     try:
-        there = any(one.version == version for one in only_templates(await kept.templates(app)))
-        known = there and await kept.set_template_state(app, version, state)
+        known = await kept.set_template_state(app, version, state)
     except FAILURES as error:
         raise _away(error) from error
     if not known:

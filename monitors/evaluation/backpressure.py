@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from monitors.runtime.decay import Fading
+from monitors.statistics.decay import Fading
 
 TARGET_S = 60.0
 FLOOR = 0.02

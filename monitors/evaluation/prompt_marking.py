@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Literal, TypeAlias
@@ -68,10 +69,8 @@ class PromptMarking:
         waiting = [one for one in self._requests if one.state == "asked" and one.learned_at >= oldest]
         names = set(map(_name, waiting))
         self._attempts = {name: count for name, count in self._attempts.items() if name in names}
-        for one in waiting[:MAX_MARKED_PER_TICK]:
-            if not self._allowed():
-                return
-            await self._mark(one)
+        if waiting and self._allowed():
+            await asyncio.gather(*map(self._mark, waiting[:MAX_MARKED_PER_TICK]))
 
     async def _mark(self, request: StoredTemplate) -> None:
         attempts = self._attempts[_name(request)] = self._attempts.get(_name(request), 0) + 1
@@ -90,7 +89,7 @@ class PromptMarking:
         finally:
             SPEND.reset(token)
         split = {} if marks is None else {"question": marks[0], "passages": list(marks[1])}
-        # Of a template that is there, only the state can change: this one is written anew.
+        # `put_template` leaves what is there as it is: delete the request first.
         await self._templates.drop_templates([_name(request)], learned_only=False)
         await self._templates.put_template(msgspec.structs.replace(request, state="marked", split=split))
 

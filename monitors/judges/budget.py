@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from monitors.runtime.decay import Fading
+from monitors.statistics.decay import Fading
 
 DAY_S = 86_400.0
 OTHER = "_other"

@@ -87,6 +87,17 @@ def test_putting_again_keeps_what_a_person_said(run):
     run(scenario, 2)
 
 
+@pytest.mark.parametrize("state", ["asked", "marked"])
+def test_a_request_for_the_judge_is_no_template_to_decide_on(run, state):
+    async def scenario(one):
+        await one.put_template(template(state=state))
+        for decision in ("confirmed", "rejected"):
+            assert not await one.set_template_state("shop", "v1", decision)
+        assert await one.templates() == [template(state=state)]
+
+    run(scenario)
+
+
 def test_without_a_change_nothing_is_read_again(run):
     async def scenario(one, other):
         revision, found = await one.changed(None)

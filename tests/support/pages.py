@@ -174,7 +174,9 @@ async def world(path, *, token=None, config=None, alerts=ALERTS, gateways=(), cl
         config=config,
         gateways=gateways,
         supply=queue.supply,
-        told=(lambda key: {name: known[key] for name, known in engine._delivery._progress.items() if key in known})
+        delivery_progress=(
+            lambda key: {name: known[key] for name, known in engine._delivery._progress.items() if key in known}
+        )
         if told
         else None,
         templates=templates,

@@ -167,7 +167,7 @@ def alert_view_handlers(site: Site) -> list[Any]:
             baseline=baseline,
             ack=site.engine.desk.acks().get(fingerprint),
             silences=[one for one in silences if one.mutes(labels_of(found), now)],
-            history=None if site.told is None else history(site.told(fingerprint)),
+            history=None if site.delivery_progress is None else history(site.delivery_progress(fingerprint)),
             letters=[one for one in await site.engine.desk.dead_letters() if one.alert.fingerprint == fingerprint],
             durations=SILENCE_FOR,
             can_rebaseline=bool(streams),

@@ -14,11 +14,11 @@ from gateway.contexts.learning.contents import is_history, labels_of
 from gateway.contexts.learning.evidence import Evidence
 from gateway.contexts.learning.frames import Frame
 from gateway.contexts.learning.marks import Asking, Marked, MarkedRequests
-from gateway.contexts.learning.model import Found, LearnedTemplate, SlotName, match, version_of
+from gateway.contexts.learning.model import Found, LearnedTemplate, match
 from gateway.contexts.learning.openings import Openings
 from gateway.contexts.learning.outline import Outline
 from gateway.contexts.learning.plan_evidence import question_of
-from gateway.contexts.learning.plans import Plan, has_remains_of_the_prompt
+from gateway.contexts.learning.plans import Plan, has_remains_of_the_prompt, template_of
 from gateway.contexts.learning.skeletons import Reading, Skeleton, Waiting, fits, read, signs_of
 from gateway.contexts.learning.tokens import salted
 from monitors.records import Context
@@ -240,18 +240,22 @@ class Learner:
             if found is not None and one.template.version == found.template.version:
                 one.used = kind.requests
                 if one.has_grown(found) and one.template.state != "confirmed":
-                    self._live[name].remove(one)
-                    events.append(TemplateEvent("dropped", one.template))
+                    events.append(self._dropped(name, one))
                 if one.template.stale:
                     one.template = msgspec.structs.replace(one.template, stale=False)
             elif kind.requests - one.used > _UNUSED:
                 if one.template.state != "confirmed":
-                    self._live[name].remove(one)
-                    events.append(TemplateEvent("dropped", one.template))
+                    events.append(self._dropped(name, one))
                 elif not one.template.stale:
                     one.template = msgspec.structs.replace(one.template, stale=True)
                     events.append(TemplateEvent("stale", one.template))
         return events
+
+    def _dropped(self, name: tuple[str, str], one: _Live) -> TemplateEvent:
+        self._live[name].remove(one)
+        if self._marked is not None:
+            self._marked.refute(one.template.version)
+        return TemplateEvent("dropped", one.template)
 
     def _learned(
         self, name: tuple[str, str], kind: _Kind, group: _Group, frame: Frame, known: Known | None
@@ -319,20 +323,7 @@ class Learner:
         if has_remains_of_the_prompt(plan):
             prompt.evidence.plans.pop(key)
             return None
-        slots: tuple[SlotName, ...] = tuple(
-            "passages" if index == plan.passages else "question" if index == asked else "other"
-            for index in range(len(plan.literals) - 1)
-        )
-        template = LearnedTemplate(
-            app=name[0],
-            kind=name[1],
-            version=version_of(plan.literals, slots, plan.split),
-            literals=plan.literals,
-            slots=slots,
-            split=plan.split,
-            seen=prompt.skeleton.seen,
-            learned_at=self._clock(),
-        )
+        template = template_of(name, plan, asked, seen=prompt.skeleton.seen, at=self._clock())
         if self._is_rejected(template):
             group.prompts.remove(prompt)
             return None

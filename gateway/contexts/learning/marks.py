@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
 
 from gateway.contexts.learning.alignment import Signs
-from gateway.contexts.learning.frames import MASK
-from gateway.contexts.learning.model import WHOLE, LearnedTemplate, SlotName, Split, match, version_of
-from gateway.contexts.learning.outline import Outline, Span, masked
-from gateway.contexts.learning.plans import Plan, has_remains_of_the_prompt, proposals
+from gateway.contexts.learning.model import WHOLE, LearnedTemplate, Split, match, slots_in
+from gateway.contexts.learning.outline import Outline, Span, has_letter, masked
+from gateway.contexts.learning.plans import Plan, has_remains_of_the_prompt, proposals, template_of
 from gateway.contexts.learning.skeletons import Skeleton, fits, read
+from gateway.contexts.learning.tokens import salted
 from gateway.contexts.structure import items
 from monitors.records import Context
 
@@ -23,11 +23,16 @@ MAX_MARKED_CHARACTERS = 32_768
 """Of a request that the judge is asked to mark."""
 MAX_MARKED = 100
 """Requests, of all apps, that were or are to be marked and are compared with prompts; the newest."""
+MAX_REFUTED = 1_000
+"""Versions of templates that were dropped and are not learned from a mark again."""
 LEAST_SEEN = 20
 """Requests of a prompt that taught nothing, after which the judge is asked."""
 
 _AGREEING = 2
 _DISAGREEING = 2
+_MOST_READ = 10
+"""Requests in which a line of all of them may turn out to be a passage's."""
+
 _LEAST_VARYING = 200
 _LONGEST_QUESTION = 2_000
 
@@ -49,6 +54,8 @@ class Asking:
 
     revision: int = -1
     candidate: LearnedTemplate | None = None
+    common: set[int] = field(default_factory=set)
+    """Hashes of the lines that stood in the passages of every request read so far: the prompt's, if they stay."""
     agreed: int = 0
     disagreed: int = 0
     over: bool = False
@@ -62,6 +69,7 @@ class MarkedRequests:
         self._salt = salt
         self._revision = 0
         self._marked: dict[tuple[str, str], list[Marked]] = {}
+        self._refuted: set[str] = set()
 
     def load(self, marked: Iterable[Marked]) -> None:
         """Replace what is known."""
@@ -81,12 +89,20 @@ class MarkedRequests:
             return None
         if asking.candidate is None:
             return self._next(name, asking, skeleton, seen)
-        if _agrees(asking.candidate, seen.text, known):
-            asking.agreed += 1
-        else:
+        contexts = _read(asking.candidate, seen.text, known)
+        if contexts is None:
             asking.disagreed += 1
-        asking.over = asking.agreed >= _AGREEING or asking.disagreed >= _DISAGREEING
-        return asking.candidate if asking.agreed >= _AGREEING else None
+        else:
+            asking.agreed += 1
+            asking.common &= _lines(one.text for one in contexts)
+        confirmed = asking.agreed >= _AGREEING and not asking.common
+        asking.over = confirmed or asking.disagreed >= _DISAGREEING or asking.agreed >= _MOST_READ
+        return asking.candidate if confirmed else None
+
+    def refute(self, version: str) -> None:
+        """Do not learn a template again that was dropped."""
+        if len(self._refuted) < MAX_REFUTED:
+            self._refuted.add(version)
 
     def _next(self, name: tuple[str, str], asking: Asking, skeleton: Skeleton, seen: Outline) -> LearnedTemplate | None:
         """Take the judge's answer for this prompt if there is one; else return a request to be marked."""
@@ -97,8 +113,9 @@ class MarkedRequests:
             if (outline := self._outline(one, skeleton)) is not None:
                 asking.revision = self._revision
                 if one.answered:
-                    asking.candidate = template_from(one, outline, skeleton.seen)
-                    asking.over = asking.candidate is None
+                    template = template_from(one, outline, skeleton.seen)
+                    asking.over = template is None or template.version in self._refuted
+                    asking.candidate, asking.common = template, _lines(one.passages)
                 return None
         if len(marked) >= MAX_MARKED_OF_KIND:
             asking.over = True
@@ -133,28 +150,25 @@ class MarkedRequests:
 
 def template_from(marked: Marked, seen: Outline, requests: int) -> LearnedTemplate | None:
     """Return the template by which the marked request is read exactly as it was marked; None when there is none."""
+    if len(marked.question) >= sum(map(len, marked.passages)):
+        return None  # question and passages are confused
     for plan in _plans(marked, seen):
-        asked = _question_slot(plan, seen.text, marked.question)
-        if asked is None or has_remains_of_the_prompt(plan):
+        spans = slots_in(plan.literals, plan.passages, seen.text)
+        if spans is None or has_remains_of_the_prompt(plan) or not _is_unambiguous(plan, seen.text):
             continue
-        slots: tuple[SlotName, ...] = tuple(
-            "passages" if index == plan.passages else "question" if index == asked else "other"
-            for index in range(len(plan.literals) - 1)
-        )
-        template = LearnedTemplate(
-            app=marked.app,
-            kind=marked.kind,
-            version=version_of(plan.literals, slots, plan.split),
-            literals=plan.literals,
-            slots=slots,
-            split=plan.split,
-            seen=requests,
-            learned_at=0.0,
-        )
+        said = [seen.text[start:end].strip().lstrip("¿¡") for start, end in spans]
+        wanted = marked.question.lstrip("¿¡")
+        asked = next((at for at, text in enumerate(said) if at != plan.passages and text == wanted), None)
+        template = template_of((marked.app, marked.kind), plan, asked, seen=requests, at=0.0)
         found = match(template, seen.text)
         if found is not None and found.question == marked.question and _same(found.contexts, marked.passages):
             return template
     return None
+
+
+def _is_unambiguous(plan: Plan, text: str) -> bool:
+    """Whether each constant text between two slots stands in the request once: else the slots may begin elsewhere."""
+    return all(text.count(literal) == 1 for literal in plan.literals[1:-1])
 
 
 def _plans(marked: Marked, seen: Outline) -> Iterator[Plan]:
@@ -162,12 +176,13 @@ def _plans(marked: Marked, seen: Outline) -> Iterator[Plan]:
 
     One passage alone does not show what would separate several: it is read whole.
     """
-    for plan in proposals(seen) if len(marked.passages) > 1 else ():
-        if _same(plan.contexts, marked.passages):
-            yield plan
     spans = _places(seen.text, marked.passages)
     if spans is None:
         return
+    gaps = [seen.text[left[1] : right[0]] for left, right in pairwise(spans)]
+    for plan in proposals(seen) if gaps else ():
+        if _same(plan.contexts, marked.passages) and _separates(plan.split, gaps):
+            yield plan
     first, last = spans[0][0], spans[-1][1]
     before = [one for one in seen.literals if one[1] <= first]
     behind = [one for one in seen.literals if one[0] >= last]
@@ -175,18 +190,30 @@ def _plans(marked: Marked, seen: Outline) -> Iterator[Plan]:
         return
     literals = tuple(seen.text[start:end] for start, end in (*before, *behind))
     region = seen.text[before[-1][1] : behind[0][0]]
-    for split in _splits(seen.text, spans, region):
-        yield Plan(literals, len(before) - 1, split, tuple(Context(text=one) for one in marked.passages), 1.0)
+    for split in _splits(gaps, region):
+        if _separates(split, gaps):
+            yield Plan(literals, len(before) - 1, split, tuple(Context(text=one) for one in marked.passages), 1.0)
 
 
-def _splits(text: str, spans: Sequence[Span], region: str) -> Iterator[Split]:
-    if len(spans) == 1:
+def _splits(gaps: Sequence[str], region: str) -> Iterator[Split]:
+    if not gaps:
         yield Split(kind="reading", words=WHOLE)
         return
     yield from (Split(kind="reading", words=one.name) for one in items.readings(region))
-    between = {masked(text[left[1] : right[0]]) for left, right in pairwise(spans)}
+    between = set(map(masked, gaps))
     if len(between) == 1:
         yield Split(kind="marker", words=between.pop())
+
+
+def _separates(split: Split, gaps: Iterable[str]) -> bool:
+    """Whether a split is as strict as what stands between the marked passages.
+
+    Line breaks alone are none: the next passage may have some of its own.
+    """
+    how = split.words if split.kind == "reading" else split.kind
+    if how == "lines" or (split.kind == "marker" and not split.words.strip() and split.words.count("\n") == 1):
+        return False
+    return how not in ("paragraphs", "blank-line") or not any(gap.strip() for gap in gaps)
 
 
 def _places(text: str, passages: Iterable[str]) -> list[Span] | None:
@@ -202,30 +229,20 @@ def _places(text: str, passages: Iterable[str]) -> list[Span] | None:
     return found or None
 
 
-def _question_slot(plan: Plan, text: str, question: str) -> int | None:
-    """Return the slot that holds the question alone, with blanks around it or an opening sign before it."""
-    position = len(plan.literals[0])
-    for index, literal in enumerate(plan.literals[1:]):
-        end = len(text) - len(literal) if index == len(plan.literals) - 2 else text.find(literal, position)
-        if end < 0:
-            return None
-        if index != plan.passages and text[position:end].strip().lstrip("¿¡") == question.lstrip("¿¡"):
-            return index
-        position = end + len(literal)
-    return None
-
-
-def _agrees(template: LearnedTemplate, text: str, known: Sequence[Context]) -> bool:
-    """Whether the template reads a request: question and passages, and nothing of the prompt among them."""
+def _read(template: LearnedTemplate, text: str, known: Sequence[Context]) -> tuple[Context, ...] | None:
+    """Return the passages of a request as the template reads them; None when it does not, or part is the prompt's."""
     found = match(template, text)
     if found is None or not found.question or len(found.question) > _LONGEST_QUESTION:
-        return False
+        return None
     if known and not _same(found.contexts, [one.text for one in known]):
-        return False
-    if any(MASK in one.text for one in found.contexts):
-        return False
-    passages = template.slots.index("passages")
-    return not has_remains_of_the_prompt(Plan(template.literals, passages, template.split, found.contexts, 1.0))
+        return None
+    plan = Plan(template.literals, template.slots.index("passages"), template.split, found.contexts, 1.0)
+    return None if has_remains_of_the_prompt(plan) else found.contexts
+
+
+def _lines(texts: Iterable[str]) -> set[int]:
+    """Return the hashes of the lines with words."""
+    return {salted(line.strip()) for text in texts for line in text.splitlines() if has_letter(line)}
 
 
 def _same(contexts: Sequence[Context], texts: Sequence[str]) -> bool:

@@ -200,8 +200,8 @@ def chunks_of(how: Split, region: str, number: int | None = None) -> list[str] |
 
 def _as_read(how: Split, region: str) -> tuple[Context, ...] | None:
     found = items.read_as(region, how.words)
-    if how.words == WHOLE and any(len(one.items) > 1 and one.certain >= 1.0 for one in items.readings(region)):
-        return None  # learned where there was one passage, and now there are several
+    if how.words == WHOLE and "\n" in region.strip():
+        return None  # learned where there was one passage, and these may be several
     if found is None and how.words in _SOFT and _is_one(how.words, region.strip()):
         found = items.read_as(region, WHOLE)
     return None if found is None else found.items

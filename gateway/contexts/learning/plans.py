@@ -12,7 +12,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from gateway.contexts.learning.frames import END, MASK, PART, SYSTEM, USER
-from gateway.contexts.learning.model import Split, pattern, split
+from gateway.contexts.learning.model import LearnedTemplate, SlotName, Split, pattern, split, version_of
 from gateway.contexts.learning.outline import Outline, Span, has_letter, head, is_rule, masked
 from gateway.contexts.structure import items
 from gateway.contexts.structure.alike import has_remains
@@ -66,6 +66,24 @@ class Plan:
     hint: Hint | None = None
     partial: bool = False
     """Whether a literal next to the slot stands elsewhere as well: then the slot next to it may be part of an item."""
+
+
+def template_of(name: tuple[str, str], plan: Plan, question: int | None, *, seen: int, at: float) -> LearnedTemplate:
+    """Return the template of a plan: of an app and kind, with the slot that holds the question, if one does."""
+    slots: tuple[SlotName, ...] = tuple(
+        "passages" if index == plan.passages else "question" if index == question else "other"
+        for index in range(len(plan.literals) - 1)
+    )
+    return LearnedTemplate(
+        app=name[0],
+        kind=name[1],
+        version=version_of(plan.literals, slots, plan.split),
+        literals=plan.literals,
+        slots=slots,
+        split=plan.split,
+        seen=seen,
+        learned_at=at,
+    )
 
 
 def has_remains_of_the_prompt(plan: Plan) -> bool:

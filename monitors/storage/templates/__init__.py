@@ -72,7 +72,7 @@ class Templates(Protocol):
         """
 
     async def set_template_state(self, app: str, version: str, state: State) -> bool:
-        """Confirm or reject a template; False when there is none of this app and version."""
+        """Confirm or reject a template; False when there is none of this app and version (a marked request is none)."""
 
     async def drop_templates(self, names: Iterable[tuple[str, str]], *, learned_only: bool = True) -> int:
         """Delete templates by app and version; return how many that were.

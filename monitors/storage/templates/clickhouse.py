@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from monitors.storage.engines.clickhouse import Database, read_url
 from monitors.storage.stores.clickhouse import schema as clickhouse_schema
-from monitors.storage.templates import State, StoredTemplate, all_of, beyond_bounds, body_of, revision_of
+from monitors.storage.templates import ASKED, State, StoredTemplate, all_of, beyond_bounds, body_of, revision_of
 
 _TABLE = """
     CREATE TABLE IF NOT EXISTS templates (
@@ -76,7 +76,8 @@ class ClickHouseTemplates:
 
     async def set_template_state(self, app: str, version: str, state: State) -> bool:
         await self._ensure()
-        found = await self._database.query(_ONE, {"app": app, "version": version})
+        every = await self._database.query(_ONE, {"app": app, "version": version})
+        found = [row for row in every if row[2] not in ASKED]
         await self._database.insert("templates", _COLUMNS, [(*row[:2], state, *row[3:]) for row in found])
         return bool(found)
 

@@ -19,6 +19,7 @@ _DROP = """
     DELETE FROM templates WHERE (app, version) IN (SELECT * FROM unnest($1::text[], $2::text[]))
     AND (state = 'learned' OR NOT $3)
 """
+_SET = "UPDATE templates SET state = $3 WHERE app = $1 AND version = $2 AND state NOT IN ('asked', 'marked')"
 
 
 class PostgresTemplates:
@@ -56,9 +57,7 @@ class PostgresTemplates:
 
     async def set_template_state(self, app: str, version: str, state: State) -> bool:
         async with self._database.connection() as connection:
-            changed = await connection.execute(
-                "UPDATE templates SET state = $3 WHERE app = $1 AND version = $2", plain(app), plain(version), state
-            )
+            changed = await connection.execute(_SET, plain(app), plain(version), state)
         return count_of(changed) > 0
 
     async def drop_templates(self, names: Iterable[tuple[str, str]], *, learned_only: bool = True) -> int:

@@ -33,6 +33,7 @@ _PUT = """
     INSERT INTO templates (app, version, state, learned_at, payload) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (app, version) DO UPDATE SET payload = excluded.payload
 """
+_SET = "UPDATE templates SET state = ? WHERE app = ? AND version = ? AND state NOT IN ('asked', 'marked')"
 _DROP = "DELETE FROM templates WHERE app = ? AND version = ? AND (state = 'learned' OR NOT ?)"
 
 
@@ -74,9 +75,7 @@ class SQLiteTemplates:
 
     async def set_template_state(self, app: str, version: str, state: State) -> bool:
         async with self._database.writing() as connection:
-            changed = await connection.execute(
-                "UPDATE templates SET state = ? WHERE app = ? AND version = ?", (state, app, version)
-            )
+            changed = await connection.execute(_SET, (state, app, version))
             return changed.rowcount > 0
 
     async def drop_templates(self, names: Iterable[tuple[str, str]], *, learned_only: bool = True) -> int:

@@ -77,7 +77,15 @@ def nothing(sent):
     return "", ()
 
 
-@pytest.mark.parametrize("mark", [of_next, without_the_last, question_in_a_passage, nothing])
+def all_as_one(sent):
+    return sent.question, ("\n\n".join(sent.contexts),)
+
+
+def swapped(sent):
+    return "\n\n".join(sent.contexts), (sent.question,)
+
+
+@pytest.mark.parametrize("mark", [of_next, without_the_last, question_in_a_passage, nothing, all_as_one, swapped])
 def test_marks_that_do_not_reproduce_the_request_lead_to_nothing_and_are_not_asked_for_again(mark):
     app = App(mark)
     found = {app.send(one) for one in islice(traffic("plain_large", 1), 100)}
@@ -124,3 +132,57 @@ def test_an_app_is_asked_about_a_few_prompts_only():
             body = "\n\n".join(p)
             app.send(Sent(chat(("user", f"{opening}\n\nRecords\n{body}\n\nAsked by phone: {q}\nReply:")), q, p))
     assert app.events.count("asked") <= MAX_MARKED_OF_KIND
+
+
+def plaques(world, count, *, question=None, between="\n\n", behind="", text=str):
+    passages = [text(one) for one in world.some(count, count)]
+    asked = question or world.question()
+    body = between.join(passages)
+    opening = "You whisper while the guide sleeps.\n\nPlaques near the visitor.\n\n"
+    prompt = f"{opening}{body}{behind}\n\nSomebody whispers: {asked}\nWhisper back:"
+    return Sent(chat(("user", prompt)), asked, passages)
+
+
+def of_many(seed, size=5_000):
+    """Texts of which hardly any comes again."""
+    return World(Random(seed), size=size)
+
+
+def test_a_paragraph_that_stands_in_every_request_is_not_taken_for_a_passage():
+    """Also where the judge, who saw one request only, marks it as one."""
+    world, rule = of_many(7), "\n\nKeep your voice low, and never speak of money to anybody."
+    app = App(lambda sent: (sent.question, (*sent.contexts, rule.strip())))
+    found = [app.send(plaques(world, 2 + number % 2, behind=rule)) for number in range(80)]
+    assert "wrong" not in found
+
+
+@pytest.mark.parametrize("late", [0, 45])
+def test_line_breaks_in_later_passages_do_not_cut_them(late):
+    """The blank line between the marked passages counts, not that those of the marked request were lines."""
+    world, random = of_many(8), Random(3)
+
+    def broken(number):
+        return lambda text: text.replace(". ", ".\n", 1) if number >= late and random.random() < 0.4 else text
+
+    app = App()
+    found = [app.send(plaques(world, 2 + number % 2, text=broken(number))) for number in range(100)]
+    assert "wrong" not in found
+    assert found[-20:].count("exact") >= 18
+
+
+@pytest.mark.parametrize("between", ["\n\n", "\n~ ~ ~\n", "\n"])
+def test_one_marked_passage_never_joins_several_later_ones(between):
+    world = of_many(9)
+    app = App()
+    found = [app.send(plaques(world, 1 if number < 35 else 1 + number % 3, between=between)) for number in range(90)]
+    assert "wrong" not in found
+
+
+def test_a_dropped_template_is_not_learned_again_from_the_same_mark():
+    world = of_many(10)
+    app = App()
+    for number in range(160):
+        behind = "\n\nHeard earlier:\n" + world.question() if number >= 45 else ""
+        app.send(plaques(world, 2 + number % 2, behind=behind))
+    assert app.events.count("dropped") <= 1
+    assert app.events.count("learned") - app.events.count("dropped") <= 1

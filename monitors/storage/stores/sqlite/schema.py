@@ -66,7 +66,7 @@ SCHEMA = Schema(
             FROM samples WHERE id = sample_id
         );
         """,
-        # What is written changes the sums of its hour and its day, which are then made afresh (`stores.rollups`).
+        # A write changes the sums of its hour and its day, which are then recomputed (`stores.rollups`).
         """
         CREATE INDEX evaluations_value ON evaluations (metric, value, started_at, app) WHERE outcome = 'score';
         CREATE TABLE sums (
