@@ -111,7 +111,7 @@ def test_a_prompt_that_lets_the_model_roam_is_the_generation_and_its_version_is_
     shared.took("hotel", changed_at)
     assert set(causes(shared, "hotel")) <= {"generation", "unknown"}
     told = last(shared, "hotel")
-    new = f"prompt={shared.prompt(told['worst_exchanges'].split(',')[0])}"
+    new = f"prompt={shared.prompt('hotel')}"
     assert told["affected_slices"] == new
     assert f"{new} appeared with the onset" in told["cause_detail"]
 

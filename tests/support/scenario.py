@@ -304,9 +304,10 @@ class Lab:
         finally:
             await store.aclose()
 
-    def prompt(self, exchange_id: str) -> str:
-        """The version of the prompt of an exchange."""
-        return str(self.running.get(f"/api/exchanges/{exchange_id}")["sample"]["prompt"])
+    def prompt(self, app: str) -> str:
+        """The version of the prompt of an app's newest exchange."""
+        (newest,) = self.running.get(f"/api/exchanges?app={app}&limit=1")
+        return str(self.running.get(f"/api/exchanges/{newest['sample_id']}")["sample"]["prompt"])
 
     def ask_until(
         self,
