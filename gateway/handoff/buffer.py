@@ -95,6 +95,8 @@ class HandOff:
         """Start the background task; needs a running event loop."""
         self._task = spawn(self._run(), name="hand-off")
         self._watch.start()
+        if self.offload is not None:
+            self.offload.start()
 
     def offer(self, recording: Recording) -> None:
         """Take a finished recording. Called on the request path: only appends, never blocks, never raises."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
@@ -14,7 +15,9 @@ from gateway.exchange import Recording
 from gateway.handoff.sampler_process import LENGTH_BYTES, Answer, Load, Made, Setup, frame
 from gateway.handoff.template_sync import TemplateSync
 from monitors.runtime.settings import child_environment
+from monitors.runtime.tasks import spawn
 
+_log = logging.getLogger("gaugeway.handoff")
 BATCH_S = 60.0
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 1.0, 60.0
 
@@ -24,11 +27,12 @@ class OffloadError(Exception):
 
 
 class Offload:
-    """Makes samples in a process of its own, which is started when first needed and again when it ended.
+    """Makes samples in a process of its own, which `start` or the first batch starts, and the next one after its end.
 
-    After a failure it is not started for 1 s, then for twice the time, up to a minute: until then every call raises
-    OffloadError at once, and samples are made in this process. With `templates` it gets what all gateways have learned,
-    and says what it learns itself.
+    The process gets its settings with its first batch: until then it has only loaded its code. After a failure it is
+    not started for 1 s, then for twice the time, up to a minute: until then every call raises OffloadError at once, and
+    samples are made in this process. With `templates` it gets what all gateways have learned, and says what it learns
+    itself.
     """
 
     def __init__(self, settings: Settings, key: str, templates: TemplateSync | None = None) -> None:
@@ -39,8 +43,19 @@ class Offload:
         self._takes_loads = False
         """Whether the process is known to be of a release that does."""
         self._process: Process | None = None
+        self._is_set_up = False
+        self._starting = asyncio.Lock()
+        self._early: asyncio.Task[None] | None = None
         self._pause_s, self._not_before = 0.0, 0.0
         self._decoder = msgspec.msgpack.Decoder(list[Made] | Answer)
+
+    def start(self) -> None:
+        """Start the process before it is needed, in the background; not when no traffic is captured.
+
+        It takes a second of a processor to load its code, and the requests of that second would be answered late.
+        """
+        if self._setup.capture.rate > 0:
+            self._early = spawn(self._start_early(), name="starting the sampler process")
 
     def use(self, settings: Settings) -> None:
         """Take over new settings; the process is started anew with them."""
@@ -73,31 +88,44 @@ class Offload:
 
     async def aclose(self) -> None:
         """End the process."""
+        if self._early is not None:
+            await self._early
         process = self._process
         self._stop()
         if process is not None:
             await process.wait()
 
     async def _ask(self, question: bytes) -> bytes:
-        process = self._process or await self._start()
+        process = await self._started()
         assert process.stdin is not None  # noqa: S101 - for the type checker: both are pipes
         assert process.stdout is not None  # noqa: S101
-        self._load(process.stdin)
+        if self._is_set_up:
+            self._load(process.stdin)
+        else:
+            self._is_set_up = True
+            process.stdin.write(frame(self._with_templates()))
         process.stdin.write(question)
         await process.stdin.drain()
         head = await process.stdout.readexactly(LENGTH_BYTES)
         return await process.stdout.readexactly(int.from_bytes(head, "big"))
 
-    async def _start(self) -> Process:
-        process = self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "gateway.handoff.sampler_process"),
-            stdin=PIPE,
-            stdout=PIPE,
-            env=child_environment({}),
-        )
-        assert process.stdin is not None  # noqa: S101 - for the type checker
-        process.stdin.write(frame(self._with_templates()))
-        return process
+    async def _started(self) -> Process:
+        async with self._starting:
+            if self._process is None:
+                self._is_set_up = False
+                self._process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "gateway.handoff.sampler_process"),
+                    stdin=PIPE,
+                    stdout=PIPE,
+                    env=child_environment({}),
+                )
+            return self._process
+
+    async def _start_early(self) -> None:
+        try:
+            await self._started()
+        except OSError as error:  # the first batch will try again
+            _log.warning("the sampler process could not be started: %s", error)
 
     def _with_templates(self) -> Setup:
         if self._templates is None:

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -101,6 +102,62 @@ def test_when_it_dies_the_caller_is_told_at_once_and_it_is_started_again_later()
         return await offload.samples([recording()])
 
     assert isinstance(run(scenario)[0], Sample)
+
+
+def test_it_is_started_before_the_first_batch_and_set_up_with_it():
+    async def scenario(offload):
+        offload.start()
+        await offload._early
+        early = offload._process.pid
+        offload._setup = msgspec.structs.replace(offload._setup, capture=Capture(redact=()))
+        return early, await offload.samples([recording()]), offload._process.pid
+
+    early, (sample,), late = run(scenario)
+    assert early == late
+    assert "ada@example.com" in sample.response  # by the settings at the time of the batch, not of the start
+
+
+def test_a_batch_that_comes_while_it_starts_does_not_start_another():
+    async def scenario(offload):
+        offload.start()
+        before = set(children(os.getpid()))
+        samples = await offload.samples([recording()])
+        return samples, set(children(os.getpid())) - before
+
+    samples, started = run(scenario)
+    assert isinstance(samples[0], Sample)
+    assert len(started) == 1
+
+
+def test_it_is_not_started_early_when_nothing_is_captured():
+    async def scenario(offload):
+        offload.start()
+        await asyncio.sleep(0.3)
+        return offload._process
+
+    assert run(scenario, Capture(rate=0.0)) is None
+
+
+def test_it_can_be_closed_at_once():
+    async def scenario(offload):
+        before = set(children(os.getpid()))
+        offload.start()
+        await offload.aclose()
+        return set(children(os.getpid())) - before
+
+    assert run(scenario) == set()
+
+
+def test_a_failed_early_start_is_logged_and_the_first_batch_tries_again(monkeypatch, caplog):
+    async def scenario(offload):
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "executable", "/nowhere/python")
+            offload.start()
+            await offload._early
+        return await offload.samples([recording()])
+
+    assert isinstance(run(scenario)[0], Sample)
+    assert "the sampler process could not be started" in caplog.text
 
 
 def test_it_ends_with_its_input_wherever_that_breaks_off():

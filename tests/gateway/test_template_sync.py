@@ -174,6 +174,21 @@ def test_a_killed_process_comes_back_with_what_was_learned(tmp_path):
     assert is_exact(run(scenario, Gateway(tmp_path))[0], 500)
 
 
+def test_a_process_started_before_the_templates_are_read_has_them_for_its_first_batch(tmp_path):
+    async def learn(one):
+        await one.send(range(LEARNS))
+        await one.sync.sync()
+
+    async def scenario(other):
+        other.offload.start()
+        await asyncio.sleep(0.2)
+        await other.sync.sync()
+        return await other.send([500])
+
+    run(learn, Gateway(tmp_path))
+    assert is_exact(run(scenario, Gateway(tmp_path))[0], 500)
+
+
 OFFICE = "nord@geraetehaus.example"
 
 
