@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from gateway.contexts.structure.cleaning import SENTENCE_END, Cleaned, clean, unquoted
+from gateway.contexts.structure.cleaning import SENTENCE_END, TEXT_LABEL, Cleaned, clean, unquoted
 
 _T = TypeVar("_T")
 _TWO = 2
@@ -18,7 +18,7 @@ _BRACKET = re.compile(
     r"[ \t]*(?:[-*•][ \t]+)?[\[【](?P<name>[^\[\]【】\n]{1,150})[\]】][ \t]*(?::|：|[-–—](?=[ \t]))?[ \t]*(?=\S|\n)"
 )
 _WORD_AND_ID = re.compile(
-    r"[ \t]*(?P<word>[^\W\d_]{2,20})[ \t]?[#№]?[\w-]{0,40}\d[\w-]{0,40}[ \t]?[.:)\]：][ \t]*(?=\S)"
+    r"[ \t]*[\[(（]?(?P<word>[^\W\d_]{2,20})[ \t]?[#№]?[\w-]{0,40}\d[\w-]{0,40}[ \t]?[.:)\]：）]{1,2}[ \t]*(?=\S)"
 )
 _INLINE_TAIL = re.compile(r"[ \t\n](?P<key>[^\W\d_]{2,20})[ \t]?[:：=][ \t]?[^\s:]{1,60}[ \t]*\Z")
 _LINE_KEY = re.compile(r"[ \t]*[-*#>]{0,3}[ \t]*\**(?P<key>[^\W\d_][^\n:：.!?]{0,30})\**[:：]")
@@ -33,13 +33,31 @@ _HEADING = re.compile(
     re.MULTILINE,
 )
 _LETTERED = re.compile(r"^[^\W\d_]{3,20} [A-Z](?:[:.)]|$)", re.MULTILINE)
-_YAML = re.compile(r":[ \t]*[|>]-?[ \t]*\n|\A[|>]-?[ \t]*\n")
+_YAML = re.compile(r"\w:[ \t]*[|>]-?[ \t]*\n|\A[|>]-?[ \t]*\n")
+_ASKED_AND_ANSWERED = re.compile(
+    r"\W{0,3}(?:q|f|p|d|в|问|question|frage|pregunta|domanda|pergunta|vraag|pytanie|soru|вопрос|问题|質問|질문)"
+    r"[ ]?\d{0,3}"
+    r"\W{0,3}[.:：)]\W{0,3}[^\n]{1,400}\n{1,2}"
+    r"\W{0,3}(?:a|r|о|答|answer|antwort|respuesta|réponse|risposta|resposta|antwoord|odpowiedź|cevap|ответ|回答|답변)"
+    r"[ ]?\d{0,3}\W{0,3}[.:：)]",
+    re.IGNORECASE,
+)
+"""An entry of questions and answers: both are the passage's own."""
 _LONG_TITLE = 160
 _TITLE = 80
+_OWN_HEADINGS = frozenset(["heading", "bold", "lead"])
+"""Forms of first lines that are a passage's own where tags close it: the app would write a title into the tag."""
+_FORMS_OF_TITLES = frozenset(["", "heading", "bold"])
 _LEFT_TAG = re.compile(r"</[A-Za-z][\w-]{0,40}>\s*\Z|\[/[A-Za-z]")
 _PREFIX = re.compile(r"[^.!?\n。！？]{0,60}(?::[ \t]|：|:(?=[^\W\d_]))")
 _NAMED = re.compile(r"[^\W\d_a-z][^.!?\n:]{1,40}: ")
 _MARKDOWN = re.compile(r"^#{1,6} \S", re.MULTILINE)
+_MARKUP = re.compile(
+    r"(?P<heading>#{1,6} )|(?P<bold>\*\*[^*\n]{1,80}\*\*[ \t]*\Z)|(?P<list>[-*+•][ \t]|\d{1,3}[.)][ \t]|>)|"
+    r"(?P<table>\|)|(?P<code>```|[ \t]{4}|\t|[^\n]{0,400}[{};,=(][ \t]*\Z)|(?P<lead>[^\n]{0,400}[:：][ \t]*\Z)"
+)
+"""Lines of a text that has headings, lists, tables and code of its own."""
+_SIGNS, _MARKDOWN_SIGNS = frozenset("[(<{#*|=@"), frozenset("#*|")
 _REMARK_ENDS = frozenset("])】")
 _REMARK = re.compile(r"[.!?。][\"'”]?\s*[\[(【][^\[\]()【】\n]{2,120}[\])】]\s*\Z")
 
@@ -52,12 +70,30 @@ def without_common(cleaned: Sequence[Cleaned], *, titled: bool) -> bool:
     if len(cleaned) < _TWO:
         return False
     texts = [one.text for one in cleaned]
+    if are_questions_with_answers(texts):
+        return False
     return (
         _without_brackets(cleaned, texts)
         or _without_words_and_ids(cleaned, texts)
         or _without_inline_tails(cleaned, texts)
-        or (all(one.partition("\n")[2].strip() for one in texts) and _without_lines(cleaned, texts, titled=titled))
+        or (
+            all(one.partition("\n")[2].strip() for one in texts)
+            and _without_lines(cleaned, texts, titled=titled and not any(one.fenced for one in cleaned))
+        )
     )
+
+
+def are_questions_with_answers(texts: Sequence[str]) -> bool:
+    """Whether each text is an entry of an FAQ: a question and its answer, both with a label."""
+    return all(map(_ASKED_AND_ANSWERED.match, texts))
+
+
+def without_bracketed_names(texts: Sequence[str]) -> list[tuple[str, str]] | None:
+    """Return each text's name in brackets and what stands behind it; None when one of them begins otherwise."""
+    found = [(one, text) for text in texts if (one := _BRACKET.match(text)) is not None]
+    if len(found) < max(len(texts), _TWO):
+        return None
+    return [(one["name"], text[one.end() :]) for one, text in found]
 
 
 def _without_brackets(cleaned: Sequence[Cleaned], texts: Sequence[str]) -> bool:
@@ -72,7 +108,7 @@ def _without_words_and_ids(cleaned: Sequence[Cleaned], texts: Sequence[str]) -> 
     found = [one for text in texts if (one := _WORD_AND_ID.match(text)) is not None]
     if len(found) < len(texts) or len({one["word"] for one in found}) > 1:
         return False
-    _take(cleaned, [(one[0].strip(" .:)]\t"), one.end()) for one in found])
+    _take(cleaned, [(one[0].strip(" .:()[]（）\t"), one.end()) for one in found])
     return True
 
 
@@ -81,7 +117,7 @@ def _without_inline_tails(cleaned: Sequence[Cleaned], texts: Sequence[str]) -> b
     if not all(":" in end or "=" in end or "：" in end for end in ends):
         return False
     found = [one for end in ends if (one := _INLINE_TAIL.search(end)) is not None]
-    if len(found) < len(texts) or len({one["key"] for one in found}) > 1:
+    if len(found) < len(texts) or len({one["key"] for one in found}) > 1 or TEXT_LABEL.match(found[0][0].strip()):
         return False
     for passage, tail in zip(cleaned, found, strict=True):
         passage.text = passage.text[: -len(tail[0])].rstrip()
@@ -105,8 +141,19 @@ def _without_lines(cleaned: Sequence[Cleaned], texts: Sequence[str], *, titled: 
 
 
 def _are_titles(lines: Sequence[str]) -> bool:
-    """Whether all lines are short and none is a sentence or opens code."""
-    return all(len(one) <= _LONG_TITLE and not SENTENCE_END.search(one) and not one.startswith("```") for one in lines)
+    """Whether all lines are short and of one form, and none is a sentence or a line of code."""
+    forms = {_form(one) for one in lines}
+    return forms <= _FORMS_OF_TITLES and len(forms) == 1 and _are_short(lines, _LONG_TITLE)
+
+
+def _are_short(lines: Sequence[str], most: int) -> bool:
+    return all(len(one) <= most and not SENTENCE_END.search(one) for one in lines)
+
+
+def _form(line: str) -> str:
+    """The name of the markup that a line has; "" for none."""
+    found = _MARKUP.match(line)
+    return found.lastgroup or "" if found is not None else ""
 
 
 def _take(cleaned: Sequence[Cleaned], said: Sequence[tuple[str, int]]) -> None:
@@ -120,6 +167,8 @@ def has_remains(texts: Sequence[str], *, closed: bool = False) -> bool:
     """Whether something of the app's own is left in all passages: a prefix, a title, a last line of one form, a tag."""
     if len(texts) > _COMPARED:
         texts = [*texts[:_COMPARED], texts[-1]]
+    if len(texts) > 1 and are_questions_with_answers(texts):
+        return False
     if any(map(_begins_with_keys, texts)):
         return True
     if any(_at_a_line(_LETTERED, one) or _opens_yaml(one) for one in texts):
@@ -130,7 +179,7 @@ def has_remains(texts: Sequence[str], *, closed: bool = False) -> bool:
         return True
     rows = [one.strip().split("\n") for one in texts]
     return (
-        _begin_alike(texts)
+        _begin_alike(texts, closed=closed)
         or _have_lines_alike(rows, closed=closed)
         or _share_a_key(rows)
         or _mostly(_names_a_place, texts)
@@ -158,21 +207,25 @@ def _begins_with_keys(text: str) -> bool:
     return len(lines) > _TWO and all(_PREFIX.match(line) for line in lines[:2])
 
 
-def _begin_alike(texts: Sequence[str]) -> bool:
+def _begin_alike(texts: Sequence[str], *, closed: bool) -> bool:
     """Whether all begin with one sign of notation or with a prefix each, or end with a tag."""
     heads = [one.lstrip()[:80] for one in texts]
-    alike = len({one[:1] for one in heads}) == 1 and heads[0][:1] in (*"[(<{#*|=@",)
+    signs = _SIGNS if not closed else _SIGNS - _MARKDOWN_SIGNS
+    alike = len({one[:1] for one in heads}) == 1 and heads[0][:1] in signs
     if alike or any(_LEFT_TAG.search(one[-60:]) for one in texts) or all(map(_PREFIX.match, heads)):
         return True
-    return 2 * sum(_NAMED.match(one) is not None for one in heads) > len(heads)
+    return not closed and 2 * sum(_NAMED.match(one) is not None for one in heads) > len(heads)
 
 
 def _have_lines_alike(rows: Sequence[Sequence[str]], *, closed: bool) -> bool:
     """Whether all begin with a title or end with a line of one form, or only the last has lines."""
     if not all(len(one) > 1 for one in rows):
         return not closed and len(rows) > 1 and len(rows[-1]) > 1 and _only_last_has_lines(rows)
-    titled = all(len(one[0]) <= _TITLE and not SENTENCE_END.search(one[0]) for one in rows)
-    return titled or len({one[-1].strip()[:3] for one in rows}) == 1
+    firsts = [one[0] for one in rows]
+    forms = {_form(one) for one in firsts}
+    titled = len(forms) == 1 and _are_short(firsts, _TITLE) and not (closed and forms & _OWN_HEADINGS)
+    lasts = [one[-1].strip() for one in rows]
+    return titled or (len({one[:3] for one in lasts}) == 1 and not (closed and _form(lasts[0])))
 
 
 def _share_a_key(rows: Sequence[Sequence[str]]) -> bool:
@@ -200,9 +253,9 @@ def _names_a_place(text: str) -> bool:
 
 
 def _is_titled(lines: Sequence[str]) -> bool:
-    """Whether the first or the last of several lines is short and no sentence."""
+    """Whether the first or the last of several lines is short, no sentence, and no markup of the passage's own."""
     ends = (lines[0], lines[-1]) if len(lines) > 1 else ()
-    return any(len(one) <= _TITLE and not SENTENCE_END.search(one) for one in ends)
+    return any(len(one) <= _TITLE and not SENTENCE_END.search(one) and not _form(one) for one in ends)
 
 
 def _only_last_has_lines(rows: Sequence[Sequence[str]]) -> bool:

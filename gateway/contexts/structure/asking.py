@@ -10,6 +10,7 @@ from typing import NamedTuple
 from gateway.contexts.structure.cleaning import unquoted
 from gateway.contexts.structure.outline import Mark, kind_of, marks
 from gateway.contexts.structure.scan import Text
+from gateway.contexts.structure.spoken import conversation
 
 _OPENING = re.compile(r"<(?P<tag>[^\W\d][\w-]{1,40})(?:\s[^<>\n]{0,80})?>")
 _USERS = ("user", "human", "customer")
@@ -54,6 +55,8 @@ def ask(text: Text, segments: Sequence[tuple[int, int]]) -> Asked | None:
     for one in texts:
         if (tagged := _tagged(one)) is not None:
             return tagged
+    if texts and (spoken := conversation(texts[0].text)) is not None:
+        return Asked(spoken.question, 1.0, f"turn of {spoken.asker!r}")
     outlines = []
     for one in texts:
         outlines.append(marks(one))

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from gateway.contexts.structure.grids import first_header, is_fenced
 from gateway.contexts.structure.outline import LOOSE, SPEAKERS, Mark, is_answered, kind_of, label_kind, marks
 from gateway.contexts.structure.scan import HEAD, Text
+from gateway.contexts.structure.spoken import conversation
 from gateway.contexts.structure.words import vocabulary
 
 _MOST_TAGS = 60
@@ -57,6 +59,7 @@ _ANNOUNCED = 0.85
 _ANSWER_TAIL = 60
 _FENCE_SIGNS = ("`", '"', "'")
 _SURE = 0.9
+HEADERS = "header lines"
 
 
 class Block(NamedTuple):
@@ -84,6 +87,8 @@ def candidates(text: Text) -> list[Block]:
         blocks += _announced(text, found, stop)
     if not blocks:
         blocks += _inline(text, found, stop)
+    if not blocks:
+        blocks += _under_headers(text, found, stop)
     if not blocks:
         blocks += _between_rules(text, found, stop)
     if not blocks:
@@ -303,6 +308,14 @@ def _inline_labels(raw: str, limit: int) -> Iterator[tuple[int, int, int]]:
             yield label.start("phrase"), label.end("phrase"), covered
 
 
+def _under_headers(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
+    """Header lines of one form between rules, as `==== a.md ====`, nothing else announcing the passages."""
+    first = first_header(text.text, min(HEAD, stop))
+    if first is not None:
+        end = _end(text, found, first, stop)
+        yield Block(first, end, first, end, HEADERS, _RULED)
+
+
 def _between_rules(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
     """Text between two rules of one kind, when the question stands in front of them."""
     rules = [mark for mark in found if mark.kind == "rule" and mark.start < stop]
@@ -329,6 +342,8 @@ def _end(text: Text, found: Sequence[Mark], start: int, stop: int, *, form: str 
     """
     later = [mark for mark in found if start <= mark.start < stop]
     questions = [mark for mark in later if mark.kind == "question"]
+    if (spoken := conversation(text.text)) is not None and start < spoken.start < stop:
+        return _without_last_paragraph(text, start, spoken.start)
     end = _first_speaker(later, questions[-1]).start if questions else _inline_question(text, start, stop)
     heading = next(
         (mark for mark in later if form and mark.form == form and mark.kind in ("instruction", "history", "answer")),
@@ -434,6 +449,8 @@ def _first_instruction(text: Text, start: int, end: int) -> int | None:
 def _at_closing_rule(raw: str, later: Sequence[Mark], start: int, end: int) -> int:
     """A block that opens with a rule closes with the last one of its kind, if nothing but blanks follows in it."""
     rules = [mark for mark in later if mark.kind == "rule" and mark.start < end]
+    if is_fenced(raw[start:end]):
+        return end
     if len(rules) > 1 and not raw[start : rules[0].start].strip():
         last = next((mark for mark in reversed(rules) if mark.phrase == rules[0].phrase), None)
         if last is not None and last is not rules[0] and not raw[last.body : end].strip():
@@ -442,8 +459,10 @@ def _at_closing_rule(raw: str, later: Sequence[Mark], start: int, end: int) -> i
 
 
 def _unruled(raw: str, start: int, end: int) -> tuple[int, int]:
-    """Leave out rules and blanks at both ends of a block."""
+    """Leave out rules and blanks at both ends of a block; fences stay that stand around each of its passages."""
     opened = False
+    if is_fenced(raw[start:end]):
+        return start, end
     for _ in range(4):
         while start < end and raw[start] in " \t\n":
             start += 1

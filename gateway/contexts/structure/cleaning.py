@@ -97,7 +97,7 @@ _RULES_CLEANED = 4
 class Cleaned:
     """A passage's text with what was taken off it. `odd` says that lines remain that may be a title or the like."""
 
-    __slots__ = ("aside", "identity", "label", "leading", "meta", "odd", "score", "source", "text")
+    __slots__ = ("aside", "fenced", "identity", "label", "leading", "meta", "odd", "score", "source", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -107,6 +107,7 @@ class Cleaned:
         self.meta = 0
         self.leading = 0
         self.odd = False
+        self.fenced = False
         self.label = ""
         self.aside = ""
 
@@ -136,6 +137,7 @@ def clean(text: str, *, number: str | None = None) -> Cleaned:
     one.identity = number
     one.text = _unfenced(one.text)
     _leading(one)
+    one.fenced = text.rstrip().endswith("```") and not one.text.rstrip().endswith("```")
     one.leading = one.meta
     _trailing(one)
     one.text = unquoted(_unfenced(_CLOSING_LINE.sub("", one.text.rstrip())))

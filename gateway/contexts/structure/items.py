@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from gateway.contexts.structure import markers
-from gateway.contexts.structure.alike import has_remains, without_common
+from gateway.contexts.structure import grids, markers
+from gateway.contexts.structure.alike import has_remains, without_bracketed_names, without_common
 from gateway.contexts.structure.cleaning import SENTENCE_END, Cleaned, clean, data, unquoted
 from monitors.records import Context
 
@@ -45,12 +45,16 @@ _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """Passages in order. `name` says how the block was cut, `certain` in (0, 1] how surely; `odd`: with leftovers."""
+    """Passages in order. `name` says how the block was cut, `certain` in (0, 1] how surely; `odd`: with leftovers.
+
+    `tail`: odd only because the last passage has more paragraphs than the others, which may be none of it.
+    """
 
     name: str
     items: tuple[Context, ...]
     certain: float
     odd: bool = False
+    tail: bool = False
 
 
 def split(region: str) -> Splitting | None:
@@ -212,13 +216,35 @@ def _as_paragraphs(text: str) -> Splitting | None:
     return _cleaned("blank-line", [(None, one) for one in pieces], 0.7)
 
 
+def _as_fenced(text: str) -> Splitting | None:
+    """Fences one after another, in front of each at most one short line."""
+    pieces = grids.fenced(text)
+    return None if pieces is None else _cleaned("fenced", [(None, one) for one in pieces], 1.0)
+
+
+def _as_table(text: str) -> Splitting | None:
+    """Rows of one number of cells, of which one holds the text."""
+    texts = grids.rows(text)
+    return None if texts is None else Splitting("table", tuple(Context(text=one) for one in texts), 1.0)
+
+
+def _as_lettered(text: str) -> Splitting | None:
+    pieces = grids.lettered(text)
+    return None if pieces is None else _cleaned("lettered", pieces, 1.0)
+
+
 def _as_lines(text: str) -> Splitting | None:
     lines = [one.strip() for one in text.split("\n", MOST_ITEMS) if one.strip()]
     if len(lines) < 2:  # noqa: PLR2004 - one line is one passage
         return None
-    if not all(SENTENCE_END.search(line[-_ENDING:]) and _weight(line) >= _SHORT_LINE for line in lines):
+    if not all(SENTENCE_END.search(_unclosed(line)) and _weight(line) >= _SHORT_LINE for line in lines):
         return None
     return _cleaned("lines", [(None, one) for one in lines], 0.6)
+
+
+def _unclosed(line: str) -> str:
+    """The end of a line without the quote that closes it behind a blank, as in French."""
+    return line[-_ENDING:].removesuffix(" »")
 
 
 def _as_whole(text: str) -> Splitting | None:
@@ -229,8 +255,11 @@ _READERS: Sequence[Callable[[str], Splitting | None]] = (
     _as_data,
     _as_elements,
     _as_pairs,
+    _as_fenced,
+    _as_table,
     _as_headed,
     _as_numbered,
+    _as_lettered,
     _as_records,
     _as_ruled,
     _as_named_lines,
@@ -247,6 +276,9 @@ _READER_OF: Mapping[str, Callable[[str], Splitting | None]] = {
     "objects": _as_data,
     "tag": _as_elements,
     "pairs": _as_pairs,
+    "fenced": _as_fenced,
+    "table": _as_table,
+    "lettered": _as_lettered,
     "headed": _as_headed,
     "numbered": _as_numbered,
     "records": _as_records,
@@ -263,17 +295,17 @@ _READER_OF: Mapping[str, Callable[[str], Splitting | None]] = {
 
 def _cleaned(name: str, pieces: Sequence[tuple[str | None, str]], certain: float) -> Splitting | None:
     """Clean each piece; quotes come off where all pieces have them, so that a passage that is a quote stays one."""
-    cleaned: list[Cleaned] = []
     raw = [(number, text) for number, text in pieces[:MOST_ITEMS] if text.strip()]
     extra = False
-    if len(raw) > 1 and not name.startswith(("blank-line", "lines", "whole")):
+    if len(raw) > 1 and not name.startswith(("blank-line", "lines", "whole", "pairs", "fenced")):
         raw[-1], extra = _without_tail(raw)
-    for number, text in raw:
-        one = clean(text, number=number)
-        if one.text.strip():
-            cleaned.append(one)
+    cleaned = _each_cleaned(raw)
     if not cleaned:
         return None
+    if len({one.leading > 0 for one in cleaned}) > 1:
+        named = without_bracketed_names([text for _, text in raw])
+        if named is not None:  # names of which only some look like a file's
+            cleaned = _each_cleaned([(number, text) for (number, _), (_, text) in zip(raw, named, strict=True)])
     # What only some have is no form of the prompt's.
     label, aside = len({bool(one.label) for one in cleaned}) > 1, len({bool(one.aside) for one in cleaned}) > 1
     aside = aside or (len(cleaned) == 1 and not _NAMES_A_SOURCE.search(cleaned[0].aside))
@@ -283,8 +315,12 @@ def _cleaned(name: str, pieces: Sequence[tuple[str | None, str]], certain: float
     for _ in range(3):
         if not without_common(cleaned, titled=name.startswith(("numbered", "headed"))):
             break
-    odd = odd or extra or has_remains([one.text for one in cleaned], closed=name == "pairs")
-    return Splitting(name, tuple(one.context() for one in cleaned), certain, odd)
+    odd = odd or has_remains([one.text for one in cleaned], closed=name in ("pairs", "fenced"))
+    return Splitting(name, tuple(one.context() for one in cleaned), certain, odd or extra, extra and not odd)
+
+
+def _each_cleaned(raw: Sequence[tuple[str | None, str]]) -> list[Cleaned]:
+    return [one for number, text in raw if (one := clean(text, number=number)).text.strip()]
 
 
 def _without_tail(raw: Sequence[tuple[str | None, str]]) -> tuple[tuple[str | None, str], bool]:

@@ -6,12 +6,14 @@ import math
 import re
 import string
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+from gateway.contexts.structure.alike import are_questions_with_answers
 from gateway.contexts.structure.asking import Asked, ask, ask_turn, asks
-from gateway.contexts.structure.blocks import Block
+from gateway.contexts.structure.blocks import HEADERS, Block
 from gateway.contexts.structure.cleaning import SENTENCE_END
-from gateway.contexts.structure.items import Splitting, split
+from gateway.contexts.structure.items import Splitting, read_as, split
 from gateway.contexts.structure.outline import MODELS, SPEAKERS
 from gateway.contexts.structure.scan import Text
 from gateway.contexts.structure.words import PERSON
@@ -29,7 +31,7 @@ _WORTH = {"data": 1.0, "bullets": 0.5, "blank-line": 0.6, "lines": 0.4, "whole":
 """Points of a notation by which passages are apart; all others show it by a marker of their own."""
 _MARKED = 1.2
 _SINGLE = 0.4
-_WHOLE = ("tag", "data", "objects", "pairs")
+_WHOLE = ("tag", "data", "objects", "pairs", "fenced")
 """Notations that show even a single passage."""
 _LOOSE = ("blank-line", "lines", "whole", "inline", "bullets")
 _QUESTION = 1.3
@@ -102,6 +104,12 @@ _LINES_OF_CODE = 4
 _NAME = 60
 _NAME_WORDS = 7
 _SENTENCE = re.compile(r"[^\n.!?。]+[\n.!?。]?")
+_LABEL_LENGTH = 80
+_DRAWN = ("rule:---", "rule:***", "rule:___")
+_ONE_DOCUMENT = re.compile(
+    r"label '(?:[^']{0,40} )?(?:page|document|article|webpage|file|text)(?: contents?| text)?'\Z"
+)
+_CLOSING_TAG = re.compile(r"</(?P<tag>[A-Za-z][\w.-]{0,40})>")
 _FIRST_WORD = re.compile(r"[\w'’]+")
 _ASCII_LETTERS = string.ascii_letters.encode()
 
@@ -139,14 +147,29 @@ def judge(place: Place, block: Block, least: float = -math.inf) -> Judged | None
     if place.own and asked is None and (ending := _asked_at_the_end(region)) is not None:
         asked, region = ending
     points += _asked(asked, signs, own=place.own) - _task(place, block, asked, signs)
-    if points + _MARKED < least or (splitting := split(region)) is None:
+    if points + _MARKED < least or (splitting := _passages(region, block)) is None:
         return None
     kind = _kind(splitting)
     many = len(splitting.items) > 1 or kind in _WHOLE
     points += _WORTH.get(kind, _MARKED) if many else min(_WORTH.get(kind, _SINGLE), _SINGLE)
     signs.insert(1, f"{len(splitting.items)} by {splitting.name}")
+    if splitting.tail and _goes_before_the_question(text.text[block.outer_end :], asked):
+        splitting = replace(splitting, odd=False)
     points -= _against_passages(place, block, splitting, signs)
     return Judged(points, asked, splitting, block, signs)
+
+
+def _goes_before_the_question(behind: str, asked: Asked | None) -> bool:
+    """Whether nothing but the question's label stands between the block and the question."""
+    return asked is not None and 0 <= behind[: _LABEL_LENGTH + _SAMPLE].find(asked.text[:_SAMPLE]) <= _LABEL_LENGTH
+
+
+def _passages(region: str, block: Block) -> Splitting | None:
+    """Cut a block. The rules within a single document that the label names are the document's own."""
+    splitting = split(region)
+    if splitting is not None and splitting.name in _DRAWN and _ONE_DOCUMENT.search(block.header) is not None:
+        return read_as(region, "whole")
+    return splitting
 
 
 def _kind(splitting: Splitting) -> str:
@@ -158,7 +181,7 @@ def _announced(place: Place, block: Block, signs: list[str]) -> float:
     grounding = max(_grounding(place.text, block), _orders(place.beside, 0, len(place.beside.text)))
     if grounding:
         signs.append(_GROUNDED)
-    elif block.header.startswith("sentence") or (
+    elif block.header.startswith(("sentence", HEADERS)) or (
         not place.own and 0 < block.sure < _CLEAR_BLOCK and not block.header.startswith("<")
     ):
         signs.append("nothing says to answer from it")
@@ -264,11 +287,25 @@ def _against_block(place: Place, block: Block, signs: list[str]) -> float:
     if _instructs(text, block):
         points += _CANNOT_BE
         signs.append("reads like instructions")
+    if not block.header.startswith("<") and _is_inside_an_element(text.text, block):
+        points += _CANNOT_BE
+        signs.append("inside an element")
     before = text.text[max(block.outer_start - _CODE_SAMPLE, 0) : block.outer_start]
     if len(_PROGRAM.findall(before)) >= _LINES_OF_CODE:
         points += _CANNOT_BE
         signs.append("in the middle of code")
     return points
+
+
+def _is_inside_an_element(raw: str, block: Block) -> bool:
+    """Whether the block has the end of an element that begins in front of it: it is a part of a passage."""
+    at = raw.rfind("</", block.start, block.end)
+    closing = _CLOSING_TAG.match(raw, at) if at >= 0 else None
+    return (
+        closing is not None
+        and raw.find(f"<{closing['tag']}", block.start, at) < 0
+        and raw.find(f"<{closing['tag']}", 0, block.outer_start) >= 0
+    )
 
 
 def _against_passages(place: Place, block: Block, splitting: Splitting, signs: list[str]) -> float:
@@ -325,7 +362,9 @@ def _differ(text: Text, block: Block, kind: str, texts: Sequence[str]) -> bool:
 
 def _speaks_in_turns(texts: Sequence[str]) -> bool:
     """Whether one of them begins as a turn of a conversation or a note to the model does."""
-    return any(one[:24].partition(":")[0].strip(" *[").lower() in TURNS for one in texts)
+    return not are_questions_with_answers(texts) and any(
+        one[:24].partition(":")[0].strip(" *[").lower() in TURNS for one in texts
+    )
 
 
 def _are_names(block: Block, texts: Sequence[str]) -> bool:
@@ -392,4 +431,5 @@ def _instructs(text: Text, block: Block) -> bool:
             addressed += text.addresses(position, end)
             meta += text.is_meta(position, end)
         position = end + 1
-    return lines > 0 and (meta > _META_SHARE * lines or addressed >= _ADDRESSED_SHARE * lines)
+    least = _ADDRESSED_SHARE * lines + (raw[block.start : block.end].lstrip()[:1] in ("[", "{", "<"))
+    return lines > 0 and (meta > _META_SHARE * lines or addressed >= least)

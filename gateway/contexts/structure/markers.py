@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from gateway.contexts.structure.cleaning import META_LINE, NAME_ONLY, TEXT_LABEL, clean
@@ -130,13 +130,14 @@ def _score(value: str | None) -> float | None:
 
 _BLANKS = " \t\n-=*#"
 _END_LINE = re.compile(
-    r"^[ \t]{0,40}[^\w\n]{0,8}(?:(?:END|FIN|ENDE)(?: OF)?[ _:-]{1,3}|(?<=[\[{])/)"
-    r"(?P<what>[^\W\d_][^\n]{0,60}?)[^\w\n]{0,8}$",
+    r"^[ \t]{0,40}(?:[^\w\n]{0,8}(?:(?:END|FIN|ENDE)(?: OF)?[ _:-]{1,3}|(?<=[\[{])/)"
+    r"(?P<what>[^\W\d_][^\n]{0,60}?)[^\w\n]{0,8}|(?:[^\w\s]{2,8}|[\[(<]) ?END ?(?:[^\w\s]{2,8}|[\])>]))$",
     re.MULTILINE | re.IGNORECASE,
 )
 _BEGIN_WORD = re.compile(r"[ \t]*[^\w\n]{0,8}(?:BEGIN|START|BEGINNING)(?: OF)?[ _:-]{1,3}", re.IGNORECASE)
 
 
+_DECORATED_LINE = re.compile(r"[ \t]{0,40}[^\w\s]{1,8} ?\w[^\n]{0,180}[^\w\s]{1,8}[ \t]*\Z")
 _BEGIN_END = re.compile(r"\[(?P<what>[^\[\]\n]{1,60}?) (?:begin|start)\]", re.IGNORECASE)
 
 
@@ -169,10 +170,11 @@ def paired(text: str) -> list[tuple[str | None, str]] | None:
     for end in ends:
         piece = text[position : end.start()].lstrip("\n")
         line, _, body = piece.partition("\n")
-        what = re.split(r"[\W\d_]", end["what"], maxsplit=1)[0].casefold()
+        what = re.split(r"[\W\d_]", end["what"] or "", maxsplit=1)[0].casefold()
         if not body.strip() or len(line) > _HEADER_LENGTH:
             return None
-        if what not in line.casefold() and not _BEGIN_WORD.match(line):
+        opens = _DECORATED_LINE.match(line) if not what else what in line.casefold() or _BEGIN_WORD.match(line)
+        if not opens:
             return None
         number = re.search(r"\d{1,6}", line)
         pieces.append((number[0] if number else None, body))
@@ -303,6 +305,9 @@ _HEADER = re.compile(
     r"(?:[^\W\d_]{1,24}[ _]){0,3}[^\W\d_]{1,24}[ \t]{0,2}[:#])"
 )
 _HEADER_LINE = 220
+_SOURCE_NAME = re.compile(
+    r"[^\s:;,\[\](){}<>=]{1,120}\.(?:md|mdx|pdf|txt|html?|docx?|csv|json|xlsx?|pptx?|rst)\b|https?://[^\s\])>;,]{1,200}"
+)
 
 
 def headed(text: str) -> list[tuple[str | None, str]] | None:
@@ -338,11 +343,21 @@ def headed(text: str) -> list[tuple[str | None, str]] | None:
     if len(starts) < _PAIR:
         return None
     ends = [start for start, _ in starts[1:]] + [len(stripped)]
-    return [
-        (None, body)
-        for (start, line_end), end in zip(starts, ends, strict=True)
-        if (body := _with_header(stripped[start:line_end], stripped[line_end:end], same=same)).strip()
+    spans = [
+        (stripped[start:line_end], stripped[line_end:end]) for (start, line_end), end in zip(starts, ends, strict=True)
     ]
+    return _with_sources(spans, same=same)
+
+
+def _with_sources(spans: Sequence[tuple[str, str]], *, same: bool) -> list[tuple[str | None, str]]:
+    """Return the texts behind headers, in front of each the file or address it names, if all name one."""
+    names = [None if same else _SOURCE_NAME.search(header) for header, _ in spans]
+    texts = [
+        body if name is None or not all(names) else f"source: {name[0]}\n{body.lstrip()}"
+        for (_, body), name in zip(spans, names, strict=True)
+        if body.strip()
+    ]
+    return [(None, text) for text in texts]
 
 
 def _lines_like(text: str, probe: str, suffix: str, *, whole: bool = False) -> list[tuple[int, int]]:
@@ -358,15 +373,6 @@ def _lines_like(text: str, probe: str, suffix: str, *, whole: bool = False) -> l
                 starts.append((position, end))
         position = text.find(probe, position + 1)
     return starts
-
-
-def _with_header(header: str, body: str, *, same: bool) -> str:
-    """Return the body, in front of it what the header says of its source."""
-    name = re.search(
-        r"[^\s:;,\[\](){}<>=]{1,120}\.(?:md|mdx|pdf|txt|html?|docx?|csv|json|xlsx?|pptx?|rst)\b|https?://[^\s\])>;,]{1,200}",
-        header,
-    )
-    return body if same or name is None else f"source: {name[0]}\n{body.lstrip()}"
 
 
 def named(text: str) -> list[int]:

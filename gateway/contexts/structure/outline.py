@@ -81,6 +81,19 @@ _SPEAKER_BEGINS = frozenset(one[0] for one in SPEAKERS | MODELS) | frozenset("*#
 _KNOWN_SHARE = 0.4
 """The share of a label without blanks that known words have to make up."""
 
+_CONNECTED = re.compile(
+    r" (?:of|from|for|about|matching|regarding|concerning|relevant to|related to|du|des|de|d['’]|del|della|dello|"
+    r"dell['’]|dei|degli|delle|dal|dalla|nel|nella|do|da|dos|das|aus|zum|zur|vom|von|uit|van|из|от|по|для|z|ze|od|dla)"
+    r"(?: |(?<=['’]))"
+)
+"""What ties to a noun what it is of, or from: `Extraits du guide`, `Pages matching the query`."""
+_INFLECTED = (
+    *("pytani", "zapytani", "fragment", "źródł", "dokument", "tekst", "dotaz", "otázk", "zdroj"),
+    *("вопрос", "запрос", "фрагмент", "выдержк", "контекст", "источник", "отрыв", "документ", "текст", "материал"),
+)
+"""Nouns of languages that say by the ending alone what a thing is of: `Fragmenty regulaminu`."""
+_OF_WORDS = 2
+
 _MAIN: tuple[Kind, ...] = ("context", "pasted", "weak", "question", "answer", "instruction", "history")
 _HEADINGS = _MAIN[:5]
 
@@ -146,6 +159,8 @@ def label_kind(text: Text, start: int, end: int) -> tuple[MarkKind, float] | Non
         return None
     if any(kind == "history" for _, _, kind in hits):
         return "history", 1.0
+    end = _head(text, start, end, hits[0][1])
+    hits = [one for one in hits if one[0] < end]
     last = max(hits, key=lambda hit: (hit[1], hit[1] - hit[0]))
     if not _fits(text, start, end, hits, last[1]):
         return None
@@ -156,6 +171,19 @@ def label_kind(text: Text, start: int, end: int) -> tuple[MarkKind, float] | Non
             return "question", 0.8
         return "context", 1.0 if "context" in named else 0.75 if "pasted" in named else 0.5
     return _SURE_OF.get(kind)
+
+
+def _head(text: Text, start: int, end: int, first: int) -> int:
+    """Return where the words end that say what a label names; what stands behind them says what that is of."""
+    said = text.lower
+    if text.begins("address", start):
+        return end  # an order is no label
+    tied = _CONNECTED.search(said, first, end)
+    if tied is not None and tied.end() < end:
+        return tied.start()
+    if said.startswith(_INFLECTED, start) and first < end and len(said[first:end].split()) <= _OF_WORDS:
+        return first
+    return end
 
 
 _SURE_OF: dict[Kind, tuple[MarkKind, float]] = {
@@ -269,8 +297,8 @@ def _label(text: Text, line: str, start: int, end: int) -> Mark | None:
     if found is None or "(" in found["deco"] or ("`" in found["deco"] and found["deco"].lstrip()[0] in _BULLETS):
         return None  # a bullet with a name of code: it describes the name
     phrase, form = found["phrase"].partition("(")[0].strip(), found["deco"].strip()
-    if not phrase:
-        return None
+    if not phrase or "/" in phrase or "›" in phrase:
+        return None  # a path names a source, not a part of the prompt
     following = min(end + 1, len(text.text))
     at = start + found.start("phrase")
     kind = _kind_of_label(text, phrase, at, colon=bool(found["colon"].strip()))
@@ -401,4 +429,4 @@ def _points_at_sources(one: _Signs) -> bool:
     if not (one.below or one.loose or pointed or (one.colon and named and speaks)):
         return False
     ordered = one.strong and (one.colon or one.addresses or one.opens)
-    return one.answers or ordered or (one.medium and one.colon and one.below)
+    return one.answers or ordered or (one.medium and one.below and (one.colon or one.addresses))

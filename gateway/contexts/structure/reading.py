@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -40,6 +41,9 @@ _PROMPT_LINES = 60
 _FIELDS = 40
 _FIELD_NAME = 60
 _FEWEST_PARTS = 3
+_MESSAGES = 50
+_FEWEST_MESSAGES = 2
+_DIGITS = re.compile(r"\d+")
 _PART_INTRO = 200
 _PART_BEGINNING = 300
 _PART_LENGTH = 60
@@ -140,6 +144,9 @@ class Conversation:
             parts = _parts(turns[last], instructions)
             if parts is not None:
                 yield parts
+        if (sent := _in_messages(turns, last)) is not None:
+            yield sent
+            return
         if (in_json := _json_prompt(self._asking)) is not None:
             yield in_json
         acknowledged = _acknowledged(turns, last)
@@ -203,6 +210,29 @@ def _json_prompt(said: str) -> Judged | None:
         return None
     block = Block(0, 0, 0, 0, f"field {name!r}", 1.0)
     return Judged(_CERTAIN, asked, splitting, block, ["a JSON object with a question and passages"])
+
+
+def _in_messages(turns: Sequence[Turn], last: int | None) -> Judged | None:
+    """A message for each passage, one after another in front of the question, under labels that differ by a number."""
+    if last is None:
+        return None
+    first = last
+    while first > 0 and turns[first - 1].role == turns[last].role and last - first < _MESSAGES:
+        first -= 1
+    said = [turn.text.strip().partition("\n") for turn in turns[first:last]]
+    forms = {_DIGITS.sub("", label) for label, _, _ in said}
+    if len(said) < _FEWEST_MESSAGES or len(forms) != 1 or not all(body.strip() for _, _, body in said):
+        return None
+    label = forms.pop().strip(" #*:：")
+    if len(label) > _FIELD_NAME or not _DIGITS.search(said[0][0]):
+        return None
+    if not Text(label).any(("context", "pasted"), 0, len(label)):
+        return None
+    asked = ask_turn(turns[last].text)
+    contexts = tuple(Context(text=body.strip()) for _, _, body in said)
+    block = Block(0, 0, 0, 0, f"messages {label!r}", 1.0)
+    signs = ["a message for each passage"]
+    return None if asked is None else Judged(_CERTAIN, asked, Splitting("messages", contexts, 0.9), block, signs)
 
 
 def _field(value: str | list[Any] | dict[str, Any]) -> Splitting | None:

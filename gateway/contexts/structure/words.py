@@ -16,7 +16,7 @@ context|contexts|contextual information|source|sources|passage|passages|excerpt|
 chunks|
 knowledge|knowledge base|kb|retrieved|retrieval|reference|references|citation|citations|evidence|fact|facts|extract|
 extracts|
-extracted parts|search result|search results|web results|search_results|faq|faqs|corpus|
+extracted parts|search result|search results|search hits|web results|search_results|faq|faqs|corpus|
 kontext*|kontekst*|quelle|quellen|auszug|auszüge*|textauszug|textauszüge*|wissensbasis|wissensdatenbank|fakten|
 textabschnitt*|textstelle*|fundstelle*|
 suchergebnis*|belege|
@@ -33,17 +33,17 @@ forrás*|zdroj*|
 检索到的|搜索结果|片段|引用内容|資料來源|參考資料|知識庫|
 コンテキスト|文脈|参考情報|参考資料|検索結果|抜粋|情報源|関連情報|出典|参照情報|
 문맥|컨텍스트|맥락|참고 자료|참고자료|참고 문서|참고문서|참고 정보|검색 결과|검색된|출처|발췌|지식 베이스|
-السياق|المصادر|संदर्भ|บริบท|הקשר|מקורות
+السياق|المصادر|المقاطع|المقتطفات|النصوص|संदर्भ|บริบท|הקשר|מקורות
 """
 """What is retrieved, by names that mean nothing else."""
 
 PASTED = """
 document|documents|doc|docs|documentation|article|articles|manual|manuals|post|posts|paper|papers|page|pages|
 paragraph|paragraphs|
-section|sections|file|files|record|records|entries|results|result|hits|matches|materials|material|resources|content|
+section|sections|segment|segments|statute|statutes|clause|clauses|file|files|record|records|entries|results|result|hits|matches|materials|material|resources|content|
 contents|text|texts|
 dokument*|artikel|abschnitt*|dokumentation|texte|inhalt*|unterlagen|documento|documentos|artículo*|documenti|artigo*|
-documenten|teksten|
+documenten|teksten|documentación|documentação|documentazione|documentatie|dokumentacj*|документаци*|
 документ*|стать*|текст*|материал*|dokumenty|teksty|belge*|doküman*|metin*|tài liệu|dokumen|dokumentum*|dokumenty|
 资料|文档|文檔|文献|文件|檔案|材料|相关内容|内容|內容|文章|文書|ドキュメント|資料|記事|문서|자료|المستندات|الوثائق|
 दस्तावेज़|เอกสาร|מסמכים
@@ -75,6 +75,7 @@ resposta*|antwoord*|ответ*|odpowied*|yanıt*|cevap*|cevab*|trả lời|jawa
 """
 
 INSTRUCTION = """
+output format|response format|answer format|output style|
 instruction|instructions|rule|rules|guideline|guidelines|task|role|goal|goals|objective|format|requirements|
 requirement|constraints|remember|
 reminder|important|example|examples|tone|style|step|steps|persona|warning|directives|directive|process|behavior|

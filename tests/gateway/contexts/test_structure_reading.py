@@ -273,3 +273,29 @@ def test_code_and_documents_that_speak_of_contexts_and_questions_are_no_passages
     """Ours do: they are about prompts."""
     assert len(DOCUMENTS) > 100
     assert [text[:80] for text in DOCUMENTS if read([user(asked.format(text))]) is not None] == []
+
+
+def test_a_message_for_each_passage_under_labels_that_count():
+    excerpts = [Turn("user", (f"Statute excerpt {number} of 2:\n{text}",)) for number, text in ((1, A), (2, B))]
+    found = read([Turn("system", ("You are a paralegal.",)), *excerpts, Turn("user", (ASKED,))])
+    assert found is not None
+    assert [one.text for one in found.contexts] == [A, B]
+    assert found.question == ASKED
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ("Draft 1 of my letter:\nDear council,", "Draft 2 of my letter:\nDear sirs,"),  # no passages by name
+        ("What is in excerpt 1?", "And in excerpt 2?"),  # nothing under the labels
+        (f"Excerpt 1:\n{A}",),  # a single one
+    ],
+)
+def test_messages_of_a_user_that_are_no_passages(said):
+    assert read([*[Turn("user", (one,)) for one in said], Turn("user", (ASKED,))]) is None
+
+
+def test_a_label_inside_a_passage_opens_no_block_of_its_own():
+    prompt = f"<kb>\n<chunk>\n{A}\n\nContext: signatures are kept in the tower.\n</chunk>\n</kb>\n\nWho asks: where is it?"
+    found = read([Turn("user", (f"Answer from the knowledge base.\n\n{prompt}",))])
+    assert found is None or [one.text for one in found.contexts] == [f"{A}\n\nContext: signatures are kept in the tower."]

@@ -1,0 +1,98 @@
+"""Passages that fences, header lines between rules, the rows of a table or letters set apart."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+
+from gateway.contexts.structure.markers import MOST_MARKERS
+
+_PAIR = 2
+_FEWEST_CELLS = 3
+_HEADER_LENGTH = 200
+_FENCED = re.compile(
+    r"\s*(?:[^\n`]{0,3}`?[^\n`]{1,120}`?[^\n`]{0,80}\n)?[ \t]*(?P<fence>`{3}|\"{3}|'{3})\w{0,20}[ \t]*\n"
+)
+_FENCES = ("```", '"""', "'''")
+_HEADER_LINE = re.compile(
+    r"^(?P<opens>={2,40}|-{2,40}|<{2,8}|\*{2,40}|~{2,40})[ \t]?[^\n=<>*~]{2,80}?[ \t]?"
+    r"(?P<closes>={2,40}|-{2,40}|>{2,8}|\*{2,40}|~{2,40})[ \t]*$",
+    re.MULTILINE,
+)
+_TABLE_RULE = re.compile(r"[ \t]*\|?(?:[ \t]*:?-{2,80}:?[ \t]*\|){1,20}(?:[ \t]*:?-{2,80}:?)?[ \t]*")
+_FEWEST_WORDS = 4
+_SHARE = 0.5
+_LETTER = re.compile(
+    r"[ \t]*(?P<head>[\[(*#]{0,3}(?:[^\W\d_]{3,20} )?)A(?P<close>[\])]?\*{0,2}[.:)]\*{0,2}|\])(?=[ \t\n])"
+)
+_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def fenced(text: str) -> list[str] | None:
+    """Return what stands in fences that follow one another, each behind at most one short line; None for less than two.
+
+    Nothing else may stand between them.
+    """
+    if not any(fence in text for fence in _FENCES):
+        return None
+    pieces: list[str] = []
+    position = 0
+    while len(pieces) < MOST_MARKERS and (opening := _FENCED.match(text, position)) is not None:
+        closing = re.compile(rf"\n[ \t]*{re.escape(opening['fence'])}[ \t]*(?=\n|\Z)").search(text, opening.end() - 1)
+        if closing is None:
+            return None
+        pieces.append(text[opening.end() : max(closing.start(), opening.end())])
+        position = closing.end()
+    return pieces if len(pieces) >= _PAIR and not text[position:].strip() else None
+
+
+def is_fenced(text: str) -> bool:
+    """Say whether a text begins with a fence, and fences follow one another to its end."""
+    said = text.strip()
+    return said[:3] in _FENCES and fenced(said) is not None
+
+
+def first_header(text: str, limit: int) -> int | None:
+    """Return where the first header line between rules stands of which the form comes again; None for none."""
+    headers = list(islice(_HEADER_LINE.finditer(text, 0, limit), MOST_MARKERS))
+    forms = [(one["opens"], one["closes"]) for one in headers]
+    return next((one.start() for one, form in zip(headers, forms, strict=True) if forms.count(form) > 1), None)
+
+
+def rows(text: str) -> list[str] | None:
+    """Return the longest cell of each row of a table that bars divide; None when no column is the text's.
+
+    A header above a rule is left out. Every line must have the same number of cells, three or more.
+    """
+    lines = [line.strip() for line in islice(text.strip().split("\n"), MOST_MARKERS + _PAIR)]
+    if len(lines) < _PAIR or not all("|" in line for line in lines):
+        return None
+    bare = _TABLE_RULE.fullmatch(lines[1]) is None
+    if not bare:
+        lines = lines[2:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    widths = {len(row) for row in cells}
+    if len(widths) != 1 or len(cells) < (_PAIR if bare else 1) or widths.pop() < _FEWEST_CELLS:
+        return None
+    column = max(range(len(cells[0])), key=lambda index: sum(len(row[index]) for row in cells))
+    texts = [row[column] for row in cells]
+    words = all(len(one.split()) >= _FEWEST_WORDS or len(one) > len(one.encode()) // 2 > _FEWEST_WORDS for one in texts)
+    whole = sum(len(one) for one in texts) >= _SHARE * sum(len(cell) for row in cells for cell in row)
+    return texts if words and whole else None
+
+
+def lettered(text: str) -> list[tuple[str | None, str]] | None:
+    """Cut before `A:`, `B:` ... or `Passage A:`, `Passage B:` ... at lines' beginnings; None for less than two."""
+    first = _LETTER.match(text)
+    if first is None:
+        return None
+    pieces: list[tuple[str | None, str]] = []
+    start, letter = first.end(), "A"
+    for following in _ALPHABET[1:]:
+        at = text.find(f"\n{first['head']}{following}{first['close']}", start)
+        if at < 0:
+            break
+        pieces.append((letter, text[start:at]))
+        start, letter = at + 1 + len(first["head"]) + 1 + len(first["close"]), following
+    pieces.append((letter, text[start:]))
+    return pieces if len(pieces) >= _PAIR else None

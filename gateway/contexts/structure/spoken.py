@@ -1,0 +1,44 @@
+"""A conversation written down in a prompt, for the model to go on with: `Ann: ...`, `Bot: ...`, `Ann: ...`, `Bot:`."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_NAME = r"[*#\[]{0,3}(?P<name>[^\W\d_][\w' -]{0,30}?)[*\]]{0,3}[:：][*]{0,2}"
+_TURN = re.compile(rf"^{_NAME}(?=[ \t])", re.MULTILINE)
+_LAST = re.compile(rf"\n{_NAME}\s*\Z")
+_ENDING = 60
+_READ = 12_000
+_FEWEST_TURNS = 3
+"""Of both: the one who asks has asked before and was answered."""
+
+
+class Conversation(NamedTuple):
+    """Where the first turn begins (an offset), who asks, and what was asked last."""
+
+    start: int
+    asker: str
+    question: str
+
+
+def conversation(raw: str) -> Conversation | None:
+    """Return the conversation that ends a text with the name of the one to speak next; None when there is none.
+
+    The last 12,000 characters are read.
+    """
+    ending = _LAST.search(raw[-_ENDING:])
+    if ending is None:
+        return None
+    offset = max(len(raw) - _READ, 0)
+    last = max(len(raw) - _ENDING, 0) + ending.start() + 1
+    answers = ending["name"]
+    turns = list(_TURN.finditer(raw[offset:last]))
+    asker = turns[-1]["name"] if turns else answers
+    if asker == answers:
+        return None
+    spoken = [one for one in turns if one["name"] in (asker, answers)]
+    if len(spoken) < _FEWEST_TURNS or {one["name"] for one in spoken[:-1]} != {asker, answers}:
+        return None
+    question = raw[offset + turns[-1].end() : last].strip()
+    return Conversation(offset + spoken[0].start(), asker, question) if question else None
