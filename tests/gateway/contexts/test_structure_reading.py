@@ -296,6 +296,7 @@ def test_messages_of_a_user_that_are_no_passages(said):
 
 
 def test_a_label_inside_a_passage_opens_no_block_of_its_own():
-    prompt = f"<kb>\n<chunk>\n{A}\n\nContext: signatures are kept in the tower.\n</chunk>\n</kb>\n\nWho asks: where is it?"
+    passage = f"{A}\n\nContext: signatures are kept in the tower."
+    prompt = f"<kb>\n<chunk>\n{passage}\n</chunk>\n</kb>\n\nWho asks: where is it?"
     found = read([Turn("user", (f"Answer from the knowledge base.\n\n{prompt}",))])
-    assert found is None or [one.text for one in found.contexts] == [f"{A}\n\nContext: signatures are kept in the tower."]
+    assert found is None or [one.text for one in found.contexts] == [passage]
