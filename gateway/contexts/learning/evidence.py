@@ -117,9 +117,10 @@ class Evidence:
             if index != plan.passages:
                 entry.slots[index].add(text[start:end])
         if known:
-            same = [one.text.split() for one in known] == [one.text.split() for one in plan.contexts]
-            entry.agreed += same
-            entry.disagreed += not same
+            there, here = ([" ".join(one.text.split()) for one in contexts] for contexts in (known, plan.contexts))
+            entry.agreed += there == here
+            # The same words in more passages contradict nothing: recurrence shows what one request does not.
+            entry.disagreed += there != here and (len(here) < len(there) or " ".join(there) != " ".join(here))
 
     def _evicted(self) -> bool:
         """Make room: the plan that was suggested least lately goes, unless all are suggested now."""
@@ -131,7 +132,7 @@ class Evidence:
 
     def best(self) -> int | None:
         """Return the key of the plan that is proven, or as good as; None as long as none is."""
-        fit = {key: one for key, one in self.plans.items() if self._fits(one)}
+        fit = self._least_contradicted({key: one for key, one in self.plans.items() if self._fits(one)})
         coming = [one for key, one in self.plans.items() if key not in fit and self._may_fit(one)]
         proven = {key: one for key, one in fit.items() if one.proven}
         if proven:
@@ -178,4 +179,13 @@ class Evidence:
         window = min(self.requests - plan.first + 1, _WINDOW)
         explained = (plan.marks & ((1 << window) - 1)).bit_count()
         enough = explained >= _NEARLY_ALL * window and plan.count >= _LEAST_REQUESTS and plan.multiple > 1
-        return enough and plan.clean and question_of(plan) is not None
+        return enough and plan.clean and not self._is_contradicted(plan) and question_of(plan) is not None
+
+    def _least_contradicted(self, plans: dict[int, PlanEvidence]) -> dict[int, PlanEvidence]:
+        """Leave out plans that another way contradicted, where there are plans that it only agreed with."""
+        agreed = {key: one for key, one in plans.items() if one.agreed > _FEW and not one.disagreed}
+        return {key: one for key, one in plans.items() if not one.disagreed} if agreed else plans
+
+    def _is_contradicted(self, plan: PlanEvidence) -> bool:
+        """Whether another way was sure of other passages in most of the requests in which it found any."""
+        return plan.disagreed > max(plan.agreed, _FEW)

@@ -30,7 +30,7 @@ MAX_SKELETONS = 5
 MAX_LEARNING_BYTES = 32 * 1024 * 1024
 MAX_PROMPT_BYTES = 256 * 1024
 """Of one prompt that is being learned; more, and what was noted of its passages is forgotten."""
-SURE = 0.9
+SURE = 0.75
 """Confidence from which what another extractor found has to agree."""
 
 _LEAST_CONSTANT = 12

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from gateway.contexts.learning.brackets import are_cut_open
 from gateway.contexts.learning.frames import MASK, PART
 from gateway.contexts.structure import items
 from gateway.contexts.structure.alike import begins_with_a_prefix
@@ -124,7 +125,8 @@ def match(template: LearnedTemplate, text: str) -> Found | None:
         return None
     start, end = spans[passages]
     contexts = split(template.split, text[start:end], _first_number(template.split, template.literals[passages]))
-    if not contexts:
+    before, behind = template.literals[passages : passages + 2]
+    if not contexts or are_cut_open(before, template.split.words, behind, contexts):
         return None
     asked = next((index for index, slot in enumerate(template.slots) if slot == "question"), None)
     question = "" if asked is None else _question(text, spans[asked], template.literals[asked])

@@ -39,6 +39,8 @@ class PlanEvidence:
     again: set[int] = field(default_factory=set)
     agreed: int = 0
     disagreed: int = 0
+    together: int = 0
+    """Passages that came again behind the same one, or with all the others: parts of one text do."""
     chunks: dict[int, int] = field(default_factory=dict)
     masks: dict[tuple[int, bool], int] = field(default_factory=dict)
     regions: set[int] = field(default_factory=set)
@@ -77,6 +79,8 @@ class PlanEvidence:
         if self.numbered > max(_FEW, _SOME * self.items) or self.partial > max(_FEW, _SOME * self.count):
             return False
         if min(self.ends) < _HALF * _HALF * self.multiple * self.length:
+            return False
+        if self.together > max(_FEW, _FEW * len(self.again)):
             return False
         if self.constant or edges or self.repeated > _FEW or (self.inner is not None and self.inner.literals):
             return False
@@ -120,6 +124,7 @@ class PlanEvidence:
         self.repeated += len(set(texts)) < len(texts)
         combination = salted(tuple(texts))
         if combination in self.regions:
+            self.together += len(texts) > 1
             return
         if len(self.regions) < MOST_VALUES:
             self.regions.add(combination)
@@ -134,6 +139,8 @@ class PlanEvidence:
             known = self.chunks.get(text)
             if known is not None and known != previous:
                 self.again.add(text)
+            elif known:
+                self.together += 1
             if known is not None or len(self.chunks) < MOST_CHUNKS:
                 self.chunks[text] = previous
             previous = text

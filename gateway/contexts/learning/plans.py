@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
+from gateway.contexts.learning.brackets import are_cut_open
 from gateway.contexts.learning.frames import END, MASK, PART, SYSTEM, USER
 from gateway.contexts.learning.model import LearnedTemplate, SlotName, Split, pattern, split, version_of
 from gateway.contexts.learning.outline import Outline, Span, has_letter, head, is_rule, masked
@@ -97,6 +98,8 @@ def has_remains_of_the_prompt(plan: Plan) -> bool:
     ):
         return True
     before, behind = plan.literals[plan.passages][-_BESIDE:], plan.literals[plan.passages + 1][:_BESIDE]
+    if are_cut_open(before, plan.split.words, behind, plan.contexts):
+        return True
     labels = {label.casefold() for literal in (before, behind) for label in _LABEL.findall(literal)}
     return any(label.casefold() in labels for one in texts for label in _LABEL.findall(one))
 

@@ -77,8 +77,9 @@ def without_common(cleaned: Sequence[Cleaned], *, titled: bool) -> bool:
         or _without_words_and_ids(cleaned, texts)
         or _without_inline_tails(cleaned, texts)
         or (
-            all(one.partition("\n")[2].strip() for one in texts)
-            and _without_lines(cleaned, texts, titled=titled and not any(one.fenced for one in cleaned))
+            not any(one.fenced for one in cleaned)
+            and all(one.partition("\n")[2].strip() for one in texts)
+            and _without_lines(cleaned, texts, titled=titled)
         )
     )
 

@@ -105,7 +105,7 @@ _NAME = 60
 _NAME_WORDS = 7
 _SENTENCE = re.compile(r"[^\n.!?。]+[\n.!?。]?")
 _LABEL_LENGTH = 80
-_DRAWN = ("rule:---", "rule:***", "rule:___")
+_OF_ONE_TEXT = ("rule:---", "rule:***", "rule:___", "blank-line", "lines", "bullets")
 _ONE_DOCUMENT = re.compile(
     r"label '(?:[^']{0,40} )?(?:page|document|article|webpage|file|text)(?: contents?| text)?'\Z"
 )
@@ -165,9 +165,9 @@ def _goes_before_the_question(behind: str, asked: Asked | None) -> bool:
 
 
 def _passages(region: str, block: Block) -> Splitting | None:
-    """Cut a block. The rules within a single document that the label names are the document's own."""
+    """Cut a block. The paragraphs and rules within a single document that the label names are the document's own."""
     splitting = split(region)
-    if splitting is not None and splitting.name in _DRAWN and _ONE_DOCUMENT.search(block.header) is not None:
+    if splitting is not None and splitting.name in _OF_ONE_TEXT and _ONE_DOCUMENT.search(block.header) is not None:
         return read_as(region, "whole")
     return splitting
 

@@ -1,0 +1,50 @@
+"""Brackets and quotes that a template's constant text opens and a passage closes: part of an item was cut off."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from monitors.records import Context
+
+_LINE = 400
+_OPENS = re.compile(r"(\*\*|__|[`\"“«„\[(<{【「])\Z")
+_CLOSES = re.compile(r"\*\*|__|[`\"”»\])>}】」]")
+_CLOSING_OF = {"[": "]", "(": ")", "<": ">", "{": "}", "【": "】", "「": "」", "“": "”", "«": "»", "„": "“"}
+_OPENING_OF = {closing: opening for opening, closing in _CLOSING_OF.items()}
+
+
+def are_cut_open(before: str, marker: str, behind: str, contexts: Sequence[Context]) -> bool:
+    """Whether a passage closes what the text in front of it opens, or the last opens what the text behind it closes.
+
+    `before` is in front of the first passage, `marker` in front of each other one.
+
+    >>> are_cut_open("Sources: [", "", "", [Context(text="a.md] The mill turns.")])
+    True
+    """
+    if not contexts:
+        return False
+    opened, parted, closed = _OPENS.search(before), _OPENS.search(marker), _CLOSES.match(behind)
+    if opened is not None and _is_closed_in(opened[1], contexts[0].text):
+        return True
+    if parted is not None and any(_is_closed_in(parted[1], one.text) for one in contexts[1:]):
+        return True
+    return closed is not None and _is_opened_in(closed[0], contexts[-1].text)
+
+
+def _is_closed_in(sign: str, text: str) -> bool:
+    closing = _CLOSING_OF.get(sign)
+    if closing is None:
+        return text.count(sign) % 2 == 1
+    line = text[:_LINE].partition("\n")[0]
+    at = line.find(closing)
+    return at >= 0 and not 0 <= line.find(sign) < at
+
+
+def _is_opened_in(sign: str, text: str) -> bool:
+    opening = _OPENING_OF.get(sign)
+    if opening is None:
+        return text.count(sign) % 2 == 1
+    line = text[-_LINE:].rpartition("\n")[2]
+    at = line.rfind(opening)
+    return at >= 0 and line.find(sign, at) < 0
