@@ -460,7 +460,7 @@ def _at_closing_rule(raw: str, later: Sequence[Mark], start: int, end: int) -> i
 
 def _unruled(raw: str, start: int, end: int) -> tuple[int, int]:
     """Leave out rules and blanks at both ends of a block; fences stay that stand around each of its passages."""
-    opened = False
+    opened = ""
     if is_fenced(raw[start:end]):
         return start, end
     for _ in range(4):
@@ -470,7 +470,7 @@ def _unruled(raw: str, start: int, end: int) -> tuple[int, int]:
             end -= 1
         line_end = raw.find("\n", start, end)
         if line_end > 0 and _RULE_LINE.fullmatch(raw, start, line_end):
-            opened = opened or raw[start:line_end].lstrip()[:1] in _FENCE_SIGNS
+            opened = opened or raw[start:line_end].lstrip()[:1]
             start = line_end + 1
             continue
         line_start = raw.rfind("\n", start, end)
@@ -484,10 +484,10 @@ def _unruled(raw: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-def _is_closing_rule(raw: str, line: int, end: int, *, opened: bool) -> bool:
-    """Whether the last line is a rule; a fence only counts where one opened the block: else it is that of a passage."""
-    fence = raw[line:end].lstrip()[:1] in _FENCE_SIGNS
-    return _RULE_LINE.fullmatch(raw, line, end) is not None and (opened or not fence)
+def _is_closing_rule(raw: str, line: int, end: int, *, opened: str) -> bool:
+    """Whether the last line is a rule; a fence only where one of its kind opened the block: else it is a passage's."""
+    sign = raw[line:end].lstrip()[:1]
+    return _RULE_LINE.fullmatch(raw, line, end) is not None and (sign == opened or sign not in _FENCE_SIGNS)
 
 
 def _is_foreign_closing(raw: str, start: int, line: int, end: int) -> bool:

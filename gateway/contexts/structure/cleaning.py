@@ -137,10 +137,10 @@ def clean(text: str, *, number: str | None = None) -> Cleaned:
     one.identity = number
     one.text = _unfenced(one.text)
     _leading(one)
-    one.fenced = text.rstrip().endswith("```") and not one.text.rstrip().endswith("```")
     one.leading = one.meta
     _trailing(one)
     one.text = unquoted(_unfenced(_CLOSING_LINE.sub("", one.text.rstrip())))
+    one.fenced = text.rstrip().endswith("```") and not one.text.endswith("```")
     return one
 
 

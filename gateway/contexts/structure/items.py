@@ -313,7 +313,7 @@ def _cleaned(name: str, pieces: Sequence[tuple[str | None, str]], certain: float
         one.put_back(label=label, aside=aside)
     odd = len(cleaned) > 1 and len({one.leading > 0 for one in cleaned}) > 1
     for _ in range(3):
-        if not without_common(cleaned, titled=name.startswith(("numbered", "headed"))):
+        if name == "fenced" or not without_common(cleaned, titled=name.startswith(("numbered", "headed"))):
             break
     odd = odd or has_remains([one.text for one in cleaned], closed=name in ("pairs", "fenced"))
     return Splitting(name, tuple(one.context() for one in cleaned), certain, odd or extra, extra and not odd)

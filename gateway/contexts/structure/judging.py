@@ -298,7 +298,10 @@ def _against_block(place: Place, block: Block, signs: list[str]) -> float:
 
 
 def _is_inside_an_element(raw: str, block: Block) -> bool:
-    """Whether the block has the end of an element that begins in front of it: it is a part of a passage."""
+    """Whether the block has the end of an element or a fence that begins in front of it: it is a part of a passage."""
+    fence = raw[block.start : block.end].rstrip().rpartition("\n")[2].strip()
+    if fence in _FENCES and raw.count(fence, block.start, block.end) % 2 and raw.count(fence, 0, block.outer_start) % 2:
+        return True
     at = raw.rfind("</", block.start, block.end)
     closing = _CLOSING_TAG.match(raw, at) if at >= 0 else None
     return (
