@@ -33,7 +33,8 @@ def fenced(text: str) -> list[str] | None:
 
     Nothing else may stand between them.
     """
-    if not any(fence in text for fence in _FENCES):
+    head = text[:_HEADER_LENGTH]
+    if not any(fence in head for fence in _FENCES):
         return None
     pieces: list[str] = []
     position = 0

@@ -27,7 +27,8 @@ def conversation(raw: str) -> Conversation | None:
 
     The last 12,000 characters are read.
     """
-    ending = _LAST.search(raw[-_ENDING:])
+    tail = raw[-_ENDING:]
+    ending = _LAST.search(tail) if tail.rstrip().endswith((":", "：", "*", "]")) else None
     if ending is None:
         return None
     offset = max(len(raw) - _READ, 0)
