@@ -18,7 +18,7 @@ _BRACKET = re.compile(
     r"[ \t]*(?:[-*•][ \t]+)?[\[【](?P<name>[^\[\]【】\n]{1,150})[\]】][ \t]*(?::|：|[-–—](?=[ \t]))?[ \t]*(?=\S|\n)"
 )
 _WORD_AND_ID = re.compile(
-    r"[ \t]*[\[(（]?(?P<word>[^\W\d_]{2,20})[ \t]?[#№]?[\w-]{0,40}\d[\w-]{0,40}[ \t]?[.:)\]：）]{1,2}[ \t]*(?=\S)"
+    r"[ \t]*[\[(（]?(?P<word>[^\W\d_]{2,20})[ \t]?[#№]?[\w-]{0,40}\d[\w-]{0,40}[ \t]?(?:[:)\]：）]{1,2}|\.(?=[ \t]))[ \t]*(?=\S)"
 )
 _INLINE_TAIL = re.compile(r"[ \t\n](?P<key>[^\W\d_]{2,20})[ \t]?[:：=][ \t]?[^\s:]{1,60}[ \t]*\Z")
 _LINE_KEY = re.compile(r"[ \t]*[-*#>]{0,3}[ \t]*\**(?P<key>[^\W\d_][^\n:：.!?]{0,30})\**[:：]")
@@ -43,6 +43,10 @@ _ASKED_AND_ANSWERED = re.compile(
     re.IGNORECASE,
 )
 """An entry of questions and answers: both are the passage's own."""
+_NUMBERS = re.compile(r"\d+")
+_NAME_AND_NUMBER = re.compile(r"[ \t]*\W{0,4}(?P<word>[^\W\d_]{2,20})[ \t]?[#№§]?[ \t]?(?P<number>\d[\d.]{0,12})\b")
+_MEASURED = re.compile(r"[ \t]*[^\W\d_][^\W\d_ ]{1,20}[ \t]?[:：=][ \t]?[\d.,]{1,12} ?%?[ \t]*\Z")
+"""A line that gives a figure under a name, as `Similarity: 0.89`."""
 _LONG_TITLE = 160
 _TITLE = 80
 _OWN_HEADINGS = frozenset(["heading", "bold", "lead"])
@@ -127,18 +131,31 @@ def _without_inline_tails(cleaned: Sequence[Cleaned], texts: Sequence[str]) -> b
 
 def _without_lines(cleaned: Sequence[Cleaned], texts: Sequence[str], *, titled: bool) -> bool:
     firsts = [one.partition("\n")[0] for one in texts]
-    keys = {one.partition(":")[0].partition("：")[0].strip() for one in firsts}
+    keys = {_NUMBERS.sub("", one.partition(":")[0].partition("：")[0]).strip() for one in firsts}
     keyed = len(keys) == 1 and all(_KEYED.match(one) for one in firsts)
     headings = all(len(one) <= _TITLE and one.rstrip()[-1:] in ":：" for one in firsts)
     if keyed or headings or (titled and _are_titles(firsts)):
         _take(cleaned, [(one.partition(": ")[2] if keyed else one.strip(" :：#*"), len(one)) for one in firsts])
         return True
+    if _are_named_alike(firsts):
+        _take(cleaned, [(one.strip(), len(one)) for one in firsts])
+        return True
     lasts = [one.rstrip().rpartition("\n")[2] for one in texts]
-    if len({one.strip()[:3] for one in lasts}) == 1 and all("http" in one or _LEFT_TAG.search(one) for one in lasts):
+    if (
+        len({one.strip()[:3] for one in lasts}) == 1 and all("http" in one or _LEFT_TAG.search(one) for one in lasts)
+    ) or (len({one.partition(":")[0] for one in lasts}) == 1 and all(map(_MEASURED.match, lasts))):
         for one, last in zip(cleaned, lasts, strict=True):
             one.text = one.text.rstrip()[: -len(last)].rstrip()
         return True
     return False
+
+
+def _are_named_alike(lines: Sequence[str]) -> bool:
+    """Whether all are short, begin with one word and a number of their own, as `Clause 8.4 Valuables`, and end no sentence."""
+    found = [_NAME_AND_NUMBER.match(one) for one in lines]
+    words = {one["word"] for one in found if one is not None}
+    numbers = {one["number"] for one in found if one is not None}
+    return len(words) == 1 and len(numbers) == len(lines) == len(list(filter(None, found))) and _are_short(lines, _TITLE)
 
 
 def _are_titles(lines: Sequence[str]) -> bool:

@@ -315,8 +315,13 @@ def _cleaned(name: str, pieces: Sequence[tuple[str | None, str]], certain: float
     for _ in range(3):
         if name == "fenced" or not without_common(cleaned, titled=name.startswith(("numbered", "headed"))):
             break
-    odd = odd or has_remains([one.text for one in cleaned], closed=name in ("pairs", "fenced"))
+    odd = odd or has_remains([one.text for one in cleaned], closed=name in ("pairs", "fenced") or _are_records(name, cleaned))
     return Splitting(name, tuple(one.context() for one in cleaned), certain, odd or extra, extra and not odd)
+
+
+def _are_records(name: str, cleaned: Sequence[Cleaned]) -> bool:
+    """Whether lines of metadata were taken off each passage: what is left in front is its own."""
+    return name.startswith(("records", "headed")) and all(one.leading for one in cleaned)
 
 
 def _each_cleaned(raw: Sequence[tuple[str | None, str]]) -> list[Cleaned]:

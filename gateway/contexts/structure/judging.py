@@ -329,7 +329,7 @@ def _against_passages(place: Place, block: Block, splitting: Splitting, signs: l
         found.append((_WEAKER, "hardly any text"))
     if len(texts) <= _TWO and "reads like instructions" not in signs and Text(texts[0][:_SAMPLE]).is_meta(0, _SAMPLE):
         found.append((_CANNOT_BE, "reads like instructions"))
-    if kind == "tag" and len(_CODE.findall(texts[0][:_CODE_SAMPLE])) > 1:
+    if kind == "tag" and block.sure < _CLEAR_BLOCK and len(_CODE.findall(texts[0][:_CODE_SAMPLE])) > 1:
         found.append((_UNLIKELY, "code"))
     if not place.own:
         found += _against_a_system_prompt(block, kind, signs)
@@ -354,7 +354,7 @@ def _against_a_system_prompt(block: Block, kind: str, signs: Sequence[str]) -> l
 
 def _differ(text: Text, block: Block, kind: str, texts: Sequence[str]) -> bool:
     """Whether some of the passages seem to be something else: instructions, a turn of a conversation, a heading."""
-    if _differs_at_the_end(texts):
+    if (kind in _LOOSE or "\n" in texts[-1]) and _differs_at_the_end(texts):
         return True
     if kind in _LOOSE and (_speaks_of_itself(text, block) or _speaks_in_turns(texts)):
         return True

@@ -77,12 +77,13 @@ _FENCE = "```"
 _PROSE = ("", "text", "markdown", "md", "json", "xml", "plaintext", "txt")
 """What a fence may name and hold no code."""
 _RULE_BEGINS = "-=*_#~+\"'`·•─═—"
-_SPEAKER_BEGINS = frozenset(one[0] for one in SPEAKERS | MODELS) | frozenset("*# ")
+_SPEAKING = SPEAKERS | MODELS | {"q", "a"}
+_SPEAKER_BEGINS = frozenset(one[0] for one in _SPEAKING) | frozenset("*# ")
 _KNOWN_SHARE = 0.4
 """The share of a label without blanks that known words have to make up."""
 
 _CONNECTED = re.compile(
-    r" (?:of|from|for|about|matching|regarding|concerning|relevant to|related to|du|des|de|d['’]|del|della|dello|"
+    r" (?:of|from|for|about|that|which|matching|regarding|concerning|relevant to|related to|du|des|de|d['’]|del|della|dello|"
     r"dell['’]|dei|degli|delle|dal|dalla|nel|nella|do|da|dos|das|aus|zum|zur|vom|von|uit|van|из|от|по|для|z|ze|od|dla)"
     r"(?: |(?<=['’]))"
 )
@@ -93,6 +94,9 @@ _INFLECTED = (
 )
 """Nouns of languages that say by the ending alone what a thing is of: `Fragmenty regulaminu`."""
 _OF_WORDS = 2
+
+_DOING = re.compile(r"\w{2,20}ing (?:the|these|this|those|your|a|an|all|only|any|from)\b")
+"""How an order in a form of a verb begins: `Using the context`."""
 
 _MAIN: tuple[Kind, ...] = ("context", "pasted", "weak", "question", "answer", "instruction", "history")
 _HEADINGS = _MAIN[:5]
@@ -210,7 +214,7 @@ def _fits(text: Text, start: int, end: int, hits: list[tuple[int, int, Kind]], l
         return len(covered) >= _KNOWN_SHARE * (end - start)
     known = sum(len(text.lower[at:stop].split()) for at, stop, _ in hits)
     others = [one for one in re.findall(r"[^\W\d_]+", text.lower[start:end]) if one not in FILLER]
-    if len(others) > known and (text.begins("address", start) or others[0].endswith("ing")):
+    if len(others) > known and (text.begins("address", start) or _DOING.match(text.lower, start)):
         return False
     return len(others) <= known + 3
 
@@ -245,7 +249,7 @@ def _marks(text: Text, start: int, limit: int) -> Iterator[Mark]:
                     code = not code and line.strip()[3:].strip().lower() not in _PROSE
             elif not code and (
                 (following < len(named) and named[following] < end)
-                or (stripped[0].lower() in _SPEAKER_BEGINS and _first_word(stripped) in SPEAKERS | MODELS)
+                or (stripped[0].lower() in _SPEAKER_BEGINS and _first_word(stripped) in _SPEAKING)
             ):
                 found = _mark(text, line, stripped, start)
             if found is not None:
@@ -332,7 +336,9 @@ def _kind_of_label(text: Text, phrase: str, at: int, *, colon: bool) -> tuple[Ma
 
 def _speaker(phrase: str) -> tuple[MarkKind, float] | None:
     """A turn of a conversation that the prompt quotes: the user's is a question, the model's an answer."""
-    return ("question", 0.9) if phrase in SPEAKERS else ("answer", 0.9) if phrase in MODELS else None
+    if phrase in SPEAKERS or phrase == "q":
+        return "question", 0.9
+    return ("answer", 0.9) if phrase in MODELS or phrase == "a" else None
 
 
 def _is_heading(text: Text, phrase: str, start: int, end: int) -> bool:

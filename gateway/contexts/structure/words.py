@@ -33,6 +33,7 @@ forrás*|zdroj*|
 检索到的|搜索结果|片段|引用内容|資料來源|參考資料|知識庫|
 コンテキスト|文脈|参考情報|参考資料|検索結果|抜粋|情報源|関連情報|出典|参照情報|
 문맥|컨텍스트|맥락|참고 자료|참고자료|참고 문서|참고문서|참고 정보|검색 결과|검색된|출처|발췌|지식 베이스|
+recuperad*|récupéré*|abgerufene*|recuperat*|opgehaald*|извлечённ*|извлеченн*|найденны*|
 السياق|المصادر|المقاطع|المقتطفات|النصوص|संदर्भ|บริบท|הקשר|מקורות
 """
 """What is retrieved, by names that mean nothing else."""
@@ -60,7 +61,12 @@ dados|informatie|gegevens|
 
 QUESTION = """
 question|questions|query|queries|user input|user_input|user message|user request|user prompt|inquiry|enquiry|
-user asks|user asked|asked|
+user asks|user asked|asked|user's message|customer message|customer's message|client message|visitor message|guest message|
+employee message|follow-up message|followup message|new message|last message|latest message|current message|
+incoming message|message from the user|user's request|customer request|customer's request|new ticket|customer email|
+customer's email|user says|
+kundenmail|kundennachricht|kundenanfrage*|nachricht des nutzers|message de l'utilisateur|mensaje del usuario|
+mensagem do usuário|messaggio dell'utente|сообщение пользователя|wiadomość użytkownika|
 frage*|anfrage*|nutzerfrage*|benutzerfrage*|requête|pregunta*|consulta|domanda|domande|quesito|pergunta*|vraag*|
 vragen|вопрос*|запрос*|
 pytani*|zapytani*|soru|sorusu|sorunuz|soruyu|soruya|sorgu*|câu hỏi|pertanyaan|fråga*|frågor|kérdés*|dotaz*|otázk*|
