@@ -17,12 +17,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from gateway.contexts import joined, text_of
 from gateway.contexts.parse import Found, decoded, read
+from gateway.contexts.prose import reads_like_a_passage
+from gateway.contexts.structure.items import split as structured
 from monitors.records import Context
 
 
@@ -76,13 +80,6 @@ _NAME = 200
 _SHORT = 160
 """Characters up to which a text may be a note that nothing was found."""
 
-_LETTERS = 80
-_SHARE = 0.82
-_SPACES = 10
-_LOOKED_AT = 2_000
-_WIDE = 0x2E80
-"""From here on a character is a syllable or a word (Chinese, Japanese, Korean)."""
-
 
 def retrieved(name: str | None, content: Any, description: str | None = None) -> tuple[Context, ...] | None:
     """Return the passages of a tool's result; None when the result is no retrieval, () when it found nothing."""
@@ -113,10 +110,24 @@ def _taken_apart(found: list[Found], words: list[str], description: str | None, 
         return found
     listed = joined.numbered(only.text)
     if listed is not None and (searches or not listed.bare):
-        return [Found(one, certain=True) for one in listed.passages]
+        return [Found(one, certain=True) for one in _refined(listed.passages, only.text)]
     if listed is None and _returns_several(words, description):
         return [Found(one, certain=True) for one in joined.paragraphs(only.text)] or found
     return found
+
+
+def _refined(passages: Sequence[Context], text: str) -> Sequence[Context]:
+    """Return the same passages as the reader of structure cuts them, where it takes more metadata off them."""
+    found = structured(text)
+    if found is None or found.odd or len(found.items) != len(passages):
+        return passages
+    pairs = list(zip(found.items, passages, strict=True))
+    if not all(one.text in other.text for one, other in pairs):
+        return passages
+    return [
+        replace(other, text=one.text, source=other.source or one.source, score=other.score or one.score)
+        for one, other in pairs
+    ]
 
 
 def _returns_several(words: list[str], description: str | None) -> bool:
@@ -141,24 +152,6 @@ def descriptions_of(body: dict[str, Any]) -> dict[str, str]:
                 text = known.get("description")
                 said[known["name"]] = text if isinstance(text, str) else ""
     return said
-
-
-def reads_like_a_passage(text: str) -> bool:
-    """Tell running text from a status, a log, code or a table; looks at the beginning only.
-
-    >>> reads_like_a_passage("Ticket 4711 was created.")
-    False
-    """
-    sample = text[:_LOOKED_AT]
-    visible = letters = wide = 0
-    for character in sample:
-        if character.isspace():
-            continue
-        visible += 1
-        if character.isalpha():
-            letters += 1
-            wide += ord(character) >= _WIDE
-    return letters + 2 * wide >= _LETTERS and letters >= _SHARE * visible and (wide > 0 or sample.count(" ") >= _SPACES)
 
 
 def _says_nothing(one: Found) -> bool:

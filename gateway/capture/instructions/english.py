@@ -146,7 +146,7 @@ ENGLISH = (
         "hypothetical|imagine|fictional|plausible|ideal|hyde|retrieve|search|embed|vector|semantic|similarity & answer|document|passage|paragraph|response|article|abstract|text|excerpt|snippet|chunk",
         _MAKES,
         rf"{_MAKE} {_FILL}(?:hypothetical|imaginary|imagined|fictional|plausible|ideal|hyde)(?:,? [\w-]+){{0,4}}? (?:answers?|documents?|passages?|paragraphs?|responses?|articles?|abstracts?|texts?|excerpts?|snippets?|chunks?)\b"
-        rf"|{_MAKE} {_FILL}(?:documents?|passages?|paragraphs?|article|abstract|excerpt|snippet) (?:that|which) (?:(?:would|could|might|may|directly|fully|ideally|best|perfectly|likely) )*(?:answers?|address\w*|respond\w*)\b",
+        rf"|{_MAKE} {_FILL}(?:documents?|passages?|paragraphs?|article|abstract|excerpt|snippet)(?:, [^.,\n]{{1,80}},)? (?:that|which) (?:(?:would|could|might|may|directly|fully|ideally|best|perfectly|likely) )*(?:answers?|address\w*|respond\w*)\b",
         r"\bhypothe|\bimagin|\bretriev|\bembedd|\bvector|\bsemantic|\bsimilarity|\bsearch",
     ),
     rule(

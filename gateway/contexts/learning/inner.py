@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec import structs
 
 from gateway.contexts.learning.frames import END, USER
 from gateway.contexts.learning.model import Split
 from gateway.contexts.learning.outline import Outline, Strength
 from gateway.contexts.learning.skeletons import Reading, Skeleton, read, signs_of, skeleton_of
+from gateway.contexts.structure.cleaning import META_LINE, TEXT_LABEL
 
 MOST_COMPARED = 8
 """Passages of a request that are compared."""
 MOST_TOKENS = 96
 """Tokens of a passage that are: its first and its last."""
 _ENOUGH = 6
+_KEY = re.compile(r"[ \t]*[-*•]?[ \t]*\**[^\W\d_][^\n:：]{0,30}\**[:：]\**[ \t]*")
+_FACTS = 2
 _STRENGTHS: tuple[Strength, ...] = ("loose", "any")
 
 
@@ -51,7 +56,8 @@ class Inner:
             outlines = [
                 self._skeleton.outline(one, at or [], strength) for one, at in zip(readings, places, strict=True)
             ]
-            if (said := _around_longest([one for one in outlines if one is not None])) is not None:
+            said = _around_longest([one for one in outlines if one is not None])
+            if said is not None and not _is_of_fields(said[0]):
                 found.append(structs.replace(how, header=said[0], trailer=said[1]))
             if strength == "loose":
                 self.literals = any(one is not None and one.words() != (USER, END) for one in outlines)
@@ -61,6 +67,12 @@ class Inner:
         assert self._skeleton is not None  # noqa: S101 - for the type checker: the caller looked
         pairs = self._skeleton.match(reading, self._signs)
         return [j for _, j in pairs] if len(pairs) == len(self._skeleton.tokens) else None
+
+
+def _is_of_fields(literals: tuple[str, ...]) -> bool:
+    """Whether the text in front of a passage's longest field names fields that are facts, as a price and a weight."""
+    keys = [line for literal in literals for line in literal.split("\n") if _KEY.fullmatch(line)]
+    return sum(META_LINE.match(one) is None and TEXT_LABEL.match(one) is None for one in keys) >= _FACTS
 
 
 def _around_longest(seen: list[Outline]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:

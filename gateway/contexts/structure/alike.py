@@ -18,7 +18,8 @@ _BRACKET = re.compile(
     r"[ \t]*(?:[-*•][ \t]+)?[\[【](?P<name>[^\[\]【】\n]{1,150})[\]】][ \t]*(?::|：|[-–—](?=[ \t]))?[ \t]*(?=\S|\n)"
 )
 _WORD_AND_ID = re.compile(
-    r"[ \t]*[\[(（]?(?P<word>[^\W\d_]{2,20})[ \t]?[#№]?[\w-]{0,40}\d[\w-]{0,40}[ \t]?(?:[:)\]：）]{1,2}|\.(?=[ \t]))[ \t]*(?=\S)"
+    r"[ \t]*[\[(（]?(?P<word>[^\W\d_]{2,20})[ \t]?[#№]?[\w-]{0,40}\d[\w-]{0,40}"
+    r"[ \t]?(?:[:)\]：）]{1,2}|\.(?=[ \t]))[ \t]*(?=\S)"
 )
 _INLINE_TAIL = re.compile(r"[ \t\n](?P<key>[^\W\d_]{2,20})[ \t]?[:：=][ \t]?[^\s:]{1,60}[ \t]*\Z")
 _LINE_KEY = re.compile(r"[ \t]*[-*#>]{0,3}[ \t]*\**(?P<key>[^\W\d_][^\n:：.!?]{0,30})\**[:：]")
@@ -151,11 +152,10 @@ def _without_lines(cleaned: Sequence[Cleaned], texts: Sequence[str], *, titled: 
 
 
 def _are_named_alike(lines: Sequence[str]) -> bool:
-    """Whether all are short, begin with one word and a number of their own, as `Clause 8.4 Valuables`, and end no sentence."""
-    found = [_NAME_AND_NUMBER.match(one) for one in lines]
-    words = {one["word"] for one in found if one is not None}
-    numbers = {one["number"] for one in found if one is not None}
-    return len(words) == 1 and len(numbers) == len(lines) == len(list(filter(None, found))) and _are_short(lines, _TITLE)
+    """Whether all are short, no sentence, and begin with one word and a number of their own: `Clause 8.4 Valuables`."""
+    found = [one for line in lines if (one := _NAME_AND_NUMBER.match(line)) is not None]
+    numbers = {one["number"] for one in found}
+    return len({one["word"] for one in found}) == 1 and len(numbers) == len(lines) and _are_short(lines, _TITLE)
 
 
 def _are_titles(lines: Sequence[str]) -> bool:

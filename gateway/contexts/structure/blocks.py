@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from gateway.contexts.structure.grids import first_header, is_fenced
+from gateway.contexts.structure.grids import fences_in, first_header, is_fenced, is_in_code
 from gateway.contexts.structure.outline import LOOSE, SPEAKERS, Mark, is_answered, kind_of, label_kind, marks
 from gateway.contexts.structure.scan import HEAD, Text
 from gateway.contexts.structure.spoken import conversation
@@ -45,11 +45,8 @@ _RULE_LINE = re.compile(
     r"[ \t]{0,8}(?:([-=*_#~+·•─═—])\1{2,200}|\"{3}|'{3}|`{3}\w{0,20}|(?:[-*_=] ){2,60}[-*_=])[ \t]*"
 )
 _CLOSING = re.compile(r"[ \t]*</(?P<tag>[A-Za-z][\w.-]{0,40})>[ \t]*")
-_FENCE = re.compile(r"^[ \t]{0,12}```(?P<language>\w{0,20})", re.MULTILINE)
-_FENCES_READ = 400
 _JOINTS = re.compile(r"[_.-]|(?<=[a-z])(?=[A-Z])")
 """What joins the words of a tag's name."""
-_PROSE = ("", "text", "txt", "markdown", "md", "plaintext")
 _WEAK_SURE = 0.5
 _PAIR = 2
 _RULED = 0.55
@@ -57,8 +54,9 @@ _CLEARLY = 0.7
 _SOME_TEXT = 40
 _ANNOUNCED = 0.85
 _ANSWER_TAIL = 60
-_FENCE_SIGNS = ("`", '"', "'")
+_FENCE_SIGNS = ("`", "~", '"', "'")
 _SURE = 0.9
+_ORDER_LENGTH = 120
 HEADERS = "header lines"
 
 
@@ -94,8 +92,22 @@ def candidates(text: Text) -> list[Block]:
     if not blocks:
         blocks += _before_question(text, found, stop)
     blocks = [block for block in blocks if text.text[block.start : block.end].strip()]
+    blocks = [block for block in blocks if not _is_within_a_passage(text.text, block, blocks)]
     blocks = [block._replace(several=True) if _goes_on(text, block, blocks) else block for block in blocks]
     return sorted(blocks, key=lambda block: -block.sure)
+
+
+def _is_within_a_passage(raw: str, block: Block, blocks: Sequence[Block]) -> bool:
+    """Whether a label with its text on the same line stands in the midst of a block that is announced more clearly."""
+    if "\n" in raw[block.outer_start : block.start] or block.start == block.outer_start:
+        return False
+    return any(
+        other.sure >= _SURE
+        and other.sure > block.sure
+        and other.start < block.outer_start < other.end
+        and len(raw[other.start : block.outer_start].strip()) > _SOME_TEXT
+        for other in blocks
+    )
 
 
 def _goes_on(text: Text, block: Block, blocks: Sequence[Block]) -> bool:
@@ -139,8 +151,8 @@ def _tagged(text: Text, stop: int) -> Iterator[Block]:
             or not _begins_a_line(raw, opening.start())
         ):
             continue
-        fences = _fences(raw) if fences is None else fences
-        if _in_code(fences, opening.start()):
+        fences = fences_in(raw) if fences is None else fences
+        if is_in_code(fences, opening.start()):
             continue
         closings = [f"</{tag}>", f"<{tag}/>", f"<{tag} />"] if base == tag else [f"</{base}"]
         end = max(_last_closing(raw, one, opening.end(), stop) for one in closings)
@@ -161,20 +173,6 @@ def _tagged(text: Text, stop: int) -> Iterator[Block]:
             yield Block(opening.start(), outer_end, opening.start(), outer_end, header, 0.98 * sure if sure else 0.45)
         else:
             yield Block(opening.end(), end, opening.start(), outer_end, header, sure)
-
-
-def _fences(raw: str) -> list[tuple[int, bool]]:
-    """Return where the fences of the text's beginning stand, and whether each names a language that is code."""
-    if "```" not in raw:
-        return []
-    found = islice(_FENCE.finditer(raw, 0, HEAD), _FENCES_READ)
-    return [(fence.start(), fence["language"].lower() not in _PROSE) for fence in found]
-
-
-def _in_code(fences: Sequence[tuple[int, bool]], at: int) -> bool:
-    """Whether a place lies in a fence of code: one that names its language."""
-    before = bisect(fences, (at, False))
-    return before % 2 == 1 and fences[before - 1][1]
 
 
 def _last_closing(raw: str, closing: str, start: int, stop: int) -> int:
@@ -433,6 +431,7 @@ def _first_instruction(text: Text, start: int, end: int) -> int | None:
         if (
             text.is_meta(line_start, line_end)
             or (addresses and text.is_meta(line_start, end))
+            or (addresses and _orders_an_answer(text, line_start, line_end))
             or (_RULE_LINE.fullmatch(line) and not held and line.lstrip()[:1] not in _FENCE_SIGNS)
         ):
             cut, held = line_start, 0
@@ -444,6 +443,11 @@ def _first_instruction(text: Text, start: int, end: int) -> int | None:
             break
         line_end = line_start - 1
     return cut
+
+
+def _orders_an_answer(text: Text, start: int, end: int) -> bool:
+    """Whether a short line that begins with an order says how to answer."""
+    return end - start <= _ORDER_LENGTH and text.any(("answer",), start, end)
 
 
 def _at_closing_rule(raw: str, later: Sequence[Mark], start: int, end: int) -> int:

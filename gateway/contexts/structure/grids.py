@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect
+from collections.abc import Sequence
 from itertools import islice
 
 from gateway.contexts.structure.markers import MOST_MARKERS
+from gateway.contexts.structure.scan import HEAD
 
 _PAIR = 2
 _FEWEST_CELLS = 3
@@ -19,6 +22,11 @@ _HEADER_LINE = re.compile(
     r"(?P<closes>={2,40}|-{2,40}|>{2,8}|\*{2,40}|~{2,40})[ \t]*$",
     re.MULTILINE,
 )
+_HEADING = re.compile(r"(?P<level>#{2,6})[ \t][^\n]{1,160}\n")
+_HEADING_OR_FENCE = re.compile(r"^(?:(?P<level>#{1,6})[ \t]|(?P<fence>`{3}|~{3}))", re.MULTILINE)
+_FENCE_LINE = re.compile(r"^[ \t]{0,12}```(?P<language>\w{0,20})", re.MULTILINE)
+_FENCES_READ = 400
+_PROSE = ("", "text", "txt", "markdown", "md", "plaintext")
 _TABLE_RULE = re.compile(r"[ \t]*\|?(?:[ \t]*:?-{2,80}:?[ \t]*\|){1,20}(?:[ \t]*:?-{2,80}:?)?[ \t]*")
 _FEWEST_WORDS = 4
 _SHARE = 0.5
@@ -48,9 +56,8 @@ def fenced(text: str) -> list[str] | None:
 
 
 def is_fenced(text: str) -> bool:
-    """Say whether a text begins with a fence, and fences follow one another to its end."""
-    said = text.strip()
-    return said[:3] in _FENCES and fenced(said) is not None
+    """Say whether a text is nothing but fences, one after another, in front of each at most one short line."""
+    return fenced(text.strip()) is not None
 
 
 def first_header(text: str, limit: int) -> int | None:
@@ -58,6 +65,39 @@ def first_header(text: str, limit: int) -> int | None:
     headers = list(islice(_HEADER_LINE.finditer(text, 0, limit), MOST_MARKERS))
     forms = [(one["opens"], one["closes"]) for one in headers]
     return next((one.start() for one, form in zip(headers, forms, strict=True) if forms.count(form) > 1), None)
+
+
+def sections(text: str) -> list[str] | None:
+    """Cut before headings of the first line's level, as `## Title`; None for less than two. The title stays in front.
+
+    Headings in fences of code are the passage's own.
+    """
+    level = _HEADING.match(text)
+    if level is None:
+        return None
+    starts, code = [0], False
+    for line in _HEADING_OR_FENCE.finditer(text, level.end()):
+        if line["fence"]:
+            code = not code
+        elif not code and line["level"] == level["level"] and len(starts) < MOST_MARKERS:
+            starts.append(line.start())
+    if len(starts) < _PAIR:
+        return None
+    return [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
+
+
+def fences_in(raw: str) -> list[tuple[int, bool]]:
+    """Return where the fences of the text's beginning stand, and whether each names a language that is code."""
+    if "```" not in raw:
+        return []
+    found = islice(_FENCE_LINE.finditer(raw, 0, HEAD), _FENCES_READ)
+    return [(fence.start(), fence["language"].lower() not in _PROSE) for fence in found]
+
+
+def is_in_code(fences: Sequence[tuple[int, bool]], at: int) -> bool:
+    """Whether a place lies in a fence of code: one that names its language."""
+    before = bisect(fences, (at, False))
+    return before % 2 == 1 and fences[before - 1][1]
 
 
 def rows(text: str) -> list[str] | None:

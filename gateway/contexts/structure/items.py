@@ -14,6 +14,7 @@ from itertools import islice
 from gateway.contexts.structure import grids, markers
 from gateway.contexts.structure.alike import has_remains, without_bracketed_names, without_common
 from gateway.contexts.structure.cleaning import SENTENCE_END, Cleaned, clean, data, unquoted
+from gateway.contexts.structure.scan import Text
 from monitors.records import Context
 
 _RULE_LINE = re.compile(r"\n[ \t]*(?:[-=*_#~]{3,}|`{3}|\"{3})[ \t]*(?:\n|\Z)")
@@ -37,6 +38,11 @@ _INLINE = (" | ", " || ", " ||| ", " /// ", " -- ", " *** ", " --- ", " ### ", "
 _NAMES_A_SOURCE = re.compile(r"[:：=#]|\.\w{2,4}\b|//")
 _BULLET = re.compile(r"^(?P<indent>[ \t]{0,8})(?P<bullet>[-*•‣–►◦])[ \t]{1,4}(?=\S)", re.MULTILINE)
 _SHORT_LINE = 25
+_OF_PARTS = 0.9
+_BEHIND = 400
+_FENCE_SIGNS = ("`", '"')
+_TITLED = ("numbered", "headed", "sections", "parts")
+"""Notations in which a first line may be a title, because a marker stands in front of it."""
 
 _TWO = 2
 _WIDE = 0x2E80
@@ -48,6 +54,7 @@ class Splitting:
     """Passages in order. `name` says how the block was cut, `certain` in (0, 1] how surely; `odd`: with leftovers.
 
     `tail`: odd only because the last passage has more paragraphs than the others, which may be none of it.
+    `titled`: metadata stood in front of each passage.
     """
 
     name: str
@@ -55,6 +62,12 @@ class Splitting:
     certain: float
     odd: bool = False
     tail: bool = False
+    titled: bool = False
+
+
+def of_parts(parts: Sequence[str]) -> Splitting | None:
+    """Return passages that are parts of a message, without the titles that all of them begin with."""
+    return _cleaned("parts", [(None, one) for one in parts], _OF_PARTS)
 
 
 def split(region: str) -> Splitting | None:
@@ -228,6 +241,12 @@ def _as_table(text: str) -> Splitting | None:
     return None if texts is None else Splitting("table", tuple(Context(text=one) for one in texts), 1.0)
 
 
+def _as_sections(text: str) -> Splitting | None:
+    """Under headings of one level: each is a passage's title."""
+    pieces = grids.sections(text)
+    return None if pieces is None else _cleaned("sections", [(None, one) for one in pieces], 0.85)
+
+
 def _as_lettered(text: str) -> Splitting | None:
     pieces = grids.lettered(text)
     return None if pieces is None else _cleaned("lettered", pieces, 1.0)
@@ -264,6 +283,7 @@ _READERS: Sequence[Callable[[str], Splitting | None]] = (
     _as_ruled,
     _as_named_lines,
     _as_inline,
+    _as_sections,
     _as_bullets,
     _as_paragraphs,
     _as_lines,
@@ -279,6 +299,7 @@ _READER_OF: Mapping[str, Callable[[str], Splitting | None]] = {
     "fenced": _as_fenced,
     "table": _as_table,
     "lettered": _as_lettered,
+    "sections": _as_sections,
     "headed": _as_headed,
     "numbered": _as_numbered,
     "records": _as_records,
@@ -297,7 +318,7 @@ def _cleaned(name: str, pieces: Sequence[tuple[str | None, str]], certain: float
     """Clean each piece; quotes come off where all pieces have them, so that a passage that is a quote stays one."""
     raw = [(number, text) for number, text in pieces[:MOST_ITEMS] if text.strip()]
     extra = False
-    if len(raw) > 1 and not name.startswith(("blank-line", "lines", "whole", "pairs", "fenced")):
+    if len(raw) > 1 and not name.startswith(("blank-line", "lines", "whole", "pairs", "fenced", "parts")):
         raw[-1], extra = _without_tail(raw)
     cleaned = _each_cleaned(raw)
     if not cleaned:
@@ -312,11 +333,15 @@ def _cleaned(name: str, pieces: Sequence[tuple[str | None, str]], certain: float
     for one in cleaned:
         one.put_back(label=label, aside=aside)
     odd = len(cleaned) > 1 and len({one.leading > 0 for one in cleaned}) > 1
-    for _ in range(3):
-        if name == "fenced" or not without_common(cleaned, titled=name.startswith(("numbered", "headed"))):
+    titled = name.startswith(_TITLED) and not (name == "parts" and all(one.leading for one in cleaned))
+    for _ in range(0 if name == "fenced" else 3):
+        if not without_common(cleaned, titled=titled):
             break
-    odd = odd or has_remains([one.text for one in cleaned], closed=name in ("pairs", "fenced") or _are_records(name, cleaned))
-    return Splitting(name, tuple(one.context() for one in cleaned), certain, odd or extra, extra and not odd)
+    odd = odd or has_remains(
+        [one.text for one in cleaned], closed=name in ("pairs", "fenced") or _are_records(name, cleaned)
+    )
+    described = all(one.leading for one in cleaned)
+    return Splitting(name, tuple(one.context() for one in cleaned), certain, odd or extra, extra and not odd, described)
 
 
 def _are_records(name: str, cleaned: Sequence[Cleaned]) -> bool:
@@ -326,6 +351,17 @@ def _are_records(name: str, cleaned: Sequence[Cleaned]) -> bool:
 
 def _each_cleaned(raw: Sequence[tuple[str | None, str]]) -> list[Cleaned]:
     return [one for number, text in raw if (one := clean(text, number=number)).text.strip()]
+
+
+def _is_foreign(text: str) -> bool:
+    """Whether a text behind a rule is nothing, or speaks to the model."""
+    said = Text(text[:_BEHIND])
+    return not text or said.is_meta(0, _BEHIND) or said.addresses(0, _BEHIND) or _SECTION.match(text) is not None
+
+
+def _closes_a_fence(text: str, rule: str) -> bool:
+    """Whether a line is the end of a fence that opens in the same passage."""
+    return rule[:1] in _FENCE_SIGNS and text.count(rule) % _TWO == 0
 
 
 def _without_tail(raw: Sequence[tuple[str | None, str]]) -> tuple[tuple[str | None, str], bool]:
@@ -338,8 +374,11 @@ def _without_tail(raw: Sequence[tuple[str | None, str]]) -> tuple[tuple[str | No
     if (
         (rule := _RULE_LINE.search(text)) is not None
         and text[: rule.start()].strip()
+        and not _closes_a_fence(text, rule[0].strip())
         and not any(_RULE_LINE.search(one.strip()) for _, one in raw[:-1])
     ):
+        if not _is_foreign(text[rule.end() :].strip()):
+            return (number, text), True
         text = text[: rule.start()]
     parts = _PARAGRAPH.split(text.strip())
     usual = max(inner)

@@ -41,7 +41,7 @@ _NO_QUESTION = -1.6
 _LEFT_OVER = 0.7
 _LEFT_OVER_UNSURE = -0.8
 _SURELY_ASKED = 0.8
-_CANNOT_BE = 3.0
+_CANNOT_BE = 5.0
 _UNLIKELY = 2.0
 _TASK = 2.5
 _NO_WORDS = 1.5
@@ -105,6 +105,12 @@ _NAME = 60
 _NAME_WORDS = 7
 _SENTENCE = re.compile(r"[^\n.!?。]+[\n.!?。]?")
 _LABEL_LENGTH = 80
+_WAS_RETRIEVED = 0.4
+_RETRIEVED = re.compile(
+    r"\b(?:relevant|retrieved|found|matching|search|top|nearest|gefunden|relevante|pertinent|encontrad|recuperad|"
+    r"récupéré|rilevant|найден|релевант)"
+)
+"""Words of a label that say that its passages were looked for."""
 _OF_ONE_TEXT = ("rule:---", "rule:***", "rule:___", "blank-line", "lines", "bullets")
 _ONE_DOCUMENT = re.compile(
     r"label '(?:[^']{0,40} )?(?:page|document|article|webpage|file|text)(?: contents?| text)?'\Z"
@@ -178,6 +184,7 @@ def _kind(splitting: Splitting) -> str:
 
 def _announced(place: Place, block: Block, signs: list[str]) -> float:
     points = _HEADER * block.sure + _UNMISTAKABLE * (block.sure == 1.0)
+    points += _WAS_RETRIEVED * (_RETRIEVED.search(block.header) is not None)
     grounding = max(_grounding(place.text, block), _orders(place.beside, 0, len(place.beside.text)))
     if grounding:
         signs.append(_GROUNDED)
@@ -323,13 +330,13 @@ def _against_passages(place: Place, block: Block, splitting: Splitting, signs: l
         found.append((_NO_WORDS, "does not read like text"))
     if _says_nothing(texts) or (place.own and _GROUNDED not in signs and _are_names(block, texts)):
         found.append((_CANNOT_BE, "names or placeholders only"))
-    if kind not in (*_WHOLE, "numbered") and len(_CODE.findall(region[:_CODE_SAMPLE])) > 1:
+    if kind not in (*_WHOLE, "numbered") and not splitting.titled and len(_CODE.findall(region[:_CODE_SAMPLE])) > 1:
         found.append((_UNLIKELY, "code"))
     if kind in ("whole", "lines", "blank-line", "records") and len(region) < _FEW and not block.header.startswith("<"):
         found.append((_WEAKER, "hardly any text"))
     if len(texts) <= _TWO and "reads like instructions" not in signs and Text(texts[0][:_SAMPLE]).is_meta(0, _SAMPLE):
         found.append((_CANNOT_BE, "reads like instructions"))
-    if kind == "tag" and block.sure < _CLEAR_BLOCK and len(_CODE.findall(texts[0][:_CODE_SAMPLE])) > 1:
+    if kind == "tag" and _GROUNDED not in signs and len(_CODE.findall(texts[0][:_CODE_SAMPLE])) > 1:
         found.append((_UNLIKELY, "code"))
     if not place.own:
         found += _against_a_system_prompt(block, kind, signs)

@@ -286,7 +286,7 @@ def records(text: str) -> tuple[str, list[str]] | None:
     if key is None:
         return None
     is_label = META_LINE.match(key["key"]) is None
-    if is_label and TEXT_LABEL.match(key["key"]) is None:
+    if is_label and TEXT_LABEL.match(key["key"]) is None and not _opens_paragraphs(stripped, key["key"]):
         return None
     literal = key["key"]
     starts = [0]
@@ -300,11 +300,20 @@ def records(text: str) -> tuple[str, list[str]] | None:
     return key["name"].strip().lower(), [stripped[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
+def _opens_paragraphs(text: str, key: str) -> bool:
+    """Whether an unknown key stands at the beginning of paragraphs, on lines of its own, and of no others."""
+    lines = [line for line in text.split("\n", _LINES_READ)[:_LINES_READ] if line.startswith(key)]
+    opens = text.count(f"\n\n{key}") + 1
+    return opens > 1 and opens == text.count(f"\n{key}") + 1 and all(len(one) <= _KEYED_LINE for one in lines)
+
+
 _HEADER = re.compile(
     r"[ \t]{0,8}(?P<prefix>[^\w\s]{1,12}[ \t]{0,2}(?:[\[({<]?[^\W\d_]{1,24}[ \t]{0,2}[:#=])?|"
     r"(?:[^\W\d_]{1,24}[ _]){0,3}[^\W\d_]{1,24}[ \t]{0,2}[:#])"
 )
 _HEADER_LINE = 220
+_LINES_READ = 2_000
+_KEYED_LINE = 80
 _SOURCE_NAME = re.compile(
     r"[^\s:;,\[\](){}<>=]{1,120}\.(?:md|mdx|pdf|txt|html?|docx?|csv|json|xlsx?|pptx?|rst)\b|https?://[^\s\])>;,]{1,200}"
 )

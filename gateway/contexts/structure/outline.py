@@ -83,8 +83,8 @@ _KNOWN_SHARE = 0.4
 """The share of a label without blanks that known words have to make up."""
 
 _CONNECTED = re.compile(
-    r" (?:of|from|for|about|that|which|matching|regarding|concerning|relevant to|related to|du|des|de|d['’]|del|della|dello|"
-    r"dell['’]|dei|degli|delle|dal|dalla|nel|nella|do|da|dos|das|aus|zum|zur|vom|von|uit|van|из|от|по|для|z|ze|od|dla)"
+    r" (?:of|from|for|about|that|which|matching|regarding|concerning|relevant to|related to|du|des|de|d['’]|del|della|"
+    r"dello|dell['’]|dei|degli|delle|dal|dalla|nel|nella|do|da|dos|das|aus|zum|zur|vom|von|uit|van|из|от|по|для|z|ze|od|dla)"
     r"(?: |(?<=['’]))"
 )
 """What ties to a noun what it is of, or from: `Extraits du guide`, `Pages matching the query`."""

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from gateway.contexts.parse import decoded
 from gateway.contexts.parse import read as listed
-from gateway.contexts.retrieval_rule import reads_like_a_passage
+from gateway.contexts.prose import reads_like_a_passage
 from gateway.contexts.structure.asking import LAST_TURN, Asked, ask_turn, asks
 from gateway.contexts.structure.blocks import Block, candidates
-from gateway.contexts.structure.items import Splitting, split
+from gateway.contexts.structure.items import Splitting, of_parts, split
 from gateway.contexts.structure.judging import SHORT_INSTRUCTIONS, Judged, Place, judge
 from gateway.contexts.structure.outline import kind_of, marks
 from gateway.contexts.structure.scan import Kind, Text
@@ -281,8 +281,8 @@ def _parts(turn: Turn, instructions: str) -> Judged | None:
         or any(Text(one).is_meta(0, len(one)) for one in body)
     ):
         return None
-    found = [one for part in body if (one := split(part)) is not None]
-    single = all(len(one.items) == 1 for one in found)
-    contexts = tuple(one.items[0] for one in found) if single else tuple(Context(text=one.strip()) for one in body)
-    splitting, block = Splitting("parts", contexts, 0.9), Block(0, 0, 0, 0, "content parts", 0.8)
+    splitting = of_parts(body)
+    if splitting is None or splitting.odd:
+        return None
+    block = Block(0, 0, 0, 0, "content parts", 0.8)
     return Judged(_CERTAIN, asked, splitting, block, ["a content part for each passage"])

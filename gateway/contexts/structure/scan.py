@@ -94,6 +94,10 @@ _INNER = [_within(name) for name in _NAMES]
 
 _ENTRIES = list(zip(_KINDS, _STEMS, _FREE, _INNER, strict=True))
 
+_SECOND = [name.rfind(" ") + 1 for name in _NAMES]
+"""Where the last word of an entry begins; 0 for a single word."""
+_HIDDEN = 60
+
 _SEARCH = ahocorasick_rs.AhoCorasick(
     _NAMES,
     matchkind=ahocorasick_rs.MatchKind.LeftmostLongest,
@@ -182,18 +186,23 @@ class Text:
                 one._spans[kind] = [at - start for at in starts[low:high]], [at - start for at in ends[low:high]]
         return one
 
-    def _scan(self, part: str, offset: int) -> None:
+    def _scan(self, part: str, offset: int) -> None:  # noqa: C901 - calls would double its time
         # One loop without calls: most of the time that a prompt takes is spent here.
         last = len(part)
         spans = self._spans
+        hidden: list[int] = []
         for index, start, stop in _matches(part):
             kinds, stem, free, within = _ENTRIES[index]
             end = stop
             if not free:
                 if start and part[start - 1].isalnum():
+                    if (second := _SECOND[index]) and part[start + second].isalnum():
+                        hidden.append(start + second)
                     continue  # letters inside another word
                 if stop < last and part[stop].isalnum():
                     if not stem:
+                        if second := _SECOND[index]:
+                            hidden.append(start + second)
                         continue
                     end = _word_end(part, end)
             at = start + offset
@@ -208,6 +217,27 @@ class Text:
                     if not starts or starts[-1] < at:
                         starts.append(at)
                         ends.append(at + length)
+
+        for at in hidden:
+            self._look_behind(part, at, offset)
+
+    def _look_behind(self, part: str, at: int, offset: int) -> None:
+        """Note the word that begins at a place, which an entry of several words has hidden that was none there."""
+        found = _matches(part[at : at + _HIDDEN])
+        if not found or found[0][1]:
+            return
+        index, _, stop = found[0]
+        kinds, stem, _, _ = _ENTRIES[index]
+        if at + stop < len(part) and part[at + stop].isalnum():
+            if not stem:
+                return
+            stop = _word_end(part, at + stop) - at
+        for kind in kinds:
+            starts, ends = self._spans[kind]
+            place = bisect_left(starts, at + offset)
+            if place == len(starts) or starts[place] != at + offset:
+                starts.insert(place, at + offset)
+                ends.insert(place, at + stop + offset)
 
     def has(self, kind: Kind, start: int, end: int) -> bool:
         """Say whether a word of the kind begins between two offsets."""

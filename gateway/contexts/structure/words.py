@@ -61,8 +61,9 @@ dados|informatie|gegevens|
 
 QUESTION = """
 question|questions|query|queries|user input|user_input|user message|user request|user prompt|inquiry|enquiry|
-user asks|user asked|asked|user's message|customer message|customer's message|client message|visitor message|guest message|
-employee message|follow-up message|followup message|new message|last message|latest message|current message|
+user asks|user asked|asked|user's message|customer message|customer's message|client message|
+visitor message|guest message|employee message|follow-up message|followup message|new message|last message|
+latest message|current message|
 incoming message|message from the user|user's request|customer request|customer's request|new ticket|customer email|
 customer's email|user says|
 kundenmail|kundennachricht|kundenanfrage*|nachricht des nutzers|message de l'utilisateur|mensaje del usuario|
