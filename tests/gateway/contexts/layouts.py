@@ -76,4 +76,13 @@ LAYOUTS = [
     Layout("one document with a rule", f"Answer from the page.\n\nPage content:\n\"\"\"\n{A}\n\n---\n\n{B}\n\"\"\"\n\nReader's question: {ASKED}", [f"{A}\n\n---\n\n{B}"], ASKED),
     Layout("conversation to go on with", f"The bot answers from the facts listed and nothing else.\n\nFacts:\n* {A}\n* {B}\n\nVisitor: Hello, are you there?\nKeeperBot: Yes! What would you like to know?\nVisitor: {ASKED}\nKeeperBot:", [A, B], ASKED),
     Layout("records with a date", f"请根据检索结果回答问题。\n\n检索结果：\n\n标题：第1条\n更新日期：2024-05-11\n内容：{ZH[0]}\n\n标题：第2条\n更新日期：2024-03-11\n内容：{ZH[1]}\n\n游客提问：有多少级台阶？", list(ZH), "有多少级台阶？"),
+    Layout("sections", f"# Rules\n- Use only the retrieved articles.\n\n# Retrieved articles\n\n## The lamp\n{A}\n\n## The keeper\n{B}\n\n# Customer question\n{ASKED}\n\n# Reply\n", [A, B], ASKED),
+    Layout("records of a key of their own", f"We have provided context information below.\n---------------------\ntower: north\n\n{A}\n\ntower: south\n\n{B}\n---------------------\n\nGiven this information and no prior knowledge, please answer: {ASKED}", [A, B], ASKED),
+    Layout("clauses with numbers", f"Answer on the basis of the clauses supplied.\n\nRelevant clauses of the policy:\n\nClause 8.4 The lamp\n{A}\n\nClause 3.1 The keeper\n{B}\n\nQuestion: {ASKED}", [A, B], ASKED),
+    Layout("fences with tildes", f"I found these files:\n\nFile: `a.md`\n~~~md\n{A}\n~~~\n\nFile: `b.md`\n~~~md\n{B}\n\n```bash\nlight --up\n```\n~~~\n\nBased on these files: {ASKED}", [A, f"{B}\n\n```bash\nlight --up\n```"], ASKED),
+    Layout("an order behind the passages", f"Question: {ASKED}\n\nUse the following passages to answer the question above.\n\nPassage 1: {A}\nPassage 2: {B}\n\nGive a concise answer.", [A, B], ASKED),
+    Layout("the user's message", f"Use the following context to answer the user's message.\n\nContext:\n[The lamp]\n{A}\n\n[The keeper]\n{B}\n\nUser's message: {ASKED}", [A, B], ASKED),
+    Layout("a history before the passages", f"Answer the follow-up message from the retrieved context.\n\nChat history:\nUser: Hi, a question about the tower.\nAssistant: Go ahead!\n\nRetrieved context:\n1. {A}\n2. {B}\n\nFollow-up message: {ASKED}\nAnswer:", [A, B], ASKED),
+    Layout("a label of one letter", f"Context: {A}\n\nQ: {ASKED}\nA:", [A], ASKED),
+    Layout("code at the end of the last passage", f"Here are the documents that our search found:\n\nDocument: a.md\nLast updated: 2024-01-11\n\n{A}\n\n-----\n\nDocument: b.md\nLast updated: 2024-02-12\n\n{B}\n\n```bash\nlight --up\n```\n\n-----\n\nAnswer only from these documents.\n\nQuestion: {ASKED}", [A, f"{B}\n\n```bash\nlight --up\n```"], ASKED),
 ]  # fmt: skip

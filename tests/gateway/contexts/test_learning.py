@@ -101,6 +101,25 @@ def test_a_reader_that_is_sure_of_something_else_keeps_an_unproven_template_away
         assert (found, events) == (None, [])
 
 
+def test_a_reader_that_is_sure_keeps_a_template_away_that_recurrence_proves():
+    pupil = learner()
+    for sent in islice(traffic("german", 1), 40):
+        merged = " ".join(sent.contexts)
+        known = Known((Context(text=merged[: len(merged) // 2]), Context(text=merged[len(merged) // 2 :])), 0.95)
+        show(pupil, sent, known=known)
+    assert pupil.templates() == []
+
+
+def test_paragraphs_that_always_come_together_are_one_passage():
+    rng, world = Random(4), World(Random(4))
+    pages = ["\n\n".join(world.some(3, 3)) for _ in range(6)]
+    pupil = learner()
+    for number in range(40):
+        said = f"Page content:\n<<<\n{rng.choice(pages)}\n>>>\n\nThe reader asks: {number} {world.question()}"
+        show(pupil, Sent(chat(("user", said)), "", []))
+    assert all(one.split.words not in ("blank-line",) and one.split.kind != "paragraphs" for one in pupil.templates())
+
+
 def test_a_new_version_of_the_prompt_is_learned_anew_and_the_old_one_dropped():
     pupil, old = taught("german")
     sents = list(islice(traffic("numbered_paragraphs", 1), 140))

@@ -146,3 +146,33 @@ def test_a_block_ends_where_the_question_or_the_instructions_begin(prompt):
 )
 def test_what_announces_nothing_has_no_block(prompt):
     assert bodies(prompt) == []
+
+
+@pytest.mark.parametrize(
+    ("phrase", "kind"),
+    [
+        ("Question de l'administré", "question"),
+        ("Domanda del cittadino", "question"),
+        ("Pytanie klienta", "question"),
+        ("Extraits du guide", "context"),
+        ("Выдержки руководства", "context"),
+        ("Pages matching the query", "context"),
+        ("Snippets that may be relevant", "context"),
+        ("Filing excerpts", "context"),
+        ("Output format", "instruction"),
+    ],
+)
+def test_the_first_noun_of_a_label_says_what_it_names(phrase, kind):
+    found = kind_of(phrase)
+    assert found is not None
+    assert found[0] == kind
+
+
+def test_a_word_is_found_behind_letters_that_another_entry_shares_with_it():
+    text = Text("Give a concise answer.")  # "se a" opens sentences in Portuguese
+    assert text.has("answer", 0, len(text.text))
+
+
+def test_a_label_within_a_passage_opens_no_block():
+    prompt = "KNOWLEDGE BASE\n1) Refunds: within two weeks, as the rules for all plans say.\n2) Exporting data: as a file.\n\nQuestion: when?"
+    assert [one.header for one in candidates(Text(prompt))] == ["label 'knowledge base'"]
