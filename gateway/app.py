@@ -254,6 +254,8 @@ class Gateway:
     def _protocol(self, config: Config) -> type[ServerProtocol]:
         settings = config.gateway
         fast = settings.http_path == "protocol"
+        if not fast:
+            _log.warning("gateway.http_path is deprecated: without it ordinary requests take the faster path")
         return patient(
             express_protocol(lambda: self._proxy) if fast else ServerProtocol,
             body_s=settings.body_timeout_s,

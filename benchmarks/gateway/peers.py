@@ -218,9 +218,9 @@ CONTENDERS = {
         Contender("gaugeway-off", "Gaugeway, capture off", _gaugeway("gateway", "[capture]\nrate = 0\n"), "gaugeway"),
         Contender("gaugeway-on", "Gaugeway, capture on", _gaugeway("gateway", ""), "gaugeway"),
         Contender(
-            "gaugeway-protocol",
-            "Gaugeway, on, protocol path",
-            _gaugeway("gateway", '[gateway]\nhttp_path = "protocol"\n'),
+            "gaugeway-asgi",
+            "Gaugeway, on, ASGI path",
+            _gaugeway("gateway", '[gateway]\nhttp_path = "asgi"\n'),
             "gaugeway",
         ),
         Contender("gaugeway-serve", "Gaugeway, on + monitors", _gaugeway("serve", ""), "gaugeway"),

@@ -259,7 +259,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--concurrency", type=int, default=48)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--path", choices=("asgi", "protocol"), default="asgi", help="the gateway's http_path")
+    parser.add_argument("--path", choices=("asgi", "protocol"), default="protocol", help="the gateway's http_path")
     parser.add_argument("--client", choices=("native", "httpx"), default="native", help="the gateway's upstream client")
     options = parser.parse_args()
     settings = f'read_timeout_s = 10\nupstream_client = "{options.client}"\nhttp_path = "{options.path}"'

@@ -222,7 +222,7 @@ class Express:
         cycle.disconnected = protocol.transport.is_closing()
         if protocol.cycle is _FINISHED:
             protocol.cycle = cycle
-        protocol._start_asgi_task(cycle, protocol.app)  # noqa: SLF001 - the base class's own way to begin
+        protocol.serve_asgi(cycle)
 
     # The upstream's side.
 
@@ -295,7 +295,7 @@ class Express:
     async def _resend(self, request: UpstreamRequest) -> None:
         """Send the request once more, on a new connection: the other one was closed while it lay idle."""
         try:
-            connection = await self._client._connect(request.origin)  # noqa: SLF001 - to be public
+            connection = await self._client.connect(request.origin)
             connection.start(request, self)
         except (UpstreamError, StaleError) as error:
             self.fail(error)

@@ -110,7 +110,7 @@ class Proxy:
         self._scans = asyncio.Semaphore(MOST_SCANS)
         self._id = gateway_id
         self.origins = origins
-        self.direct = None if include_usage or gate or cache else router.only
+        self.direct = None if include_usage or gate is not None or cache is not None else router.only
         """The upstream, when a request goes to it as it is and its response comes back as it is."""
 
     async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:

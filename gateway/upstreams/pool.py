@@ -61,7 +61,7 @@ class NativeUpstream:
             except StaleError as error:
                 if begun.consumed or not self.may_resend(request, error, clock() - sent_at):
                     raise UpstreamError("protocol", "the upstream closed a reused connection") from error
-        connection = await self._connect(request.origin)
+        connection = await self.connect(request.origin)
         try:
             return await connection.exchange(request, self._read_timeout_s, self._read_timeout_s)
         except StaleError as error:
@@ -92,7 +92,8 @@ class NativeUpstream:
             connection.abort()
         return None
 
-    async def _connect(self, origin: Origin) -> Connection:
+    async def connect(self, origin: Origin) -> Connection:
+        """Open a new connection; raises UpstreamError."""
         scheme, host, port = origin
         loop = asyncio.get_running_loop()
         try:

@@ -467,7 +467,7 @@ def test_a_judge_that_is_the_gateway_itself_is_named(url):
 def test_a_word_that_is_not_known_lists_the_known_ones():
     groups = "'alertname', 'app', 'metric', 'rule', 'severity', 'slice'"
     assert problems_of(f"{UPSTREAM}[gateway]\nhttp_path = 'fast'\n[alerts]\ngroup_by = ['team']\n") == [
-        "gateway.http_path: Invalid enum value 'fast'; expected one of 'asgi', 'protocol'",
+        "gateway.http_path: Invalid enum value 'fast'; expected one of 'protocol', 'asgi'",
         f"alerts.group_by[0]: Invalid enum value 'team'; expected one of {groups}",
     ]
 

@@ -162,13 +162,13 @@ def test_what_is_sent_again_is_the_same_to_the_byte_and_belongs_to_the_same_trac
 
 
 def connecting_takes(seconds, bench):
-    connect = bench.pool._connect
+    connect = bench.pool.connect
 
     async def slowly(origin):
         await asyncio.sleep(seconds)
         return await connect(origin)
 
-    bench.pool._connect = slowly
+    bench.pool.connect = slowly
 
 
 def test_a_client_that_leaves_before_its_request_is_sent_again_ends_it():

@@ -58,7 +58,7 @@ PROGRAMS = {
 
 
 @contextlib.asynccontextmanager
-async def bench(http_path="asgi", api_key="sk-owner", keys=False, **settings):
+async def bench(http_path="protocol", api_key="sk-owner", keys=False, **settings):
     with LLMServer() as model:
         config = Config(
             gateway=GatewayTable(http_path=http_path, **settings),

@@ -174,5 +174,6 @@ def test_a_word_is_found_behind_letters_that_another_entry_shares_with_it():
 
 
 def test_a_label_within_a_passage_opens_no_block():
-    prompt = "KNOWLEDGE BASE\n1) Refunds: within two weeks, as the rules for all plans say.\n2) Exporting data: as a file.\n\nQuestion: when?"
+    passages = "1) Refunds: within two weeks, as the rules for all plans say.\n2) Exporting data: as a file."
+    prompt = f"KNOWLEDGE BASE\n{passages}\n\nQuestion: when?"
     assert [one.header for one in candidates(Text(prompt))] == ["label 'knowledge base'"]

@@ -47,6 +47,7 @@ SPLIT = [
     for one in LAYOUTS
     if one.prompt.endswith((one.question, "Answer:", "Antwort:", "Respuesta:"))
     and "question at the end" not in one.prompt
+    and "please answer: " not in one.prompt
 ]
 
 
