@@ -26,15 +26,15 @@ from gateway.api.feedback import Authorise, Supplements
 from gateway.capture.factory import capture_of, redactor_of, template_form
 from gateway.config import Config
 from gateway.exchange import Exchange
-from gateway.handoff.buffer import HandOff
-from gateway.handoff.sampler_client import Offload
+from gateway.handoff.buffer import CaptureBuffer
+from gateway.handoff.sampler_client import SamplerClient
 from gateway.handoff.spill import ATTEMPTS, LEASE_S, Spill
 from gateway.handoff.template_sync import TemplateSync
 from gateway.http.origins import OriginPolicy
 from gateway.http.url import Target
 from gateway.proxy import loops
 from gateway.proxy.cache import Cache
-from gateway.proxy.fast_path import express_protocol
+from gateway.proxy.fast_path import fast_path_protocol
 from gateway.proxy.handler import Limits, Proxy
 from gateway.proxy.websocket import Realtime
 from gateway.reload import REFUSED, RestartNeeded, check_live, report_refusal
@@ -195,11 +195,11 @@ class Gateway:
         except ConfigError as error:
             self._instruments.reloaded("refused")
             audit.tell("reload", outcome="refused", process=os.getpid(), problems=len(error.problems))
-            _log.error("configuration not reloaded, the old one stays: %s", "; ".join(error.problems))
+            _log.error("configuration not reloaded, keeping the current one: %s", "; ".join(error.problems))
         except Exception as error:  # noqa: BLE001 - whatever a file names (a certificate, a class), traffic goes on
             self._instruments.reloaded("refused")
             audit.tell("reload", outcome="refused", process=os.getpid(), problems=1)
-            _log.error("configuration not reloaded, the old one stays: %s: %s", type(error).__name__, error)
+            _log.error("configuration not reloaded, keeping the current one: %s: %s", type(error).__name__, error)
         else:
             self._instruments.reloaded("applied")
             audit.tell("reload", outcome="applied", process=os.getpid())
@@ -257,7 +257,7 @@ class Gateway:
         if not fast:
             _log.warning("gateway.http_path is deprecated: without it ordinary requests take the faster path")
         return patient(
-            express_protocol(lambda: self._proxy) if fast else ServerProtocol,
+            fast_path_protocol(lambda: self._proxy) if fast else ServerProtocol,
             body_s=settings.body_timeout_s,
             body_total_s=settings.body_total_timeout_s,
             max_pending_bytes=max(settings.max_pending_body_bytes, settings.max_body_bytes),
@@ -269,11 +269,11 @@ class Gateway:
     def _build_accounting(self, config: Config, gate: Gate | None) -> Accounting:
         return Accounting(Prices(config.prices), gate, self._instruments)
 
-    def _build_handoff(self, config: Config, *, offload: bool) -> HandOff:
-        return HandOff(
+    def _build_handoff(self, config: Config, *, offload: bool) -> CaptureBuffer:
+        return CaptureBuffer(
             queue=self._queue,
             reader=capture_of(config.capture, self._key(config)),
-            offload=Offload(config.capture, self._key(config), self._templates) if offload else None,
+            offload=SamplerClient(config.capture, self._key(config), self._templates) if offload else None,
             instruments=self._instruments,
             on_exchange=self._on_exchange,
             max_items=config.capture.buffer_exchanges,

@@ -94,7 +94,9 @@ def report_refusal(error: RestartNeeded) -> None:
     """Write to the log and to the audit log which keys need a restart."""
     audit.tell("reload", outcome="refused", process=os.getpid(), keys=" ".join(error.keys))
     what = ", ".join(error.keys)
-    _log.error("configuration not reloaded, the old one stays: a running gateway cannot change %s; restart it", what)
+    _log.error(
+        "configuration not reloaded, keeping the current one: a running gateway cannot change %s; restart it", what
+    )
 
 
 def keys_of(kind: Any, prefix: str = "") -> Iterator[str]:

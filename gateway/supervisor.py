@@ -68,7 +68,7 @@ class _Plane:
                 continue
             if lived_s > _STEADY_S:
                 back_off = 0.5
-            _log.error("%s ended with code %d; starting it again in %.1f s", self._module, code, back_off)
+            _log.error("%s exited with code %d; restarting in %.1f s", self._module, code, back_off)
             if await happens_within(self._stopping, back_off):
                 return 0  # it ended before it was stopped, which is logged
             back_off = min(back_off * 2, _MAX_BACK_OFF_S)
@@ -251,7 +251,7 @@ class Supervisor:
 
     def _refuse(self, problems: str) -> None:
         audit.tell("reload", outcome="refused", process=os.getpid())
-        _log.error("configuration not reloaded, the old one stays:\n%s", problems)
+        _log.error("configuration not reloaded, keeping the current one:\n%s", problems)
         self._count_refusal(())
 
     def _count_refusal(self, keys: Sequence[str]) -> None:

@@ -47,7 +47,7 @@ from monitors.runtime import otlp_exporters as telemetry
 from monitors.runtime.auth import behind
 from monitors.runtime.serving import Listener, serve
 from monitors.runtime.settings import ConfigError, Problems
-from monitors.scheduler import Plane, choice_of, tick_s
+from monitors.scheduler import Scheduler, choice_of, tick_s
 from monitors.storage.engines.sqlite import file_problem, path_from_url
 from monitors.storage.leader import stand
 from monitors.storage.queues import Queue
@@ -97,7 +97,7 @@ async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None
     urls = configuration.store_url(config, data_dir), configuration.queue_url(config, data_dir)
     leader, ledger = stand(urls[0], store, tick_s(config), urls[1])
     engine = _engine(config, queue, store, catalogue, instruments, judging=judging, ledger=ledger)
-    plane = Plane(
+    plane = Scheduler(
         config,
         queue=queue,
         store=store if config.capture.content else DiscreetStore(store, redactor, window_s=config.queue.lease_s),
@@ -168,7 +168,7 @@ def _open_audit(data_dir: Path) -> logging.Handler:
 
 def _refuse_reload() -> None:
     audit.tell("reload", outcome="refused", process=os.getpid())
-    _log.error("SIGHUP: the monitors read their configuration only when they start; restart this process")
+    _log.error("SIGHUP ignored: the monitors do not reload their configuration; restart this process")
 
 
 def check(config: Shared) -> None:

@@ -53,7 +53,7 @@ _PAUSE_S = 15.0
 """An alert that took long to describe is told in the next round: that must not be far away."""
 
 
-class Plane:
+class Scheduler:
     """Everything that runs beside the admin port. `start` and `aclose` belong to one event loop."""
 
     def __init__(
@@ -147,7 +147,7 @@ class Plane:
             await self._spend()  # what was paid since the last time
             await self._capture.tick()
         except Exception as error:  # noqa: BLE001 - whatever the store does, stopping goes on
-            _log.warning("the last counts are not saved: %s: %s", type(error).__name__, error)
+            _log.warning("cannot save the last counters: %s: %s", type(error).__name__, error)
         await self._engine.aclose()
         await self._leader.aclose()
 
@@ -335,7 +335,7 @@ async def _every(
         except Exception as error:  # noqa: BLE001 - whatever an engine does, the next round tries again
             failed()
             if not silent:
-                _log.warning("%s failed, trying again: %s: %s", _name(), type(error).__name__, error)
+                _log.warning("%s failed, retrying: %s: %s", _name(), type(error).__name__, error)
             silent = True
         await asyncio.sleep(max(seconds, min(longest_s, 9 * (time.monotonic() - begin))))
 

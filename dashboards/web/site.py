@@ -38,11 +38,11 @@ NAVIGATION = (
     ("/setup", "Setup"),
 )
 DONE = {
-    "silenced": "Silenced: nobody is told until the silence ends.",
+    "silenced": "Silenced: no notifications until the silence ends.",
     "unsilenced": "The silence is over.",
     "acknowledged": "Acknowledged: it is not repeated.",
     "unacknowledged": "Nobody looks after it any more; it is repeated again.",
-    "rebaselined": "The rule learns its baseline afresh.",
+    "rebaselined": "The rule re-learns its baseline.",
     "delivered": "Delivered.",
     "saved": "Saved.",
     "confirmed": "Confirmed: the template stays.",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gateway.access.concurrency import Turnstile
+from gateway.access.concurrency import ConcurrencyLimiter
 from gateway.access.keys import Quota
 from gateway.access.token_bucket import Draw, SharedBucket
 from gateway.http.errors import Rejection
@@ -52,7 +52,7 @@ class Account:
 
     def __init__(self, subject: str, quota: Quota, *, fleet: Fleet, now: float) -> None:
         self.subject = subject
-        self.turnstile = Turnstile(None)
+        self.turnstile = ConcurrencyLimiter(None)
         self.queue_s = 0.0
         self._fleet = fleet
         self._usd_per_day: float | None = None

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from gateway.access.gate import Gate, needs_gate
 from gateway.access.key_stores import Keys
 from gateway.access.key_stores.opening import open_keys
-from gateway.access.key_sync import Keeper
+from gateway.access.key_sync import KeySync
 from gateway.access.limit_sync import Sync
 from gateway.access.shared_limits import Sharing
 from gateway.access.shared_limits import opening as sharing
@@ -28,7 +28,7 @@ class Parts(NamedTuple):
     """A gate, and what runs beside it."""
 
     gate: Gate
-    keeper: Keeper | None
+    keeper: KeySync | None
     sync: Sync | None
 
 
@@ -62,7 +62,7 @@ class Admission:
         gate = Gate(limits, needs_key=keys.enabled, workers=config.gateway.workers, every_s=limits.sync_s)
         keeper = sync = None
         if self._keys_file is not None:
-            keeper = Keeper(_open_keys(config, self._keys_file), gate, every_s=keys.refresh_s)
+            keeper = KeySync(_open_keys(config, self._keys_file), gate, every_s=keys.refresh_s)
         if (place := _open_sharing(config)) is not None:
             sync = Sync(place, gate, self._instruments, every_s=limits.sync_s)
         return Parts(gate, keeper, sync)

@@ -8,7 +8,7 @@ from collections import deque
 from contextlib import suppress
 
 
-class Turnstile:
+class ConcurrencyLimiter:
     """Lets `limit` in at once (None: any number); the others wait in the order in which they came. One event loop."""
 
     def __init__(self, limit: int | None) -> None:

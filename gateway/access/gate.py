@@ -11,7 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from gateway.access.account import Account, Fleet, OverLimit, Quote
-from gateway.access.concurrency import Turnstile
+from gateway.access.concurrency import ConcurrencyLimiter
 from gateway.access.keys import Keyring, Quota, VirtualKey, check_model, without_credentials
 from gateway.access.prices import Ledger, Spending
 from gateway.access.token_bucket import Draw, Heard
@@ -52,7 +52,7 @@ class Permit:
         self,
         holder: Holder,
         headers: Headers,
-        turnstile: Turnstile,
+        turnstile: ConcurrencyLimiter,
         accounts: tuple[Account, ...] = (),
         quote: Quote = NOTHING,
     ) -> None:
@@ -63,7 +63,7 @@ class Permit:
         self.holder = holder
         self.key_id, self.app = holder
         self.headers = headers
-        self._turnstile: Turnstile | None = turnstile
+        self._turnstile: ConcurrencyLimiter | None = turnstile
 
     def release(self) -> None:
         """Make room for the next one, and give back what was reserved; doing so twice changes nothing."""

@@ -15,7 +15,7 @@ _LONGEST_S = 10.0
 _log = logging.getLogger("gaugeway")
 
 
-class Keeper:
+class KeySync:
     """Brings the stored keys to a gate, and the gate's spending to the store, every `every_s` seconds.
 
     While the store cannot be used, the gate goes on with the keys it knows and with its own count of the spending,
@@ -53,13 +53,13 @@ class Keeper:
         except FAILURES as error:
             if not self._failing:
                 said = str(error) or "no answer in time"
-                _log.warning("keys: %s: %s; the last state known stays in use", type(error).__name__, said)
+                _log.warning("keys: %s: %s; using the last known state", type(error).__name__, said)
             self._failing = True
             return False
         finally:
             self._tried.set()
         if self._failing:
-            _log.info("keys: they can be read again")
+            _log.info("key store available again")
         self._failing = False
         return True
 

@@ -60,7 +60,7 @@ class Sync:
             return False
         self._observer.limits_shared(processes)
         if self._failing:
-            _log.info("limits: shared again, by %d processes", processes)
+            _log.info("limits: shared by %d processes again", processes)
         self._failing = False
         return True
 

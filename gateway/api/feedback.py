@@ -164,7 +164,7 @@ class Supplements:
         for held in self._held:
             self._on_result(held.supplement.source, "error")
         if self._held:
-            _log.error("%d supplements could not be handed to the queue before the end", len(self._held))
+            _log.error("%d supplements lost: the queue did not accept them before shutdown", len(self._held))
 
     async def _answer(
         self, request: Request[Any, Any, Any], read: Callable[[bytes, Headers], Supplement]
@@ -263,7 +263,7 @@ class Supplements:
             lost += await self._supply(whole)
         except Exception as error:  # noqa: BLE001 - whatever an engine raises, it is counted and tried again
             self._on_failure()
-            _log.warning("the queue did not take %d supplements: %s: %s", len(batch), type(error).__name__, error)
+            _log.warning("the queue rejected %d supplements, retrying: %s: %s", len(batch), type(error).__name__, error)
             return False
         for source in lost:
             self._on_result(source, "error")
@@ -277,7 +277,7 @@ class Supplements:
             if not refused(error):
                 raise
             if len(supplements) == 1:
-                _log.warning("the queue refuses a supplement, which is lost: %s", reason_of(error))
+                _log.warning("the queue refused a supplement, dropping it: %s", reason_of(error))
                 return [supplements[0].source]
             return [source for one in supplements for source in await self._supply([one])]
         return []
@@ -290,7 +290,7 @@ class Supplements:
         try:
             return supplement if self.redact is None else self.redact(supplement)
         except Exception as error:  # noqa: BLE001 - lost rather than kept unredacted; counted as an error
-            _log.warning("a supplement could not be redacted and is lost: %s", type(error).__name__)
+            _log.warning("dropping a supplement that cannot be redacted: %s", type(error).__name__)
             return None
 
 

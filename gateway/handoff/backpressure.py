@@ -72,7 +72,7 @@ class QueueWatch:
             self._on_failure()
             self.fill = 0.0
             if not self._silent:
-                _log.warning("the queue does not say how full it is: %s: %s", type(error).__name__, error)
+                _log.warning("cannot read the queue depth: %s: %s", type(error).__name__, error)
             self._silent = True
 
     async def _run(self) -> None:

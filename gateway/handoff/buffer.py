@@ -1,4 +1,4 @@
-"""From the request path to the queue: a bounded buffer, read in batches by a thread, delivered until it succeeds."""
+"""The capture buffer: bounded, read in batches by a thread, delivered to the queue until it succeeds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Protocol
 
 from gateway.exchange import GENERATION_ROUTES, Exchange, Explicit, Recording
 from gateway.handoff.backpressure import EVERY_S, QueueWatch, easing
-from gateway.handoff.sampler_client import Offload, OffloadError
+from gateway.handoff.sampler_client import SamplerClient, SamplerClientError
 from gateway.http.encoding import EncodingError
 from gateway.telemetry.metrics import Instruments
 from monitors.records import Sample
@@ -43,7 +43,7 @@ class Reader(Protocol):
         """Make the sample of an exchange that was chosen."""
 
 
-class HandOff:
+class CaptureBuffer:
     """Takes recordings from the request path and brings samples to the queue.
 
     At most `max_items` exchanges and `max_bytes` of their bodies are held; beyond that the newest is dropped and
@@ -60,7 +60,7 @@ class HandOff:
         reader: Reader,
         instruments: Instruments,
         on_exchange: Callable[[Exchange], None] | None = None,
-        offload: Offload | None = None,
+        offload: SamplerClient | None = None,
         max_items: int = 10_000,
         max_bytes: int = 256 * 1024 * 1024,
         batch: int = 100,
@@ -142,7 +142,7 @@ class HandOff:
         for recording in left:
             self._instruments.outcome(_app_of(recording), "error")
         if lost := len(self._samples) + len(left):
-            _log.error("%d captured exchanges could not be handed to the queue before the end", lost)
+            _log.error("lost %d captured exchanges: the queue did not accept them before shutdown", lost)
 
     async def _run(self) -> None:
         while not (self._closing and not (self._held() or self._overflown)):
@@ -217,9 +217,9 @@ class HandOff:
                 made = await self.offload.samples(chosen)
                 self._complained = False
                 return made
-            except OffloadError as error:
+            except SamplerClientError as error:
                 if not self._complained:
-                    _log.warning("samples are made in this process for a while: %s", error)
+                    _log.warning("sampler process unavailable, making samples in the gateway process: %s", error)
                 self._complained = True
         return await asyncio.to_thread(lambda: [self._made(recording) for recording in chosen])
 
@@ -308,7 +308,7 @@ class HandOff:
                 if not refused(error):
                     self._wait_for_queue(1, error)
                     return
-                _log.warning("the queue refuses exchange %s, which is lost: %s", sample.id, reason_of(error))
+                _log.warning("the queue refused exchange %s, dropping it: %s", sample.id, reason_of(error))
                 self._instruments.outcome(self._pop().app, "error")
             else:
                 self._instruments.captured(self._pop())
@@ -316,7 +316,7 @@ class HandOff:
 
     def _wait_for_queue(self, count: int, error: Exception) -> None:
         self._instruments.hand_off_failed()
-        _log.warning("the queue did not take %d samples: %s: %s", count, type(error).__name__, error)
+        _log.warning("the queue rejected %d samples, retrying: %s: %s", count, type(error).__name__, error)
         self._retry_at = time.monotonic() + self._back_off * random.random()  # noqa: S311 - no secret
         self._back_off = min(self._back_off * 2, _MAX_BACK_OFF_S)
 

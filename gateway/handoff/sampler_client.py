@@ -22,17 +22,17 @@ BATCH_S = 60.0
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 1.0, 60.0
 
 
-class OffloadError(Exception):
+class SamplerClientError(Exception):
     """The process did not answer; nothing of the batch was made."""
 
 
-class Offload:
-    """Makes samples in a process of its own, which `start` or the first batch starts, and the next one after its end.
+class SamplerClient:
+    """Makes samples in a separate process, which `start` or the first batch starts, and restarts it after its end.
 
-    The process gets its settings with its first batch: until then it has only loaded its code. After a failure it is
-    not started for 1 s, then for twice the time, up to a minute: until then every call raises OffloadError at once, and
-    samples are made in this process. With `templates` it gets what all gateways have learned, and says what it learns
-    itself.
+    The process gets its settings with its first batch; before that it only loads its code. After a failure it restarts
+    with a backoff of 1 s that doubles up to a minute; until then every call raises SamplerClientError at once, and the
+    capture buffer makes the samples in this process. With `templates` the process gets the templates that all gateways
+    have learned, and reports those it learns itself.
     """
 
     def __init__(self, settings: Settings, key: str, templates: TemplateSync | None = None) -> None:
@@ -63,10 +63,10 @@ class Offload:
         self._stop()
 
     async def samples(self, recordings: Sequence[Recording]) -> Sequence[Made]:
-        """Make a sample of each recording; for one that cannot be made, the exception's name. Raises OffloadError."""
+        """Make a sample of each recording, or return the name of the exception. Raises SamplerClientError."""
         loop = asyncio.get_running_loop()
         if self._process is None and loop.time() < self._not_before:
-            raise OffloadError("it ended a moment ago")
+            raise SamplerClientError("it ended a moment ago")
         try:
             async with asyncio.timeout(BATCH_S):
                 answer = await self._ask(frame(recordings))
@@ -76,7 +76,7 @@ class Offload:
             self._stop()
             self._pause_s = min(max(_FIRST_PAUSE_S, self._pause_s * 2), _MAX_PAUSE_S)
             self._not_before = loop.time() + self._pause_s
-            raise OffloadError(type(error).__name__) from error
+            raise SamplerClientError(type(error).__name__) from error
         self._pause_s = 0.0
         if isinstance(made, list):  # the process is of an earlier release
             return made

@@ -149,7 +149,7 @@ class Spill:
             except Exception as error:
                 if not refused(error):
                     raise
-                _log.warning("the queue refuses exchange %s: %s", lease.sample.id, reason_of(error))
+                _log.warning("the queue refused exchange %s: %s", lease.sample.id, reason_of(error))
                 if isinstance(self._file, SettingAside):
                     await self._file.set_aside(lease.sample.id, f"refused: {reason_of(error)}")
             else:
@@ -176,7 +176,7 @@ class Spill:
     def _tell(self, *, spilling: bool) -> None:
         """Say once that it begins, and that it is over."""
         if spilling and not self._spilling:
-            _log.warning("the queue cannot be reached: samples wait in a file until it can")
+            _log.warning("queue unreachable: spooling samples to a file")
         elif self._spilling and not spilling:
-            _log.warning("the queue can be reached again: what waits in the file goes back to it")
+            _log.warning("queue reachable again: draining the spool file")
         self._spilling = spilling

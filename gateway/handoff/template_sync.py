@@ -93,7 +93,9 @@ class TemplateSync:
             self._observer.template_failed("store")
             if not self._failing:
                 said = str(error) or "no answer in time"
-                _log.warning("learned templates are not shared for a while: %s: %s", type(error).__name__, said)
+                _log.warning(
+                    "template store unavailable, learned templates are not shared: %s: %s", type(error).__name__, said
+                )
             self._failing = True
             return False
         if self._failing:

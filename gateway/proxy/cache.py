@@ -177,7 +177,7 @@ class Cache:
             self.size -= entry.size
 
 
-class Tape:
+class CacheRecorder:
     """The chunks of a response under way; lets go of all of them once they are too large to be kept."""
 
     def __init__(self, max_bytes: int) -> None:

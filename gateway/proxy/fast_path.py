@@ -1,8 +1,8 @@
-"""Ordinary requests without ASGI: from the server's protocol straight to an idle upstream connection and back.
+"""The fast path: serves ordinary requests from the server protocol, without ASGI.
 
-A second way for what `Proxy` does, for the one case that makes up the traffic: a whole body for a generation route, one
-upstream, no gate, no cache, and a connection at hand. Everything else, and whatever goes wrong before a byte has gone
-out, is handed to the ASGI path as if nothing had happened. No task, no ASGI scope, no futures.
+It does what `Proxy` does for the most common case: a complete body for a generation route, one upstream, no gate, no
+cache, and an idle upstream connection. All other requests, and those that fail before a byte was sent upstream, take
+the ASGI path. It saves the task, the ASGI scope and the futures of a request.
 """
 
 from __future__ import annotations
@@ -42,32 +42,32 @@ _ROUTES = {
 }
 
 
-def express_protocol(proxy: Callable[[], Proxy]) -> type[ServerProtocol]:
-    """Return the server protocol that takes the short way with the proxy that `proxy` returns for each request."""
+def fast_path_protocol(proxy: Callable[[], Proxy]) -> type[ServerProtocol]:
+    """Return the server protocol that serves ordinary requests with the proxy that `proxy` returns for each request."""
 
-    class ExpressProtocol(_ExpressProtocol):
+    class FastPathProtocol(_FastPathProtocol):
         current_proxy = staticmethod(proxy)
 
-    return ExpressProtocol
+    return FastPathProtocol
 
 
-class _ExpressProtocol(ServerProtocol):
-    """The server's protocol, which gives eligible requests a cycle of our own in place of an ASGI task."""
+class _FastPathProtocol(ServerProtocol):
+    """The server protocol: serves eligible requests itself and passes all others to the ASGI app."""
 
     current_proxy: Callable[[], Proxy]
-    express: Express | None = None
+    exchange: FastPathExchange | None = None
 
     def on_headers_complete(self) -> None:
-        """Take the request the short way if it is an ordinary one."""
-        if (express := self._ordinary()) is None:
+        """Serve the request on the fast path if it is eligible."""
+        if (exchange := self._ordinary()) is None:
             super().on_headers_complete()
-            if self.express is not None and len(self.pipeline) == 1:
+            if self.exchange is not None and len(self.pipeline) == 1:
                 self.flow.resume_reading()  # it waits its turn; that the client leaves must be noticed before
         else:
-            self.cycle = self.express = express  # type: ignore[assignment]  # it has all that the base class uses
+            self.cycle = self.exchange = exchange  # type: ignore[assignment]  # it has all that the base class uses
             self.headers = []
 
-    def _ordinary(self) -> Express | None:
+    def _ordinary(self) -> FastPathExchange | None:
         parser = self.parser
         if (
             parser.get_method() != b"POST"
@@ -94,19 +94,21 @@ class _ExpressProtocol(ServerProtocol):
             or not isinstance(proxy.direct.client, NativeUpstream)
         ):
             return None
-        return Express(self, proxy, proxy.direct, proxy.direct.client, _Asked(seen, self.headers, raw_path, query))
+        return FastPathExchange(
+            self, proxy, proxy.direct, proxy.direct.client, _Asked(seen, self.headers, raw_path, query)
+        )
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the exchange under way that its client has gone."""
         super().connection_lost(exc)
-        if self.express is not None:
-            self.express.client_gone()
+        if self.exchange is not None:
+            self.exchange.client_gone()
 
     def resume_writing(self) -> None:
         """Let the upstream go on as well."""
         super().resume_writing()
-        if self.express is not None:
-            self.express.resume()
+        if self.exchange is not None:
+            self.exchange.resume()
 
 
 class _Asked(NamedTuple):
@@ -118,11 +120,11 @@ class _Asked(NamedTuple):
     query: bytes
 
 
-class Express:
+class FastPathExchange:
     """One exchange: to the server a request cycle and a task to wait for, to the upstream's connection a receiver."""
 
     def __init__(
-        self, protocol: _ExpressProtocol, proxy: Proxy, link: Link, client: NativeUpstream, asked: _Asked
+        self, protocol: _FastPathProtocol, proxy: Proxy, link: Link, client: NativeUpstream, asked: _Asked
     ) -> None:
         # What the server's protocol uses of a cycle.
         self.body = bytearray()
@@ -153,7 +155,7 @@ class Express:
     # The server's side.
 
     @property
-    def message_event(self) -> Express:
+    def message_event(self) -> FastPathExchange:
         """What the server sets when something happened. As an attribute it would make garbage in circles."""
         return self
 
@@ -386,7 +388,7 @@ class Express:
         """Leave nothing behind: no timer, no upstream connection, no trace on the client's."""
         self._over = True
         protocol = self._protocol
-        protocol.express = None
+        protocol.exchange = None
         protocol.tasks.discard(self)
         if protocol.cycle is self:  # type: ignore[comparison-overlap]  # see on_headers_complete
             protocol.cycle = _FINISHED

@@ -26,7 +26,7 @@ from gateway.http.origins import OriginPolicy
 from gateway.http.url import check_target
 from gateway.proxy import loops
 from gateway.proxy import stream_usage as usage
-from gateway.proxy.cache import MISS, Cache, CacheKey, Tape, cache_key
+from gateway.proxy.cache import MISS, Cache, CacheKey, CacheRecorder, cache_key
 from gateway.proxy.client import Client, ClientDisconnected, Guard, TookTooLong
 from gateway.proxy.response import Relay
 from gateway.upstreams import UpstreamResponse
@@ -311,7 +311,7 @@ class Proxy:
             recording.cached = True
             await relay.replay(cached, guard)
         else:
-            tape = Tape(min(self._cache.max_bytes, self.limits.content_bytes))
+            tape = CacheRecorder(min(self._cache.max_bytes, self.limits.content_bytes))
             whole = await self._from_upstream(outgoing, recording, relay, guard, extra=[MISS], tape=tape)
             if whole and tape.whole:
                 self._cache.store(key, recording.status, recording.response_headers, tape.chunks, time.monotonic())
@@ -339,7 +339,7 @@ class Proxy:
         guard: Guard,
         *,
         extra: Headers | None = None,
-        tape: Tape | None = None,
+        tape: CacheRecorder | None = None,
     ) -> bool:
         guard.upstream_asked()
         relay.asked = True

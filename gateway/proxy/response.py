@@ -10,7 +10,7 @@ from gateway.access.metering import Meter
 from gateway.exchange import GENERATION_ROUTES, Headers, Recording
 from gateway.http.headers import for_client
 from gateway.proxy import stream_usage as usage
-from gateway.proxy.cache import Cached, Tape
+from gateway.proxy.cache import Cached, CacheRecorder
 from gateway.proxy.client import Guard
 from gateway.upstreams import UpstreamError, UpstreamResponse
 
@@ -35,7 +35,12 @@ class Relay:
         self.asked = self.whole = False
 
     async def run(
-        self, response: UpstreamResponse, guard: Guard, *, extra: Headers | None = None, tape: Tape | None = None
+        self,
+        response: UpstreamResponse,
+        guard: Guard,
+        *,
+        extra: Headers | None = None,
+        tape: CacheRecorder | None = None,
     ) -> bool:
         """Pass the response on, with `extra` headers; return whether it came whole. `tape` takes its chunks as sent."""
         recording, meter = self._recording, self.meter

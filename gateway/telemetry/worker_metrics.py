@@ -293,7 +293,7 @@ async def _bodies(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         try:
             length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
             if length > MAX_REPORT_BYTES:
-                _log.error("metrics of a worker: a report of %d bytes is refused", length)
+                _log.error("worker metrics: refused a report of %d bytes", length)
                 return
             body = await reader.readexactly(length)
         except (asyncio.IncompleteReadError, OSError):

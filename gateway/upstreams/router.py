@@ -306,9 +306,9 @@ class Router:
     def _state_changed(self, upstream: str, value: float) -> None:
         self._observer.state(upstream, value)
         if value == EJECTED:
-            _log.warning("upstream %s fails and is left out for a while", upstream)
+            _log.warning("ejecting upstream %s after consecutive failures", upstream)
         elif value == HEALTHY:
-            _log.info("upstream %s is back", upstream)
+            _log.info("upstream %s recovered", upstream)
 
 
 class Link:

@@ -273,13 +273,13 @@ class Delivery:
         if missed := self._missed.pop((name, False), None):
             fingerprint, what, pause = missed[0]
             _log.warning(
-                "notifier %s did not take %d alerts, the first is %s (%s); next try in %.0f s",
+                "notifier %s rejected %d alerts, the first is %s (%s); next try in %.0f s",
                 *(name, len(missed), fingerprint, what, pause),
             )
         if missed := self._missed.pop((name, True), None):
             fingerprint, what, _ = missed[0]
             _log.error(
-                "notifier %s did not take %d alerts until they were given up, the first is %s (%s)",
+                "notifier %s rejected %d alerts, giving up; the first is %s (%s)",
                 *(name, len(missed), fingerprint, what),
             )
 
@@ -292,7 +292,7 @@ class Delivery:
         try:
             await self._send(name, _Message([watchdog(self._began)], ["firing"]))
         except Exception as error:  # noqa: BLE001 - as with every notifier
-            _log.warning("notifier %s got no heartbeat (%s: %s)", name, type(error).__name__, error)
+            _log.warning("heartbeat to notifier %s failed (%s: %s)", name, type(error).__name__, error)
             self._counts.notified(name, "failed")
         else:
             self._counts.notified(name, "delivered")

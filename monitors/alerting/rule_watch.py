@@ -219,7 +219,7 @@ class Watch:
             try:
                 stream.restore(state, case)
             except ValueError:
-                _log.info("rule %s changed: the evidence about %s starts afresh", self.name, state.app)
+                _log.info("rule %s changed: restarting the evidence for %s", self.name, state.app)
                 stream.start_anew()
                 stream.recovery, stream.case = None, case
 

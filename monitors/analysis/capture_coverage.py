@@ -231,6 +231,6 @@ class CaptureCoverage:
             return msgspec.json.decode(state, type=Tally)
         except msgspec.DecodeError:
             if not self._complained:
-                _log.warning("the ledger's %s cannot be read and is not counted", key)
+                _log.warning("state store: ignoring unreadable %s", key)
             self._complained = True
             return None

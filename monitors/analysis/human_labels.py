@@ -20,7 +20,7 @@ from monitors.statistics.agreement import (
     labels_needed,
     rates,
 )
-from monitors.storage.stores import Point, Rated, Scored
+from monitors.storage.stores import LabelledScore, Point, Scored
 
 T = TypeVar("T")
 HALF_WIDTH = 0.03
@@ -76,7 +76,7 @@ class Labelled:
 
 def label(
     points: Iterable[Point],
-    rated: Iterable[Rated],
+    rated: Iterable[LabelledScore],
     *,
     passing: Passings,
     half_width: float = HALF_WIDTH,
@@ -118,7 +118,7 @@ def label(
     return found
 
 
-def _spoken_of(rated: Iterable[Rated]) -> dict[tuple[str, str], dict[str, float]]:
+def _spoken_of(rated: Iterable[LabelledScore]) -> dict[tuple[str, str], dict[str, float]]:
     """The scores of the answers that people spoke about."""
     found: dict[tuple[str, str], dict[str, float]] = {}
     for one in rated:

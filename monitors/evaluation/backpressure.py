@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from monitors.statistics.decay import Fading
+from monitors.statistics.decay import ExponentialDecay
 
 TARGET_S = 60.0
 FLOOR = 0.02
@@ -44,9 +44,9 @@ class JudgePace:
         self._target_s = target_s
         self._floor = floor
         self._memory_s = memory_s
-        self._judged_s, self._plain_s = Fading(memory_s), Fading(memory_s)
-        self._done, self._tried = Fading(memory_s), Fading(memory_s)
-        self._arrived, self._watched_s = Fading(memory_s), Fading(memory_s)
+        self._judged_s, self._plain_s = ExponentialDecay(memory_s), ExponentialDecay(memory_s)
+        self._done, self._tried = ExponentialDecay(memory_s), ExponentialDecay(memory_s)
+        self._arrived, self._watched_s = ExponentialDecay(memory_s), ExponentialDecay(memory_s)
         self._leased = 0
         self._seen: tuple[float, int] | None = None
 

@@ -67,7 +67,7 @@ class CauseJudging:
                 gate = asyncio.Semaphore(AT_ONCE)
                 sides = [await self._side(side, wanted, gate) for side in (before, since)]
         except TimeoutError:
-            _log.warning("judging for the cause of a drop of %s was given up after %.0f s", metric, left_s)
+            _log.warning("judge calls for the cause of a drop of %s timed out after %.0f s", metric, left_s)
             return None
         finally:
             self._looks.append((began, self._clock() - began))

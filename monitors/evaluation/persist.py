@@ -80,7 +80,7 @@ class Persistence:
             failure = error
         if await add() is None:  # raises when it is the sample that is refused
             return None
-        _log.warning("an evaluation of %s cannot be stored: %s: %s", sample.id, type(failure).__name__, failure)
+        _log.warning("cannot store an evaluation of %s: %s: %s", sample.id, type(failure).__name__, failure)
         new: list[Evaluation] = []
         for evaluation in evaluations:
             try:
@@ -96,7 +96,7 @@ class Persistence:
         """Make a sample that is at fault a dead letter. A queue that cannot do so does it after the last attempt."""
         reason = reason_of(error)
         self._on_error("dead_letter")
-        _log.warning("%s cannot be evaluated and is set aside: %s", sample.id, reason)
+        _log.warning("%s cannot be evaluated, moved to dead letters: %s", sample.id, reason)
         if isinstance(queue := self._queue, SettingAside):
             await self.attempt("dead_letter", lambda: queue.set_aside(sample.id, f"refused: {reason}"))
 
@@ -119,7 +119,7 @@ class Persistence:
                 if worth_waiting and (not worth_waiting(error) or overtaken > MOST_OVERTAKEN):
                     raise
                 self._on_error(operation)
-                _log.warning("%s failed, trying again: %s: %s", operation, type(error).__name__, error)
+                _log.warning("%s failed, retrying: %s: %s", operation, type(error).__name__, error)
             else:
                 self._done[operation] += 1
                 return result

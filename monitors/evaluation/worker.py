@@ -18,7 +18,7 @@ from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate, judge_of
 from monitors.evaluation.persist import Persistence
 from monitors.exporters import Exporter
-from monitors.judges.middleware.deadline import PATIENCE, Patience
+from monitors.judges.middleware.deadline import PATIENCE, Deadline
 from monitors.metrics import Metric
 from monitors.records import Evaluation, Sample, Skipped, Supplement
 from monitors.runtime.bounds import bounded, bounded_sample, bounded_supplement
@@ -189,7 +189,7 @@ class Worker:
         rates = [(one, self._choice.rate(sample, one.rate, done) * factor) for one in judged]
         paid = [(one, rate) for one, rate in rates if self._choice.keeps(sample, rate)]
         asked = replace(sample, skip_reason="expired") if expired else sample
-        PATIENCE.set(Patience(self._deadline_s))
+        PATIENCE.set(Deadline(self._deadline_s))
         found = [*done, *await asyncio.gather(*(self._evaluate(one, asked, rate) for one, rate in paid))]
         now = time.monotonic()
         self._judge_pace.finished(now - began, pace, judged=asks and bool(paid), now=now)

@@ -133,7 +133,7 @@ class Outbox(Generic[T]):
         await asyncio.wait(tasks)
         if left := sum(entry.delivery.size for entry in self._heap):
             self._count("unsent", left)
-            _log.warning("%s: %d scores could not be sent before the end", self._name, left)
+            _log.warning("%s: %d scores not sent before shutdown", self._name, left)
 
     async def _run(self) -> None:
         while True:
@@ -211,7 +211,7 @@ class Outbox(Generic[T]):
         if now < self._paused_until:  # one of several that failed at the same time
             return
         if not self._failures:
-            _log.warning("%s cannot be reached, trying again: %s", self._name, error)
+            _log.warning("%s unreachable, retrying: %s", self._name, error)
         self._paused_until = now + max(_back_off(self._failures), error.retry_after_s or 0.0)
         self._failures += 1
 

@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from monitors.statistics.decay import Fading
+from monitors.statistics.decay import ExponentialDecay
 
 DAY_S = 86_400.0
 OTHER = "_other"
@@ -73,7 +73,7 @@ class BudgetPacer:
         self._horizon_s = horizon_s
         self._spent = spent
         self._load = _Load(*self._memories)
-        self._cost, self._tried = Fading(cost_memory_s), Fading(cost_memory_s)
+        self._cost, self._tried = ExponentialDecay(cost_memory_s), ExponentialDecay(cost_memory_s)
         self._slices: dict[str, _Load] = {}
         self._others_usd = self._others_wanted = 0.0
 
@@ -178,7 +178,7 @@ class _Load:
     """Arrivals a second."""
 
     def __init__(self, memory_s: float, quick_s: float) -> None:
-        self._slow, self._quick = Fading(memory_s), Fading(quick_s)
+        self._slow, self._quick = ExponentialDecay(memory_s), ExponentialDecay(quick_s)
         self._began: float | None = None
 
     def add(self, now: float) -> None:
@@ -199,6 +199,6 @@ class _Load:
         spread = _SIGMAS * math.sqrt(max(quick, slow) / (2.0 * self._quick.tau_s))
         return min(max(slow, quick - spread), quick + spread)
 
-    def _estimate(self, arrivals: Fading, now: float) -> float:
+    def _estimate(self, arrivals: ExponentialDecay, now: float) -> float:
         seen_s = max(now - (self._began or 0.0), self._quick.tau_s / 10.0)
         return arrivals.total(now) / (arrivals.tau_s * -math.expm1(-seen_s / arrivals.tau_s))

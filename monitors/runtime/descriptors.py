@@ -19,9 +19,9 @@ def raise_limit(most: int = MAX_DESCRIPTORS) -> int:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         except (OSError, ValueError) as error:
-            _log.warning("the limit of file descriptors stays at %d: %s", before, error)
+            _log.warning("cannot raise the file descriptor limit of %d: %s", before, error)
     now = limit()
-    _log.info("file descriptors: at most %d (before: %d)", now, before)
+    _log.info("file descriptor limit: %d (was %d)", now, before)
     return now
 
 

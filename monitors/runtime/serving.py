@@ -387,7 +387,7 @@ async def serve(
         asyncio.get_running_loop().call_later(delay_s, servers[0].stop)
 
     def orphaned() -> None:
-        _log.warning("the supervisor is gone: finishing the requests under way, and releasing the ports")
+        _log.warning("supervisor exited: draining requests and closing ports")
         if on_stop is not None:
             on_stop()
         for server in servers:

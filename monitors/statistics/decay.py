@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 
-class Fading:
+class ExponentialDecay:
     """A sum whose terms fade with time constant `tau_s`.
 
-    >>> lately = Fading(tau_s=10.0)
+    >>> lately = ExponentialDecay(tau_s=10.0)
     >>> lately.add(1.0, now=0.0)
     >>> round(lately.total(now=10.0), 3)
     0.368

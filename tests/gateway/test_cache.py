@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.proxy.cache import HIT, Cache, Tape, _is_harmless, cache_key
+from gateway.proxy.cache import HIT, Cache, CacheRecorder, _is_harmless, cache_key
 
 JSON = [(b"content-type", b"application/json"), (b"content-length", b"2")]
 SSE = [
@@ -262,7 +262,7 @@ def test_only_the_apps_that_asked_for_it_are_served():
 
 
 def test_a_tape_lets_go_of_what_is_too_large_to_be_kept():
-    tape = Tape(5)
+    tape = CacheRecorder(5)
     tape.add(b"abc")
     tape.add(b"de")
     assert tape.whole

@@ -7,8 +7,8 @@ from gateway.capture.exchange_reader import Capture
 from gateway.config import Capture as Settings
 from gateway.exchange import Explicit
 from gateway.handoff.backpressure import easing
-from gateway.handoff.buffer import HandOff
-from gateway.handoff.sampler_client import Offload
+from gateway.handoff.buffer import CaptureBuffer
+from gateway.handoff.sampler_client import SamplerClient
 from gateway.telemetry.metrics import Instruments
 from monitors.records import Context
 from monitors.storage.queues.memory import MemoryQueue
@@ -46,7 +46,7 @@ class Bench:
     def __init__(self, queue=None, rate=1.0, **limits):
         self.registry = CollectorRegistry()
         self.queue = queue or MemoryQueue()
-        self.handoff = HandOff(
+        self.handoff = CaptureBuffer(
             queue=self.queue,
             reader=Capture([], rate=rate, salt="s", limit=10_000),
             instruments=Instruments(self.registry, version="0"),
@@ -299,7 +299,7 @@ def test_a_queue_that_does_not_say_how_full_it_is_is_no_reason_to_capture_less()
 
 def test_the_other_process_knows_by_how_much_the_rate_was_lowered():
     async def scenario():
-        offload = Offload(Settings(rate=0.5), "key")
+        offload = SamplerClient(Settings(rate=0.5), "key")
         made = one(1)
         made.pressure = 0.25
         try:

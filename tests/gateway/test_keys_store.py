@@ -11,7 +11,7 @@ import pytest
 from gateway.access.account import OverLimit
 from gateway.access.gate import Gate, Holder
 from gateway.access.key_stores.sqlite import KeyStore
-from gateway.access.key_sync import Keeper
+from gateway.access.key_sync import KeySync
 from gateway.access.keys import Quota, digest
 from gateway.config import Limits
 from gateway.http.errors import Rejection
@@ -32,7 +32,7 @@ class Bench:
         self.store = KeyStore(path, busy_timeout_s=0.05)
         self.clock = Clock(NOW)
         self.gate = Gate(limits or Limits(), clock=self.clock, wall=self.clock, **{"needs_key": True} | gate)
-        self.keeper = Keeper(self.store, self.gate, every_s=0.02)
+        self.keeper = KeySync(self.store, self.gate, every_s=0.02)
 
     async def admits(self, secret):
         try:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.access.account import OverLimit
-from gateway.access.concurrency import Turnstile
+from gateway.access.concurrency import ConcurrencyLimiter
 from gateway.access.gate import Gate, Holder, any_limit, limits_of
 from gateway.access.keys import Keyring, Quota, VirtualKey, digest
 from gateway.access.token_bucket import TokenBucket
@@ -306,7 +306,7 @@ def test_without_a_queueing_time_nobody_waits():
 
 def test_a_client_that_leaves_the_queue_takes_nobody_s_place():
     async def scenario():
-        turnstile = Turnstile(1)
+        turnstile = ConcurrencyLimiter(1)
         assert await turnstile.enter(5)
         leaver = spawn(turnstile.enter(5), name="leaver")
         stayer = spawn(turnstile.enter(5), name="stayer")
@@ -355,7 +355,7 @@ class Guests:
 @given(st.lists(st.sampled_from(["come", "leave", "cancel", 2, 4]), max_size=60))
 def test_a_turnstile_never_loses_or_invents_a_place(steps):
     async def scenario():
-        limit, turnstile = 2, Turnstile(2)
+        limit, turnstile = 2, ConcurrencyLimiter(2)
         guests = Guests(turnstile)
         for step in steps:
             if isinstance(step, int):

@@ -16,7 +16,7 @@ import pytest
 from gateway.capture.factory import capture_of
 from gateway.config import Capture
 from gateway.exchange import Explicit, Recording, Trace
-from gateway.handoff.sampler_client import Offload, OffloadError
+from gateway.handoff.sampler_client import SamplerClient, SamplerClientError
 from gateway.handoff.sampler_process import Setup, frame, main
 from monitors.records import Context, Sample
 from tests.support.llm_server import LLMServer, Reply
@@ -53,7 +53,7 @@ SETTINGS = Capture(redact=("email",))
 
 def run(scenario, settings=SETTINGS):
     async def main():
-        offload = Offload(settings, "key")
+        offload = SamplerClient(settings, "key")
         try:
             return await scenario(offload)
         finally:
@@ -95,7 +95,7 @@ def test_when_it_dies_the_caller_is_told_at_once_and_it_is_started_again_later()
         await offload._process.wait()
         started = time.monotonic()
         for _ in range(2):  # once because the pipe is broken, once because it is too soon
-            with pytest.raises(OffloadError):
+            with pytest.raises(SamplerClientError):
                 await offload.samples([recording()])
         assert time.monotonic() - started < 1.0
         await asyncio.sleep(1.1)

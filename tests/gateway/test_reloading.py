@@ -276,7 +276,7 @@ def test_a_configuration_that_fails_half_way_changes_nothing(tmp_path, caplog):
         await gateway.aclose()
 
     asyncio.run(scenario())
-    assert "the old one stays" in caplog.text
+    assert "keeping the current one" in caplog.text
 
 
 def test_a_key_that_nobody_classified_needs_a_restart(monkeypatch):

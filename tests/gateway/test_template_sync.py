@@ -16,7 +16,7 @@ from gateway.config import Capture
 from gateway.contexts.learning import LearnedTemplate, TemplateEvent
 from gateway.contexts.learning.model import Split
 from gateway.exchange import Explicit, Recording
-from gateway.handoff.sampler_client import Offload
+from gateway.handoff.sampler_client import SamplerClient
 from gateway.handoff.sampler_process import Answer, Setup, frame, main
 from gateway.handoff.template_sync import MAX_PENDING_TEMPLATES, TemplateSync
 from gateway.telemetry.metrics import Instruments
@@ -57,7 +57,7 @@ class Gateway:
         self.store = SQLiteTemplates(directory / "templates.db", busy_timeout_s=0.05)
         form = template_form(settings, "key")
         self.sync = TemplateSync(self.store, Instruments(self.registry, version=""), form, every_s=0.01)
-        self.offload = Offload(settings, "key", self.sync)
+        self.offload = SamplerClient(settings, "key", self.sync)
 
     async def send(self, numbers, **how):
         return await self.offload.samples([recording(number, **how) for number in numbers])

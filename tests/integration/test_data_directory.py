@@ -132,12 +132,12 @@ def test_traffic_goes_on_where_the_data_directory_cannot_be_written(tmp_path, up
     running.start(planes=("gateway",))
     try:
         assert [chat(running) for _ in range(5)] == [200] * 5
-        running.until(lambda: "the queue did not take" in running.log.read_text(), 30, what="it says what is not kept")
+        running.until(lambda: "the queue rejected" in running.log.read_text(), 30, what="it says what is not kept")
     finally:
         assert running.stop() == 0
     said = running.log.read_text()
     assert f"cannot write to the data directory {tmp_path}/file/data" in said
-    assert "5 captured exchanges could not be handed to the queue before the end" in said
+    assert "lost 5 captured exchanges: the queue did not accept them before shutdown" in said
 
 
 def test_a_damaged_queue_is_named_with_what_to_do_and_traffic_goes_on(tmp_path, upstream):

@@ -199,6 +199,6 @@ def test_while_a_release_is_rolled_out_each_evaluates_what_the_other_captured(re
     assert rollout.sent.unharmed
     assert "Traceback" not in logs
     assert " ERROR " not in logs
-    assert "set aside" not in logs
+    assert "dead letters" not in logs
     assert server.ask(store, "SELECT count(*) FROM samples") == [(rollout.sent.count,)]
     assert server.ask(store, "SELECT count(*) FROM dead") == [(0,)]

@@ -95,7 +95,7 @@ def test_failures_are_counted_in_a_line_every_few_minutes_and_the_end_is_told_on
     answers[0] = {}
     ask(judge, times=3)
     assert [one.levelno for one in lines(caplog)[2:]] == [logging.INFO]
-    assert "answers again after 2000 failures" in lines(caplog)[2].getMessage()
+    assert "recovered after 2000 failures" in lines(caplog)[2].getMessage()
     for _ in range(100):  # a judge that fails every second time is no reason for two hundred lines
         answers[0] = {} if answers[0] else JudgeError("timeout")
         ask(judge)

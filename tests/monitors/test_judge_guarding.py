@@ -13,7 +13,7 @@ from monitors.judges.cost import Billing
 from monitors.judges.middleware.base import identity_of
 from monitors.judges.middleware.circuit_breaker import Breaker
 from monitors.judges.middleware.concurrency import Adaptive
-from monitors.judges.middleware.deadline import PATIENCE, Patience, Patient
+from monitors.judges.middleware.deadline import PATIENCE, Deadline, Patient
 from monitors.judges.middleware.retry import Retrying
 from monitors.judges.middleware.stack import Guard, guarded
 from monitors.judges.openai import OpenAIJudge
@@ -294,7 +294,7 @@ def test_one_probe_at_a_time_and_one_that_is_given_up_lets_the_next_pass():
 
 def test_a_samples_patience_is_used_up_once_by_calls_side_by_side():
     clock = Clock()
-    patience = Patience(10.0, clock)
+    patience = Deadline(10.0, clock)
     with patience.spending(), patience.spending():
         clock.now += 4
     clock.now += 100
@@ -315,7 +315,7 @@ def test_a_sample_whose_time_is_up_fails_and_the_next_one_does_not():
         sample = Sample(id="a", started_at=0.0, question="q", response="r", contexts=(Context(text="c"),))
         outcomes = []
         for _ in range(2):
-            PATIENCE.set(Patience(0.3))
+            PATIENCE.set(Deadline(0.3))
             done = await evaluate(metric, sample, rate=1.0, clock=time.perf_counter)
             outcomes.append(done.outcome)
         await judge.aclose()
@@ -335,7 +335,7 @@ def test_waiting_for_ones_turn_takes_no_patience():
         judge = Adaptive(Patient(inner), most=1)
 
         async def one():
-            PATIENCE.set(Patience(0.6))
+            PATIENCE.set(Deadline(0.6))
             return await judge.ask(PROMPT, dict)
 
         answers = await asyncio.gather(*(asyncio.ensure_future(one()) for _ in range(5)))

@@ -20,7 +20,7 @@ from monitors.exporters.instruments import Instruments
 from monitors.metrics.registry import build
 from monitors.records import Supplement
 from monitors.redaction import Redactor
-from monitors.storage.stores import Point, Query, Rated
+from monitors.storage.stores import LabelledScore, Point, Query
 from monitors.storage.stores.hashing_store import DiscreetStore
 from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.running import serving
@@ -36,7 +36,7 @@ def points(values, metric="faithfulness", **fields):
 
 def ratings(chosen, values, metric="faithfulness", **fields):
     common = {"app": "shop", "metric": metric, "value": 0.0, "rate": 1.0, "received_at": 1.0, **fields}
-    return [Rated(sample_id=f"s{at}", rating=float(x), **common) for at, x in zip(chosen, values, strict=True)]
+    return [LabelledScore(sample_id=f"s{at}", rating=float(x), **common) for at, x in zip(chosen, values, strict=True)]
 
 
 def a_strict_judge(seed, n=3000):

@@ -22,7 +22,7 @@ from monitors.exporters.instruments import Instruments
 from monitors.metrics.registry import Catalogue
 from monitors.records import Evaluation, Failed, Sample, Score
 from monitors.runtime.settings import ConfigError
-from monitors.scheduler import Plane, _every
+from monitors.scheduler import Scheduler, _every
 from monitors.statistics.weighted_mean import hajek
 from monitors.storage.queues.memory import MemoryQueue
 from monitors.storage.queues.sqlite import SQLiteQueue
@@ -58,7 +58,7 @@ def make_plane(config, store, instruments, judging=None, queue=None):
         notifiers={},
         lower_is_better=lambda _: False,
     )
-    return Plane(
+    return Scheduler(
         config,
         queue=queue or MemoryQueue(),
         store=store,

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from gateway.proxy.fast_path import express_protocol
+from gateway.proxy.fast_path import fast_path_protocol
 from monitors.runtime.serving import MAX_HEAD_BYTES, Listener, ServerProtocol, _bind
 from tests.support.running import serving
 
@@ -38,7 +38,7 @@ def impatient(base):
     return type("Impatient", (base,), {"body_s": SLOW_S})
 
 
-PROTOCOLS = {"plain": ServerProtocol, "express": express_protocol(lambda: None)}
+PROTOCOLS = {"plain": ServerProtocol, "express": fast_path_protocol(lambda: None)}
 
 
 def run(scenario, protocol=ServerProtocol):

@@ -302,7 +302,7 @@ def test_a_payload_that_cannot_be_read_is_set_aside_and_the_rest_goes_on(queue, 
     leases, depth = run(queue, scenario)
     assert ids(leases) == ["before", "after"]
     assert depth == Depth(ready=0, leased=2, dead=1, oldest_started_at=1.0)
-    assert "1 samples set aside" in caplog.text
+    assert "moved 1 samples to dead letters" in caplog.text
 
 
 def test_many_unreadable_payloads_in_front_do_not_look_like_an_empty_queue(queue, path):

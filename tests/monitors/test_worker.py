@@ -104,7 +104,7 @@ def test_a_sample_that_no_store_can_take_is_set_aside_at_once(tmp_path, caplog):
     assert outcomes == {"fine": {"m": Score(0.5)}}
     assert failed == ["store", "dead_letter"]
     assert (depth.ready, depth.leased, depth.dead) == (0, 0, 1)
-    assert "bad cannot be evaluated and is set aside: UnicodeEncodeError" in caplog.text
+    assert "bad cannot be evaluated, moved to dead letters: UnicodeEncodeError" in caplog.text
 
 
 def test_a_sample_whose_storing_alone_keeps_failing_gives_its_place_free(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from gateway.demo import model_judge as judging
 from gateway.demo import model_text as texts
 from monitors.config import Metric
 from monitors.evaluation.evaluate import evaluate
-from monitors.judges.middleware.deadline import PATIENCE, Patience
+from monitors.judges.middleware.deadline import PATIENCE, Deadline
 from monitors.judges.middleware.stack import Guard, guarded
 from monitors.judges.openai import OpenAIJudge
 from monitors.metrics.registry import Mode, build
@@ -255,7 +255,7 @@ class Bench:
 
     async def _sample(self, sample: Sample) -> list[Evaluation]:
         async with self._at_once:
-            PATIENCE.set(Patience(30.0))
+            PATIENCE.set(Deadline(30.0))
             evaluating = (evaluate(one, sample, rate=1.0, clock=time.perf_counter) for one in self._metrics)
             return list(await asyncio.gather(*evaluating))
 

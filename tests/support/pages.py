@@ -23,7 +23,7 @@ from monitors.exporters.instruments import Instruments
 from monitors.judges.scripted import Scripted
 from monitors.metrics.registry import build
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
-from monitors.scheduler import Plane
+from monitors.scheduler import Scheduler
 from monitors.storage.queues.memory import MemoryQueue
 from monitors.storage.stores.sqlite.store import SQLiteStore
 from monitors.storage.templates.sqlite import SQLiteTemplates
@@ -158,7 +158,7 @@ async def world(path, *, token=None, config=None, alerts=ALERTS, gateways=(), cl
         observer=gauges,
         counts=gauges,
     )
-    plane = Plane(
+    plane = Scheduler(
         config,
         queue=queue,
         store=store,

@@ -30,7 +30,7 @@ SILENCE_FOR = ((3600, "1 hour"), (14_400, "4 hours"), (86_400, "1 day"), (604_80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Notified:
     """How far a notifier is with an alert, in words."""
 
     notifier: str
@@ -55,18 +55,18 @@ def headline(alert: Alert) -> str:
     return f"{what} {'rose' if rose else 'fell'} from {number(before)} to {number(since)}"
 
 
-def history(progress: Mapping[str, Progress]) -> list[Told]:
+def history(progress: Mapping[str, Progress]) -> list[Notified]:
     """What every notifier was told."""
     found = []
     for name, one in sorted(progress.items()):
         if one.failing is not None:
             words = f"could not be told that it is {one.failing}: {one.attempts} attempts since {iso(one.since)}"
-            found.append(Told(notifier=name, words=words, at=one.not_before, trouble=True))
+            found.append(Notified(notifier=name, words=words, at=one.not_before, trouble=True))
         elif one.told is not None:
             words = f"told that it is {one.told}" + (", and that somebody looks after it" if one.acknowledged else "")
-            found.append(Told(notifier=name, words=words, at=one.at))
+            found.append(Notified(notifier=name, words=words, at=one.at))
         elif one.held is not None:
-            found.append(Told(notifier=name, words="held back by a silence", at=None))
+            found.append(Notified(notifier=name, words="held back by a silence", at=None))
     return found
 
 

@@ -77,7 +77,7 @@ class AlertmanagerNotifier:
         if len(failed) == len(told):
             raise failed[0]
         for error in failed:
-            _log.warning("one alertmanager of %d did not take the alerts: %s", len(told), error)
+            _log.warning("one of %d Alertmanagers rejected the alerts: %s", len(told), error)
 
     async def _post(self, address: Address, body: Sequence[dict[str, Any]]) -> NotDeliveredError | None:
         try:

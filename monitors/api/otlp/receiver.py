@@ -143,7 +143,7 @@ async def _supplied(supplying: Awaitable[None]) -> None:
     except Exception as error:
         if refused(error):
             raise _Refused(400, _INVALID_ARGUMENT, "the spans hold what cannot be stored") from error
-        _log.warning("the queue did not take retriever spans: %s: %s", type(error).__name__, error)
+        _log.warning("the queue rejected retriever spans: %s: %s", type(error).__name__, error)
         raise _Refused(503, _UNAVAILABLE, "the queue does not take anything; try again later") from error
 
 

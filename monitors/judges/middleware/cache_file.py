@@ -75,4 +75,4 @@ class AnswerFile:
     def _complain(self, error: Exception) -> None:
         if not self._complained:
             self._complained = True
-            _log.warning("the judge's cache file cannot be used: %s: %s", type(error).__name__, error)
+            _log.warning("judge cache file unusable: %s: %s", type(error).__name__, error)

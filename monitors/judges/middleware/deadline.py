@@ -15,7 +15,7 @@ from monitors.judges.middleware.base import Wrapper
 T = TypeVar("T")
 
 
-class Patience:
+class Deadline:
     """What is left of a sample's `seconds`. Calls that run side by side use them up once."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -46,7 +46,7 @@ class Patience:
                 self._used += self._clock() - self._since
 
 
-PATIENCE: ContextVar[Patience | None] = ContextVar("gaugeway_patience", default=None)
+PATIENCE: ContextVar[Deadline | None] = ContextVar("gaugeway_patience", default=None)
 """The patience with the sample that is evaluated now; whoever evaluates it sets it, before the metrics start."""
 
 

@@ -92,7 +92,7 @@ class FailureLog(Wrapper):
         if self._recovered_at is None:
             self._recovered_at = self._clock()
         if self._failing:
-            _log.info("judge %s at %s answers again after %d failures", self.model, self._origin, self._failures)
+            _log.info("judge %s at %s recovered after %d failures", self.model, self._origin, self._failures)
         self._failing = False
         self._failures = 0
 

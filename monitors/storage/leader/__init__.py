@@ -73,7 +73,7 @@ def stand(url: str, ledger: Ledger, tick_s: float, queue_url: str = "") -> tuple
         if beside in BESIDE:
             leader, fenced = load(beside, BESIDE)(queue_url, ledger, MONITORS, tick_s)
             return leader, fenced
-        _log.warning("leading: neither store nor queue can elect a leader: run exactly one monitors process")
+        _log.warning("leader election unavailable with this store and queue: run exactly one monitors process")
     if scheme not in BUILT_IN:
         return Alone(), ledger
     leader, fenced = load(scheme, BUILT_IN)(ledger, MONITORS, tick_s)

@@ -87,7 +87,7 @@ class PostgresLeader:
                 self._complained = False
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
                 if not self._complained:
-                    _log.warning("leading: %s: %s", type(error).__name__, error)
+                    _log.warning("leader election: %s: %s", type(error).__name__, error)
                 self._complained = True
                 await self._lose("the database cannot be asked")
             await asyncio.sleep(self._tick_s / 2)
@@ -101,7 +101,7 @@ class PostgresLeader:
             await self._connection.execute("SELECT 1")
         elif await self._connection.fetchval(_CLAIM, self.name):
             self._set(await self._connection.fetchval(_BEGIN, self.name, self._holder))
-            _log.info("leading: this process leads from now on, term %d", self.term)
+            _log.info("leader election: this process is the leader, term %d", self.term)
 
     def _gone(self, connection: object) -> None:
         """The connection ended, and the lock with it: do not wait for the next round."""
@@ -111,7 +111,7 @@ class PostgresLeader:
     def _end(self, why: str) -> None:
         if self.term is not None:
             self._set(None)
-            _log.warning("leading: this process leads no more: %s", why)
+            _log.warning("leader election: this process lost leadership: %s", why)
 
     def _set(self, term: int | None) -> None:
         self.term = term

@@ -215,7 +215,7 @@ class PostgresQueue:
         self._bury_at = time.monotonic() + _BURY_EVERY_S
         buried = count_of(await connection.execute(_BURY, self._now(), self._max_attempts))
         if buried:
-            _log.warning("queue: %d samples set aside after %d attempts", buried, self._max_attempts)
+            _log.warning("queue: moved %d samples to dead letters after %d attempts", buried, self._max_attempts)
 
     async def _claim(self, limit: int) -> tuple[int, list[Lease]]:
         """Lease up to `limit` rows; return their number, and the leases of those that can be read."""
@@ -233,7 +233,9 @@ class PostgresQueue:
             if unreadable:
                 await connection.executemany(_SET_ASIDE, unreadable)
         if unreadable:
-            _log.warning("queue: %d samples set aside, the first one %s", len(unreadable), unreadable[0][1])
+            _log.warning(
+                "queue: moved %d unreadable samples to dead letters, first: %s", len(unreadable), unreadable[0][1]
+            )
         return len(rows), leases
 
     def _read(self, sample_id: str, payload: bytes) -> Sample:
@@ -264,5 +266,5 @@ class PostgresQueue:
             if unreadable:
                 await connection.execute("DELETE FROM supplies WHERE position = ANY($1::bigint[])", unreadable)
         if unreadable:
-            _log.warning("queue: %d supplements could not be read and were removed", len(unreadable))
+            _log.warning("queue: removed %d unreadable supplements", len(unreadable))
         return len(rows), taken

@@ -201,7 +201,9 @@ class RedisQueue:
                 arguments += row
             with contextlib.suppress(EngineError):  # they come again
                 await self._engine.run(SET_ASIDE, keys, arguments)
-                _log.warning("queue: %d samples set aside, the first one %s", len(unreadable), unreadable[0][2])
+                _log.warning(
+                    "queue: moved %d unreadable samples to dead letters, first: %s", len(unreadable), unreadable[0][2]
+                )
         return bool(rows), leases
 
     def _read(self, sample_id: bytes, body: bytes) -> Sample:
@@ -231,7 +233,7 @@ class RedisQueue:
         if unreadable:
             with contextlib.suppress(EngineError):  # they come again
                 await self._engine.run(DISCARD, shard.supplies, unreadable)
-                _log.warning("queue: %d supplements could not be read and were removed", len(unreadable))
+                _log.warning("queue: removed %d unreadable supplements", len(unreadable))
         return bool(rows), taken
 
     async def _prune(self, room: tuple[str, ...], before: float, *, held: bool) -> int:
@@ -247,14 +249,14 @@ class RedisQueue:
 
     def _report_buried(self, buried: int) -> None:
         if buried:
-            _log.warning("queue: %d samples set aside after %d attempts", buried, self._max_attempts)
+            _log.warning("queue: moved %d samples to dead letters after %d attempts", buried, self._max_attempts)
 
     def _complain(self, what: str, gone: int) -> None:
         """Say that the queue is full, but not at every put while it is."""
         self._trimmed += gone
         if self._trimmed and time.monotonic() >= self._complain_at:
             self._complain_at = time.monotonic() + _COMPLAIN_EVERY_S
-            _log.warning("queue: full, the oldest %d (last: %s) had to go unevaluated", self._trimmed, what)
+            _log.warning("queue full: dropped the %d oldest samples unevaluated (last: %s)", self._trimmed, what)
             self._trimmed = 0
 
 

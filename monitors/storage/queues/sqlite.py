@@ -246,7 +246,7 @@ class SQLiteQueue:
                         unreadable.append((position,))
             await connection.executemany("DELETE FROM supplies WHERE position = ?", unreadable)
         if unreadable:
-            _log.warning("queue: %d supplements could not be read and were removed", len(unreadable))
+            _log.warning("queue: removed %d unreadable supplements", len(unreadable))
         return len(rows), taken
 
     async def _claim(self, limit: int) -> tuple[int, list[Lease]]:
@@ -269,7 +269,9 @@ class SQLiteQueue:
                     "DELETE FROM samples WHERE position = ?", [(position,) for _, position in unreadable]
                 )
         if unreadable:
-            _log.warning("queue: %d samples set aside, the first one %s", len(unreadable), unreadable[0][0])
+            _log.warning(
+                "queue: moved %d unreadable samples to dead letters, first: %s", len(unreadable), unreadable[0][0]
+            )
         return len(rows), leases
 
     def _read(self, sample_id: str, payload: bytes) -> Sample:
@@ -288,7 +290,9 @@ class SQLiteQueue:
         await connection.execute(_BURY, parameters)
         removed = await connection.execute(_REMOVE_BURIED, parameters)
         if removed.rowcount > 0:
-            _log.warning("queue: %d samples set aside after %d attempts", removed.rowcount, self._max_attempts)
+            _log.warning(
+                "queue: moved %d samples to dead letters after %d attempts", removed.rowcount, self._max_attempts
+            )
 
 
 async def _bytes(connection: aiosqlite.Connection) -> int:

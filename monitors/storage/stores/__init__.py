@@ -101,7 +101,7 @@ class Paired:
     missing: int
 
 
-class Rated(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # thousands at once: made ten times as fast
+class LabelledScore(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # thousands at once: made ten times as fast
     """A score and what people said of the same answer: `rating` 1 is a good one, whichever way the metric goes.
 
     With `source` "rating" it is a rating that somebody gave, or the label pass or fail. With "reference" it is the
@@ -210,7 +210,7 @@ class Store(Protocol):
     async def paired(self, query: Query, cheap: str) -> Sequence[Paired]:
         """Return the scores that `query` asks for beside those of the metric `cheap`; order and limit do not count."""
 
-    async def ratings(self, query: Query) -> Sequence[Rated]:
+    async def ratings(self, query: Query) -> Sequence[LabelledScore]:
         """Return the scores that `query` asks for and people said something about, in the order in which they said it.
 
         The `order` of the query does not count. What was said of a trace or key with several exchanges is about the

@@ -12,10 +12,10 @@ from monitors.redaction import Redactor
 from monitors.runtime.bounds import size
 from monitors.storage.stores import (
     Adding,
+    LabelledScore,
     Paired,
     Point,
     Query,
-    Rated,
     Scored,
     Settling,
     Spreading,
@@ -121,7 +121,7 @@ class DiscreetStore:
         """Return scores beside those of a cheap metric."""
         return await self._store.paired(query, cheap)
 
-    async def ratings(self, query: Query) -> Sequence[Rated]:
+    async def ratings(self, query: Query) -> Sequence[LabelledScore]:
         """Return scores beside what people said."""
         return await self._store.ratings(query)
 

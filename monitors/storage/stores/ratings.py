@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from monitors.records import Supplement
-from monitors.storage.stores import Rated
+from monitors.storage.stores import LabelledScore
 
 CORRECT = "answer_correctness"
 """The metric that says how near an answer is to a reference."""
@@ -57,7 +57,7 @@ class Reader:
     def __init__(self) -> None:
         self._last: tuple[str, Supplement] | None = None
 
-    def pair(self, row: Sequence[Any]) -> list[Rated]:
+    def pair(self, row: Sequence[Any]) -> list[LabelledScore]:
         """What one supplement says about one score: a rating, a reference's verdict, both or neither."""
         sample_id, app, metric, value, rate, received_at, payload, correct = row
         if self._last is None or self._last[0] != payload:
@@ -66,9 +66,9 @@ class Reader:
         score: dict[str, Any] = {"sample_id": sample_id, "app": app, "metric": metric, "value": value, "rate": rate}
         found = []
         if (rating := rating_of(said, metric)) is not None:
-            found.append(Rated(**score, received_at=received_at, rating=rating))
+            found.append(LabelledScore(**score, received_at=received_at, rating=rating))
         if said.reference and correct is not None and metric != CORRECT:
-            found.append(Rated(**score, received_at=received_at, rating=correct, source="reference"))
+            found.append(LabelledScore(**score, received_at=received_at, rating=correct, source="reference"))
         return found
 
 

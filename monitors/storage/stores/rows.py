@@ -38,7 +38,7 @@ class Lenient:
     def _complain(self, problem: str) -> None:
         """Say once that rows are left out: they stay until they are pruned, and are met at every reading."""
         if not self._complained:
-            _log.warning("the store leaves out what it cannot read: %s", problem)
+            _log.warning("store: skipping an unreadable row: %s", problem)
         self._complained = True
 
 

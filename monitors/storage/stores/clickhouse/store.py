@@ -14,7 +14,7 @@ from monitors.runtime.bounds import MAX_HEARD_BYTES
 from monitors.storage.engines.clickhouse import Database, read_url
 from monitors.storage.erase import Subject
 from monitors.storage.joining import Address, address_of, targets_of
-from monitors.storage.stores import Paired, Point, Query, Rated, Summary, rows
+from monitors.storage.stores import LabelledScore, Paired, Point, Query, Summary, rows
 from monitors.storage.stores import ratings as rated
 from monitors.storage.stores.calendar import day_of
 from monitors.storage.stores.clickhouse import erase as clickhouse_forgetting
@@ -145,7 +145,7 @@ class ClickHouseStore(rows.Lenient):
         totals = await self.database.query(*clickhouse_asking.cheap(query, cheap))
         return rows.paired(groups, totals)
 
-    async def ratings(self, query: Query) -> Sequence[Rated]:
+    async def ratings(self, query: Query) -> Sequence[LabelledScore]:
         found = await self.database.query(*clickhouse_asking.ratings(query))
         return [one for pair in self._read(rated.Reader().pair, found) for one in pair]
 

@@ -15,7 +15,7 @@ from monitors.storage.engines.failures import RefusedError
 from monitors.storage.engines.postgres import Database, count_of, plain, remove, save
 from monitors.storage.erase import Subject
 from monitors.storage.joining import address_of, completes
-from monitors.storage.stores import Paired, Point, Query, Rated, Scored, Spread, Spreads, Summary, rows
+from monitors.storage.stores import LabelledScore, Paired, Point, Query, Scored, Spread, Spreads, Summary, rows
 from monitors.storage.stores import ratings as rated
 from monitors.storage.stores import top_scores as by_value
 from monitors.storage.stores.calendar import day_of
@@ -229,7 +229,7 @@ class PostgresStore(rows.Lenient):
             totals = await _all(connection, *asking.cheap(query, cheap))
         return rows.paired(groups, totals)
 
-    async def ratings(self, query: Query) -> Sequence[Rated]:
+    async def ratings(self, query: Query) -> Sequence[LabelledScore]:
         found = await self._fetch(*asking.ratings(query))
         return [one for pair in self._read(rated.Reader().pair, found) for one in pair]
 

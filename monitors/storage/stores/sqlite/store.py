@@ -17,7 +17,7 @@ from monitors.runtime.bounds import MAX_HEARD_BYTES
 from monitors.storage.engines.sqlite import Database, path_from_url
 from monitors.storage.erase import Subject
 from monitors.storage.joining import address_of, completes
-from monitors.storage.stores import Paired, Point, Query, Rated, Scored, Spread, Spreads, Summary, rows
+from monitors.storage.stores import LabelledScore, Paired, Point, Query, Scored, Spread, Spreads, Summary, rows
 from monitors.storage.stores import ratings as rated
 from monitors.storage.stores import top_scores as by_value
 from monitors.storage.stores.rollups import Sums
@@ -225,7 +225,7 @@ class SQLiteStore(rows.Lenient):
             totals = await connection.execute_fetchall(*sqlite_asking.cheap_alone(query, cheap))
         return rows.paired(groups, totals)
 
-    async def ratings(self, query: Query) -> Sequence[Rated]:
+    async def ratings(self, query: Query) -> Sequence[LabelledScore]:
         conditions, parameters = sqlite_asking.where(query)
         limit = -1 if query.limit is None else max(query.limit, 0)
         statement = rated.STATEMENT.format(conditions=f"{conditions} AND {sqlite_asking.READABLE}")

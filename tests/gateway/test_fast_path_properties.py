@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.proxy.fast_path import Express
+from gateway.proxy.fast_path import FastPathExchange
 from monitors.runtime.serving import Listener, _config, _Server
 from monitors.runtime.tasks import spawn
-from tests.gateway.test_express import (
+from tests.gateway.test_fast_path import (
     ANSWER,
     BODY,
     CHUNKS,
@@ -184,7 +184,7 @@ def test_a_client_that_leaves_before_its_request_is_sent_again_ends_it():
             await asyncio.sleep(0.15)
             assert len(bench.upstream.raw) == 1
             assert not bench.pool._open
-            assert alive(Express) == []  # nor does it wait for the collector
+            assert alive(FastPathExchange) == []  # nor does it wait for the collector
             return bench.recordings[1:]
 
     by_asgi, short = (run("uvloop", lambda mode=mode: scenario(mode)) for mode in MODES)
@@ -357,7 +357,7 @@ def test_under_load_with_clients_that_leave_nothing_is_mixed_up_lost_or_left_ove
             assert bench.asgi_calls < asked / 2, "most went the long way"
             assert len(bench.pool._open) == bench.idle == sum(not ended.is_set() for ended in echo.ended)
             assert (len(bench.state.tasks), len(bench.state.connections)) == (0, 0)
-            assert alive(Express) == []
+            assert alive(FastPathExchange) == []
             await bench.until(bench.all_have_an_outcome)
             await bench.until(lambda: not asyncio.all_tasks() - tasks - echo.tasks)
 
@@ -381,7 +381,9 @@ def test_a_request_leaves_no_garbage_and_an_idle_connection_keeps_nothing_of_it(
                         await wire.reader.readexactly(size)
                 await asyncio.sleep(0.2)
                 assert bench.asgi_calls == 1
-                assert alive(Express) == []  # though the client's connection is open, and nothing was collected
+                assert (
+                    alive(FastPathExchange) == []
+                )  # though the client's connection is open, and nothing was collected
                 assert gc.collect() < 100
             finally:
                 gc.enable()
