@@ -37,9 +37,9 @@ class Prices:
 
     A name without any of these beats every pattern; of several patterns that fit, the longest one counts.
 
-    >>> prices = Prices({"gpt-*": Price(input=2.0, output=8.0), "gpt-4.1-mini*": Price(input=0.4, output=1.6)})
-    >>> prices.of("gpt-4.1-mini-2025").input, prices.of("gpt-5").input, prices.of("other")
-    (0.4, 2.0, None)
+    >>> prices = Prices({"gpt-*": Price(input=2.0, output=8.0), "gpt-6-luna*": Price(input=0.1, output=0.5)})
+    >>> prices.of("gpt-6-luna-mini").input, prices.of("gpt-5").input, prices.of("other")
+    (0.1, 2.0, None)
     """
 
     def __init__(self, table: Mapping[str, Price]) -> None:

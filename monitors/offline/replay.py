@@ -2,7 +2,7 @@
 
 Live scores are a series per metric, and nothing that reads them (estimates, alerts, the page) looks at versions: a
 second score of a sample under the same metric would count it twice. Replayed scores are therefore kept in the same
-store as metrics of their own, `faithfulness~gpt-5-mini`, with the version they were computed by. The identity (sample,
+store as metrics of their own, `faithfulness~gpt-6-luna`, with the version they were computed by. The identity (sample,
 metric, version) then says all: a new judge is a new label, and what is there already is not asked for again.
 """
 
