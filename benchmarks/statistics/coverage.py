@@ -19,11 +19,11 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.statistics.sequences import HedgedBetting, bernstein_path, betting_lower
 from monitors.statistics import eprocess
 from monitors.statistics.agreement import corrected_mean
 from monitors.statistics.confidence_sequence import MIN_N_EFF, closed_window, confidence_sequence
 from monitors.statistics.control_variate import Fit, powered, sums
-from monitors.statistics.sequences import HedgedBetting, bernstein_path, betting_lower
 from monitors.statistics.sequential_ab import cells, log_evidence, payoffs
 from monitors.statistics.weighted_mean import Estimate
 

@@ -102,49 +102,6 @@ def rates(labels: Sequence[bool], verdicts: Sequence[bool], alpha: float = 0.05)
     return _share((truth & said).sum(), truth.sum(), alpha), _share((~truth & ~said).sum(), (~truth).sum(), alpha)
 
 
-def rogan_gladen(
-    *, passed: float, n: int, true_passes: tuple[float, int], true_fails: tuple[float, int], alpha: float = 0.05
-) -> Interval:
-    """The true pass rate from the judge's, its sensitivity and its specificity, with the Lang-Reiczigel interval.
-
-    `passed` of `n` answers passed. `true_passes` are (how many the judge passes, of how many people passed), a label
-    set that need not be from the same traffic, `true_fails` (how many it fails, of how many people failed)::
-
-        theta = (p + q0 - 1)/(q0 + q1 - 1)                              q1 sensitivity, q0 specificity
-
-    The interval is theta' + d -+ z se', of p' = (n p + z^2/2)/(n + z^2), q' = (m q + 1)/(m + 2) and
-    d = 2 z^2 (theta' q1'(1-q1')/(m1+2) - (1-theta') q0'(1-q0')/(m0+2)); estimate and interval are cut to [0, 1].
-    It assumes that the judge errs on this traffic as often as on the labelled answers. References: Rogan & Gladen
-    (1978), Am. J. Epidemiol. 107; Lang & Reiczigel (2014), Prev. Vet. Med. 113, eq. 4 with (1 - theta)^2.
-
-    Raises ValueError for counts that cannot be, or for a judge hardly better than chance (q0 + q1 - 1 < 0.1), whose
-    verdicts cannot be corrected.
-
-    >>> found = rogan_gladen(passed=4060, n=11284, true_passes=(178, 179), true_fails=(358, 359))
-    >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
-    (0.36, 0.349, 0.372)
-    """
-    (k1, m1), (k0, m0) = true_passes, true_fails
-    if not (n > 0 and m1 > 0 and m0 > 0 and 0 <= passed <= n and 0 <= k1 <= m1 and 0 <= k0 <= m0):
-        raise ValueError("counts of passes and fails lie between 0 and the numbers judged, which are positive")
-    z = _z(alpha)
-    p, q1, q0 = (passed + z * z / 2.0) / (n + z * z), (k1 + 1.0) / (m1 + 2.0), (k0 + 1.0) / (m0 + 2.0)
-    youden = k1 / m1 + k0 / m0 - 1.0
-    if min(youden, q0 + q1 - 1.0) < MIN_YOUDEN:
-        raise ValueError(f"a judge with sensitivity + specificity - 1 = {youden:.2f} hardly beats chance")
-    theta = (p + q0 - 1.0) / (q0 + q1 - 1.0)
-    v1, v0 = q1 * (1.0 - q1) / (m1 + 2.0), q0 * (1.0 - q0) / (m0 + 2.0)
-    shift = 2.0 * z * z * (theta * v1 - (1.0 - theta) * v0)
-    variance = p * (1.0 - p) / (n + z * z) + (1.0 - theta) ** 2 * v0 + theta**2 * v1
-    half = z * math.sqrt(variance) / (q0 + q1 - 1.0)
-    return Interval(
-        value=_cut((passed / n + k0 / m0 - 1.0) / youden),
-        low=_cut(theta + shift - half),
-        high=_cut(theta + shift + half),
-        n=m1 + m0,
-    )
-
-
 def corrected_mean(
     labels: Sequence[float] | Array,
     judged: Sequence[float] | Array,
@@ -222,33 +179,6 @@ def labels_needed(
     rho2 = correlation**2
     needed = plain * (1.0 - rho2) / (1.0 - (plain * rho2 / n_all if n_all else 0.0)) if rho2 < 1.0 else 0.0
     return max(ENOUGH_LABELS, math.ceil(needed - 1e-9))
-
-
-def reliability(first: Sequence[float] | Array, second: Sequence[float] | Array, alpha: float = 0.05) -> Interval:
-    """The judge's agreement with itself: the intraclass correlation of two judgements of the same answers.
-
-    ICC(1, 1) = (B - W)/(B + W), with B and W the mean squares between and within answers: the share of the variance of
-    a score that is the answer's and not the judge's noise. The interval is Fisher's, tanh(atanh(icc) -+
-    z/sqrt(n - 3/2)). References: Shrout & Fleiss (1979), Psychol. Bull. 86; R. A. Fisher (1925), Statistical Methods,
-    ch. 7. Raises ValueError for lengths that differ, fewer than 10 answers, or scores that are all the same.
-
-    >>> found = reliability([0.9, 0.2, 0.5, 0.7, 1.0] * 4, [0.8, 0.3, 0.5, 0.8, 0.9] * 4)
-    >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
-    (0.943, 0.863, 0.977)
-    """
-    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    if a.shape != b.shape or a.ndim != 1 or a.size < MIN_LABELS or not np.isfinite(a + b).all():
-        raise ValueError(f"two judgements of each answer, {MIN_LABELS} answers at least")
-    between = 2.0 * float((a + b).var(ddof=1)) / 4.0
-    within = float(((a - b) ** 2).mean()) / 2.0
-    if between + within <= 0.0:
-        raise ValueError("all scores are the same: nothing can be said about the judge's noise")
-    value = (between - within) / (between + within)
-    if value >= 1.0:
-        return Interval(value=1.0, low=1.0, high=1.0, n=a.size)
-    half = _z(alpha) / math.sqrt(a.size - 1.5)
-    centre = math.atanh(max(value, -1.0 + 1e-12))
-    return Interval(value=value, low=math.tanh(centre - half), high=math.tanh(centre + half), n=a.size)
 
 
 def student_t(probability: float, freedom: float) -> float:

@@ -18,11 +18,9 @@ References: Robins, Rotnitzky & Zhao (1994), J. Am. Stat. Assoc. 89; Angelopoulo
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -167,81 +165,6 @@ def powered(strata: Iterable[Sums], fits: Iterable[Fit] | None = None) -> Powere
     pairs = _pooled(list(strata), None if fits is None else list(fits))
     parts = [_part(one, fit) for one, fit in pairs]
     return _together([one for one, _ in pairs], parts)
-
-
-def cross_fitted(folds: Sequence[Sums]) -> Powered:
-    """Estimate one stratum of a window that is over without the bias of tuning: each fold's lam is from the others.
-
-    Folds are chosen by something independent of the scores, a hash of the id for instance. Raises ValueError for less
-    than 2 folds, or one with less than 2 judged scores.
-
-    >>> rng = np.random.default_rng(1)
-    >>> y = rng.random(4000)
-    >>> cheap, seen = y + rng.normal(0.0, 0.1, 4000), np.where(rng.random(4000) < 0.1, y, np.nan)
-    >>> found = cross_fitted([sums(cheap[i::2], seen[i::2], np.full(2000, 0.1)) for i in (0, 1)])
-    >>> round(found.mean, 2), round(found.saving, 1)
-    (0.49, 4.9)
-    """
-    if len(folds) < 2 or min(fold.n for fold in folds) < 2:  # noqa: PLR2004 - a fold and one to fit on, a variance each
-        raise ValueError("cross-fitting needs two folds with two judged scores each")
-    total = _total(folds)
-    parts = [_part(fold, fitted(_total(one for one in folds if one is not fold))) for fold in folds]
-    found = _together(folds, parts)
-    saving = _part(total, None).plain / found.variance if found.variance > 0.0 else 1.0
-    return replace(found, saving=max(1.0, saving))
-
-
-class PoweredSequence:
-    """One growing sample for `intervals.confidence_sequence`: every Z is made with a control fitted on earlier data.
-
-    So E[Z | past] is the conditional mean of Y whatever the fit, and the asymptotic confidence sequence on the Z holds
-    at all times together (STATISTICS 3.3, "anytime-valid"). The control is fitted anew every 300 exchanges.
-
-    >>> rng = np.random.default_rng(1)
-    >>> y = rng.random(4000)
-    >>> cheap, seen = y + rng.normal(0.0, 0.1, 4000), np.where(rng.random(4000) < 0.1, y, np.nan)
-    >>> sequence = PoweredSequence()
-    >>> for at in range(0, 4000, 50):
-    ...     sequence.update(cheap[at : at + 50], seen[at : at + 50], np.full(50, 0.1))
-    >>> found = sequence.current()
-    >>> round(found.mean, 2), found.enough
-    (0.49, True)
-    """
-
-    def __init__(self) -> None:
-        self._past = Sums()
-        self._fit = Fit()
-        self._fitted_at = 0
-        self._z, self._zz = 0.0, 0.0
-
-    def update(
-        self, cheap: Sequence[float] | Array, scores: Sequence[float] | Array, rates: Sequence[float] | Array
-    ) -> None:
-        """Take in more exchanges, in the order of time; arguments and errors are those of `sums`."""
-        new = sums(cheap, scores, rates)
-        if self._past.n_all - self._fitted_at >= REFIT:
-            self._fit, self._fitted_at = fitted(self._past), self._past.n_all
-        z, zz = _moments(new, self._fit)
-        self._z, self._zz, self._past = self._z + z, self._zz + zz, self._past + new
-
-    def current(self) -> Powered:
-        """The estimate so far. Raises ValueError without 2 judged scores."""
-        past = self._past
-        plain = _part(past, None).plain
-        mean = self._z / past.n_all
-        variance = max(0.0, self._zz / past.n_all - mean * mean) / past.n_all
-        return _summary(past, mean=mean, variance=variance, plain=plain)
-
-    def dumps(self) -> str:
-        """The whole state as JSON, under 1 kB."""
-        own = {"z": self._z, "zz": self._zz, "fitted_at": self._fitted_at}
-        return json.dumps({"past": asdict(self._past), "fit": asdict(self._fit), **own})
-
-    def loads(self, state: str) -> None:
-        """Continue from a state that `dumps` gave."""
-        saved: dict[str, Any] = json.loads(state)
-        self._past, self._fit = Sums(**saved["past"]), Fit(**saved["fit"])
-        self._z, self._zz, self._fitted_at = saved["z"], saved["zz"], saved["fitted_at"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

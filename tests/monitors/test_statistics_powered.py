@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitors.statistics.confidence_sequence import closed_window, confidence_sequence
-from monitors.statistics.control_variate import Fit, PoweredSequence, Sums, cross_fitted, fitted, powered, sums
+from monitors.statistics.confidence_sequence import closed_window
+from monitors.statistics.control_variate import Fit, Sums, fitted, powered, sums
 from monitors.statistics.weighted_mean import hajek
 
 MEAN, SD = 0.85, np.sqrt(0.85 * 0.15)
@@ -149,57 +149,6 @@ def test_small_strata_are_taken_together():
     assert powered([*big, Sums(n_all=5, f=1.0, ff=0.2)]).n_all == 3005
 
 
-def test_folds_fitted_on_each_other_agree_with_the_plain_fit():
-    rng = np.random.default_rng(8)
-    y, cheap = traffic(rng, 20_000, 0.8)
-    scores, rates = sampled(rng, y, 0.1), np.full(20_000, 0.1)
-    found = cross_fitted([sums(cheap[i::5], scores[i::5], rates[i::5]) for i in range(5)])
-    plain = powered([sums(cheap, scores, rates)])
-    assert found.mean == pytest.approx(plain.mean, abs=0.003)
-    assert found.variance == pytest.approx(plain.variance, rel=0.05)
-    assert found.saving == pytest.approx(plain.saving, rel=0.05)
-
-
-def test_the_growing_sample_may_be_looked_at_all_the_time():
-    rng = np.random.default_rng(9)
-    wrong, savings = 0, []
-    for _ in range(60):
-        sequence, ever = PoweredSequence(), False
-        y, cheap = traffic(rng, 8000, 0.7)
-        scores, rates = sampled(rng, y, 0.2), np.full(8000, 0.2)
-        for at in range(0, 8000, 200):
-            sequence.update(cheap[at : at + 200], scores[at : at + 200], rates[at : at + 200])
-            found = sequence.current()
-            if found.enough and found.n_all >= 1000:
-                low, high = confidence_sequence(found.estimate())
-                ever |= not low <= MEAN <= high
-        wrong += ever
-        savings.append(sequence.current().saving)
-    assert wrong <= 8  # 3 are expected at 5 %
-    assert np.median(savings) > 1.4
-
-
-def test_the_growing_sample_never_uses_a_score_for_its_own_control():
-    # with its own batch in the fit the mean of the first batch would be the regression estimate
-    sequence = PoweredSequence()
-    sequence.update(*example())
-    _, scores, rates = example()
-    y = np.where(np.isnan(scores), 0.5, scores)
-    assert sequence.current().mean == pytest.approx(np.mean(0.5 + (y - 0.5) / rates))
-
-
-def test_a_growing_sample_written_and_read_goes_on_alike():
-    through, again = PoweredSequence(), PoweredSequence()
-    for _ in range(4):
-        through.update(*example())
-        again.update(*example())
-        state = again.dumps()
-        again = PoweredSequence()
-        again.loads(state)
-    assert again.current() == through.current()
-    assert len(through.dumps()) < 1000
-
-
 def test_everything_judged_needs_no_cheap_score():
     rng = np.random.default_rng(10)
     y, cheap = traffic(rng, 500, 0.9)
@@ -235,7 +184,5 @@ def test_an_estimate_from_one_score_or_none_is_refused():
     for strata in ([], [Sums()], [one]):
         with pytest.raises(ValueError, match="two judged"):
             powered(strata)
-    with pytest.raises(ValueError, match="folds"):
-        cross_fitted([one, one])
     with pytest.raises(ValueError, match="fits"):
         powered([one, one], [Fit()])

@@ -149,7 +149,7 @@ class HedgedBetting:
     """
 
     def __init__(self, alpha: float = 0.05, grid: int = GRID) -> None:
-        if grid < 2:  # noqa: PLR2004 - one point inside (0, 1) at least
+        if grid < 2:
             raise ValueError(f"a grid has at least 2 steps, got {grid!r}")
         self.alpha = _level(alpha)
         self.grid = grid

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from monitors.statistics.sequences import EmpiricalBernstein, HedgedBetting, bernstein_path, betting_lower
+from benchmarks.statistics.sequences import EmpiricalBernstein, HedgedBetting, bernstein_path, betting_lower
 
 MEAN = 0.85
 SEQUENCES = pytest.mark.parametrize("make", [EmpiricalBernstein, HedgedBetting])
