@@ -98,6 +98,10 @@ class _FastPathProtocol(ServerProtocol):
             self, proxy, proxy.direct, proxy.direct.client, _Asked(seen, self.headers, raw_path, query)
         )
 
+    def serve_asgi(self, cycle: RequestResponseCycle) -> None:
+        """Have the ASGI app answer a request that the fast path has read."""
+        self._start_asgi_task(cycle, self.app)
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the exchange under way that its client has gone."""
         super().connection_lost(exc)

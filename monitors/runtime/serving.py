@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from monitors.runtime import descriptors
 
@@ -101,10 +101,6 @@ class ServerProtocol(HttpToolsProtocol):
     _body_timer: asyncio.TimerHandle | None = None
     pace = 0
     """Bytes of the body in the last full interval between two looks at it, or in this one if more."""
-
-    def serve_asgi(self, cycle: RequestResponseCycle) -> None:
-        """Have the ASGI app answer a request that something else has read."""
-        self._start_asgi_task(cycle, self.app)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # so in the base class
         """Wait for a head, but not for ever."""
