@@ -9,7 +9,7 @@ from gateway.access.account import OverLimit
 from gateway.access.gate import Gate, Holder
 from gateway.access.key_stores import FAILURES
 from gateway.access.key_stores.opening import open_keys
-from gateway.access.key_sync import Keeper
+from gateway.access.key_sync import KeySync
 from gateway.access.keys import Quota, digest
 from gateway.config import Limits
 from gateway.http.errors import Rejection
@@ -52,7 +52,7 @@ class Gateway:
     def __init__(self, store, limits=None, *, needs_key=True):
         self.clock = Clock(NOW)
         self.gate = Gate(limits or Limits(), needs_key=needs_key, clock=self.clock, wall=self.clock)
-        self.keeper = Keeper(store, self.gate, every_s=0.02)
+        self.keeper = KeySync(store, self.gate, every_s=0.02)
 
     async def admits(self, secret):
         try:

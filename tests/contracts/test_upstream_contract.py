@@ -24,6 +24,8 @@ from gateway.upstreams.pool import NativeUpstream
 from gateway.upstreams.response import StaleError
 from tests.support.running import read_request
 
+pytestmark = pytest.mark.full
+
 MIB = 1024 * 1024
 OK = b"HTTP/1.1 200 OK\r\n"
 ANSWER = OK + b"Content-Length: 2\r\n\r\nok"

@@ -12,6 +12,8 @@ from gateway.proxy.handler import LARGE_BYTES, MOST_SCANS
 from monitors.runtime.tasks import spawn
 from tests.support.running import read_request, running_gateway, tcp_server
 
+pytestmark = pytest.mark.full
+
 PATHS = ("asgi", "protocol")
 KEY = b'"gaugeway":{"app":"shop"}'
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"

@@ -21,6 +21,8 @@ from gateway.config import Cache, Capture, Config, Keys, Limits, Price, Upstream
 from tests.gateway.test_proxy import CHAT, exchange, post, reply, request
 from tests.support.running import read_request, running_gateway, tcp_server
 
+pytestmark = pytest.mark.full
+
 ROUTE = "/v1/chat/completions"
 USD_EACH = 1.0
 PRICES = {"m": Price(input=1, output=1)}

@@ -22,6 +22,8 @@ from monitors.runtime.settings import ConfigError, child_environment
 from monitors.storage.queues.sqlite import SQLiteQueue
 from monitors.storage.stores.sqlite.store import SQLiteStore
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[2]
 UPSTREAM = '[[upstreams]]\nbase_url = "http://127.0.0.1:9/v1"\n'
 SLO = '[[alerts.rules]]\nmetric = "lexical_groundedness"\nslo = 0.5\n'

@@ -27,6 +27,8 @@ from monitors.runtime.serving import Listener, _config
 from monitors.storage.queues.memory import MemoryQueue
 from tests.support.running import read_request
 
+pytestmark = pytest.mark.full
+
 # The product runs on uvloop; what depends on who ends a connection, and when, is shown on both.
 LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
 MODES = ("asgi", "protocol")

@@ -33,6 +33,8 @@ from tests.gateway.test_fast_path import (
     sending,
 )
 
+pytestmark = pytest.mark.full
+
 MIB = 1024 * 1024
 WHOLE = {name: b"".join(steps) for name, steps in RESPONSES.items() if all(isinstance(step, bytes) for step in steps)}
 

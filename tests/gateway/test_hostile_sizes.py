@@ -20,6 +20,8 @@ from monitors.redaction import Redactor
 from monitors.runtime.settings import ConfigError, convert, read
 from tests.support.running import read_request, running_gateway, tcp_server
 
+pytestmark = pytest.mark.full
+
 MEGABYTE = 1_000_000
 OPEN = b"[" * MEGABYTE
 NESTED = OPEN + b"]" * MEGABYTE

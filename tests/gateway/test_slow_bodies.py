@@ -12,6 +12,8 @@ from monitors.runtime.serving import BODY_RATE
 from tests.support.llm_server import LLMServer
 from tests.support.running import running_gateway
 
+pytestmark = pytest.mark.full
+
 LIMIT_S = 0.3
 BODY = b'{"model": "m", "messages": [{"role": "user", "content": "Q"}]}'
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -21,6 +21,8 @@ from monitors.storage.engines.failures import RefusedError
 from monitors.storage.queues.memory import MemoryQueue
 from tests.support.running import serving
 
+pytestmark = pytest.mark.full
+
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
 CONTEXTS, FEEDBACK = "/gaugeway/v1/contexts", "/gaugeway/v1/feedback"

@@ -326,7 +326,9 @@ def outage(running, plane, judges, hook):
         running.until(lambda: ("GaugewayJudgeBlind", "resolved") in names(hook), 60, what="its end is told")
         assert plane("judge_blind", judge_model="judge-large") == 0
         running.until(
-            lambda: ("GaugewayQualityDrop", "firing") in names(hook), 60, what="now that it sees, the drop is told"
+            lambda: ("GaugewayQualityDrop", "firing") in names(hook),
+            120,
+            what="now that it answers, the drop is notified",
         )
     assert names(hook).count(("GaugewayJudgeBlind", "firing")) == 1
     assert set(traffic.statuses) == {200}

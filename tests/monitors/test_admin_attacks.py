@@ -13,6 +13,8 @@ from monitors.runtime import audit
 from monitors.runtime.attempts import ATTEMPTS
 from tests.support.pages import world
 
+pytestmark = pytest.mark.full
+
 TOKEN = "correct horse battery staple"
 CHANGES = (
     ("POST", "/api/silences"),

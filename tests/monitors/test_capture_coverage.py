@@ -175,7 +175,7 @@ def test_a_state_that_cannot_be_read_is_said_once_and_left_out(tmp_path, caplog)
         return coverage.captured()
 
     assert [one.answers for one in run(tmp_path, scenario)] == [1]
-    assert caplog.text.count("cannot be read") == 1
+    assert caplog.text.count("ignoring unreadable") == 1
 
 
 def test_apps_beyond_the_bound_count_as_others_and_one_with_many_answers_stays():

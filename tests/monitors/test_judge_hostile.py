@@ -10,6 +10,8 @@ import pytest
 from monitors.records import Failed, Score
 from tests.support.hostile_judge import FAULTS, Bench, HostileJudge, samples
 
+pytestmark = pytest.mark.full
+
 COUNT = 24
 
 

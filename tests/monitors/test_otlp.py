@@ -41,6 +41,8 @@ from monitors.storage.queues.sqlite import SQLiteQueue
 from tests.support.product import product
 from tests.support.running import serving
 
+pytestmark = pytest.mark.full
+
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 NOW = 1_700_000_000.0
 

@@ -30,6 +30,8 @@ from monitors.runtime import otlp_exporters as telemetry
 from monitors.runtime.replies import MAX_REPLY_BYTES, ReplyError, ReplyTooLargeError, limited
 from tests.support.running import serving
 
+pytestmark = pytest.mark.full
+
 BOMB = gzip.compress(b'{"choices": ' + b" " * (64 * 1024 * 1024), 1)
 GZIP = (b"content-encoding", b"gzip")
 HELD = MAX_REPLY_BYTES + 8 * 1024 * 1024

@@ -10,6 +10,8 @@ from gateway.proxy.fast_path import fast_path_protocol
 from monitors.runtime.serving import MAX_HEAD_BYTES, Listener, ServerProtocol, _bind
 from tests.support.running import serving
 
+pytestmark = pytest.mark.full
+
 LINE = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 SLOW_S = 0.2
 

@@ -302,7 +302,7 @@ def test_a_payload_that_cannot_be_read_is_set_aside_and_the_rest_goes_on(queue, 
     leases, depth = run(queue, scenario)
     assert ids(leases) == ["before", "after"]
     assert depth == Depth(ready=0, leased=2, dead=1, oldest_started_at=1.0)
-    assert "moved 1 samples to dead letters" in caplog.text
+    assert "moved 1 unreadable samples to dead letters" in caplog.text
 
 
 def test_many_unreadable_payloads_in_front_do_not_look_like_an_empty_queue(queue, path):
@@ -430,7 +430,7 @@ def test_a_supplement_that_cannot_be_read_is_removed_and_the_others_are_taken(qu
     first, second = run(queue, scenario)
     assert [one.id for one in (*first, *second)] == ["d"]
     assert execute(path, "SELECT id FROM supplies") == [("d",)]
-    assert "could not be read" in caplog.text
+    assert "unreadable supplements" in caplog.text
 
 
 def test_looking_for_supplements_where_there_are_none_locks_nobody_out(queue, path):

@@ -426,7 +426,7 @@ def test_rows_that_cannot_be_read_are_left_out_of_every_answer_and_said_once(pat
         assert await store.sample("evidence") == (sample("evidence"), [])
 
     run(store, scenario)
-    assert caplog.text.count("cannot read") == 1
+    assert caplog.text.count("unreadable row") == 1
 
 
 def test_a_sample_of_a_release_that_did_not_say_how_it_was_found_is_read(store, path):

@@ -22,6 +22,8 @@ from gateway.exchange import Exchange, Explicit, Recording
 from monitors.records import Context
 from tests.support.prompt_traffic import LAYOUTS, OTHERS, Sent, World, chat, traffic
 
+pytestmark = pytest.mark.full
+
 SLOW = {"plain_large", "with_history", "faq"}
 """Not learned in so few requests: nothing comes again, or the passages look like the prompt's own labels."""
 
