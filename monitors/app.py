@@ -52,7 +52,7 @@ from monitors.storage.engines.sqlite import file_problem, path_from_url
 from monitors.storage.leader import stand
 from monitors.storage.queues import Queue
 from monitors.storage.queues.opening import from_url as open_queue
-from monitors.storage.stores import Ledger
+from monitors.storage.stores import StateStore
 from monitors.storage.stores.hashing_store import DiscreetStore
 from monitors.storage.stores.opening import StoreAndLedger
 from monitors.storage.stores.opening import from_url as open_store
@@ -321,7 +321,7 @@ def _engine(
     instruments: Instruments,
     *,
     judging: Judging | None = None,
-    ledger: Ledger | None = None,
+    ledger: StateStore | None = None,
 ) -> AlertEngine:
     known = {one.metric.name: one.metric for one in catalogue.enabled}
     rules = rules_of(config.alerts, known)

@@ -40,7 +40,7 @@ from monitors.statistics.control_variate import Fit, fitted
 from monitors.storage.joining import SOURCES
 from monitors.storage.leader import Alone, Leader, while_leading
 from monitors.storage.queues import Pruned, Queue
-from monitors.storage.stores import Ledger, Paired, Query, Store
+from monitors.storage.stores import PairedSums, Query, StateStore, Store
 
 _log = logging.getLogger("gaugeway")
 _DAY_S = 86_400.0
@@ -67,7 +67,7 @@ class Scheduler:
         exporters: Sequence[Exporter],
         instruments: Instruments,
         judging: Judging | None = None,
-        ledger: Ledger | None = None,
+        ledger: StateStore | None = None,
         leader: Leader | None = None,
     ) -> None:
         self.store = store
@@ -240,7 +240,7 @@ class Scheduler:
     async def _estimate(self) -> None:
         now, window_s = time.time(), self._config.monitors.window_s
         window = Query(since=now - window_s, until=now + _DAY_S)
-        paired: Sequence[Paired] = ()
+        paired: Sequence[PairedSums] = ()
         if self._has_cheap:
             if now >= self._refit_at:
                 earlier = await self.store.paired(Query(since=now - 2 * window_s, until=now - window_s), CHEAP)

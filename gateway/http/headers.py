@@ -37,7 +37,7 @@ _TELLING |= {b"content-length", b"content-type", b"transfer-encoding", b"upgrade
 _LENGTH = len(b"connection")
 
 
-class Seen(msgspec.Struct):
+class RequestHead(msgspec.Struct):
     """What the proxy needs to know of a request's headers, found in one pass.
 
     `ambiguous`: the framing could be read in another way by somebody behind us. `browser`: it may come from a page.
@@ -56,9 +56,9 @@ class Seen(msgspec.Struct):
     ours: Headers = msgspec.field(default_factory=list)
 
 
-def inspect(headers: Headers) -> Seen:
+def inspect(headers: Headers) -> RequestHead:
     """Look through the headers (names in lower case, as ASGI gives them) once."""
-    seen = Seen()
+    seen = RequestHead()
     for name, value in headers:
         if name.startswith(OURS):
             seen.ours.append((name, value))
@@ -69,7 +69,7 @@ def inspect(headers: Headers) -> Seen:
     return seen
 
 
-def _note(seen: Seen, name: bytes, value: bytes) -> None:
+def _note(seen: RequestHead, name: bytes, value: bytes) -> None:
     if name == b"content-length":
         seen.content_length = int(value) if value.isdigit() else None
     elif name == b"content-type":

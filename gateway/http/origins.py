@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.exchange import Headers
 from gateway.http.errors import Rejection, body_of
-from gateway.http.headers import Seen
+from gateway.http.headers import RequestHead
 
 if TYPE_CHECKING:
     from litestar.types import Scope, Send
@@ -37,7 +37,7 @@ class OriginPolicy:
         self._hosts = _pattern(hosts) if enforced and hosts is not None and ANY not in hosts else None
         self._host_before = b""  # mostly the same again, and comparing is cheaper than matching
 
-    def is_plain(self, seen: Seen) -> bool:
+    def is_plain(self, seen: RequestHead) -> bool:
         """Whether a request cannot come from a web page, as far as its headers tell."""
         if seen.browser:
             return False

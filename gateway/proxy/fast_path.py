@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 
 from gateway.exchange import Headers
 from gateway.http.errors import Rejection
-from gateway.http.headers import Seen, for_client, inspect
+from gateway.http.headers import RequestHead, for_client, inspect
 from gateway.proxy.handler import LARGE_BYTES, begin, refusal
 from gateway.upstreams import UpstreamError, UpstreamErrorKind, UpstreamRequest
 from gateway.upstreams.pool import NativeUpstream
@@ -118,7 +118,7 @@ class _FastPathProtocol(ServerProtocol):
 class _Asked(NamedTuple):
     """A request's head, taken apart."""
 
-    seen: Seen
+    seen: RequestHead
     headers: Headers
     raw_path: bytes
     query: bytes

@@ -20,7 +20,7 @@ from gateway.contexts.explicit import ExplicitError
 from gateway.exchange import GENERATION_ROUTES, Explicit, Headers, Recording, Trace, route_of
 from gateway.http import json_member as splice
 from gateway.http.errors import Rejection, body_of, empty_body, too_large, unclear_request
-from gateway.http.headers import Seen, inspect
+from gateway.http.headers import RequestHead, inspect
 from gateway.http.ids import exchange_id
 from gateway.http.origins import OriginPolicy
 from gateway.http.url import check_target
@@ -211,7 +211,7 @@ class Proxy:
     def _read(
         self,
         body: bytes | AsyncIterator[bytes],
-        seen: Seen,
+        seen: RequestHead,
         recording: Recording,
         cut: tuple[bytes, bytes | None] | None = None,
     ) -> _Body:
@@ -235,11 +235,13 @@ class Proxy:
             length = len(sent)
         return _Body(sent, length, asked)
 
-    def ready(self, body: bytes, seen: Seen, recording: Recording, raw_path: bytes, query: bytes) -> Outgoing:
+    def ready(self, body: bytes, seen: RequestHead, recording: Recording, raw_path: bytes, query: bytes) -> Outgoing:
         """Read a request whose body is whole, and make it ready to go out. Raises Rejection."""
         return self._outgoing(raw_path, query, seen, self._read(body, seen, recording), recording)
 
-    def _outgoing(self, raw_path: bytes, query: bytes, seen: Seen, body: _Body, recording: Recording) -> Outgoing:
+    def _outgoing(
+        self, raw_path: bytes, query: bytes, seen: RequestHead, body: _Body, recording: Recording
+    ) -> Outgoing:
         recording.trace, traceparent = self._tracing.begin(seen.traceparent)
         said = recording.explicit
         return Outgoing(
@@ -384,7 +386,7 @@ def begin(method: str, path: str, headers: Headers, route: str | None = None) ->
 
 
 def _read_explicit(
-    body: bytes, seen: Seen, recording: Recording, cut: tuple[bytes, bytes | None] | None = None
+    body: bytes, seen: RequestHead, recording: Recording, cut: tuple[bytes, bytes | None] | None = None
 ) -> tuple[bytes, int | None]:
     """Read what the client said out of band; return the body without our key and its new length, if it changed."""
     new_length = None

@@ -11,7 +11,7 @@ import msgspec
 from monitors.alerting.notifiers.message import labels_of
 from monitors.alerting.silences import Silence
 from monitors.records import Alert
-from monitors.storage.stores import Ledger
+from monitors.storage.stores import StateStore
 
 SILENCES, ACKS, LETTERS = "alerts/silences", "alerts/acks", "alerts/dead-letters"
 KEPT_LETTERS, MAX_SILENCES = 100, 500
@@ -45,7 +45,7 @@ class DeadLetter:
     at: float
 
 
-class Desk:
+class Acknowledgements:
     """Silences, acknowledgements and dead letters. Changes count at once, and are then saved.
 
     `firing` says which alert fires under a fingerprint; `resend` tells a dead letter's notifier again, or raises.
@@ -53,7 +53,7 @@ class Desk:
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: StateStore,
         clock: Callable[[], float],
         *,
         firing: Callable[[str], Alert | None],

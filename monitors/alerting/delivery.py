@@ -10,14 +10,14 @@ from typing import Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from monitors.alerting.acknowledgements import DeadLetter, Desk, letter_id
+from monitors.alerting.acknowledgements import Acknowledgements, DeadLetter, letter_id
 from monitors.alerting.notifiers import Acknowledging, GroupNotifier, NotDeliveredError, Notifier, Resending, Routed
 from monitors.alerting.notifiers.message import labels_of, watchdog
 from monitors.alerting.repeat_policy import LAST_RETRY_S, Key, Pace, Progress, Task, group_key
 from monitors.config import Alerts
 from monitors.records import Alert
 from monitors.runtime.tasks import spawn
-from monitors.storage.stores import Ledger
+from monitors.storage.stores import StateStore
 
 DELIVERY_TIMEOUT_S = 30.0
 AT_ONCE = 4
@@ -69,7 +69,7 @@ class Delivery:
     def __init__(
         self,
         notifiers: Mapping[str, Notifier],
-        ledger: Ledger,
+        ledger: StateStore,
         clock: Callable[[], float],
         counts: Notifications,
         config: Alerts,
@@ -88,7 +88,7 @@ class Delivery:
         self._rounds: dict[str, asyncio.Task[None]] = {}
         self._missed: dict[tuple[str, bool], list[tuple[str, str, float]]] = {}
         self._began = clock()
-        self.desk = Desk(ledger, clock, firing=self._firing, resend=self._resend)
+        self.desk = Acknowledgements(ledger, clock, firing=self._firing, resend=self._resend)
 
     def restore(self, states: Mapping[str, bytes], alerts: Sequence[Alert]) -> None:
         """Continue from what was saved; a notifier that is new is not told of alerts that are over."""

@@ -11,19 +11,19 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from monitors.alerting.acknowledgements import Desk, DeskClosedError
+from monitors.alerting.acknowledgements import Acknowledgements, DeskClosedError
 from monitors.alerting.causes import JudgeEvidence
 from monitors.alerting.delivery import Delivery, Result
 from monitors.alerting.description import Describer, ScoreCompletion
 from monitors.alerting.notifiers import Notifier
 from monitors.alerting.repeat_policy import Progress
-from monitors.alerting.rule_watch import MAX_STREAMS, Fed, SavedWatch, Watch
+from monitors.alerting.rule_watch import MAX_STREAMS, FeedReport, RuleWatch, SavedWatch
 from monitors.alerting.rules import watch_of
 from monitors.alerting.stream import Case, Stream, blindness, on_scale
 from monitors.alerting.versions import Version, Versions
 from monitors.config import Alerts, Rule
 from monitors.records import JUDGE_BLIND, Alert, Sample
-from monitors.storage.stores import Ledger, Query, Store
+from monitors.storage.stores import Query, StateStore, Store
 
 DAY_S = 86_400.0
 HISTORY = 200
@@ -110,7 +110,7 @@ class AlertEngine:
         rules: Sequence[Rule],
         config: Alerts,
         store: Store,
-        ledger: Ledger,
+        ledger: StateStore,
         *,
         queue_oldest: Callable[[], Awaitable[float | None]],
         notifiers: Mapping[str, Notifier],
@@ -143,7 +143,7 @@ class AlertEngine:
         self._complaints: set[str] = set()
         self._delivery = Delivery(notifiers, ledger, clock, self._counts, config)
         self._cases: dict[str, Case] = {}
-        self._watches: dict[str, Watch] = {}
+        self._watches: dict[str, RuleWatch] = {}
         self._restored = self._following = False
         self._unsaved = False
         for rule in rules:
@@ -199,7 +199,7 @@ class AlertEngine:
         ]
 
     @property
-    def desk(self) -> Desk:
+    def desk(self) -> Acknowledgements:
         """Silences, acknowledgements and dead letters."""
         return self._delivery.desk
 
@@ -265,7 +265,7 @@ class AlertEngine:
                 case.alert = replace(case.alert, state="resolved", ended_at=self._clock())
         self._delivery.restore(states, self.alerts())
 
-    async def _advance(self, watch: Watch, up_to: float) -> None:
+    async def _advance(self, watch: RuleWatch, up_to: float) -> None:
         """Take in the scores of [closed_until, up_to) in pages of whole buckets.
 
         Every await comes before `feed`, which moves `closed_until` with what it took in: whatever is raised in here,
@@ -294,7 +294,7 @@ class AlertEngine:
             self._unsaved = True
             self._count(watch, fed)
 
-    def _count(self, watch: Watch, fed: Fed) -> None:
+    def _count(self, watch: RuleWatch, fed: FeedReport) -> None:
         if fed.unwatched:
             self._complain(f"rule {watch.name} watches {MAX_STREAMS} streams and no more; give it a pattern in `apps`")
         for app in fed.unwatched:
@@ -364,7 +364,7 @@ class AlertEngine:
         self._unsaved = False
 
 
-def watched(watch: Watch, stream: Stream, closed_until: float) -> Watched:
+def watched(watch: RuleWatch, stream: Stream, closed_until: float) -> Watched:
     """Show one stream."""
     m0 = stream.baseline.m0(closed_until)
     learned, needed = stream.baseline.progress()

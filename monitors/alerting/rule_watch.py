@@ -36,7 +36,7 @@ class SavedWatch:
 
 
 @dataclass(slots=True)
-class Fed:
+class FeedReport:
     """What became of a page of scores: apps there was no room for, and how many scores were left out, and why."""
 
     unwatched: set[str] = field(default_factory=set)
@@ -103,7 +103,7 @@ def name_of(rule: Rule, *, lower_is_better: bool) -> str:
 
 
 @dataclass(slots=True, kw_only=True)
-class Watch:
+class RuleWatch:
     """A rule at work: its streams by app and slice, and the time up to which their scores were taken in.
 
     `closed_until` None: not begun. `by_app` keeps apps apart, else all traffic is one stream. Half of the budget goes
@@ -149,7 +149,9 @@ class Watch:
             )
         return self.streams[app, part]
 
-    def feed(self, points: Iterable[Point], *, until: float, bucket_s: float, cases: MutableMapping[str, Case]) -> Fed:
+    def feed(
+        self, points: Iterable[Point], *, until: float, bucket_s: float, cases: MutableMapping[str, Case]
+    ) -> FeedReport:
         """Take in all points of [closed_until, until), oldest first; add alerts to `cases`, drop doubts that passed.
 
         There is no await in here: the points count as taken in if and only if this returns. Times without points cost
@@ -158,7 +160,7 @@ class Watch:
         """
         buckets: dict[tuple[int, str], dict[str, Point]] = {}
         failed: dict[tuple[int, str], int] = {}
-        last, fed = round(until / bucket_s) - 1, Fed()
+        last, fed = round(until / bucket_s) - 1, FeedReport()
         for point in points:
             if self.covers(point.app):
                 # a quotient of floats may round up to the edge: such a point is the last bucket's

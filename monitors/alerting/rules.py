@@ -8,7 +8,7 @@ from functools import partial
 
 from monitors.alerting import detectors
 from monitors.alerting.detectors.baselines import build as baseline_of
-from monitors.alerting.rule_watch import Watch, name_of
+from monitors.alerting.rule_watch import RuleWatch, name_of
 from monitors.alerting.slices import Slices
 from monitors.alerting.stream import on_scale
 from monitors.config import Alerts, Rule
@@ -77,7 +77,7 @@ def tolerance_of(rule: Rule) -> float:
     return 0.0 if rule.slo is not None else TOLERANCES.get(rule.severity, _DEFAULT_TOLERANCE)
 
 
-def watch_of(rule: Rule, config: Alerts, *, rules: int, lower_is_better: bool) -> Watch:
+def watch_of(rule: Rule, config: Alerts, *, rules: int, lower_is_better: bool) -> RuleWatch:
     """Put a rule to work, one of `rules` that share the budget."""
     parts = [dimension for dimension in config.slices if dimension != "app"]
     tolerance = tolerance_of(rule)
@@ -86,7 +86,7 @@ def watch_of(rule: Rule, config: Alerts, *, rules: int, lower_is_better: bool) -
         baseline = partial(baseline_of, "fixed", slo=promised)
     else:
         baseline = partial(baseline_of, rule.baseline or "auto", tolerance=tolerance)
-    return Watch(
+    return RuleWatch(
         rule=rule,
         name=name_of(rule, lower_is_better=lower_is_better),
         flipped=lower_is_better,

@@ -11,7 +11,7 @@ import numpy as np
 from monitors.statistics.sequential_ab import Verdict
 from monitors.statistics.sequential_ab_binned import STEPS, CountedComparison, Counts
 from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
-from monitors.storage.stores import Spread
+from monitors.storage.stores import ScoreHistogram
 from monitors.storage.stores.rollup_windows import hundredths
 
 _FIRST = 20
@@ -24,12 +24,12 @@ class Parts:
 
     app: str
     metric: str
-    champion: Sequence[Spread]
-    challenger: Sequence[Spread]
+    champion: Sequence[ScoreHistogram]
+    challenger: Sequence[ScoreHistogram]
     left_out: int = 0
 
 
-def parts_of(champion: Iterable[Spread], challenger: Iterable[Spread]) -> list[Parts]:
+def parts_of(champion: Iterable[ScoreHistogram], challenger: Iterable[ScoreHistogram]) -> list[Parts]:
     """Bring together what can be compared: per app and metric, what the same judge said of both versions."""
     both = [_by_stream(some) for some in (champion, challenger)]
     found = []
@@ -62,7 +62,7 @@ def judged(one: Parts, test: CountedComparison, *, flipped: bool) -> Verdict:
     return test.judge(look + 1, a, b)
 
 
-def estimate(parts: Sequence[Spread]) -> Estimate | None:
+def estimate(parts: Sequence[ScoreHistogram]) -> Estimate | None:
     """The mean over all traffic of counted scores; None without a score."""
     sums = dict.fromkeys(("w", "wx", "w2", "w2x", "w2x2"), 0.0)
     least, n = min((one.rate for one in parts), default=1.0), 0
@@ -77,10 +77,10 @@ def estimate(parts: Sequence[Spread]) -> Estimate | None:
     return hajek_from_sums(n=n, **sums) if n else None
 
 
-def _counts(parts: Sequence[Spread], looks: Mapping[float, int], *, flipped: bool) -> Counts:
+def _counts(parts: Sequence[ScoreHistogram], looks: Mapping[float, int], *, flipped: bool) -> Counts:
     """The scores by look, rate and hundredth: a month has many parts for each of them."""
     least = min((one.rate for one in parts), default=1.0)
-    groups: dict[tuple[int, float], list[Spread]] = {}
+    groups: dict[tuple[int, float], list[ScoreHistogram]] = {}
     for one in parts:
         groups.setdefault((looks[one.since], one.rate), []).append(one)
     rows = []
@@ -98,13 +98,13 @@ def _counts(parts: Sequence[Spread], looks: Mapping[float, int], *, flipped: boo
     return Counts.of(rows)
 
 
-def _by_stream(spreads: Iterable[Spread]) -> dict[tuple[str, str], list[Spread]]:
-    found: dict[tuple[str, str], list[Spread]] = {}
+def _by_stream(spreads: Iterable[ScoreHistogram]) -> dict[tuple[str, str], list[ScoreHistogram]]:
+    found: dict[tuple[str, str], list[ScoreHistogram]] = {}
     for one in sorted(spreads, key=lambda spread: spread.since):
         found.setdefault((one.app, one.metric), []).append(one)
     return found
 
 
-def _maker(one: Spread) -> tuple[str, str]:
+def _maker(one: ScoreHistogram) -> tuple[str, str]:
     """Who gave the scores: another judge or another version of the metric has another scale."""
     return one.version, one.judge or ""

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from monitors.alerting.slices import value_of
 from monitors.analysis.ab_binned import Parts, parts_of
 from monitors.analysis.ab_compare import Sides, sides
-from monitors.storage.stores import Point, Query, Spread, Spreading, Store
+from monitors.storage.stores import Point, Query, ScoreHistogram, Spreading, Store
 from monitors.storage.stores.rollup_windows import joined, next_step
 
 Pairing = Literal["auto", "question", "off"]
@@ -78,7 +78,9 @@ async def read(store: Store, wanted: Wanted) -> Read:
     return Read(list(sides(*both)), partial)
 
 
-async def _counted(store: Store, wanted: Wanted, parts: Sequence[Spread], *, complete: bool) -> list[Sides | Parts]:
+async def _counted(
+    store: Store, wanted: Wanted, parts: Sequence[ScoreHistogram], *, complete: bool
+) -> list[Sides | Parts]:
     """The counted scores of both versions; where they are few, the scores themselves."""
     both = [
         [one for one in parts if one.slice == value and (not wanted.metrics or one.metric in wanted.metrics)]

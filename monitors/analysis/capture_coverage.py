@@ -14,7 +14,7 @@ import msgspec
 from monitors.records import Sample
 from monitors.runtime.label_cap import OVERFLOW
 from monitors.statistics.agreement import wilson
-from monitors.storage.stores import Ledger
+from monitors.storage.stores import StateStore
 
 Found: TypeAlias = Literal["both", "question", "passages", "nothing"]
 FOUND: tuple[Found, ...] = ("both", "question", "passages", "nothing")
@@ -183,7 +183,7 @@ class CaptureCoverage:
     """
 
     def __init__(
-        self, ledger: Ledger | None, replica: str, window_s: float, clock: Callable[[], float] = time.time
+        self, ledger: StateStore | None, replica: str, window_s: float, clock: Callable[[], float] = time.time
     ) -> None:
         self._ledger = ledger
         self._key = PREFIX + replica

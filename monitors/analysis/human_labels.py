@@ -20,7 +20,7 @@ from monitors.statistics.agreement import (
     labels_needed,
     rates,
 )
-from monitors.storage.stores import LabelledScore, Point, Scored
+from monitors.storage.stores import LabelledScore, Point, ScoreSums
 
 T = TypeVar("T")
 HALF_WIDTH = 0.03
@@ -80,7 +80,7 @@ def label(
     *,
     passing: Passings,
     half_width: float = HALF_WIDTH,
-    scored: Iterable[Scored] | None = None,
+    scored: Iterable[ScoreSums] | None = None,
 ) -> list[Labelled]:
     """Put the scores of a window and what people said of some together, by app, metric and source of the labels.
 
@@ -127,13 +127,15 @@ def _spoken_of(rated: Iterable[LabelledScore]) -> dict[tuple[str, str], dict[str
     return found
 
 
-def _added_up(scores: Mapping[tuple[str, str], Mapping[str, Point]]) -> dict[tuple[str, str], Scored]:
+def _added_up(scores: Mapping[tuple[str, str], Mapping[str, Point]]) -> dict[tuple[str, str], ScoreSums]:
     found = {}
     for (app, metric), points in scores.items():
         values = [point.value or 0.0 for point in points.values()]
         rates_ = [point.rate for point in points.values()]
         x, x2 = math.fsum(values), math.fsum(value * value for value in values)
-        one = Scored(app=app, metric=metric, n=len(values), x=x, x2=x2, least_rate=min(rates_), most_rate=max(rates_))
+        one = ScoreSums(
+            app=app, metric=metric, n=len(values), x=x, x2=x2, least_rate=min(rates_), most_rate=max(rates_)
+        )
         found[app, metric] = one
     return found
 
@@ -148,7 +150,7 @@ def drawn(ids: Iterable[str], count: int) -> list[str]:
 
 
 def _labelled(
-    total: Scored,
+    total: ScoreSums,
     source: Literal["rating", "reference"],
     scores: Mapping[str, float],
     labels: Mapping[str, float],
@@ -200,7 +202,7 @@ def _plan(
         return None, [str(error)]
 
 
-def _doubts(judged: Sequence[float], total: Scored) -> list[str]:
+def _doubts(judged: Sequence[float], total: ScoreSums) -> list[str]:
     """Signs that the labels are no random sample of the traffic."""
     doubts = []
     if len(judged) >= MIN_LABELS and total.n > len(judged):

@@ -10,7 +10,7 @@ from typing import Literal
 from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence
 from monitors.statistics.control_variate import Fit, Powered, powered
 from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
-from monitors.storage.stores import Paired, Summary
+from monitors.storage.stores import PairedSums, Summary
 
 CHEAP = "lexical_groundedness"
 """The metric that costs nothing: its scores of all traffic make those of a judged sample worth more."""
@@ -44,7 +44,9 @@ class Quality:
     saving: float | None = None
 
 
-def estimate(summaries: Iterable[Summary], paired: Iterable[Paired] = (), fits: Fits | None = None) -> list[Quality]:
+def estimate(
+    summaries: Iterable[Summary], paired: Iterable[PairedSums] = (), fits: Fits | None = None
+) -> list[Quality]:
     """Estimate from a window's summaries, sorted by app, metric and slice.
 
     `paired` are the scores beside the cheap metric's, `fits` what an earlier window taught about them.
@@ -61,7 +63,7 @@ def largest(summaries: Sequence[Summary], most: int = MAX_STREAMS) -> Sequence[S
     return heapq.nlargest(most, summaries, key=lambda one: one.n + one.failed)
 
 
-def comparable(one: Paired) -> bool:
+def comparable(one: PairedSums) -> bool:
     """Whether the cheap metric's exchanges are those the other metric is about.
 
     Where many scores have no cheap one beside them, or many of the chosen have no score, the mean over the cheap
@@ -71,7 +73,7 @@ def comparable(one: Paired) -> bool:
     return n > 0 and one.alone <= _MAY_MISS * n and one.missing <= _MAY_MISS * (n + one.missing)
 
 
-def _powered(one: Paired, fits: Fits) -> Powered | None:
+def _powered(one: PairedSums, fits: Fits) -> Powered | None:
     if not comparable(one):
         return None
     fit = fits.get((one.app, one.metric))

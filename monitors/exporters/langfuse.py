@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from monitors.exporters.http import Api
-from monitors.exporters.outbox import Delivery, Observer, OutboxExporter, Scored
+from monitors.exporters.outbox import Delivery, Observer, OutboxExporter, SampleScores
 from monitors.records import Sample
 
 
@@ -45,7 +45,7 @@ class LangfuseSink(OutboxExporter[dict[str, Any]]):
         self._environment = environment
         self._content = content
 
-    def prepare(self, sample: Sample, scores: Sequence[Scored]) -> Iterator[Delivery[dict[str, Any]]]:
+    def prepare(self, sample: Sample, scores: Sequence[SampleScores]) -> Iterator[Delivery[dict[str, Any]]]:
         for one in scores:
             yield Delivery(self._score(sample, one), one.identity, 1)
 
@@ -55,7 +55,7 @@ class LangfuseSink(OutboxExporter[dict[str, Any]]):
     async def disconnect(self) -> None:
         await self._api.aclose()
 
-    def _score(self, sample: Sample, one: Scored) -> dict[str, Any]:
+    def _score(self, sample: Sample, one: SampleScores) -> dict[str, Any]:
         evaluation = one.evaluation
         told = {
             "id": sha256(one.identity.encode()).hexdigest()[:32],

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from monitors.exporters.http import Api
-from monitors.exporters.outbox import Delivery, Observer, OutboxExporter, Scored
+from monitors.exporters.outbox import Delivery, Observer, OutboxExporter, SampleScores
 from monitors.records import Sample
 
 IDENTITY = "gaugeway.evaluation.id"
@@ -50,7 +50,7 @@ class MLflowSink(OutboxExporter[Assessments]):
         self._api = Api(url, headers=headers, auth=auth, timeout_s=timeout_s)
         self._content = content
 
-    def prepare(self, sample: Sample, scores: Sequence[Scored]) -> Iterator[Delivery[Assessments]]:
+    def prepare(self, sample: Sample, scores: Sequence[SampleScores]) -> Iterator[Delivery[Assessments]]:
         trace_id = f"tr-{sample.trace_id}"
         told = [self._assessment(sample, trace_id, one) for one in scores]
         yield Delivery(Assessments(trace_id, told), trace_id, len(told))
@@ -75,7 +75,7 @@ class MLflowSink(OutboxExporter[Assessments]):
     async def disconnect(self) -> None:
         await self._api.aclose()
 
-    def _assessment(self, sample: Sample, trace_id: str, one: Scored) -> dict[str, Any]:
+    def _assessment(self, sample: Sample, trace_id: str, one: SampleScores) -> dict[str, Any]:
         evaluation = one.evaluation
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return {

@@ -41,7 +41,7 @@ class RefusedError(Exception):
     """The delivery will never be taken."""
 
 
-class Scored(NamedTuple):
+class SampleScores(NamedTuple):
     """An evaluation that came to a score."""
 
     evaluation: Evaluation
@@ -251,7 +251,7 @@ class OutboxExporter(Generic[T]):
     def export(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
         """Put the scores into the outbox."""
         scores = [
-            Scored(one, one.outcome)
+            SampleScores(one, one.outcome)
             for one in evaluations
             if isinstance(one.outcome, Score) and any(fnmatchcase(one.metric, pattern) for pattern in self._metrics)
         ]
@@ -269,7 +269,7 @@ class OutboxExporter(Generic[T]):
         await self.disconnect()
 
     @abstractmethod
-    def prepare(self, sample: Sample, scores: Sequence[Scored]) -> Iterable[Delivery[T]]:
+    def prepare(self, sample: Sample, scores: Sequence[SampleScores]) -> Iterable[Delivery[T]]:
         """Return what to send about a sample that has a trace."""
 
     @abstractmethod

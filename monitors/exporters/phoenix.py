@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from monitors.exporters import retrieval_spans as retrieval
 from monitors.exporters.http import Api
-from monitors.exporters.outbox import Delivery, Observer, OutboxExporter, Scored
+from monitors.exporters.outbox import Delivery, Observer, OutboxExporter, SampleScores
 from monitors.records import Sample
 
 Annotations: TypeAlias = tuple[str, list[dict[str, Any]]]
@@ -41,7 +41,7 @@ class PhoenixSink(OutboxExporter[Annotations]):
         self._content = content
         self._documents = documents
 
-    def prepare(self, sample: Sample, scores: Sequence[Scored]) -> Iterator[Delivery[Annotations]]:
+    def prepare(self, sample: Sample, scores: Sequence[SampleScores]) -> Iterator[Delivery[Annotations]]:
         spans = [self._annotation(sample, one) for one in scores]
         yield Delivery(("span_annotations", spans), sample.id, len(spans))
         if self._documents:
@@ -66,7 +66,7 @@ class PhoenixSink(OutboxExporter[Annotations]):
     async def disconnect(self) -> None:
         await self._api.aclose()
 
-    def _annotation(self, sample: Sample, one: Scored) -> dict[str, Any]:
+    def _annotation(self, sample: Sample, one: SampleScores) -> dict[str, Any]:
         result: dict[str, Any] = {"score": one.score.value}
         if self._content and one.score.reason:
             result["explanation"] = one.score.reason
@@ -85,5 +85,5 @@ class PhoenixSink(OutboxExporter[Annotations]):
         }
 
 
-def _kind(one: Scored) -> str:
+def _kind(one: SampleScores) -> str:
     return "LLM" if one.evaluation.judge else "CODE"

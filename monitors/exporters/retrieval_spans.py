@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
-from monitors.exporters.outbox import Scored
+from monitors.exporters.outbox import SampleScores
 from monitors.records import Sample
 
 LONGEST = 8_000
@@ -49,7 +49,7 @@ def cut(text: str) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"
 
 
-def relevances(sample: Sample, scored: Scored) -> Iterator[tuple[int, float]]:
+def relevances(sample: Sample, scored: SampleScores) -> Iterator[tuple[int, float]]:
     """Yield the place of each passage that the metric judged by itself, and the relevance it found, in [0, 1]."""
     for item in scored.score.evidence:
         place = item.get("context")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from monitors.judges.budget import BudgetPacer, Spent
-from monitors.storage.stores import Ledger
+from monitors.storage.stores import StateStore
 
 _log = logging.getLogger("gaugeway.judge")
 PREFIX = "judge/spent/"
@@ -35,7 +35,7 @@ class Spending:
     """
 
     def __init__(
-        self, ledger: Ledger, pacer: BudgetPacer, replica: str, clock: Callable[[], float] = time.time
+        self, ledger: StateStore, pacer: BudgetPacer, replica: str, clock: Callable[[], float] = time.time
     ) -> None:
         self._ledger = ledger
         self._pacer = pacer

@@ -11,14 +11,14 @@ import msgspec
 
 from monitors.records import Evaluation, Sample
 from monitors.storage.queues import Queue
-from monitors.storage.stores import Ledger, Portable, Store
+from monitors.storage.stores import Portable, StateStore, Store
 
 PAGE = 200
 _AT_ONCE = 8
 _PREFIX = "move/"
 
 
-class Movable(Store, Ledger, Portable, Protocol):
+class Movable(Store, StateStore, Portable, Protocol):
     """A store whose rows can be moved, from it or to it."""
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from monitors.analysis.quality import estimate
 from monitors.statistics.control_variate import fitted, sums
-from monitors.storage.stores import Paired, Summary
+from monitors.storage.stores import PairedSums, Summary
 
 N = 20_000
 
@@ -30,7 +30,7 @@ def traffic(seed, noise, rate=0.1):
 
 
 def paired(found, alone=0, missing=0):
-    return Paired(app="shop", metric="faithfulness", sums=found, alone=alone, missing=missing)
+    return PairedSums(app="shop", metric="faithfulness", sums=found, alone=alone, missing=missing)
 
 
 def test_a_cheap_score_that_knows_something_narrows_the_interval_around_the_truth():

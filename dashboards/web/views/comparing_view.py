@@ -15,7 +15,7 @@ from monitors.analysis.ab_binned import Parts, estimate
 from monitors.analysis.ab_compare import Compared, Sides
 from monitors.statistics.confidence_sequence import closed_window
 from monitors.statistics.weighted_mean import Estimate, hajek
-from monitors.storage.stores import Point, Spread
+from monitors.storage.stores import Point, ScoreHistogram
 
 SIGNS = {"ship": "✓", "roll back": "✗", "not enough data": "…"}
 BINS, LEAST_BINS, PER_BIN, FEW = 24, 6, 40, 5
@@ -114,7 +114,7 @@ def _counted(sides: Parts) -> tuple[float, float, float, list[list[Dot]]]:
     width = max((until - since) / BINS, *(one.until - one.since for one in parts))
     both = []
     for side in (sides.champion, sides.challenger):
-        bins: dict[int, list[Spread]] = {}
+        bins: dict[int, list[ScoreHistogram]] = {}
         for one in side:
             bins.setdefault(int(((one.since + one.until) / 2.0 - since) / width), []).append(one)
         known = ((index, estimate(some)) for index, some in sorted(bins.items()))

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from monitors.runtime.plugins import load
 from monitors.runtime.tasks import spawn
-from monitors.storage.stores import Ledger
+from monitors.storage.stores import StateStore
 
 BUILT_IN = dict.fromkeys(("postgresql", "postgres"), "monitors.storage.leader.postgres:stand")
 """The stores that several processes share, and where these find out which of them leads."""
@@ -60,7 +60,7 @@ class Alone:
         """There is nobody to hand over to."""
 
 
-def stand(url: str, ledger: Ledger, tick_s: float, queue_url: str = "") -> tuple[Leader, Ledger]:
+def stand(url: str, ledger: StateStore, tick_s: float, queue_url: str = "") -> tuple[Leader, StateStore]:
     """Return this process's candidacy in the store that `url` names, and the ledger for what only the leader saves.
 
     That ledger raises DeposedError for all others. When a leader dies another one leads within two ticks. Where the

@@ -14,7 +14,7 @@ import asyncpg
 from monitors.runtime.tasks import spawn
 from monitors.storage.engines.postgres import Database, save
 from monitors.storage.leader import DeposedError
-from monitors.storage.stores import Ledger
+from monitors.storage.stores import StateStore
 
 _PROBE_S = 5.0
 _CLAIM = "SELECT pg_try_advisory_lock(hashtextextended('gaugeway/' || $1, 0))"
@@ -134,7 +134,7 @@ class FencedLedger:
     `earlier` has what was saved before this ledger was in use, or was moved there; nothing is written to it.
     """
 
-    def __init__(self, database: Database, leader: PostgresLeader, earlier: Ledger | None = None) -> None:
+    def __init__(self, database: Database, leader: PostgresLeader, earlier: StateStore | None = None) -> None:
         self._database = database
         self._leader = leader
         self._earlier = earlier
@@ -164,7 +164,7 @@ def stand(store: Shared, name: str, tick_s: float) -> tuple[PostgresLeader, Fenc
     return leader, FencedLedger(store.database, leader)
 
 
-def stand_beside(url: str, earlier: Ledger, name: str, tick_s: float) -> tuple[PostgresLeader, FencedLedger]:
+def stand_beside(url: str, earlier: StateStore, name: str, tick_s: float) -> tuple[PostgresLeader, FencedLedger]:
     """Return a candidacy for leading `name` in the queue's database at `url`, and the ledger there.
 
     It is for a store that cannot elect, whose own ledger is `earlier`.

@@ -87,7 +87,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paired:
+class PairedSums:
     """The scores of one app and metric beside those of a cheap metric that was computed for all that was captured.
 
     `sums` are over the exchanges that have a score of the cheap metric, with the probability of being judged given
@@ -119,7 +119,7 @@ class LabelledScore(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # tho
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
+class ScoreSums:
     """The answers of one app that have a score of one metric: how many, the sums of the scores and of their squares.
 
     Of several scores of one answer the last counts. `least_rate` and `most_rate` are the extremes of their rates.
@@ -135,7 +135,7 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class ScoreHistogram:
     """The scores of one app, metric and slice that one judge and version of the metric gave in a time, at one rate.
 
     `n` scores have the sum `x` and the sum of squares `x2`. `bins` are three little-endian float64 for each hundredth k
@@ -160,7 +160,7 @@ class Spread:
 class Spreads(NamedTuple):
     """Counted scores; whether these are all, or what could be counted within the time that was given."""
 
-    parts: Sequence[Spread]
+    parts: Sequence[ScoreHistogram]
     complete: bool
 
 
@@ -207,7 +207,7 @@ class Store(Protocol):
         `slice`; points without a value are those of the slice "".
         """
 
-    async def paired(self, query: Query, cheap: str) -> Sequence[Paired]:
+    async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
         """Return the scores that `query` asks for beside those of the metric `cheap`; order and limit do not count."""
 
     async def ratings(self, query: Query) -> Sequence[LabelledScore]:
@@ -243,7 +243,7 @@ class Settling(Protocol):
 class Adding(Protocol):
     """A store that adds scores up where they are."""
 
-    async def scored(self, query: Query) -> Sequence[Scored] | None:
+    async def scored(self, query: Query) -> Sequence[ScoreSums] | None:
         """Return the scores of the query's time, app and metric added up; nothing else of the query counts.
 
         None comes from one that passes on to a store that does not add up.
@@ -277,7 +277,7 @@ class Portable(Protocol):
         """Supplements with their ids, as with `ids`; None for one that cannot be read."""
 
 
-class Ledger(Protocol):
+class StateStore(Protocol):
     """Small named states (detectors, alerts), saved together or not at all."""
 
     async def load(self) -> Mapping[str, bytes]:

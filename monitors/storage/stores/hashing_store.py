@@ -13,10 +13,10 @@ from monitors.runtime.bounds import size
 from monitors.storage.stores import (
     Adding,
     LabelledScore,
-    Paired,
+    PairedSums,
     Point,
     Query,
-    Scored,
+    ScoreSums,
     Settling,
     Spreading,
     Spreads,
@@ -109,7 +109,7 @@ class DiscreetStore:
         """Return one summary per app and metric."""
         return await self._store.summary(query, by)
 
-    async def scored(self, query: Query) -> Sequence[Scored] | None:
+    async def scored(self, query: Query) -> Sequence[ScoreSums] | None:
         """Return scores added up, where the store adds up."""
         return await self._store.scored(query) if isinstance(self._store, Adding) else None
 
@@ -117,7 +117,7 @@ class DiscreetStore:
         """Return scores counted, where the store counts."""
         return await self._store.spread(query, by, within_s) if isinstance(self._store, Spreading) else None
 
-    async def paired(self, query: Query, cheap: str) -> Sequence[Paired]:
+    async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
         """Return scores beside those of a cheap metric."""
         return await self._store.paired(query, cheap)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from monitors.runtime.plugins import adapter
-from monitors.storage.stores import BUILT_IN, Ledger, Store
+from monitors.storage.stores import BUILT_IN, StateStore, Store
 
 
-class StoreAndLedger(Store, Ledger, Protocol):
+class StoreAndLedger(Store, StateStore, Protocol):
     """What an engine keeps in one place: samples and evaluations, and the states of detectors and alerts."""
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from monitors.storage.stores import Scored, Spread, Summary
+from monitors.storage.stores import ScoreHistogram, ScoreSums, Summary
 
 Array: TypeAlias = NDArray[np.float64]
 HOUR_S, DAY_S = 3600, 86_400
@@ -89,13 +89,13 @@ def add_summaries(parts: Iterable[Summary]) -> list[Summary]:
     ]
 
 
-def add_scored(parts: Iterable[Scored]) -> list[Scored]:
+def add_scored(parts: Iterable[ScoreSums]) -> list[ScoreSums]:
     """One for each app and metric."""
-    found: dict[tuple[str, str], list[Scored]] = {}
+    found: dict[tuple[str, str], list[ScoreSums]] = {}
     for one in parts:
         found.setdefault((one.app, one.metric), []).append(one)
     return [
-        Scored(
+        ScoreSums(
             app=app,
             metric=metric,
             n=sum(one.n for one in some),
@@ -108,9 +108,9 @@ def add_scored(parts: Iterable[Scored]) -> list[Scored]:
     ]
 
 
-def add_spreads(parts: Iterable[Spread]) -> list[Spread]:
+def add_spreads(parts: Iterable[ScoreHistogram]) -> list[ScoreHistogram]:
     """One for each app, metric, slice, judge, version and rate, over all the time of its parts."""
-    found: dict[tuple[object, ...], list[Spread]] = {}
+    found: dict[tuple[object, ...], list[ScoreHistogram]] = {}
     for one in parts:
         key = (one.app, one.metric, one.slice, one.version, one.judge, one.rate)
         found.setdefault(key, []).append(one)
@@ -118,7 +118,7 @@ def add_spreads(parts: Iterable[Spread]) -> list[Spread]:
 
 
 def packed(rows: Sequence[Sequence[float]] | Array) -> bytes:
-    """Hundredths as `Spread.bins` has them, from rows of k, number and sum.
+    """Hundredths as `ScoreHistogram.bins` has them, from rows of k, number and sum.
 
     >>> hundredths([packed([(0, 2, 0.01), (99, 1, 1.0)]), packed([])]).tolist()
     [[0.0, 2.0, 0.01], [99.0, 1.0, 1.0]]
@@ -131,7 +131,7 @@ def hundredths(bins: Iterable[bytes]) -> Array:
     return np.frombuffer(b"".join(bins), dtype="<f8").reshape(-1, 3)
 
 
-def _whole(parts: Sequence[Spread]) -> Spread:
+def _whole(parts: Sequence[ScoreHistogram]) -> ScoreHistogram:
     k, n, x = hundredths(one.bins for one in parts).T
     places, at = np.unique(k, return_inverse=True)
     return replace(

@@ -21,7 +21,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 import msgspec
 
 from monitors.runtime.tasks import spawn
-from monitors.storage.stores import Query, Scored, Spread, Spreads, Summary
+from monitors.storage.stores import Query, ScoreHistogram, ScoreSums, Spreads, Summary
 from monitors.storage.stores.rollup_windows import (
     DAY_S,
     HOUR_S,
@@ -34,7 +34,7 @@ from monitors.storage.stores.rollup_windows import (
     next_step,
 )
 
-S = TypeVar("S", Summary, Scored, Spread)
+S = TypeVar("S", Summary, ScoreSums, ScoreHistogram)
 P = ParamSpec("P")
 SETTLED_S = 900.0
 """An hour is added up when it is over for so long: until then late scores come all the time."""
@@ -96,16 +96,18 @@ class Sums:
             found = [replace(one, slice="") for one in found if one.slice == wanted]
         return add_summaries(found)
 
-    async def scored(self, query: Query, read: Callable[[Query], Awaitable[Sequence[Scored]]]) -> Sequence[Scored]:
+    async def scored(
+        self, query: Query, read: Callable[[Query], Awaitable[Sequence[ScoreSums]]]
+    ) -> Sequence[ScoreSums]:
         """Do what `Adding.scored` does; `read` does it from the rows."""
-        return await self._added(query, SCORED, read, add_scored, list[Scored])
+        return await self._added(query, SCORED, read, add_scored, list[ScoreSums])
 
     async def spread(
         self,
         query: Query,
         by: str,
         within_s: float | None,
-        read: Callable[[Query, str], Awaitable[Sequence[Spread]]],
+        read: Callable[[Query, str], Awaitable[Sequence[ScoreHistogram]]],
     ) -> Spreads:
         """Do what `Spreading.spread` does; `read` does it from the rows."""
         deadline = math.inf if within_s is None else time.monotonic() + within_s
@@ -120,18 +122,22 @@ class Sums:
         return Spreads(sorted(found, key=lambda one: one.since), complete)
 
     async def _counted(
-        self, kind: str, spans: Sequence[Span], deadline: float, read: Callable[[Query], Awaitable[Sequence[Spread]]]
-    ) -> tuple[list[Spread], bool]:
+        self,
+        kind: str,
+        spans: Sequence[Span],
+        deadline: float,
+        read: Callable[[Query], Awaitable[Sequence[ScoreHistogram]]],
+    ) -> tuple[list[ScoreHistogram], bool]:
         """What is counted of these spans by the deadline, and whether that is all; counting goes on after it."""
         earlier = self._counting.get(kind)
-        known = await self._known(kind, spans, list[Spread])
+        known = await self._known(kind, spans, list[ScoreHistogram])
         while (missing := [span for span in spans if span not in known]) and time.monotonic() < deadline:
             task = self._counting.get(kind)
             if task is None or task.done():
-                making = self._made(kind, missing, read, add_spreads, list[Spread])
+                making = self._made(kind, missing, read, add_spreads, list[ScoreHistogram])
                 task = self._counting[kind] = spawn(making, name="counting scores")
             await asyncio.wait({task}, timeout=None if deadline == math.inf else deadline - time.monotonic())
-            known |= await self._known(kind, missing, list[Spread])
+            known |= await self._known(kind, missing, list[ScoreHistogram])
             if task.done() and task is not earlier:  # that one may have read before the latest rows were written
                 known |= {span: some for span, some in task.result().items() if span in missing}
         return [one for some in known.values() for one in some], not missing
@@ -141,11 +147,11 @@ class Sums:
         query: Query,
         spans: Sequence[Span],
         deadline: float,
-        read: Callable[[Query], Awaitable[Sequence[Spread]]],
-    ) -> tuple[list[Spread], bool]:
+        read: Callable[[Query], Awaitable[Sequence[ScoreHistogram]]],
+    ) -> tuple[list[ScoreHistogram], bool]:
         """The same of what is not kept: the latest hours, and nothing goes on."""
         hours = [hour for span in spans for hour in span.hours]
-        found: list[Spread] = []
+        found: list[ScoreHistogram] = []
         while hours and time.monotonic() < deadline:
             since, until = hours.pop()
             found += await read(Query(since=since, until=until, app=query.app, metric=query.metric))
@@ -155,8 +161,8 @@ class Sums:
         self,
         since: float,
         summary: Callable[[Query, str], Awaitable[Sequence[Summary]]],
-        scored: Callable[[Query], Awaitable[Sequence[Scored]]],
-        spread: Callable[[Query, str], Awaitable[Sequence[Spread]]],
+        scored: Callable[[Query], Awaitable[Sequence[ScoreSums]]],
+        spread: Callable[[Query, str], Awaitable[Sequence[ScoreHistogram]]],
     ) -> None:
         """Add up what is over, before anybody asks: in all, for labels, and by what tells versions apart everywhere.
 
@@ -318,6 +324,6 @@ def _leisurely(
     return resting
 
 
-def _over(query: Query, parts: Iterable[Spread]) -> list[Spread]:
+def _over(query: Query, parts: Iterable[ScoreHistogram]) -> list[ScoreHistogram]:
     """Spreads of parts of a query's time, as spreads over all of it."""
     return [replace(one, since=query.since, until=query.until) for one in add_spreads(parts)]

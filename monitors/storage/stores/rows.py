@@ -12,7 +12,7 @@ import msgspec
 
 from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
 from monitors.statistics.control_variate import Sums
-from monitors.storage.stores import Paired, Point, Scored, Spread, Summary
+from monitors.storage.stores import PairedSums, Point, ScoreHistogram, ScoreSums, Summary
 from monitors.storage.stores.rollup_windows import packed
 
 T = TypeVar("T")
@@ -69,16 +69,16 @@ class Totals:
         return Summary(**counts, w=w, wx=wx, w2=w2, w2x=w2x, w2x2=w2x2)
 
 
-def paired(groups: Iterable[Sequence[Any]], totals: Iterable[Sequence[Any]]) -> list[Paired]:
+def paired(groups: Iterable[Sequence[Any]], totals: Iterable[Sequence[Any]]) -> list[PairedSums]:
     """Put scores beside a cheap metric's together.
 
     `groups` have app, metric, outcome, rate, the cheap metric's rate (None: no score of it), their number and sums of
     y, f, y^2, y f, f^2; `totals` have app, number and sums of f and f^2 over everything that has a cheap score.
     """
     cheap = {app: Sums(n_all=n, f=f, ff=ff) for app, n, f, ff in totals}
-    found: dict[tuple[str, str], Paired] = {}
+    found: dict[tuple[str, str], PairedSums] = {}
     for app, metric, outcome, rate, cheap_rate, n, *products in groups:
-        one = found.get((app, metric)) or Paired(
+        one = found.get((app, metric)) or PairedSums(
             app=app, metric=metric, sums=cheap.get(app, Sums()), alone=0, missing=0
         )
         if outcome != "score":
@@ -172,21 +172,21 @@ def evaluation(sample_id: str, row: Sequence[Any]) -> Evaluation:
     )
 
 
-def scored(found: Iterable[Sequence[Any]]) -> list[Scored]:
+def scored(found: Iterable[Sequence[Any]]) -> list[ScoreSums]:
     """Read scores added up: app, metric, number, sums of x and x^2, extremes of the rates."""
     return [
-        Scored(app=app, metric=metric, n=n, x=x, x2=x2, least_rate=least, most_rate=most)
+        ScoreSums(app=app, metric=metric, n=n, x=x, x2=x2, least_rate=least, most_rate=most)
         for app, metric, n, x, x2, least, most in found
     ]
 
 
-def spreads(found: Iterable[Sequence[Any]], since: float, until: float) -> list[Spread]:
+def spreads(found: Iterable[Sequence[Any]], since: float, until: float) -> list[ScoreHistogram]:
     """Read counted scores: app, metric, slice, version, judge, rate, hundredth, number, sums of x and x^2."""
     groups: dict[tuple[Any, ...], list[Sequence[Any]]] = {}
     for row in found:
         groups.setdefault(tuple(row[:6]), []).append(row[6:])
     return [
-        Spread(
+        ScoreHistogram(
             since=since,
             until=until,
             app=app,

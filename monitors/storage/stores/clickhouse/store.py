@@ -14,7 +14,7 @@ from monitors.runtime.bounds import MAX_HEARD_BYTES
 from monitors.storage.engines.clickhouse import Database, read_url
 from monitors.storage.erase import Subject
 from monitors.storage.joining import Address, address_of, targets_of
-from monitors.storage.stores import LabelledScore, Paired, Point, Query, Summary, rows
+from monitors.storage.stores import LabelledScore, PairedSums, Point, Query, Summary, rows
 from monitors.storage.stores import ratings as rated
 from monitors.storage.stores.calendar import day_of
 from monitors.storage.stores.clickhouse import erase as clickhouse_forgetting
@@ -69,7 +69,7 @@ _SAID = "SELECT id, payload FROM supplements FINAL WHERE id > {after:String} ORD
 
 
 class ClickHouseStore(rows.Lenient):
-    """Store and Ledger in a ClickHouse database, for any number of processes that evaluate.
+    """Store and StateStore in a ClickHouse database, for any number of processes that evaluate.
 
     A sample's identity is its id and the UTC day on which it started. There is no unique key and no transaction over
     two tables; what the port promises is kept like this. `add` looks for what is there before it inserts, and what is
@@ -140,7 +140,7 @@ class ClickHouseStore(rows.Lenient):
             self._complain(f"{unreadable} evaluations hold no number")
         return [sums.summary(*key) for key, sums in summaries.items()]
 
-    async def paired(self, query: Query, cheap: str) -> Sequence[Paired]:
+    async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
         groups = await self.database.query(*clickhouse_asking.paired(query, cheap))
         totals = await self.database.query(*clickhouse_asking.cheap(query, cheap))
         return rows.paired(groups, totals)

@@ -15,7 +15,17 @@ from monitors.storage.engines.failures import RefusedError
 from monitors.storage.engines.postgres import Database, count_of, plain, remove, save
 from monitors.storage.erase import Subject
 from monitors.storage.joining import address_of, completes
-from monitors.storage.stores import LabelledScore, Paired, Point, Query, Scored, Spread, Spreads, Summary, rows
+from monitors.storage.stores import (
+    LabelledScore,
+    PairedSums,
+    Point,
+    Query,
+    ScoreHistogram,
+    ScoreSums,
+    Spreads,
+    Summary,
+    rows,
+)
 from monitors.storage.stores import ratings as rated
 from monitors.storage.stores import top_scores as by_value
 from monitors.storage.stores.calendar import day_of
@@ -113,7 +123,7 @@ _NO_PARTITION = "23514"
 
 
 class PostgresStore(rows.Lenient):
-    """Store and Ledger in a PostgreSQL database, for any number of processes on any number of machines.
+    """Store and StateStore in a PostgreSQL database, for any number of processes on any number of machines.
 
     A sample's identity is its id and the UTC day on which it started. An operation that cannot be done raises
     `engines.postgres.EngineError`; a value that the database refuses raises `engines.failures.RefusedError`.
@@ -202,7 +212,7 @@ class PostgresStore(rows.Lenient):
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
         return await self._sums.summary(query, by, self._summary)
 
-    async def scored(self, query: Query) -> Sequence[Scored]:
+    async def scored(self, query: Query) -> Sequence[ScoreSums]:
         return await self._sums.scored(query, self._scored)
 
     async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads:
@@ -217,13 +227,13 @@ class PostgresStore(rows.Lenient):
             self._complain(f"{unreadable} evaluations hold no number")
         return [sums.summary(*key) for key, sums in summaries.items()]
 
-    async def _scored(self, query: Query) -> Sequence[Scored]:
+    async def _scored(self, query: Query) -> Sequence[ScoreSums]:
         return rows.scored(await self._fetch(*asking.scored(query)))
 
-    async def _spread(self, query: Query, by: str) -> Sequence[Spread]:
+    async def _spread(self, query: Query, by: str) -> Sequence[ScoreHistogram]:
         return rows.spreads(await self._fetch(*asking.spread(query, by)), query.since, query.until)
 
-    async def paired(self, query: Query, cheap: str) -> Sequence[Paired]:
+    async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
         async with self.database.transaction(reading=True) as connection:
             groups = await _all(connection, *asking.paired(query, cheap))
             totals = await _all(connection, *asking.cheap(query, cheap))

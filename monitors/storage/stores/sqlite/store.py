@@ -17,7 +17,17 @@ from monitors.runtime.bounds import MAX_HEARD_BYTES
 from monitors.storage.engines.sqlite import Database, path_from_url
 from monitors.storage.erase import Subject
 from monitors.storage.joining import address_of, completes
-from monitors.storage.stores import LabelledScore, Paired, Point, Query, Scored, Spread, Spreads, Summary, rows
+from monitors.storage.stores import (
+    LabelledScore,
+    PairedSums,
+    Point,
+    Query,
+    ScoreHistogram,
+    ScoreSums,
+    Spreads,
+    Summary,
+    rows,
+)
 from monitors.storage.stores import ratings as rated
 from monitors.storage.stores import top_scores as by_value
 from monitors.storage.stores.rollups import Sums
@@ -109,7 +119,7 @@ _SAVE = "INSERT INTO states (name, value) VALUES (?, ?) ON CONFLICT (name) DO UP
 
 
 class SQLiteStore(rows.Lenient):
-    """Store and Ledger on one SQLite file; reading has a connection of its own and never waits for a writer.
+    """Store and StateStore on one SQLite file; reading has a connection of its own and never waits for a writer.
 
     An operation that cannot get at the file within `busy_timeout_s`, or at all, raises `sqlite3.Error` or `OSError`;
     a file written by a newer release raises `monitors.storage.engines.sqlite.SchemaError`, which is a `sqlite3.Error`.
@@ -198,7 +208,7 @@ class SQLiteStore(rows.Lenient):
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
         return await self._sums.summary(query, by, self._summary)
 
-    async def scored(self, query: Query) -> Sequence[Scored]:
+    async def scored(self, query: Query) -> Sequence[ScoreSums]:
         return await self._sums.scored(query, self._scored)
 
     async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads:
@@ -213,13 +223,13 @@ class SQLiteStore(rows.Lenient):
             self._complain(f"{unreadable} evaluations hold no number")
         return [sums.summary(*key) for key, sums in summaries.items()]
 
-    async def _scored(self, query: Query, database: Database | None = None) -> Sequence[Scored]:
+    async def _scored(self, query: Query, database: Database | None = None) -> Sequence[ScoreSums]:
         return rows.scored(await self._fetch(*sqlite_asking.scored(query), database))
 
-    async def _spread(self, query: Query, by: str, database: Database | None = None) -> Sequence[Spread]:
+    async def _spread(self, query: Query, by: str, database: Database | None = None) -> Sequence[ScoreHistogram]:
         return rows.spreads(await self._fetch(*sqlite_asking.spread(query, by), database), query.since, query.until)
 
-    async def paired(self, query: Query, cheap: str) -> Sequence[Paired]:
+    async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
         async with self._reader.reading() as connection:
             groups = await connection.execute_fetchall(*sqlite_asking.paired(query, cheap))
             totals = await connection.execute_fetchall(*sqlite_asking.cheap_alone(query, cheap))
