@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import click
 
 from gateway.access.gate import DAY_S
-from gateway.access.key_stores import FAILURES, Keys
+from gateway.access.key_stores import Keys
 from gateway.access.key_stores.opening import open_keys
 from gateway.access.key_stores.sqlite import FILE
 from gateway.access.keys import Quota, VirtualKey, parse_expiry
@@ -23,6 +23,7 @@ from monitors.cli.config_option import config_option
 from monitors.config import load
 from monitors.runtime import audit
 from monitors.runtime.settings import ConfigError
+from monitors.storage.engines.failures import FAILURES
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

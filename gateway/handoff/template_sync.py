@@ -10,8 +10,8 @@ from typing import Protocol, TypeAlias
 from gateway.capture.stored_templates import Form, plain
 from gateway.contexts.learning import LearnedTemplate, TemplateEvent
 from monitors.runtime.tasks import happens_within, spawn
-from monitors.storage.engines.failures import refused
-from monitors.storage.templates import FAILURES, StoredTemplate, Templates
+from monitors.storage.engines.failures import FAILURES, refused
+from monitors.storage.templates import StoredTemplate, Templates
 
 MAX_PENDING_TEMPLATES = 200
 """Events that wait for the store, and templates that only this process may have."""

@@ -11,7 +11,8 @@ from litestar.params import FromPath, FromQuery
 
 from monitors.api.alerts import address_of, same_origin
 from monitors.runtime import audit
-from monitors.storage.templates import FAILURES, State, StoredTemplate, Templates, only_templates
+from monitors.storage.engines.failures import FAILURES
+from monitors.storage.templates import State, StoredTemplate, Templates, only_templates
 
 
 def template_handlers(kept: Templates) -> list[Any]:

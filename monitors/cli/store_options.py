@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sqlite3
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -15,6 +14,7 @@ import click
 
 from monitors.cli.config_option import config_option
 from monitors.runtime.settings import ConfigError
+from monitors.storage.engines.failures import FAILURES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -109,7 +109,7 @@ def complaining() -> Iterator[None]:
         yield
     except ConfigError as error:
         _fail(error.problems)
-    except (sqlite3.Error, OSError, ValueError) as error:
+    except FAILURES as error:
         _fail([str(error)])
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

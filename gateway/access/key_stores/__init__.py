@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import sqlite3
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
@@ -17,8 +16,6 @@ BUILT_IN = {
 """URL scheme -> adapter. Without a URL it is the file in the data directory."""
 SPENDING_DAYS = 35
 """For so long what was spent is kept."""
-FAILURES = sqlite3.Error, OSError, ValueError
-"""What an operation of a store raises."""
 
 
 class Created(NamedTuple):
@@ -29,7 +26,7 @@ class Created(NamedTuple):
 
 
 class Keys(Protocol):
-    """Where keys and spending are kept. Operations raise one of `FAILURES`; the next one tries afresh."""
+    """Where keys and spending are kept. Operations raise one of `engines.failures.FAILURES`; the next one tries afresh."""
 
     async def create(
         self,

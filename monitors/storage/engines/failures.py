@@ -16,6 +16,9 @@ class RefusedError(ValueError):
     """
 
 
+FAILURES = sqlite3.Error, OSError, ValueError
+"""What an operation of any engine may raise, opening it included: EngineError is an OSError, RefusedError a ValueError."""
+
 _SQLITE_REFUSALS = (
     sqlite3.DataError,
     sqlite3.IntegrityError,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, Literal, Protocol, TypeAlias
@@ -28,8 +27,6 @@ MAX_TEMPLATES_OF_APP = 25
 MAX_TEMPLATES = 1_000
 """Of all apps together. Beyond a bound the oldest unconfirmed one is dropped, rejected ones last."""
 MAX_TEMPLATE_BYTES = 512 * 1024
-FAILURES = sqlite3.Error, OSError, ValueError
-"""What an operation raises."""
 
 _LEAVES_FIRST = ("marked", "asked", "learned", "rejected", "confirmed")
 
@@ -54,7 +51,7 @@ class StoredTemplate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Templates(Protocol):
-    """Where learned templates are kept. Operations raise one of `FAILURES`; the next one tries again.
+    """Where learned templates are kept. Operations raise one of `engines.failures.FAILURES`; the next one tries again.
 
     A template that cannot be read, because something else wrote it, is left out.
     """
