@@ -26,7 +26,7 @@ class Created(NamedTuple):
 
 
 class Keys(Protocol):
-    """Where keys and spending are kept. Operations raise one of `engines.failures.FAILURES`; the next one tries afresh."""
+    """Where keys and spending are kept. Operations raise `engines.failures.FAILURES`; the next one tries again."""
 
     async def create(
         self,

@@ -17,7 +17,7 @@ class RefusedError(ValueError):
 
 
 FAILURES = sqlite3.Error, OSError, ValueError
-"""What an operation of any engine may raise, opening it included: EngineError is an OSError, RefusedError a ValueError."""
+"""What an operation of any engine may raise, EngineError (an OSError) and RefusedError (a ValueError) too."""
 
 _SQLITE_REFUSALS = (
     sqlite3.DataError,
