@@ -44,6 +44,8 @@ _ASKED_AND_ANSWERED = re.compile(
     re.IGNORECASE,
 )
 """An entry of questions and answers: both are the passage's own."""
+_SIGNS_OF_TITLES = "■●◆◇□○▼▶►§"
+_TITLE_SIGNS = frozenset(_SIGNS_OF_TITLES)
 _NUMBERS = re.compile(r"\d+")
 _NAME_AND_NUMBER = re.compile(r"[ \t]*\W{0,4}(?P<word>[^\W\d_]{2,20})[ \t]?[#№§]?[ \t]?(?P<number>\d[\d.]{0,12})\b")
 _MEASURED = re.compile(r"[ \t]*[^\W\d_][^\W\d_ ]{1,20}[ \t]?[:：=][ \t]?[\d.,]{1,12} ?%?[ \t]*\Z")
@@ -138,8 +140,9 @@ def _without_lines(cleaned: Sequence[Cleaned], texts: Sequence[str], *, titled: 
     if keyed or headings or (titled and _are_titles(firsts)):
         _take(cleaned, [(one.partition(": ")[2] if keyed else one.strip(" :：#*"), len(one)) for one in firsts])
         return True
-    if _are_named_alike(firsts):
-        _take(cleaned, [(one.strip(), len(one)) for one in firsts])
+    signs = {one.lstrip()[:1] for one in firsts}
+    if _are_named_alike(firsts) or (len(signs) == 1 and signs <= _TITLE_SIGNS and _are_short(firsts, _LONG_TITLE)):
+        _take(cleaned, [(one.strip(" \t" + _SIGNS_OF_TITLES), len(one)) for one in firsts])
         return True
     lasts = [one.rstrip().rpartition("\n")[2] for one in texts]
     if (

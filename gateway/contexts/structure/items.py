@@ -333,10 +333,12 @@ def _cleaned(name: str, pieces: Sequence[tuple[str | None, str]], certain: float
     for one in cleaned:
         one.put_back(label=label, aside=aside)
     odd = len(cleaned) > 1 and len({one.leading > 0 for one in cleaned}) > 1
-    titled = name.startswith(_TITLED) and not (name == "parts" and all(one.leading for one in cleaned))
+    titled = name.startswith(_TITLED) and not all(one.leading for one in cleaned)
     for _ in range(0 if name == "fenced" else 3):
+        before = [one.source for one in cleaned]
         if not without_common(cleaned, titled=titled):
             break
+        titled = titled and [one.source for one in cleaned] == before  # a second title is the passage's own heading
     odd = odd or has_remains(
         [one.text for one in cleaned], closed=name in ("pairs", "fenced") or _are_records(name, cleaned)
     )

@@ -95,6 +95,7 @@ _INFLECTED = (
 """Nouns of languages that say by the ending alone what a thing is of: `Fragmenty regulaminu`."""
 _OF_WORDS = 2
 
+_DEFINES = re.compile(r"[ \t]*[-*+•][ \t]+[*_]{2}")
 _DOING = re.compile(r"\w{2,20}ing (?:the|these|this|those|your|a|an|all|only|any|from)\b")
 """How an order in a form of a verb begins: `Using the context`."""
 
@@ -306,7 +307,7 @@ def _label(text: Text, line: str, start: int, end: int) -> Mark | None:
     following = min(end + 1, len(text.text))
     at = start + found.start("phrase")
     kind = _kind_of_label(text, phrase, at, colon=bool(found["colon"].strip()))
-    if kind is None:
+    if kind is None or _is_defined(found, kind[1]):
         return None
     if _CLOSES.match(phrase):
         return Mark("instruction", start, following, f"end {phrase.casefold()}", 1.0)
@@ -318,6 +319,11 @@ def _label(text: Text, line: str, start: int, end: int) -> Mark | None:
     body = start + found.start("rest") + len(found["rest"]) - len(found["rest"].lstrip()) if inline else following
     kept = form if len(form) > 1 or form in ("#", "【") else ""
     return Mark(kind[0], start, body, phrase.casefold(), kind[1], inline, kept)
+
+
+def _is_defined(found: re.Match[str], sure: float) -> bool:
+    """Whether it is an entry of a list in a passage, as `- **Manual**: ...`, and names no part of a prompt for sure."""
+    return bool(found["rest"].strip()) and _DEFINES.match(found["deco"]) is not None and sure < 1.0
 
 
 def _kind_of_label(text: Text, phrase: str, at: int, *, colon: bool) -> tuple[MarkKind, float] | None:

@@ -24,6 +24,8 @@ THRESHOLD = 3.0
 """Points from which a block counts as passages; the confidence there is one half."""
 
 _SLOPE = 1.1
+_ROUNDING = 1e-9
+_CITATION = 80
 _CLEAR = 5.0
 """Points from which no other place is looked at."""
 _CERTAIN = THRESHOLD + 1.5
@@ -96,7 +98,7 @@ class Conversation:
                 best = judged
                 if judged.points >= _CLEAR:
                     break
-        if best is None or best.points < THRESHOLD:
+        if best is None or best.points < THRESHOLD - _ROUNDING:
             return None
         return Reading(
             question=best.asked.text if best.asked is not None else None,
@@ -160,13 +162,21 @@ class Conversation:
             clear = own or index in acknowledged or index in systems
             for block in blocks[:_TRIED]:
                 # What was said before is no context unless it says so.
-                if (clear or block.sure >= _ANNOUNCED) and (judged := judge(place, block, least)) is not None:
+                if not clear and block.sure < _ANNOUNCED:
+                    continue
+                judged = judge(place, block, least)
+                if judged is not None and (turns[index].role != "assistant" or not _are_citations(judged.splitting)):
                     yield judged
 
     def _own(self) -> tuple[Text, list[Block]]:
         if self._looked is None:
             self._looked = _looked(self._asking)
         return self._looked
+
+
+def _are_citations(splitting: Splitting) -> bool:
+    """Whether the items are short on average: an answer lists the sources that it used by their names."""
+    return sum(len(one.text) for one in splitting.items) < _CITATION * len(splitting.items)
 
 
 def _looked(said: str) -> tuple[Text, list[Block]]:

@@ -41,7 +41,8 @@ recuperad*|récupéré*|abgerufene*|recuperat*|opgehaald*|извлечённ*|и
 PASTED = """
 document|documents|doc|docs|documentation|article|articles|manual|manuals|post|posts|paper|papers|page|pages|
 paragraph|paragraphs|
-section|sections|segment|segments|statute|statutes|clause|clauses|file|files|record|records|entries|results|result|hits|matches|materials|material|resources|content|
+section|sections|segment|segments|statute|statutes|clause|clauses|file|files|record|records|entries|results|result|hits|matches|materials|material|resources|
+content|
 contents|text|texts|
 dokument*|artikel|abschnitt*|dokumentation|texte|inhalt*|unterlagen|documento|documentos|artículo*|documenti|artigo*|
 documenten|teksten|documentación|documentação|documentazione|documentatie|dokumentacj*|документаци*|
@@ -162,7 +163,8 @@ based on|provide|cite|write|remember|reminder|only|always|never|keep|make sure|e
 be polite|be friendly|be helpful|be precise|be specific|be as|
 note that|note:|when|when answering|when you|when the|explain|think|let's|act as|act like|include|avoid|refer to|
 according to|from the above|from the context|in your answer|
-in your response|limit|quote|output|generate|give|create|format|take|read|consider|follow|stick to|state|say|help|ask|
+in your response|limit|quote|output|generate|give|create|format|take|read|consider|follow|stick to|state|say|
+help the|help our|help your|help a|help users|help customers|help people|help them|ask|
 hint|tip|
 bitte|beantworte*|antworte*|nutze|verwende|wenn du|falls|du bist|sie sind|gib|réponds|répondez|utilise|utilisez|si tu|
 si vous|si la|si les|si le|tu es|vous êtes|
