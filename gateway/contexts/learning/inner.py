@@ -57,7 +57,8 @@ class Inner:
                 self._skeleton.outline(one, at or [], strength) for one, at in zip(readings, places, strict=True)
             ]
             said = _around_longest([one for one in outlines if one is not None])
-            if said is not None and not _is_of_fields(said[0]):
+            # A line break alone behind the text would cut off whatever a passage's last line says.
+            if said is not None and not _is_of_fields(said[0]) and all(one.strip() for one in said[1]):
                 found.append(structs.replace(how, header=said[0], trailer=said[1]))
             if strength == "loose":
                 self.literals = any(one is not None and one.words() != (USER, END) for one in outlines)
