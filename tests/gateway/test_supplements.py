@@ -300,7 +300,7 @@ def test_what_cannot_be_delivered_before_the_end_is_counted(caplog):
         assert bench.results == [("contexts", "accepted"), ("contexts", "error")]
 
     run(scenario, queue=BrokenQueue())
-    assert "1 supplements could not be handed" in caplog.text
+    assert "1 supplements lost" in caplog.text
 
 
 def test_what_waits_is_delivered_before_the_end():

@@ -345,7 +345,7 @@ def test_beyond_the_bound_the_oldest_go_and_are_counted_whether_or_not_anybody_l
     with caplog.at_level(logging.WARNING, "gaugeway"):
         asyncio.run(scenario())
     assert [one.message for one in caplog.records] == [
-        "queue: full, the oldest 4 (last: samples) had to go unevaluated"
+        "queue full: dropped the 4 oldest samples unevaluated (last: samples)"
     ]
     assert keys_left(url) == {"counts": 1}
 
