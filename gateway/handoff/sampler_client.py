@@ -43,6 +43,7 @@ class SamplerClient:
         self._takes_loads = False
         """Whether the process is known to be of a release that does."""
         self._process: Process | None = None
+        self._stopped: list[Process] = []
         self._is_set_up = False
         self._starting = asyncio.Lock()
         self._early: asyncio.Task[None] | None = None
@@ -90,9 +91,8 @@ class SamplerClient:
         """End the process."""
         if self._early is not None:
             await self._early
-        process = self._process
         self._stop()
-        if process is not None:
+        for process in self._stopped:
             await process.wait()
 
     async def _ask(self, question: bytes) -> bytes:
@@ -142,5 +142,7 @@ class SamplerClient:
 
     def _stop(self) -> None:
         process, self._process = self._process, None
-        if process is not None and process.returncode is None:
-            process.kill()
+        if process is not None:
+            self._stopped = [one for one in self._stopped if one.returncode is None] + [process]
+            if process.returncode is None:
+                process.kill()
