@@ -8,8 +8,7 @@ import re
 import time
 
 from dashboards.web.views import compare as view
-from dashboards.web.views.compare import Asked, Comparisons, asked
-from dashboards.web.views.comparing_view import dots, start, verdict
+from dashboards.web.views.compare import Asked, Comparisons, asked, dots, start, verdict
 from monitors.alerting.versions import Version
 from monitors.analysis.ab_compare import Arm, Compared
 from monitors.storage.stores import Point
