@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-Scheduler: TypeAlias = Literal["gateway", "monitors"]
+ProcessKind: TypeAlias = Literal["gateway", "monitors"]
 TAKE_OVER_S = 15.0
 """How long a supervised plane waits for one whose supervisor was killed: longer than that one takes to stop."""
 _LOOK_EVERY_S = 0.1
@@ -25,7 +25,7 @@ class DirectoryInUseError(OSError):
 
 
 @contextlib.contextmanager
-def hold(data_dir: Path, plane: Scheduler, wait_s: float = 0.0) -> Iterator[None]:
+def hold(data_dir: Path, plane: ProcessKind, wait_s: float = 0.0) -> Iterator[None]:
     """Run a plane in a data directory alone. Raises DirectoryInUseError when another does so for `wait_s` longer.
 
     A directory in which nothing can be written or locked is not guarded: the traffic must go on.
@@ -48,7 +48,7 @@ def hold(data_dir: Path, plane: Scheduler, wait_s: float = 0.0) -> Iterator[None
         os.close(descriptor)
 
 
-def _locked(descriptor: int, path: Path, plane: Scheduler, wait_s: float) -> bool:
+def _locked(descriptor: int, path: Path, plane: ProcessKind, wait_s: float) -> bool:
     """Lock the file; False where the file system knows no locks."""
     deadline, told = time.monotonic() + wait_s, False
     while True:

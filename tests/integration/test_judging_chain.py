@@ -150,7 +150,7 @@ class Traffic:
         self._thread.join()
 
 
-class Scheduler:
+class MonitorsState:
     """What the monitors' /metrics and store say."""
 
     def __init__(self, running):
@@ -210,7 +210,7 @@ def test_the_whole_chain_of_judging_through_the_product(tmp_path):
             anchors=anchors(tmp_path / "anchors.jsonl"),
         )
         with product(tmp_path, config) as running:
-            plane = Scheduler(running)
+            plane = MonitorsState(running)
             of_anchors = anchored(running, plane)
             send_all(running, plane)
             told(plane, judges)

@@ -96,20 +96,26 @@ def are_questions_with_answers(texts: Sequence[str]) -> bool:
     return all(map(_ASKED_AND_ANSWERED.match, texts))
 
 
-def without_bracketed_names(texts: Sequence[str]) -> list[tuple[str, str]] | None:
-    """Return each text's name in brackets and what stands behind it; None when one of them begins otherwise."""
-    found = [(one, text) for text in texts if (one := _BRACKET.match(text)) is not None]
-    if len(found) < max(len(texts), _TWO):
+def without_bracketed_names(texts: Sequence[str]) -> list[str] | None:
+    """Return what follows the name in brackets of each text; None when one of them begins otherwise."""
+    found = _brackets(texts)
+    if found is None or len(texts) < _TWO:
         return None
-    return [(one["name"], text[one.end() :]) for one, text in found]
+    return [text[one.end() :] for one, text in zip(found, texts, strict=True)]
 
 
 def _without_brackets(cleaned: Sequence[Cleaned], texts: Sequence[str]) -> bool:
-    found = [one for text in texts if (one := _BRACKET.match(text)) is not None and text[one.end() :].strip()]
-    if len(found) < len(texts):
+    found = _brackets(texts)
+    if found is None or not all(text[one.end() :].strip() for one, text in zip(found, texts, strict=True)):
         return False
     _take(cleaned, [(one["name"], one.end()) for one in found])
     return True
+
+
+def _brackets(texts: Sequence[str]) -> list[re.Match[str]] | None:
+    """Match the name in brackets that each text begins with; None when one of them begins otherwise."""
+    found = [one for text in texts if (one := _BRACKET.match(text)) is not None]
+    return found if len(found) == len(texts) else None
 
 
 def _without_words_and_ids(cleaned: Sequence[Cleaned], texts: Sequence[str]) -> bool:

@@ -326,7 +326,7 @@ def _cleaned(name: str, pieces: Sequence[tuple[str | None, str]], certain: float
     if len({one.leading > 0 for one in cleaned}) > 1:
         named = without_bracketed_names([text for _, text in raw])
         if named is not None:  # names of which only some look like a file's
-            cleaned = _each_cleaned([(number, text) for (number, _), (_, text) in zip(raw, named, strict=True)])
+            cleaned = _each_cleaned([(number, text) for (number, _), text in zip(raw, named, strict=True)])
     # What only some have is no form of the prompt's.
     label, aside = len({bool(one.label) for one in cleaned}) > 1, len({bool(one.aside) for one in cleaned}) > 1
     aside = aside or (len(cleaned) == 1 and not _NAMES_A_SOURCE.search(cleaned[0].aside))

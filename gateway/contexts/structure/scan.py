@@ -94,7 +94,7 @@ _INNER = [_within(name) for name in _NAMES]
 
 _ENTRIES = list(zip(_KINDS, _STEMS, _FREE, _INNER, strict=True))
 
-_SECOND = [name.rfind(" ") + 1 for name in _NAMES]
+_LAST_WORD = [name.rfind(" ") + 1 for name in _NAMES]
 """Where the last word of an entry begins; 0 for a single word."""
 _HIDDEN = 60
 
@@ -196,12 +196,12 @@ class Text:
             end = stop
             if not free:
                 if start and part[start - 1].isalnum():
-                    if (second := _SECOND[index]) and part[start + second].isalnum():
+                    if (second := _LAST_WORD[index]) and part[start + second].isalnum():
                         hidden.append(start + second)
                     continue  # letters inside another word
                 if stop < last and part[stop].isalnum():
                     if not stem:
-                        if second := _SECOND[index]:
+                        if second := _LAST_WORD[index]:
                             hidden.append(start + second)
                         continue
                     end = _word_end(part, end)

@@ -14,7 +14,7 @@ _FEWEST_TURNS = 3
 """Of both: the one who asks has asked before and was answered."""
 
 
-class Conversation(NamedTuple):
+class QuotedDialogue(NamedTuple):
     """Where the first turn begins (an offset), who asks, and what was asked last."""
 
     start: int
@@ -22,7 +22,7 @@ class Conversation(NamedTuple):
     question: str
 
 
-def conversation(raw: str) -> Conversation | None:
+def conversation(raw: str) -> QuotedDialogue | None:
     """Return the conversation that ends a text with the name of the one to speak next; None when there is none.
 
     The last 12,000 characters are read.
@@ -42,4 +42,4 @@ def conversation(raw: str) -> Conversation | None:
     if len(spoken) < _FEWEST_TURNS or {one["name"] for one in spoken[:-1]} != {asker, answers}:
         return None
     question = raw[offset + turns[-1].end() : last].strip()
-    return Conversation(offset + spoken[0].start(), asker, question) if question else None
+    return QuotedDialogue(offset + spoken[0].start(), asker, question) if question else None
