@@ -241,7 +241,7 @@ def main(names: list[str]) -> int:
         "Written by `benchmarks/telemetry/consumers.py`: real servers with SQLite on this machine, the product between",
         "them and the scripted model, everything read back through the servers' own APIs.",
         "Langfuse cannot be run this way (it needs PostgreSQL, ClickHouse, Redis and S3): its sink is tested against a",
-        "server that checks the documented schema, `tests/monitors/test_sinks_langfuse.py`.",
+        "server that checks the documented schema, `tests/monitors/exporters/test_langfuse.py`.",
     ]
     failed = False
     for name in names or list(ENGINES):

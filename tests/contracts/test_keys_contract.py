@@ -13,7 +13,7 @@ from gateway.access.keys import Quota, digest
 from gateway.config import Limits
 from gateway.http.errors import Rejection
 from monitors.storage.engines.failures import FAILURES
-from tests.gateway.test_limits import Clock
+from tests.gateway.access.test_limits import Clock
 from tests.support.postgres import own_server, postgres
 
 NOW = 1_800_000_000.0

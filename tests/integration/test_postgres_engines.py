@@ -12,7 +12,7 @@ import pytest
 
 from gateway.demo.model import Model, serve
 from monitors.storage.queues.postgres import PostgresQueue
-from tests.gateway.test_handoff import Bench, one, wait_for
+from tests.gateway.handoff.test_buffer import Bench, one, wait_for
 from tests.integration.test_faults import CONFIG, Traffic, scored, sent
 from tests.support.postgres import own_server, postgres
 from tests.support.product import Product, product

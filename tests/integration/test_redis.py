@@ -12,7 +12,7 @@ from monitors.metrics.registry import Enabled
 from monitors.records import Sample, Score
 from monitors.storage.queues.redis import RedisQueue
 from monitors.storage.stores.sqlite.store import SQLiteStore
-from tests.gateway.test_handoff import Bench, one, wait_for
+from tests.gateway.handoff.test_buffer import Bench, one, wait_for
 from tests.support.redis import own_redis
 
 SAMPLES = 600

@@ -13,7 +13,7 @@ from gateway.config import Config, Keys, Limits, Upstream
 from monitors.runtime import audit
 from monitors.runtime.settings import ConfigError
 from monitors.storage.queues.memory import MemoryQueue
-from tests.gateway.test_proxy import CHAT, exchange, post, reply
+from tests.gateway.proxy.test_passthrough import CHAT, exchange, post, reply
 from tests.support.postgres import own_server, postgres
 from tests.support.redis import own_redis, redis_server
 from tests.support.running import read_request, running_gateway, tcp_server

@@ -1,0 +1,284 @@
+"""The page of learned prompts: what it shows, who may decide, and the form that describes a prompt."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tomllib
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from dashboards.web.views.prompt_form import applied, entry_of, prefilled, prompt_texts
+from gateway.capture.factory import capture_of, template_form
+from gateway.config import Capture
+from gateway.contexts.user_patterns import UserTemplate
+from monitors.records import Evaluation, Skipped
+from monitors.storage.templates import StoredTemplate
+from tests.gateway.handoff.test_template_sync import LEARNS, recording
+from tests.support import prompts
+from tests.support.pages import EVIL, world
+
+NOW = 1_900_000_000.0
+
+
+def run(path, scenario, **options):
+    async def main():
+        async with world(path, clock=lambda: NOW, **options) as made:
+            return await scenario(made)
+
+    return asyncio.run(main())
+
+
+def learned():
+    """What is learned of the shop's prompt, and the samples of the requests, those that were read with it last."""
+    events, settings = [], Capture()
+    capture = capture_of(settings, "key", events.append)
+    samples = [capture.make(capture.read(recording(number))) for number in range(LEARNS)]
+    return template_form(settings, "key")(events[0].template), [replace(one, started_at=NOW - 60) for one in samples]
+
+
+def unread(count):
+    """Samples of requests in which nothing was found."""
+    capture = capture_of(Capture(learn=False), "key")
+    samples = [capture.make(capture.read(recording(number))) for number in range(count)]
+    assert {one.context_source for one in samples} == {"none"}
+    return [replace(one, started_at=NOW - 60 + index) for index, one in enumerate(samples)]
+
+
+async def keep(w, samples):
+    for one in samples:
+        skipped = Evaluation(sample_id=one.id, metric="faithfulness", version="1", outcome=Skipped("no_contexts"))
+        await w.store.add(one, [skipped])
+
+
+def test_without_any_the_page_says_how_long_it_takes(tmp_path):
+    page = run(tmp_path, lambda w: w.page("/prompts"))
+    assert "about ten requests" in page.words
+    assert {"href": "/prompts", "aria-current": "page"} in page.all("a")
+
+
+def test_a_learned_prompt_is_shown_with_its_slots_and_an_example(tmp_path):
+    template, samples = learned()
+
+    async def scenario(w):
+        await w.templates.put_template(template)
+        await keep(w, samples)
+        return await w.page("/prompts"), await w.page("/prompts?app=shop")
+
+    listed, page = run(tmp_path, scenario)
+    assert template.version in listed.words
+    assert "+++" in listed.words
+    assert f"{prompts.OPENING}[passages]{prompts.CLOSING}[question]{prompts.END}" in page.text
+    example = samples[-1] if samples[-1].context_source == "learned" else None
+    assert example is not None
+    shown = next(one for one in page.all("a") if one.get("href", "").startswith("/exchanges/"))
+    by_id = {f"/exchanges/{one.id}": one for one in samples}
+    assert by_id[shown["href"]].context_source == "learned"
+    assert by_id[shown["href"]].question in page.text
+
+
+def test_what_a_person_decides_is_kept_and_written_down(tmp_path, caplog):
+    template, _ = learned()
+
+    async def scenario(w):
+        await w.templates.put_template(template)
+        said = []
+        for action in ("reject", "confirm"):
+            fields = {"app": "shop", "version": template.version}
+            answer = await w.send("/prompts", f"/prompts/{action}", **fields)
+            said.append(((await w.templates.templates())[0].state, (await w.page(answer.headers["location"])).words))
+        return said
+
+    with caplog.at_level("INFO"):
+        (rejected, first), (confirmed, second) = run(tmp_path, scenario)
+    assert (rejected, confirmed) == ("rejected", "confirmed")
+    assert "Rejected: gateways stop using the template" in first
+    assert "Confirmed: the template stays" in second
+    told = [one.audit for one in caplog.records if hasattr(one, "audit")]
+    assert [(one["action"], one["app"], one["version"]) for one in told] == [
+        ("template_rejected", "shop", template.version),
+        ("template_confirmed", "shop", template.version),
+    ]
+
+
+def test_a_form_of_another_origin_or_without_its_key_changes_nothing(tmp_path):
+    template, _ = learned()
+
+    async def scenario(w):
+        await w.templates.put_template(template)
+        fields = {"app": "shop", "version": template.version}
+        await w.post("/prompts/reject", fields, status=403)
+        whole = (await w.page("/prompts")).form("/prompts/reject")
+        await w.post("/prompts/reject", whole, status=403, origin="http://evil.example")
+        await w.post("/prompts/reject", whole | {"version": "none"}, status=404)
+        return await w.templates.templates()
+
+    assert [one.state for one in run(tmp_path, scenario)] == ["learned"]
+
+
+def test_with_a_token_only_who_is_let_in_sees_it(tmp_path):
+    async def scenario(w):
+        answers = [await w.client.get(path) for path in ("/prompts", "/api/templates")]
+        return [answer.status_code for answer in answers]
+
+    assert run(tmp_path, scenario, token="correct horse battery") == [401, 401]
+
+
+def test_what_it_is_given_is_escaped(tmp_path):
+    evil = StoredTemplate(
+        app=EVIL,
+        version="v<b>",
+        kind="u",
+        literals=(f"\x02{EVIL}", EVIL, "\x04"),
+        slots=("passages", "question"),
+        split={"kind": "marker", "words": EVIL},
+        seen=1,
+        learned_at=NOW,
+    )
+
+    async def scenario(w):
+        await w.templates.put_template(evil)
+        first = await w.page("/prompts", accept="text/html")
+        return first, await w.client.get("/prompts", params={"app": EVIL})
+
+    page, other = run(tmp_path, scenario)
+    assert other.status_code == 200
+    assert "<script>alert" not in other.text
+    assert EVIL in page.text
+    assert not [one for one in page.all("img") if "onerror" in one]
+
+
+def test_an_app_without_passages_is_pointed_to_the_form(tmp_path):
+    async def scenario(w):
+        w.answered(20, app="shop & co")
+        await w.look()
+        return await w.page("/prompts"), await w.page("/")
+
+    page, overview = run(tmp_path, scenario)
+    assert "100 % of app shop & co's answers have no passages" in page.words
+    assert {"href": "/prompts?app=shop%20%26%20co#describe"} in page.all("a")
+    assert {"href": "/prompts?app=shop%20%26%20co"} in overview.all("a")
+
+
+def snippet(text):
+    """The entry to copy, out of the page's source."""
+    import html
+
+    (found,) = re.findall(r"gaugeway.toml</figcaption>\s*<pre[^>]*><code>(.*?)</code>", text, re.DOTALL)
+    (entry,) = tomllib.loads(html.unescape(found))["capture"]["templates"]
+    return msgspec.convert(entry, UserTemplate)
+
+
+def test_the_form_begins_with_what_the_latest_prompts_share_and_finds_what_it_says(tmp_path):
+    samples = unread(4)
+
+    async def scenario(w):
+        await keep(w, samples)
+        page = await w.page("/prompts?app=shop")
+        first = snippet((await w.client.get("/prompts?app=shop")).text)
+        answer = await w.send(
+            "/prompts?app=shop",
+            "/prompts/test",
+            status=200,
+            pattern=first.pattern,
+            kind="separator",
+            between="\\n+++\\n",
+        )
+        return page, first, answer.text
+
+    _, first, tested_page = run(tmp_path, scenario)
+    question, passages = prompts.asked(3)
+    assert f"{len(passages)} passages" in tested_page
+    assert samples[3].id in tested_page
+    assert question in tested_page
+    assert snippet(tested_page) == msgspec.structs.replace(first, separator=prompts.BETWEEN, read_as=None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"pattern": "(", "kind": "separator"}, "no regular expression"),
+        ({"pattern": "a", "kind": "separator"}, "no group"),
+        ({"pattern": "x(?P<contexts>.*)", "kind": "read_as", "between": "prose"}, "none of data"),
+        ({"pattern": "nowhere(?P<contexts>.*)", "kind": "separator"}, "does not match the prompt"),
+    ],
+)
+def test_a_mistake_is_named_and_the_fields_stay(tmp_path, fields, said):
+    async def scenario(w):
+        await keep(w, unread(1))
+        return (await w.send("/prompts?app=shop", "/prompts/test", status=200, **fields)).text
+
+    page = run(tmp_path, scenario)
+    assert said in page
+    assert fields["pattern"].replace("<", "&lt;").replace(">", "&gt;") in page
+
+
+def test_without_an_exchange_the_entry_is_checked_all_the_same(tmp_path):
+    async def scenario(w):
+        fields = {"pattern": "Facts:(?P<contexts>.*)", "kind": "separator_pattern", "between": r"\n\d+\. "}
+        return (await w.send("/prompts?app=new", "/prompts/test", status=200, **fields)).text
+
+    page = run(tmp_path, scenario)
+    assert "no stored exchange" in page
+    assert snippet(page).separator_pattern == r"\n\d+\. "
+
+
+def test_what_was_learned_is_the_entry_to_begin_with():
+    template, samples = learned()
+    entry = prefilled("shop", [template], samples).entry
+    sample = next(one for one in samples if one.context_source == "learned")
+    found = applied(entry, sample).found
+    assert (found.question, found.contexts) == (sample.question, sample.contexts)
+
+
+def test_a_stored_prompt_is_put_together_again():
+    for number, sample in enumerate(learned()[1]):
+        assert prompt_texts(sample) == [("user", prompts.prompt(number))]
+    assert prompt_texts(replace(learned()[1][0], capture=None, question="blake2b:00")) == []
+
+
+def test_line_breaks_of_browsers_are_line_breaks():
+    entry = entry_of({"name": " n ", "pattern": "a\r\nb", "kind": "separator", "between": "\\n--\\n"})
+    assert entry == UserTemplate("n", "a\nb", separator="\n--\n")
+    assert [entry_of({"name": "n", "pattern": "a", "clean": said}).clean for said in ("1", "")] == [True, False]
+
+
+def test_while_the_templates_are_away_the_form_is_there(tmp_path):
+    async def scenario(w):
+        (tmp_path / "templates.db").mkdir()
+        return await w.page("/prompts?app=shop"), await w.client.get("/api/templates")
+
+    page, answer = run(tmp_path, scenario)
+    assert "cannot be reached" in page.words
+    assert page.form("/prompts/test")["app"] == "shop"
+    assert answer.status_code == 503
+
+
+def test_the_api_lists_confirms_and_rejects(tmp_path):
+    template, _ = learned()
+
+    async def scenario(w):
+        await w.templates.put_template(template)
+        where = f"/api/templates/{template.version}"
+        said = [(await w.client.get("/api/templates", params={"app": app})).json() for app in ("shop", "nobody")]
+        states = []
+        for action in ("confirm", "reject"):
+            answer = await w.client.post(f"{where}/{action}", params={"app": "shop"})
+            states.append((answer.json(), (await w.templates.templates())[0].state))
+        statuses = [
+            (await w.client.post(f"{where}/confirm", params={"app": "nobody"})).status_code,
+            (await w.client.post(f"{where}/confirm")).status_code,
+            (
+                await w.client.post(f"{where}/confirm", params={"app": "shop"}, headers={"origin": "http://e"})
+            ).status_code,
+        ]
+        return said, states, statuses, (await w.templates.templates())[0].state
+
+    (mine, nobodys), states, statuses, state = run(tmp_path, scenario)
+    assert [msgspec.convert(one, StoredTemplate) for one in mine] == [template]
+    assert nobodys == []
+    assert states == [({"state": "confirmed"}, "confirmed"), ({"state": "rejected"}, "rejected")]
+    assert statuses == [404, 400, 403]
+    assert state == "rejected"

@@ -1,0 +1,331 @@
+import asyncio
+from dataclasses import replace
+
+from prometheus_client import CollectorRegistry
+
+from gateway.capture.exchange_reader import Capture
+from gateway.config import Capture as Settings
+from gateway.exchange import Explicit
+from gateway.handoff.backpressure import easing
+from gateway.handoff.buffer import CaptureBuffer
+from gateway.handoff.sampler_client import SamplerClient
+from gateway.telemetry.metrics import Instruments
+from monitors.records import Context
+from monitors.storage.queues.memory import MemoryQueue
+from monitors.storage.queues.sqlite import SQLiteQueue
+from tests.gateway.capture.test_exchange_reader import recording
+
+
+class BrokenQueue(MemoryQueue):
+    """A queue whose engine is down until `mend`ed."""
+
+    def __init__(self):
+        super().__init__()
+        self.broken = True
+
+    async def put(self, samples):
+        if self.broken:
+            raise OSError("disk full")
+        await super().put(samples)
+
+
+def one(number, **fields):
+    made = recording(**fields)
+    made.id = f"e{number}"
+    made.size = 100
+    return made
+
+
+async def wait_for(condition):
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - counters have no event to wait for
+            await asyncio.sleep(0.01)
+
+
+class Bench:
+    def __init__(self, queue=None, rate=1.0, **limits):
+        self.registry = CollectorRegistry()
+        self.queue = queue or MemoryQueue()
+        self.handoff = CaptureBuffer(
+            queue=self.queue,
+            reader=Capture([], rate=rate, salt="s", limit=10_000),
+            instruments=Instruments(self.registry, version="0"),
+            interval_s=0.0,
+            **limits,
+        )
+
+    def outcomes(self):
+        return {
+            sample.labels["outcome"]: sample.value
+            for family in self.registry.collect()
+            for sample in family.samples
+            if sample.name == "gaugeway_exchanges_total"
+        }
+
+
+def test_every_exchange_ends_in_exactly_one_outcome():
+    async def scenario():
+        bench = Bench()
+        bench.handoff.start()
+        for made in (
+            one(1),
+            one(2, explicit=Explicit(capture=False)),
+            one(3, too_large=True),
+            one(4, raw=b"<html>"),
+            one(5, status=413, ending="rejected"),
+            one(6, route="models", raw=b"[]"),
+            one(7, status=401, ending="rejected"),
+            one(8, status=429, ending="rejected"),
+        ):
+            bench.handoff.offer(made)
+        await bench.handoff.aclose()
+        assert bench.outcomes() == {"captured": 1, "opted_out": 1, "too_large": 2, "error": 1, "rejected": 2}
+        assert (await bench.queue.depth()).ready == 1
+
+    asyncio.run(scenario())
+
+
+def test_what_is_not_sampled_is_counted_as_sampled_out():
+    async def scenario():
+        bench = Bench(rate=0.5)
+        bench.handoff.start()
+        for number in range(200):
+            bench.handoff.offer(one(number))
+        await bench.handoff.aclose()
+        outcomes = bench.outcomes()
+        assert outcomes["captured"] + outcomes["sampled_out"] == 200
+        assert 70 < outcomes["captured"] < 130
+
+    asyncio.run(scenario())
+
+
+def test_beyond_the_count_or_the_bytes_the_newest_is_dropped_and_counted():
+    async def scenario():
+        for limits in ({"max_items": 10}, {"max_bytes": 1000}):
+            bench = Bench(BrokenQueue(), **limits)
+            bench.handoff.start()
+            for number in range(25):
+                bench.handoff.offer(one(number))
+            await wait_for(lambda bench=bench: bench.outcomes().get("overflow") == 15)
+            bench.queue.broken = False
+            await bench.handoff.aclose()
+            assert bench.outcomes() == {"overflow": 15, "captured": 10}
+            leases = await bench.queue.lease(100)
+            assert [lease.sample.id for lease in leases] == [f"e{number}" for number in range(10)]
+
+    asyncio.run(scenario())
+
+
+def test_while_the_queue_fails_samples_wait_and_arrive_afterwards_once():
+    async def scenario():
+        bench = Bench(BrokenQueue())
+        bench.handoff.start()
+        for number in range(150):
+            bench.handoff.offer(one(number))
+        await wait_for(lambda: bench.registry.get_sample_value("gaugeway_handoff_errors_total") >= 2)
+        bench.queue.broken = False
+        await wait_for(lambda: bench.outcomes().get("captured") == 150)
+        assert (await bench.queue.depth()).ready == 150
+        await bench.handoff.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_what_cannot_be_delivered_before_the_end_is_counted_as_error():
+    async def scenario():
+        bench = Bench(BrokenQueue())
+        bench.handoff.start()
+        for number in range(3):
+            bench.handoff.offer(one(number))
+        await bench.handoff.aclose(timeout_s=0.3)
+        assert bench.outcomes() == {"error": 3}
+
+    asyncio.run(scenario())
+
+
+def test_an_upstreams_own_413_is_an_answer_like_any_other():
+    async def scenario():
+        bench = Bench()
+        bench.handoff.start()
+        bench.handoff.offer(one(1, status=413, response={"error": {"message": "too long"}}))
+        await bench.handoff.aclose()
+        assert bench.outcomes() == {"captured": 1}
+
+    asyncio.run(scenario())
+
+
+def test_a_listener_that_raises_costs_one_exchange_and_counts_its_request_once():
+    async def scenario():
+        def broken(exchange):
+            raise RuntimeError
+
+        bench = Bench(on_exchange=broken)
+        bench.handoff.start()
+        bench.handoff.offer(one(1))
+        await bench.handoff.aclose()
+        assert bench.outcomes() == {"error": 1}
+        requests = [
+            sample.value
+            for family in bench.registry.collect()
+            for sample in family.samples
+            if sample.name == "gaugeway_requests_total"
+        ]
+        assert requests == [1]
+
+    asyncio.run(scenario())
+
+
+def test_a_batch_that_cannot_be_read_is_counted_and_the_next_is_taken(monkeypatch):
+    async def scenario():
+        bench = Bench()
+
+        async def no_thread(*_):
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncio, "to_thread", no_thread)
+            bench.handoff.start()
+            bench.handoff.offer(one(1))
+            await wait_for(lambda: bench.outcomes() == {"error": 1})
+        bench.handoff.offer(one(2))
+        await bench.handoff.aclose()
+        assert bench.outcomes() == {"error": 1, "captured": 1}
+
+    asyncio.run(scenario())
+
+
+def test_what_was_said_out_of_band_is_not_held_beside_the_limit():
+    async def scenario():
+        bench = Bench()
+        large = Explicit(app="shop", contexts=(Context(text="x" * 1_000_000),))
+        made = one(1, too_large=True, explicit=large)
+        bench.handoff.offer(made)
+        assert made.explicit == Explicit(app="shop")
+        bench.handoff.start()
+        await bench.handoff.aclose()
+        assert bench.outcomes() == {"too_large": 1}
+
+    asyncio.run(scenario())
+
+
+class FullQueue(MemoryQueue):
+    """A queue that says how full it is."""
+
+    fill = 0.0
+
+    async def depth(self):
+        return replace(await super().depth(), fill=self.fill)
+
+
+def test_the_fuller_the_queue_the_less_is_captured_and_the_rate_says_so():
+    async def scenario():
+        bench = Bench(FullQueue(), rate=0.8, watch_s=0.01)
+        bench.queue.fill = 0.7
+        bench.handoff.start()
+        factor = easing(0.7)
+        await wait_for(lambda: bench.handoff._watch.fill == 0.7)
+        for number in range(1000):
+            bench.handoff.offer(one(number))
+        await wait_for(lambda: sum(bench.outcomes().values()) == 1000)
+        outcomes = bench.outcomes()
+        assert 350 < outcomes["captured"] < 490  # of 1000, 0.8 * 0.525
+        assert 150 < outcomes["sampled_out"] < 250
+        leases = await bench.queue.lease(1000)
+        assert {lease.sample.rate for lease in leases} == {0.8 * factor}
+        bench.queue.fill = 0.0
+        await wait_for(lambda: bench.handoff._watch.fill == 0.0)
+        alone = Capture([], rate=0.8 * factor, salt="s", limit=10_000)  # other gateways choose the same ones
+        chosen = [number for number in range(1000) if alone.chosen(alone.read(one(number)))]
+        assert [lease.sample.id for lease in leases] == [f"e{number}" for number in chosen]
+        bench.handoff.offer(one(2000))
+        await bench.handoff.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_what_piles_up_here_lowers_the_rate_before_anything_overflows():
+    async def scenario():
+        bench = Bench(BrokenQueue(), max_items=200)
+        bench.handoff.start()
+        for number in range(600):
+            bench.handoff.offer(one(number))
+            if number % 10 == 9:
+                await wait_for(lambda: not bench.handoff._recordings and not bench.handoff._reading)
+        assert "overflow" not in bench.outcomes()
+        bench.queue.broken = False
+        await wait_for(lambda: sum(bench.outcomes().values()) == 600)
+        samples = [lease.sample for lease in await bench.queue.lease(600)]
+        assert 100 < len(samples) < 200
+        # Each stands for 1/rate exchanges, so together for all of them, within four standard errors.
+        error = sum((1 - sample.rate) / sample.rate**2 for sample in samples) ** 0.5
+        assert abs(sum(1 / sample.rate for sample in samples) - 600) < 4 * error
+        await bench.handoff.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_after_a_long_time_what_does_not_fit_is_counted_as_overflow():
+    async def scenario():
+        bench = Bench(BrokenQueue(), max_items=20)
+        bench.handoff.start()
+        for number in range(300):
+            bench.handoff.offer(one(number))
+            await wait_for(lambda: not bench.handoff._recordings and not bench.handoff._reading)
+        bench.queue.broken = False
+        await wait_for(lambda: sum(bench.outcomes().values()) == 300)
+        assert bench.outcomes()["captured"] == 20
+        assert bench.outcomes()["overflow"] > 100
+        await bench.handoff.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_a_queue_that_does_not_say_how_full_it_is_is_no_reason_to_capture_less():
+    class Silent(MemoryQueue):
+        async def depth(self):
+            raise OSError("gone")
+
+    async def scenario():
+        bench = Bench(Silent(), watch_s=0.01)
+        bench.handoff.start()
+        await asyncio.sleep(0.05)
+        for number in range(20):
+            bench.handoff.offer(one(number))
+        await bench.handoff.aclose()
+        assert bench.outcomes() == {"captured": 20}
+
+    asyncio.run(scenario())
+
+
+def test_the_other_process_knows_by_how_much_the_rate_was_lowered():
+    async def scenario():
+        offload = SamplerClient(Settings(rate=0.5), "key")
+        made = one(1)
+        made.pressure = 0.25
+        try:
+            (sample,) = await offload.samples([made])
+        finally:
+            await offload.aclose()
+        assert sample.rate == 0.125
+
+    asyncio.run(scenario())
+
+
+def test_a_sample_that_the_queue_refuses_is_counted_and_the_rest_of_its_batch_arrives(tmp_path):
+    class Odd(Capture):
+        def make(self, exchange):
+            made = super().make(exchange)
+            return replace(made, question="\ud83d") if made.id in ("e0", "e50", "e99") else made
+
+    async def scenario():
+        bench = Bench(queue=SQLiteQueue(tmp_path / "queue.db"))
+        bench.handoff.reader = Odd([], rate=1.0, salt="s", limit=10_000)
+        for number in range(100):
+            bench.handoff.offer(one(number))
+        bench.handoff.start()
+        await bench.handoff.aclose(timeout_s=30)
+        assert bench.outcomes() == {"captured": 97, "error": 3}
+        assert (await bench.queue.depth()).ready == 97
+        await bench.queue.aclose()
+
+    asyncio.run(scenario())

@@ -1,0 +1,110 @@
+"""Passages as a retrieval span: what is in it, where it hangs, and when there is none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from monitors.exporters import retrieval_spans as retrieval
+from monitors.exporters.otel import OTelExporter
+from monitors.exporters.outbox import SampleScores
+from monitors.records import Context, Evaluation, Score
+from tests.monitors.exporters.test_http import FAITHFUL, RELEVANT, SAMPLE, SPAN, TRACE
+
+
+def exported(*samples, content=True, events=True):
+    spans, logs = InMemorySpanExporter(), InMemoryLogRecordExporter()
+    exporter = OTelExporter(
+        SimpleSpanProcessor(spans), SimpleLogRecordProcessor(logs) if events else None, content=content
+    )
+    for sample in samples:
+        exporter.export(sample, [FAITHFUL])
+    found, records = spans.get_finished_spans(), logs.get_finished_logs()
+    exporter.shutdown()
+    return found, records
+
+
+def test_passages_are_a_retriever_span_below_the_exchange():
+    passage = Context(text="Mars has two moons.", id="d1", score=0.9, source="atlas.pdf")
+    spans, _ = exported(replace(SAMPLE, contexts=(passage, Context(text="Venus has none."))))
+    span = next(one for one in spans if one.name == "retrieval")
+    assert f"{span.context.trace_id:032x}" == TRACE
+    assert f"{span.parent.span_id:016x}" == SPAN
+    assert f"{span.context.span_id:016x}" == retrieval.span_id(SAMPLE)
+    assert span.start_time == span.end_time == int(SAMPLE.started_at * 1e9)
+    found = dict(span.attributes)
+    assert json.loads(found.pop("gen_ai.retrieval.documents")) == [
+        {"id": "d1", "score": 0.9, "content": "Mars has two moons.", "metadata": {"source": "atlas.pdf"}},
+        {"content": "Venus has none."},
+    ]
+    assert found == {
+        "gen_ai.operation.name": "retrieval",
+        "gen_ai.retrieval.query.text": "How many moons has Mars?",
+        "openinference.span.kind": "RETRIEVER",
+        "input.value": "How many moons has Mars?",
+        "input.mime_type": "text/plain",
+        "retrieval.documents.0.document.id": "d1",
+        "retrieval.documents.0.document.score": 0.9,
+        "retrieval.documents.0.document.content": "Mars has two moons.",
+        "retrieval.documents.0.document.metadata": '{"source": "atlas.pdf"}',
+        "retrieval.documents.1.document.content": "Venus has none.",
+        "gaugeway.exchange.id": "x1",
+        "gaugeway.app": "shop",
+        "gaugeway.context.source": "explicit",
+    }
+    evaluation = next(one for one in spans if one.name == "evaluation shop")
+    assert evaluation.attributes["input.value"] == "How many moons has Mars?"
+    assert evaluation.attributes["output.value"] == "Two."
+
+
+def test_without_content_there_is_no_text_in_any_span():
+    spans, _ = exported(SAMPLE, content=False)
+    assert [one.name for one in spans] == ["evaluation shop"]
+    assert "Mars" not in spans[0].to_json()
+    assert "Two" not in spans[0].to_json()
+
+
+def test_a_retrieval_that_found_nothing_is_shown_and_none_is_not():
+    nothing = replace(SAMPLE, contexts=())
+    assert "retrieval" in [one.name for one in exported(nothing)[0]]
+    assert "retrieval" not in [one.name for one in exported(replace(nothing, context_source="none"))[0]]
+    assert "retrieval" not in [one.name for one in exported(replace(SAMPLE, trace_id=None))[0]]
+
+
+def test_the_same_sample_again_is_the_same_span():
+    spans, _ = exported(SAMPLE, SAMPLE, replace(SAMPLE, id="x2"))
+    ids = [one.context.span_id for one in spans if one.name == "retrieval"]
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_long_texts_are_cut():
+    spans, _ = exported(replace(SAMPLE, contexts=(Context(text="a" * 100_000),)))
+    span = next(one for one in spans if one.name == "retrieval")
+    assert len(span.attributes["retrieval.documents.0.document.content"]) == retrieval.LONGEST + 1
+
+
+def test_events_can_be_left_out_for_endpoints_that_take_none():
+    assert exported(SAMPLE)[1]
+    assert not exported(SAMPLE, events=False)[1]
+
+
+@pytest.mark.parametrize(
+    ("evidence", "found"),
+    [
+        (RELEVANT.outcome.evidence, [(0, 1.0), (1, 0.0)]),
+        (({"context": 0, "ratio": None}, {"context": 1, "ratio": 0.25}), [(1, 0.25)]),
+        (({"context": 1, "ratings": [2, 1]},), [(1, 0.75)]),
+        (({"context": 0, "useful": True}, {"context": 1, "useful": False}), [(0, 1.0), (1, 0.0)]),
+        (({"claim": "c", "verdict": "supported", "context": 0},), []),
+        (({"ratings": [2, 1]}, {"context": None, "useful": True}, {"rank": 1, "relevant": True}), []),
+    ],
+)
+def test_the_relevance_of_each_passage_is_read_from_the_evidence(evidence, found):
+    score = Score(0.5, "", evidence)
+    scored = SampleScores(Evaluation(sample_id="x1", metric="m", version="1", outcome=score), score)
+    assert list(retrieval.relevances(SAMPLE, scored)) == found
