@@ -47,14 +47,35 @@ def checked(scores: Sequence[float], weights: Sequence[float]) -> tuple[Array, A
     return x, w
 
 
-def drop_payoffs(scores: Array, weights: Array, m0: float) -> Array:
-    """What a bet of everything on "below m0" wins, w (m0 - x)/(1 - m0) >= -1; mean <= 0 under H0: mean >= m0."""
-    return weights * (m0 - scores) / (1.0 - m0)
+def drop_payoffs(scores: Array, weights: Array, m0: float, expected: Array | None = None) -> Array:
+    """What a bet of everything on "below m0" wins, w (m0 - x)/(1 - m0) >= -1; mean <= 0 under H0: mean >= m0.
+
+    `expected` are the means of the scores given those of the same cluster before, if the mean of all is m0
+    (`expected_means`): then w (m - x)/(1 - min(m, m0)), which is >= -1 too, and never a larger bet than without.
+    """
+    if expected is None:
+        return weights * (m0 - scores) / (1.0 - m0)
+    return weights * (expected - scores) / (1.0 - np.minimum(expected, m0))
 
 
-def rise_payoffs(scores: Array, weights: Array, m0: float) -> Array:
+def rise_payoffs(scores: Array, weights: Array, m0: float, expected: Array | None = None) -> Array:
     """The mirror image, w (x - m0)/m0 >= -1, for H0: mean <= m0."""
-    return weights * (scores - m0) / m0
+    if expected is None:
+        return weights * (scores - m0) / m0
+    return weights * (scores - expected) / np.maximum(expected, m0)
+
+
+def expected_means(m0: float, earlier: Sequence[float], shrinkage: Sequence[float]) -> Array | None:
+    """The best linear predictions m0 + c (e - m0) of scores whose cluster had the mean e before; None without any c > 0.
+
+    >>> expected_means(0.8, [0.4, 0.0], [0.5, 0.0]).round(12).tolist()
+    [0.6, 0.8]
+    """
+    if not any(shrinkage):
+        return None
+    c = np.array(shrinkage, dtype=np.float64)
+    predicted: Array = m0 + c * (np.array(earlier, dtype=np.float64) - m0)
+    return predicted
 
 
 def log_factors(payoffs: Array, fractions: Array) -> Array:

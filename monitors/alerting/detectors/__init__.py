@@ -22,13 +22,23 @@ FLOOR_LOG10 = -300.0
 class Bucket:
     """The scores of the exchanges that started in [start, start + seconds), higher is better, order without meaning.
 
-    `weights` are the smallest sampling rate of the stream over each score's own rate, in (0, 1].
+    `weights` are the smallest sampling rate of the stream over each score's own rate, in (0, 1]. Where clusters are
+    known (`monitors.statistics.clusters`) a score is the mean of one cluster's, `n` counts the scores behind all of
+    them, and `earlier` and `shrinkage` have for each what its cluster's earlier scores say.
     """
 
     start: float
     seconds: float
     scores: tuple[float, ...]
     weights: tuple[float, ...]
+    earlier: tuple[float, ...] = ()
+    shrinkage: tuple[float, ...] = ()
+    n: int | None = None
+
+    @property
+    def count(self) -> int:
+        """How many scores there are, clusters or not."""
+        return len(self.scores) if self.n is None else self.n
 
 
 class Detector(Protocol):

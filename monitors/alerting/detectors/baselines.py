@@ -15,7 +15,7 @@ import numpy as np
 
 from monitors.alerting.detectors import Baseline, Bucket
 from monitors.statistics.betting_bounds import RunningLower, Spread, WindowLower, packed, unpacked
-from monitors.statistics.eprocess import checked
+from monitors.statistics.eprocess import Array, checked
 
 WINDOW, LAG, LEVEL = 2000, 1000, 0.95
 HOURS, HOUR_S, DAYS, DAY_S = 24, 3600.0, 7, 86_400.0
@@ -91,7 +91,7 @@ class Window:
         return _lowered(self._bound, self.tolerance)
 
     def update(self, bucket: Bucket) -> None:
-        scores, weights = checked(bucket.scores, bucket.weights)
+        scores, weights = _independent(bucket)
         if self._learning is None or not scores.size:
             return
         self._learning.update(scores, weights)
@@ -155,7 +155,7 @@ class Ratchet:
         return _lowered(self.bound, self.tolerance) if self._running.n >= self.n0 else None
 
     def update(self, bucket: Bucket) -> None:
-        scores, weights = checked(bucket.scores, bucket.weights)
+        scores, weights = _independent(bucket)
         if not scores.size:
             return
         self._running.update(scores, weights, self._spread.variance)
@@ -224,7 +224,7 @@ class Seasonal:
         return _lowered(self.bound(at), self.tolerance)
 
     def update(self, bucket: Bucket) -> None:
-        scores, weights = checked(bucket.scores, bucket.weights)
+        scores, weights = _independent(bucket)
         if not scores.size:
             return
         # one variance for all hours: any bet that was fixed before is valid, and the state stays small
@@ -325,6 +325,20 @@ def build(kind: str, **options: Any) -> Baseline:
     if kind not in KINDS:
         raise ValueError(f"a baseline is one of {', '.join(KINDS)}, not {kind!r}")
     return KINDS[kind](**options)
+
+
+def _independent(bucket: Bucket) -> tuple[Array, Array]:
+    """Scores and weights of a bucket, freed of what the earlier scores of their clusters say.
+
+    With the prediction m + c (e - m) of a cluster's next score x, w (x - m - c (e - m)) = w (1 - c) (x' - m), where
+    x' = (x - c e)/(1 - c): what the bounds take for scores and weights. x' may lie outside [0, 1], w (1 - c) (x' - m)
+    lies in [-1, 1] all the same, and that is what the bounds need.
+    """
+    scores, weights = checked(bucket.scores, bucket.weights)
+    if not any(bucket.shrinkage):
+        return scores, weights
+    c = np.array(bucket.shrinkage)
+    return (scores - c * np.array(bucket.earlier)) / (1.0 - c), weights * (1.0 - c)
 
 
 def _hour(at: float) -> int:

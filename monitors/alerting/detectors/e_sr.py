@@ -96,9 +96,10 @@ class MixtureESR:
         """What a bucket, or a part of one, says to each bet; changes nothing. Raises ValueError like `update`."""
         scores, weights = eprocess.checked(bucket.scores, bucket.weights)
         mean = checked_mean(self.m0 if m0 is None else m0)
-        payoffs = eprocess.drop_payoffs(scores, weights, mean)
+        expected = eprocess.expected_means(mean, bucket.earlier, bucket.shrinkage)
+        payoffs = eprocess.drop_payoffs(scores, weights, mean, expected)
         logs = eprocess.log_factors(payoffs, self._bets).sum(axis=0)
-        return LogSums(bucket.start, bucket.seconds, mean, scores.size, tuple(logs.tolist()))
+        return LogSums(bucket.start, bucket.seconds, mean, bucket.count, tuple(logs.tolist()))
 
     def update_sums(self, sums: LogSums) -> Finding | None:
         """Take in the next bucket from the sums over all of its parts. Raises ValueError, unchanged, as `update`."""

@@ -49,7 +49,9 @@ class Recovery:
         mean = checked_mean(self.m0 if m0 is None else m0)
         if not scores.size:
             return False
-        increments = eprocess.log_factors(eprocess.rise_payoffs(scores, weights, mean), self._bets).sum(axis=0)
+        expected = eprocess.expected_means(mean, bucket.earlier, bucket.shrinkage)
+        payoffs = eprocess.rise_payoffs(scores, weights, mean, expected)
+        increments = eprocess.log_factors(payoffs, self._bets).sum(axis=0)
         self._log_c = eprocess.cusum(self._log_c, increments)
         return self.evidence_log10 >= 0.0
 

@@ -1,0 +1,140 @@
+"""Clusters of scores: what they are worth, and that bets on them keep the rate of false alarms."""
+
+import numpy as np
+import pytest
+
+from monitors.alerting.detectors import Bucket
+from monitors.alerting.detectors.baselines import Auto
+from monitors.alerting.detectors.e_sr import MixtureESR
+from monitors.alerting.detectors.recovery import Recovery
+from monitors.statistics.clusters import REMEMBERED_S, Clusters, IntraclassCorrelation
+from monitors.statistics.eprocess import bets, drop_payoffs, expected_means, log_factors, rise_payoffs
+
+MEAN, SIZE, SECONDS = 0.85, 10, 60.0
+
+
+def random_effects(rng, clusters, size, between):
+    """Scores in [0, 1] with mean .85: a cluster is good or weak, its scores are right or wrong."""
+    means = np.where(rng.random((clusters, 1)) < 0.5, MEAN - between, MEAN + between)
+    return (rng.random((clusters, size)) < means).astype(float)
+
+
+def bucket_of(clusters, scores, names, index):
+    means = clusters.means(scores, [1.0] * len(scores), names, at=SECONDS * index)
+    return Bucket(
+        start=SECONDS * index,
+        seconds=SECONDS,
+        scores=tuple(one.score for one in means),
+        weights=tuple(one.weight for one in means),
+        earlier=tuple(one.earlier for one in means),
+        shrinkage=tuple(one.shrinkage for one in means),
+        n=len(scores),
+    )
+
+
+def count_alarms(scores, names, *, grouped, budget):
+    clusters, detector, alarms = Clusters(), MixtureESR(m0=MEAN, budget_per_s=budget), 0
+    for index in range(len(scores) // SIZE):
+        part = slice(index * SIZE, (index + 1) * SIZE)
+        known = names[part] if grouped else [None] * SIZE
+        alarms += detector.update(bucket_of(clusters, scores[part], known, index)) is not None
+    return alarms
+
+
+@pytest.mark.parametrize("between", [0.05, 0.1, 0.15])
+def test_correlation_is_estimated(between):
+    rng = np.random.default_rng(1)
+    known = IntraclassCorrelation()
+    for row in random_effects(rng, 4_000, 5, between):
+        known.add(row[:2].tolist(), earlier=None)
+        known.add(row[2:].tolist(), earlier=float(row[:2].mean()))
+    true = between**2 / (MEAN * (1 - MEAN))
+    assert true - 0.06 < known.lower < true + 0.02
+
+
+def test_independent_scores_have_no_correlation():
+    known = IntraclassCorrelation()
+    for row in (np.random.default_rng(2).random((5_000, 4)) < MEAN).astype(float):
+        known.add(row.tolist(), earlier=None)
+    assert known.lower < 0.02
+
+
+def test_a_state_goes_on():
+    one, other = IntraclassCorrelation(), IntraclassCorrelation()
+    for _ in range(100):
+        one.add([1.0, 0.8], earlier=None)
+        one.add([0.1, 0.3], earlier=None)
+    other.state = one.state
+    assert other.lower == one.lower > 0.5
+
+
+def test_scores_without_a_cluster_are_bets_of_their_own():
+    plain = Bucket(start=0.0, seconds=60.0, scores=(0.5, 0.9), weights=(1.0, 0.5))
+    means = Clusters().means(plain.scores, plain.weights, [None, None], at=0.0)
+    assert [(one.score, one.weight, one.n, one.shrinkage) for one in means] == [(0.5, 1.0, 1, 0.0), (0.9, 0.5, 1, 0.0)]
+
+
+def test_a_cluster_is_forgotten_after_an_hour_of_silence():
+    clusters = Clusters()
+    for index in range(100):
+        clusters.means([1.0, 1.0, 0.0, 0.0], [1.0] * 4, [f"a{index}", f"a{index}", f"b{index}", f"b{index}"], at=0.0)
+    clusters.means([0.2], [1.0], ["c"], at=0.0)
+    (soon,) = clusters.means([0.2], [1.0], ["c"], at=60.0)
+    (late,) = clusters.means([0.2], [1.0], ["c"], at=61.0 + REMEMBERED_S)
+    assert soon.earlier == 0.2
+    assert soon.shrinkage > 0.5
+    assert late.shrinkage == 0.0
+
+
+@pytest.mark.parametrize("m0", [0.05, 0.5, 0.95])
+def test_no_bet_can_lose_more_than_its_stake(m0):
+    rng = np.random.default_rng(3)
+    scores, earlier, c = rng.integers(0, 2, 500).astype(float), rng.random(500), rng.random(500) * 0.95
+    expected = expected_means(m0, earlier.tolist(), c.tolist())
+    for payoffs in (drop_payoffs, rise_payoffs):
+        won = payoffs(scores, np.ones(500), m0, expected)
+        assert won.min() >= -1.0 - 1e-12
+        assert np.isfinite(log_factors(won, bets())).all()
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_sessions_keep_the_rate_of_false_alarms(apart):
+    """Sessions of five at a correlation of .18, in one bucket or a turn every ten sessions; budget: 2 per 100,000."""
+    budget = SIZE / SECONDS / 5e4
+    before = after = 0
+    for run in range(6):
+        rows = random_effects(np.random.default_rng(10 + run), 6_000, 5, 0.15)
+        places = sorted((i + (10 * j if apart else 0), i, j) for i in range(len(rows)) for j in range(5))
+        scores, names = [rows[i, j] for _, i, j in places], [f"s{i}" for _, i, _ in places]
+        before += count_alarms(scores, names, grouped=False, budget=budget)
+        after += count_alarms(scores, names, grouped=True, budget=budget)
+    assert before > 3.6  # of 180,000 scores: the promise is broken without clusters
+    assert after <= 3.6
+
+
+def test_a_drop_is_found_through_clusters_and_its_end_too():
+    rng = np.random.default_rng(4)
+    clusters, detector, recovery = Clusters(), MixtureESR(m0=MEAN, budget_per_s=1e-6), Recovery(m0=MEAN - 0.05)
+    good, bad = random_effects(rng, 2_000, 5, 0.1), random_effects(rng, 400, 5, 0.1) * (rng.random((400, 5)) > 0.25)
+    found = over = None
+    for index, row in enumerate(np.concatenate([good[:400], bad, good[400:]]).reshape(-1, SIZE)):
+        bucket = bucket_of(clusters, row.tolist(), [f"s{2 * index + i // 5}" for i in range(SIZE)], index)
+        found = found or detector.update(bucket)
+        if index >= 400 and over is None and recovery.update(bucket):
+            over = index
+    assert found is not None
+    assert 200 * SECONDS <= found.onset <= 230 * SECONDS
+    assert over is not None
+    assert over < 600
+
+
+def test_a_learned_baseline_is_below_the_mean_of_clustered_scores():
+    wrong = 0
+    for run in range(20):
+        baseline, clusters = Auto(n0=500), Clusters()
+        rows = random_effects(np.random.default_rng(run), 3_000, 5, 0.15)
+        for index, row in enumerate(rows.reshape(-1, SIZE)):
+            names = [f"s{2 * index + i // 5}" for i in range(SIZE)]
+            baseline.update(bucket_of(clusters, row.tolist(), names, index))
+        wrong += baseline.m0(SECONDS * len(rows)) > MEAN
+    assert wrong <= 2
