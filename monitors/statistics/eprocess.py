@@ -66,7 +66,7 @@ def rise_payoffs(scores: Array, weights: Array, m0: float, expected: Array | Non
 
 
 def expected_means(m0: float, earlier: Sequence[float], shrinkage: Sequence[float]) -> Array | None:
-    """The best linear predictions m0 + c (e - m0) of scores whose cluster had the mean e before; None without any c > 0.
+    """The predictions m0 + c (e - m0) of scores whose clusters had the means e before; None without any c > 0.
 
     >>> expected_means(0.8, [0.4, 0.0], [0.5, 0.0]).round(12).tolist()
     [0.6, 0.8]
