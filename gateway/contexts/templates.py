@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import ahocorasick_rs
 
 from gateway.contexts import Extraction, system_texts, user_texts
-from gateway.contexts.caps import extraction
 from gateway.contexts.known_prompts import TEMPLATES
+from gateway.contexts.limits import extraction
 from gateway.contexts.prompt_template import HEAD, Template
 from gateway.exchange import Request, Response
 

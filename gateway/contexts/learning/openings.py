@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from gateway.contexts.learning.frames import SYSTEM, USER
 from gateway.contexts.learning.tokens import salted
-from gateway.contexts.structure.scan import Text
+from gateway.contexts.structure.word_index import Text
 
 MOST_OPENINGS = 32
 """Of one kind of request that are known at once; the one not seen for longest is forgotten."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from gateway.contexts.learning.contents import CONSTANT_SHARE, MOST_VALUES, Edges, SlotEvidence, mask_of
-from gateway.contexts.learning.inner import Inner
+from gateway.contexts.learning.passage_fields import Inner
 from gateway.contexts.learning.plans import Plan
+from gateway.contexts.learning.slot_contents import CONSTANT_SHARE, MOST_VALUES, Edges, SlotEvidence, mask_of
 from gateway.contexts.learning.tokens import salted
 
 MOST_CHUNKS = 160

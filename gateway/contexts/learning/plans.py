@@ -15,9 +15,9 @@ from gateway.contexts.learning.brackets import are_cut_open
 from gateway.contexts.learning.frames import END, MASK, PART, SYSTEM, USER
 from gateway.contexts.learning.model import LearnedTemplate, SlotName, Split, pattern, split, version_of
 from gateway.contexts.learning.outline import Outline, Span, has_letter, head, is_rule, masked
-from gateway.contexts.structure import items
-from gateway.contexts.structure.alike import has_remains
-from gateway.contexts.structure.cleaning import SENTENCE_END
+from gateway.contexts.structure import passages
+from gateway.contexts.structure.common_metadata import has_remains
+from gateway.contexts.structure.passage_metadata import SENTENCE_END
 from monitors.records import Context
 
 _CORES = 3
@@ -249,7 +249,7 @@ def _split(literals: tuple[str, ...], low: int, region: str, how: Split, certain
 
 
 def _read(literals: tuple[str, ...], low: int, region: str, least: float) -> Iterator[Plan]:
-    for reading in items.readings(region):
+    for reading in passages.readings(region):
         if reading.name != "whole" and reading.certain > least:
             how = Split(kind="reading", words=reading.name)
             yield Plan(literals, low, how, reading.items, reading.certain - 0.05)
@@ -295,7 +295,7 @@ def _with_data(seen: Outline, literals: tuple[str, ...], low: int, slot: Span) -
     else:
         return
     region = before[opening:] + seen.text[start:end] + behind[:length]
-    for reading in items.readings(region):
+    for reading in passages.readings(region):
         if reading.name in ("data", "objects"):
             inner = (*literals[:low], before[:opening], behind[length:], *literals[low + 2 :])
             if inner[low] and inner[low + 1]:

@@ -8,8 +8,8 @@ from itertools import islice
 from typing import Any
 
 from gateway.contexts import Extraction, messages_of, text_parts
-from gateway.contexts.caps import extraction
-from gateway.contexts.structure.reading import Conversation, Reading, Turn, read
+from gateway.contexts.limits import extraction
+from gateway.contexts.structure.conversation import Conversation, Reading, Turn, read
 from gateway.exchange import Request, Response
 
 __all__ = ["Conversation", "Reading", "StructureExtractor", "Turn", "read", "turns_of"]

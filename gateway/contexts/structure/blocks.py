@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from gateway.contexts.structure.grids import fences_in, first_header, is_fenced, is_in_code
-from gateway.contexts.structure.outline import LOOSE, SPEAKERS, Mark, is_answered, kind_of, label_kind, marks
-from gateway.contexts.structure.scan import HEAD, Text
-from gateway.contexts.structure.spoken import conversation
+from gateway.contexts.structure.labels import LOOSE, SPEAKERS, Mark, is_answered, kind_of, label_kind, marks
+from gateway.contexts.structure.markdown import fences_in, first_header, is_fenced, is_in_code
+from gateway.contexts.structure.transcript import conversation
+from gateway.contexts.structure.word_index import HEAD, Text
 from gateway.contexts.structure.words import vocabulary
 
 _MOST_TAGS = 60

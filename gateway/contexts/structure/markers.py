@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from gateway.contexts.structure.cleaning import META_LINE, NAME_ONLY, TEXT_LABEL, clean
-from gateway.contexts.structure.outline import label_kind
-from gateway.contexts.structure.scan import Text
+from gateway.contexts.structure.labels import label_kind
+from gateway.contexts.structure.passage_metadata import META_LINE, NAME_ONLY, TEXT_LABEL, clean
+from gateway.contexts.structure.word_index import Text
 from monitors.records import Context
 
 MOST_MARKERS = 400

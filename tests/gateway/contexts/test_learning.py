@@ -17,7 +17,7 @@ from gateway.contexts import Extraction
 from gateway.contexts.learning import Known, LearnedTemplate, Learner, frame_of, match
 from gateway.contexts.learning import learner as learning
 from gateway.contexts.learning.model import Split, split
-from gateway.contexts.structure import items
+from gateway.contexts.structure import passages
 from gateway.exchange import Exchange, Explicit, Recording
 from monitors.records import Context
 from tests.support.prompt_traffic import LAYOUTS, OTHERS, Sent, World, chat, traffic
@@ -503,5 +503,5 @@ def test_a_match_takes_question_and_passages_from_their_slots(texts, how):
 
 @given(st.text(alphabet="ab \n\"'[]{}<>/=1234.:#|-*", max_size=200))
 def test_a_reading_by_its_name_is_the_reading(region):
-    for reading in items.readings(region):
-        assert items.read_as(region, reading.name) == reading
+    for reading in passages.readings(region):
+        assert passages.read_as(region, reading.name) == reading

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.contexts.structure.asking import ask, ask_turn, asks, trimmed
-from gateway.contexts.structure.scan import Text
+from gateway.contexts.structure.question import ask, ask_turn, asks, trimmed
+from gateway.contexts.structure.word_index import Text
 
 
 def asked(said):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.contexts.structure.blocks import candidates
-from gateway.contexts.structure.outline import kind_of, marks
-from gateway.contexts.structure.scan import HEAD, TAIL, Text
+from gateway.contexts.structure.labels import kind_of, marks
+from gateway.contexts.structure.word_index import HEAD, TAIL, Text
 
 
 def kinds(said):

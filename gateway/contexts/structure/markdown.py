@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from gateway.contexts.structure.markers import MOST_MARKERS
-from gateway.contexts.structure.scan import HEAD
+from gateway.contexts.structure.word_index import HEAD
 
 _PAIR = 2
 _FEWEST_CELLS = 3

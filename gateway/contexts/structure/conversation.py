@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from gateway.contexts.parse import decoded
 from gateway.contexts.parse import read as listed
 from gateway.contexts.prose import reads_like_a_passage
-from gateway.contexts.structure.asking import LAST_TURN, Asked, ask_turn, asks
 from gateway.contexts.structure.blocks import Block, candidates
-from gateway.contexts.structure.items import Splitting, of_parts, split
-from gateway.contexts.structure.judging import SHORT_INSTRUCTIONS, Judged, Place, judge
-from gateway.contexts.structure.outline import kind_of, marks
-from gateway.contexts.structure.scan import Kind, Text
+from gateway.contexts.structure.labels import kind_of, marks
+from gateway.contexts.structure.passages import Splitting, of_parts, split
+from gateway.contexts.structure.question import LAST_TURN, Asked, ask_turn, asks
+from gateway.contexts.structure.scoring import SHORT_INSTRUCTIONS, Judged, Place, judge
+from gateway.contexts.structure.word_index import Kind, Text
 from monitors.records import Context
 
 THRESHOLD = 3.0

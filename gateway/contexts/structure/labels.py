@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Literal, NamedTuple
 
-from gateway.contexts.structure.scan import HEAD, TAIL, UNSPACED, Kind, Text
+from gateway.contexts.structure.word_index import HEAD, TAIL, UNSPACED, Kind, Text
 from gateway.contexts.structure.words import FILLER, vocabulary
 
 MarkKind = Literal["context", "question", "answer", "instruction", "history", "intro", "rule"]

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from gateway.contexts.structure import grids, markers
-from gateway.contexts.structure.alike import has_remains, without_bracketed_names, without_common
-from gateway.contexts.structure.cleaning import SENTENCE_END, Cleaned, clean, data, unquoted
-from gateway.contexts.structure.scan import Text
+from gateway.contexts.structure import markdown, markers
+from gateway.contexts.structure.common_metadata import has_remains, without_bracketed_names, without_common
+from gateway.contexts.structure.passage_metadata import SENTENCE_END, Cleaned, clean, data, unquoted
+from gateway.contexts.structure.word_index import Text
 from monitors.records import Context
 
 _RULE_LINE = re.compile(r"\n[ \t]*(?:[-=*_#~]{3,}|`{3}|\"{3})[ \t]*(?:\n|\Z)")
@@ -231,24 +231,24 @@ def _as_paragraphs(text: str) -> Splitting | None:
 
 def _as_fenced(text: str) -> Splitting | None:
     """Fences one after another, in front of each at most one short line."""
-    pieces = grids.fenced(text)
+    pieces = markdown.fenced(text)
     return None if pieces is None else _cleaned("fenced", [(None, one) for one in pieces], 1.0)
 
 
 def _as_table(text: str) -> Splitting | None:
     """Rows of one number of cells, of which one holds the text."""
-    texts = grids.rows(text)
+    texts = markdown.rows(text)
     return None if texts is None else Splitting("table", tuple(Context(text=one) for one in texts), 1.0)
 
 
 def _as_sections(text: str) -> Splitting | None:
     """Under headings of one level: each is a passage's title."""
-    pieces = grids.sections(text)
+    pieces = markdown.sections(text)
     return None if pieces is None else _cleaned("sections", [(None, one) for one in pieces], 0.85)
 
 
 def _as_lettered(text: str) -> Splitting | None:
-    pieces = grids.lettered(text)
+    pieces = markdown.lettered(text)
     return None if pieces is None else _cleaned("lettered", pieces, 1.0)
 
 

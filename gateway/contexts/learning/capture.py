@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gateway.contexts import Extraction
-from gateway.contexts.caps import extraction
 from gateway.contexts.learning.frames import frame_of
 from gateway.contexts.learning.learner import Known, Learner, TemplateEvent
 from gateway.contexts.learning.model import Found
+from gateway.contexts.limits import extraction
 from gateway.exchange import Request
 
 SOURCE = "learned"

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from gateway.contexts.structure.alike import are_questions_with_answers
-from gateway.contexts.structure.asking import Asked, ask, ask_turn, asks
 from gateway.contexts.structure.blocks import HEADERS, Block
-from gateway.contexts.structure.cleaning import SENTENCE_END
-from gateway.contexts.structure.items import Splitting, read_as, split
-from gateway.contexts.structure.outline import MODELS, SPEAKERS
-from gateway.contexts.structure.scan import Text
+from gateway.contexts.structure.common_metadata import are_questions_with_answers
+from gateway.contexts.structure.labels import MODELS, SPEAKERS
+from gateway.contexts.structure.passage_metadata import SENTENCE_END
+from gateway.contexts.structure.passages import Splitting, read_as, split
+from gateway.contexts.structure.question import Asked, ask, ask_turn, asks
+from gateway.contexts.structure.word_index import Text
 from gateway.contexts.structure.words import PERSON
 
 SHORT_INSTRUCTIONS = 4_000

@@ -14,7 +14,7 @@ from gateway.contexts.learning.outline import Outline, Span, has_letter, masked
 from gateway.contexts.learning.plans import Plan, has_remains_of_the_prompt, proposals, template_of
 from gateway.contexts.learning.skeletons import Skeleton, fits, read
 from gateway.contexts.learning.tokens import salted
-from gateway.contexts.structure import items
+from gateway.contexts.structure import passages
 from monitors.records import Context
 
 MAX_MARKED_OF_KIND = 5
@@ -199,7 +199,7 @@ def _splits(gaps: Sequence[str], region: str) -> Iterator[Split]:
     if not gaps:
         yield Split(kind="reading", words=WHOLE)
         return
-    yield from (Split(kind="reading", words=one.name) for one in items.readings(region))
+    yield from (Split(kind="reading", words=one.name) for one in passages.readings(region))
     between = set(map(masked, gaps))
     if len(between) == 1:
         yield Split(kind="marker", words=between.pop())

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from gateway.contexts.structure.cleaning import SENTENCE_END, TEXT_LABEL, Cleaned, clean, unquoted
+from gateway.contexts.structure.passage_metadata import SENTENCE_END, TEXT_LABEL, Cleaned, clean, unquoted
 
 _T = TypeVar("_T")
 _TWO = 2

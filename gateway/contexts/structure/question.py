@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from gateway.contexts.structure.cleaning import unquoted
-from gateway.contexts.structure.outline import Mark, kind_of, marks
-from gateway.contexts.structure.scan import Text
-from gateway.contexts.structure.spoken import conversation
+from gateway.contexts.structure.labels import Mark, kind_of, marks
+from gateway.contexts.structure.passage_metadata import unquoted
+from gateway.contexts.structure.transcript import conversation
+from gateway.contexts.structure.word_index import Text
 
 _OPENING = re.compile(r"<(?P<tag>[^\W\d][\w-]{1,40})(?:\s[^<>\n]{0,80})?>")
 _USERS = ("user", "human", "customer")
