@@ -18,7 +18,7 @@ _SEARCH = ahocorasick_rs.AhoCorasick(_OPENINGS)
 
 
 class TemplateExtractor:
-    """Known templates, each tried on the messages it is made for: the last user turn, or the system messages."""
+    """Tries each known template on the messages it applies to: the last user turn, or the system messages."""
 
     def extract(self, request: Request, response: Response) -> Extraction | None:  # noqa: ARG002 - the port's shape
         turns = user_texts(request)

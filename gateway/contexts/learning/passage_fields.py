@@ -22,7 +22,7 @@ _FACTS = 2
 _STRENGTHS: tuple[Strength, ...] = ("loose", "any")
 
 
-class Inner:
+class PassageSkeleton:
     """The skeleton of the passages of a plan, over all requests."""
 
     def __init__(self, salt: int) -> None:

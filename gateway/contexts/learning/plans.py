@@ -16,7 +16,7 @@ from gateway.contexts.learning.frames import END, MASK, PART, SYSTEM, USER
 from gateway.contexts.learning.model import LearnedTemplate, SlotName, Split, pattern, split, version_of
 from gateway.contexts.learning.outline import Outline, Span, has_letter, head, is_rule, masked
 from gateway.contexts.structure import passages
-from gateway.contexts.structure.common_metadata import has_remains
+from gateway.contexts.structure.common_metadata import has_leftover_metadata
 from gateway.contexts.structure.passage_metadata import SENTENCE_END
 from monitors.records import Context
 
@@ -94,7 +94,8 @@ def has_remains_of_the_prompt(plan: Plan) -> bool:
     """
     texts = [one.text for one in plan.contexts[:_COMPARED]]
     if len(texts) > 1 and (
-        has_remains(texts, closed=True) or (plan.split.kind in ("lines", "paragraphs") and _are_of_two_kinds(texts))
+        has_leftover_metadata(texts, closed=True)
+        or (plan.split.kind in ("lines", "paragraphs") and _are_of_two_kinds(texts))
     ):
         return True
     before, behind = plan.literals[plan.passages][-_BESIDE:], plan.literals[plan.passages + 1][:_BESIDE]
