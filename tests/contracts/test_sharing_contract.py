@@ -199,7 +199,7 @@ def test_an_engine_that_is_gone_is_an_os_error_and_found_again_when_it_is_back(e
             await one.exchange([draw(5)])
         assert "secret" not in str(caught.value)
         server.start()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     heard = await one.exchange([draw(5)])

@@ -370,7 +370,7 @@ def realtime(scenario, handler, *, quota, tmp_path, refresh_s=0.1):
             async with running_gateway("", config=config, keys_file=tmp_path / "keys.db") as gateway:
                 headers = {"authorization": f"Bearer {created.secret}"}
                 url = f"ws://127.0.0.1:{gateway.port}/v1/realtime?model=m"
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     await scenario(lambda path="": connect(url + path, additional_headers=headers), store, created.key)
         await store.aclose()
 
@@ -417,7 +417,7 @@ def test_a_realtime_connection_that_reports_nothing_is_charged_by_estimate(tmp_p
         async with opened() as client:
             await client.send('{"type":"response.create"}')
             await client.recv()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not await store.spend({}, int(time.time() // 86400)):  # noqa: ASYNC110 - a file has no event
                 await asyncio.sleep(0.05)
         spent = await store.spend({}, int(time.time() // 86400))

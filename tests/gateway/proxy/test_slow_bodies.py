@@ -65,7 +65,7 @@ async def gateway_with(http_path, **settings):
         config = Config(
             gateway=GatewayTable(http_path=http_path, **settings), upstreams=(Upstream(base_url=model.url),)
         )
-        async with running_gateway(model.url, config=config) as running, asyncio.timeout(30):
+        async with running_gateway(model.url, config=config) as running, asyncio.timeout(60):
             yield running
 
 
@@ -145,7 +145,7 @@ def test_a_slow_body_ends_and_the_next_request_is_served(http_path, route):
             async with (
                 running_gateway(model.url, config=config) as running,
                 httpx.AsyncClient(trust_env=False) as client,
-                asyncio.timeout(30),
+                asyncio.timeout(60),
             ):
                 url = f"http://127.0.0.1:{running.port}/v1/chat/completions"
                 await client.post(url, content=BODY)  # an idle connection for the short way

@@ -100,7 +100,7 @@ def run(scenario, *upstreams_and_settings, hand=None, adapter=None, **routing):
     hand = hand or Hand()
 
     async def main():
-        async with contextlib.AsyncExitStack() as stack, asyncio.timeout(20):
+        async with contextlib.AsyncExitStack() as stack, asyncio.timeout(60):
             tables, servers = [], []
             for server, settings in upstreams_and_settings:
                 port = server if isinstance(server, int) else await stack.enter_async_context(tcp_server(server))
@@ -272,7 +272,7 @@ def test_a_failed_response_that_never_ends_does_not_hold_up_the_next_attempt(mon
         await reader.read()
 
     async def scenario(router, hand, one, two):
-        async with asyncio.timeout(30):  # the upstream would never end its response
+        async with asyncio.timeout(60):  # the upstream would never end its response
             routed, _ = await send(router)
         assert (routed.upstream, hand.errors) == ("b", [("a", "status_5xx")])
         await until(lambda: one.closed)

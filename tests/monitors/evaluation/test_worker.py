@@ -61,7 +61,7 @@ def work(path, samples, metrics, *, store=None, leave=0, **options):
         )
         await queue.put(samples)
         running = asyncio.ensure_future(worker.run())
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + 60
         while (await queue.depth()).ready + (await queue.depth()).leased > leave and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
             if options.get("concurrency") == 1 and scored:
@@ -305,7 +305,7 @@ class Bench:
         by_metric = {one.metric: one.outcome for one in found[1]} if found else {}
         return by_metric.get("grounded")
 
-    async def until(self, condition, within_s=5.0):
+    async def until(self, condition, within_s=60.0):
         async with asyncio.timeout(within_s):
             while not await condition():  # noqa: ASYNC110 - a store has no event to wait for
                 await asyncio.sleep(0.01)

@@ -116,7 +116,7 @@ class Counts(dict):
     def __call__(self, result, scores):
         self[result] = self.get(result, 0) + scores
 
-    async def until(self, result, scores, within_s=5.0):
+    async def until(self, result, scores, within_s=60.0):
         async with asyncio.timeout(within_s):
             while self.get(result, 0) < scores:  # noqa: ASYNC110 - counters have no event to wait for
                 await asyncio.sleep(0.005)
@@ -284,7 +284,7 @@ def outcome_of(answers, *, give_up_s=5.0, count=1):
         async with serving(answer) as server:
             sink = PhoenixSink(url=server.url, observe=counts, give_up_s=give_up_s)
             sink.export(SAMPLE, [FAITHFUL])
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not any(counts.get(one) for one in ("sent", "refused", "gave_up")):  # noqa: ASYNC110 - same
                     await asyncio.sleep(0.005)
             await sink.aclose()
