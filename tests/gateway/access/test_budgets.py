@@ -177,8 +177,11 @@ def test_an_answer_from_the_cache_costs_nothing(tmp_path):
 def test_hanging_up_early_does_not_escape_the_charge(tmp_path, streamed):
     text = b'data: {"choices":[{"delta":{"content":"' + b"word " * 2000 + b'"}}]}\n\n'
 
+    arrived = asyncio.Semaphore(0)
+
     async def endless(reader, writer):
         await read_request(reader)
+        arrived.release()
         if streamed:
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + text)
         with contextlib.suppress(OSError):
@@ -193,7 +196,7 @@ def test_hanging_up_early_does_not_escape_the_charge(tmp_path, streamed):
             if streamed:
                 await reader.readexactly(10_000)
             else:
-                await asyncio.sleep(0.3)  # the upstream has the request, and works
+                await arrived.acquire()  # the upstream has the request, and works
             writer.close()
             await gateway.until(lambda so_far=number: gateway.total("gaugeway_charges_estimated_total") == so_far + 1)
         assert (await exchange(gateway.port, raw))[0].split()[1] == b"429"
