@@ -1,6 +1,8 @@
 # Every target sets up what it needs; the only things required are Python 3.11+, git and make.
 PYTHON ?= python3
 BIN := .venv/bin
+# One test process more than cores: many tests wait for a process or a clock.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .PHONY: help demo test test-all frameworks check fix bench peers lock sbom audit clean
 .DEFAULT_GOAL := help
@@ -22,10 +24,10 @@ demo: .venv/run  ## A scripted model, real retrieval, an injected regression and
 	$(BIN)/gaugeway demo
 
 test: .venv/dev  ## The tests that need nothing but Python, in parallel: minutes
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not full"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not full"
 
 test-all: .venv/dev  ## All tests, on real servers where their programs are installed
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 frameworks: .venv/dev  ## The RAG frameworks that the tests drive, one environment each (1 GB); without them those are skipped
 	$(BIN)/python tests/frameworks/environment.py

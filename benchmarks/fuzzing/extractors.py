@@ -20,8 +20,8 @@ from gateway.capture.factory import extractors_of
 from gateway.capture.prompt_version import prompt_version
 from gateway.config import Capture as Settings
 from gateway.contexts import DEFAULT_ORDER, Extraction
-from gateway.contexts.caps import MAX_BYTES, MAX_PASSAGES
 from gateway.contexts.explicit import ExplicitError, from_body_key, from_headers
+from gateway.contexts.limits import MAX_BYTES, MAX_PASSAGES
 from gateway.contexts.user_patterns import UserTemplate
 from gateway.exchange import GENERATION_ROUTES, Request
 from gateway.http.errors import Rejection

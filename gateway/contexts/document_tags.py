@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from gateway.contexts import Extraction, last_user_text, messages_of
-from gateway.contexts.caps import MAX_PASSAGES, extraction
+from gateway.contexts.limits import MAX_PASSAGES, extraction
 from gateway.contexts.parse import read
 from gateway.exchange import Request, Response
 from monitors.records import Context

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import msgspec
 
 from gateway.contexts import Extraction
-from gateway.contexts.caps import MAX_PASSAGES, extraction
+from gateway.contexts.limits import MAX_PASSAGES, extraction
 from gateway.exchange import Explicit, Headers, Request, Response
 from monitors.records import Context
 from monitors.runtime.bounds import MAX_TAGS, bounded_tags, optional_name

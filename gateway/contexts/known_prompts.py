@@ -5,8 +5,7 @@ The first that matches decides, so a prompt with more fixed words stands before 
 
 from __future__ import annotations
 
-from gateway.contexts.prompt_template import Template
-from gateway.contexts.split import (
+from gateway.contexts.known_splitters import (
     anythingllm,
     by,
     docs,
@@ -21,6 +20,7 @@ from gateway.contexts.split import (
     sources,
     with_sources,
 )
+from gateway.contexts.prompt_template import Template
 
 _BLANK_LINE = paragraphs
 _PADDED = padded

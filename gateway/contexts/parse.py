@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway.contexts.elements import items
-from gateway.contexts.joined import records
+from gateway.contexts.joined_passages import records
 from gateway.contexts.python_repr import printed
 from monitors.records import Context
 

@@ -23,10 +23,10 @@ from typing import Any
 
 import msgspec
 
-from gateway.contexts import joined, text_of
+from gateway.contexts import joined_passages, text_of
 from gateway.contexts.parse import Found, decoded, read
 from gateway.contexts.prose import reads_like_a_passage
-from gateway.contexts.structure.items import split as structured
+from gateway.contexts.structure.passages import split as structured
 from monitors.records import Context
 
 
@@ -108,11 +108,11 @@ def _taken_apart(found: list[Found], words: list[str], description: str | None, 
     only = found[0].context
     if only != Context(text=only.text) or not (searches or reads_like_a_passage(only.text)):
         return found
-    listed = joined.numbered(only.text)
+    listed = joined_passages.numbered(only.text)
     if listed is not None and (searches or not listed.bare):
         return [Found(one, certain=True) for one in _refined(listed.passages, only.text)]
     if listed is None and _returns_several(words, description):
-        return [Found(one, certain=True) for one in joined.paragraphs(only.text)] or found
+        return [Found(one, certain=True) for one in joined_passages.paragraphs(only.text)] or found
     return found
 
 

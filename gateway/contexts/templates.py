@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import ahocorasick_rs
 
 from gateway.contexts import Extraction, system_texts, user_texts
-from gateway.contexts.caps import extraction
 from gateway.contexts.known_prompts import TEMPLATES
+from gateway.contexts.limits import extraction
 from gateway.contexts.prompt_template import HEAD, Template
 from gateway.exchange import Request, Response
 
@@ -18,7 +18,7 @@ _SEARCH = ahocorasick_rs.AhoCorasick(_OPENINGS)
 
 
 class TemplateExtractor:
-    """Known templates, each tried on the messages it is made for: the last user turn, or the system messages."""
+    """Tries each known template on the messages it applies to: the last user turn, or the system messages."""
 
     def extract(self, request: Request, response: Response) -> Extraction | None:  # noqa: ARG002 - the port's shape
         turns = user_texts(request)

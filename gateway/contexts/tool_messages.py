@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gateway.contexts import BESIDE_RESULTS, Extraction, last_user_text, messages_of, text_of
-from gateway.contexts.caps import extraction
+from gateway.contexts.limits import extraction
 from gateway.contexts.retrieval_rule import descriptions_of, retrieved
 from gateway.exchange import Request, Response
 from monitors.records import Context

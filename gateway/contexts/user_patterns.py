@@ -10,9 +10,9 @@ import msgspec
 import regex
 
 from gateway.contexts import Extraction, last_user_text, system_texts, user_texts
-from gateway.contexts.caps import extraction
 from gateway.contexts.learning.model import Split, split
-from gateway.contexts.structure.cleaning import clean
+from gateway.contexts.limits import extraction
+from gateway.contexts.structure.passage_metadata import clean
 from gateway.exchange import Request, Response
 from monitors.records import Context
 
@@ -33,7 +33,7 @@ READINGS = (
     *("data", "objects", "tag", "pairs", "headed", "numbered", "records", "rule", "named", "inline", "bullets"),
     *("blank-line", "lines", "whole"),
 )
-"""What `read_as` may begin with: the names of `gateway.contexts.structure.items`."""
+"""What `read_as` may begin with: the names of `gateway.contexts.structure.passages`."""
 
 _ORDINARY = ("", "Hello, how are you?")
 _CUTS = 24

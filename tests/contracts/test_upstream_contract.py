@@ -106,7 +106,7 @@ class Bench:
         async def main():
             client = self.build(**options)
             try:
-                async with asyncio.timeout(30), Server(list(steps)).listening(tls) as server:
+                async with asyncio.timeout(60), Server(list(steps)).listening(tls) as server:
                     await scenario(client, server)
             finally:
                 await client.aclose()
@@ -502,7 +502,7 @@ def test_a_post_whose_connection_ended_before_its_first_byte_is_known_to_be_unre
         await client.aclose()
         await asyncio.sleep(0)
 
-    native.run_alone(asyncio.wait_for(main(), 10))
+    native.run_alone(asyncio.wait_for(main(), 60))
 
 
 def test_it_is_sent_once_more_and_not_twice(bench):
@@ -606,7 +606,7 @@ def _unseen_by_the_loop(bench, first, stray):
         await client.aclose()
         await asyncio.sleep(0)
 
-    bench.run_alone(asyncio.wait_for(main(), 10))
+    bench.run_alone(asyncio.wait_for(main(), 60))
 
 
 def test_an_answer_that_overtakes_the_request_body_ends_the_connection(native):
@@ -631,7 +631,7 @@ def test_an_answer_that_overtakes_the_request_body_ends_the_connection(native):
             assert not client._open
         await client.aclose()
 
-    native.run_alone(asyncio.wait_for(main(), 10))
+    native.run_alone(asyncio.wait_for(main(), 60))
 
 
 def test_a_refusal_is_told_while_the_body_is_still_coming(native):
@@ -657,7 +657,7 @@ def test_a_refusal_is_told_while_the_body_is_still_coming(native):
                 [(b"host", b"u"), (b"transfer-encoding", b"chunked")],
                 never_ending(),
             )
-            response, body = await asyncio.wait_for(whole(client, outgoing), 2)
+            response, body = await asyncio.wait_for(whole(client, outgoing), 60)
             assert (response.status, body) == (401, b"no")
             await asyncio.wait_for(server.ended[0].wait(), SOON_S)
         await client.aclose()
@@ -691,7 +691,7 @@ def test_an_upstream_that_begins_to_answer_early_still_gets_the_whole_body(bench
             assert server.requests[0].count(b"piece") == 5
         await client.aclose()
 
-    bench.run_alone(asyncio.wait_for(main(), 10))
+    bench.run_alone(asyncio.wait_for(main(), 60))
 
 
 # --- the framing of requests ---
@@ -741,7 +741,7 @@ def test_whole_bytes_announced_as_chunks_are_sent_as_chunks(bench):
             await scenario(client, server)
         await client.aclose()
 
-    bench.run_alone(asyncio.wait_for(main(), 10))
+    bench.run_alone(asyncio.wait_for(main(), 60))
 
 
 @pytest.mark.parametrize(
@@ -1095,7 +1095,7 @@ def test_a_slow_upstream_stops_a_streamed_body(bench):
             await client.aclose()
             await asyncio.sleep(0.01)
 
-    bench.run_alone(asyncio.wait_for(main(), 30))
+    bench.run_alone(asyncio.wait_for(main(), 60))
 
 
 def test_an_upstream_that_stops_taking_a_streamed_body_is_told(bench):
@@ -1120,7 +1120,7 @@ def test_an_upstream_that_stops_taking_a_streamed_body_is_told(bench):
         await client.aclose()
         await asyncio.sleep(0.01)
 
-    bench.run_alone(asyncio.wait_for(main(), 10))
+    bench.run_alone(asyncio.wait_for(main(), 60))
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
@@ -1232,7 +1232,7 @@ def test_cancelling_in_the_middle_of_an_upload_closes_the_connection(bench):
         await client.aclose()
         await asyncio.sleep(0.01)
 
-    bench.run_alone(asyncio.wait_for(main(), 10))
+    bench.run_alone(asyncio.wait_for(main(), 60))
 
 
 @pytest.mark.parametrize("framing", ["chunks", "to the end"])
@@ -1323,7 +1323,7 @@ def test_an_upstream_that_resets_at_once_never_hangs_and_leaves_nothing_behind(n
         await client.aclose()
         server.close()
 
-    native.run_alone(asyncio.wait_for(main(), 20))
+    native.run_alone(asyncio.wait_for(main(), 60))
 
 
 def test_many_at_once_get_their_own_answers(bench):
@@ -1352,7 +1352,7 @@ def test_many_at_once_get_their_own_answers(bench):
         await client.aclose()
         await asyncio.sleep(0.01)
 
-    bench.run_alone(asyncio.wait_for(main(), 20))
+    bench.run_alone(asyncio.wait_for(main(), 60))
 
 
 # --- TLS ---
@@ -1457,4 +1457,4 @@ def test_plain_text_where_tls_is_expected_is_refused(bench):
         server.close()
         await asyncio.sleep(0.01)
 
-    bench.run_alone(asyncio.wait_for(main(), 10))
+    bench.run_alone(asyncio.wait_for(main(), 60))

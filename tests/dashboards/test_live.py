@@ -52,7 +52,7 @@ def live(tmp_path_factory):
         rules = directory / "gaugeway.rules.yml"
         rules.write_text(RULES.read_text("utf-8").replace("    interval: 1m\n", ""), "utf-8")  # as often as it scrapes
         with prometheus(directory, jobs, rules) as server:
-            running.until(server.ready, 30, what="Prometheus scrapes")
+            running.until(server.ready, 60, what="Prometheus scrapes")
             traffic.everything()
             running.until(traffic.scored, 300, what="all is scored")
             deadline = time.monotonic() + 150  # on a busy machine estimates come seldom
@@ -91,7 +91,7 @@ def test_exemplars_lead_from_scores_to_traces(live):
 
 
 def test_the_rules_are_evaluated_without_an_error(live):
-    live.running.until(lambda: "unknown" not in live.server.rules().values(), 30, what="every rule was evaluated")
+    live.running.until(lambda: "unknown" not in live.server.rules().values(), 60, what="every rule was evaluated")
     assert set(live.server.rules().values()) == {"ok"}, live.server.rules()
     assert live.server.shows("app_metric:gaugeway_verdicts_fail:ratio_rate1h")
     assert live.server.shows('ALERTS{alertname="GaugewayQualityDrop", app="shop", metric="lexical_groundedness"}')

@@ -59,7 +59,7 @@ def alertmanager(directory):
 def told(tmp_path_factory):
     """Send alerts; returns the labels of those that are not held back."""
     with alertmanager(tmp_path_factory.mktemp("alertmanager")) as client:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             with contextlib.suppress(httpx.HTTPError):
                 if client.get("/status").status_code == 200:

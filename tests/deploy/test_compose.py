@@ -239,7 +239,7 @@ def test_a_real_prometheus_scrapes_both_planes_with_the_shipped_configuration(tm
         )
         asked = stack.enter_context(prometheus(tmp_path, config))
         wanted = {"gaugeway-gateway": "up", "gaugeway-monitors": "up"}
-        running.until(lambda: health(asked) == wanted, 30, what=f"both are scraped; {health(asked)}")
+        running.until(lambda: health(asked) == wanted, 60, what=f"both are scraped; {health(asked)}")
         groups = httpx.get(f"{asked}/api/v1/rules").json()["data"]["groups"]
         assert "gaugeway-recordings" in [group["name"] for group in groups]
 
@@ -259,7 +259,7 @@ def prometheus(root, config):
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         url = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not answers(f"{url}/-/ready"):
             assert process.poll() is None, (root / "prometheus.log").read_text()
             assert time.monotonic() < deadline, (root / "prometheus.log").read_text()

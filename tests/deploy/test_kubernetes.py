@@ -262,7 +262,7 @@ def test_two_gateways_and_two_monitors_with_the_shipped_configuration_are_one(tm
             return len(answer.json())
 
         for one in planes["monitors"]:
-            one.until(lambda one=one: seen(one) == 2, 30, what="either shows what both gateways captured")
+            one.until(lambda one=one: seen(one) == 2, 60, what="either shows what both gateways captured")
         assert not list(tmp_path.rglob("*.db")), "nothing that must last is in a pod"
 
 

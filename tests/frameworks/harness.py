@@ -100,7 +100,7 @@ async def _outcomes(framework: str, modes: list[str]) -> Outcomes:
     with LLMServer(model.answer) as upstream:
         async with running_gateway(upstream.url) as gateway:
             runs = await asyncio.to_thread(_run, framework, modes, f"http://127.0.0.1:{gateway.port}/v1")
-            samples = await gateway.samples(len(upstream.requests), within_s=20)
+            samples = await gateway.samples(len(upstream.requests), within_s=60.0)
     captured: dict[str, list[Sample]] = defaultdict(list)
     for sample in sorted(samples, key=lambda one: one.started_at):
         captured[sample.app].append(sample)

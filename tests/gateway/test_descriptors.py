@@ -109,13 +109,13 @@ async def test_a_request_under_way_is_never_closed_for_a_new_connection(monkeypa
             writer.write(REQUEST)
             active.append((reader, writer))
         idle_reader, idle_writer = await asyncio.open_connection("127.0.0.1", running.port)
-        await running.until(lambda: len(asked) == 3, 20)
+        await running.until(lambda: len(asked) == 3, 60)
         late_reader, late_writer = await asyncio.open_connection("127.0.0.1", running.port)
-        assert await asyncio.wait_for(idle_reader.read(), 10) == b"", "the idle one makes room"
+        assert await asyncio.wait_for(idle_reader.read(), 60) == b"", "the idle one makes room"
         late_writer.write(REQUEST)
-        await running.until(lambda: len(asked) == 4, 20)
+        await running.until(lambda: len(asked) == 4, 60)
         refused_reader, refused_writer = await asyncio.open_connection("127.0.0.1", running.port)
-        answer = await asyncio.wait_for(refused_reader.read(), 10)
+        answer = await asyncio.wait_for(refused_reader.read(), 60)
         assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\n"), "all are busy"
         go.set()
         for reader, _ in [*active, (late_reader, late_writer)]:

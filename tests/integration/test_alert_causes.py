@@ -78,7 +78,7 @@ def test_the_alert_is_over_at_alertmanager_when_quality_is_back(shared):
     (fired, over) = shared.told("museum")[0], shared.told("museum", "resolved")[0]
     assert over["fingerprint"] == fired["fingerprint"]
     assert over["endsAt"] > over["startsAt"]
-    shared.running.until(lambda: not shared.active("museum"), 5, what="nothing is active at Alertmanager")
+    shared.running.until(lambda: not shared.active("museum"), 60, what="nothing is active at Alertmanager")
     ended_at = next(one["ended_at"] for one in shared.running.get("/api/alerts") if one["app"] == "museum")
     back = shared.between("museum", back_at, ended_at)
     print(f"museum: over after {back} scores")  # noqa: T201
@@ -213,6 +213,6 @@ def test_a_judge_that_is_out_is_told_as_such_until_it_answers_again(calm):
     assert calm.told("*")[0]["labels"]["alertname"] == "GaugewayJudgeBlind"
     calm.script.failing = 0
     calm.ask_until(rounds("shop"), lambda: calm.told("*", "resolved"))
-    calm.running.until(lambda: not calm.alertmanager.alerts(), 5, what="nothing is active at Alertmanager")
+    calm.running.until(lambda: not calm.alertmanager.alerts(), 60, what="nothing is active at Alertmanager")
     names = {alert["labels"]["alertname"] for body in calm.hook.bodies for alert in body["alerts"]}
     assert names == {"GaugewayJudgeBlind"}

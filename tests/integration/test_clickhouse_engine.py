@@ -34,12 +34,12 @@ def test_every_exchange_is_stored_once_and_the_queue_knows_who_leads(tmp_path):
                 running.until(lambda: scored(running) >= 40, 60, what="samples are scored")
             assert traffic.unharmed
             count = len(traffic.statuses)
-            running.until(lambda: sent(running, traffic), 30, what="every exchange has its outcome")
+            running.until(lambda: sent(running, traffic), 60, what="every exchange has its outcome")
             wanted = "evaluations FINAL WHERE metric = 'faithfulness'"
             running.until(lambda: stored(wanted) == count, 60, what=f"{count} evaluations are stored")
             assert stored("samples FINAL") == stored("samples") == count
             assert postgres().ask(queue, "SELECT count(*) FROM terms") == [(1,)]
             running.until(
-                lambda: postgres().ask(queue, "SELECT count(*) FROM waiting") == [(0,)], 20, what="nothing waits"
+                lambda: postgres().ask(queue, "SELECT count(*) FROM waiting") == [(0,)], 60, what="nothing waits"
             )
         assert "secret" not in running.log.read_text(), "the password of a URL"

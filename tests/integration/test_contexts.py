@@ -39,7 +39,7 @@ def ask(running, **headers):
 
 def stored(running, exchange_id):
     running.until(
-        lambda: httpx.get(f"{running.monitors}/api/exchanges/{exchange_id}").status_code == 200, 20, what="it is stored"
+        lambda: httpx.get(f"{running.monitors}/api/exchanges/{exchange_id}").status_code == 200, 60, what="it is stored"
     )
     return running.get(f"/api/exchanges/{exchange_id}")
 
@@ -77,5 +77,5 @@ def test_contexts_reach_their_exchange_by_key_by_trace_and_as_feedback(tmp_path)
         texts = [one["text"] for one in found["sample"]["contexts"]]
         assert texts == ["Phobos is a moon of Mars.", "Mars is red.", "Deimos is small."]
         assert scored(found) == ["score"]
-        running.until(lambda: scored(stored(running, bare)) == ["score"], 20, what="what was skipped is computed")
+        running.until(lambda: scored(stored(running, bare)) == ["score"], 60, what="what was skipped is computed")
         assert stored(running, bare)["sample"]["reference"] == "Two."

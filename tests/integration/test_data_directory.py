@@ -103,7 +103,7 @@ def test_a_supervisor_that_was_killed_leaves_no_lock_and_its_successor_waits_for
     try:
         # The successor is ready, so it has the lock: the orphan has let go of it and is gone, or just about to be.
         assert (data / "monitors.lock").read_text() == str(second.pid_of("monitors"))
-        second.until(lambda: _state(orphan) in (None, "Z"), 20, what="the orphan ends")
+        second.until(lambda: _state(orphan) in (None, "Z"), 60, what="the orphan ends")
     finally:
         assert second.stop() == 0
 
@@ -132,7 +132,7 @@ def test_traffic_goes_on_where_the_data_directory_cannot_be_written(tmp_path, up
     running.start(planes=("gateway",))
     try:
         assert [chat(running) for _ in range(5)] == [200] * 5
-        running.until(lambda: "the queue rejected" in running.log.read_text(), 30, what="it says what is not kept")
+        running.until(lambda: "the queue rejected" in running.log.read_text(), 60, what="it says what is not kept")
     finally:
         assert running.stop() == 0
     said = running.log.read_text()
@@ -147,14 +147,14 @@ def test_a_damaged_queue_is_named_with_what_to_do_and_traffic_goes_on(tmp_path, 
     running = started(tmp_path / "run", upstream, "gateway", data)
     try:
         assert [chat(running) for _ in range(3)] == [200] * 3
-        running.until(lambda: "is damaged" in running.log.read_text(), 30, what="it says which file is damaged")
+        running.until(lambda: "is damaged" in running.log.read_text(), 60, what="it says which file is damaged")
         said = running.log.read_text()
         assert f"{data}/queue.db: file is not a database; the queue is damaged: move it away" in said
         (data / "queue.db").rename(data / "damaged.db")  # as it says
         captured = {"outcome": "captured"}
         running.until(
             lambda: running.value(running.admin, "gaugeway_exchanges_total", **captured) == 3,
-            30,
+            60,
             what="all are captured",
         )
     finally:

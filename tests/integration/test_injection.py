@@ -64,7 +64,7 @@ def scores(running, *, answer=ANSWER, passage=PASSAGE, question="How many moons 
         },
     )
     path = f"/api/exchanges/{response.headers['x-gaugeway-exchange-id']}"
-    running.until(lambda: httpx.get(running.monitors + path).status_code == 200, 20, what="it is scored")
+    running.until(lambda: httpx.get(running.monitors + path).status_code == 200, 60, what="it is scored")
     evaluations = running.get(path)["evaluations"]
     return {one["metric"]: one["outcome"].get("value", one["outcome"]["kind"]) for one in evaluations}
 

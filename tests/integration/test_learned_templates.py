@@ -46,11 +46,11 @@ def test_what_is_learned_reaches_all_workers_lasts_and_ends_when_it_is_rejected(
         with product(tmp_path, config) as running:
             for number in range(LEARNS):
                 ask(running, number)
-            running.until(lambda: "learned" in command(running, "list"), 30, what="a template is kept")
+            running.until(lambda: "learned" in command(running, "list"), 60, what="a template is kept")
         with product(tmp_path, config) as running:
             versions = [line.split()[1] for line in command(running, "list").splitlines()[1:]]
             ask(running, 500)
-            running.until(lambda: found(running, "learned") == 1, 20, what="the first request is read with it")
+            running.until(lambda: found(running, "learned") == 1, 60, what="the first request is read with it")
             for version in versions:
                 assert f"{version} of shop is rejected" in command(running, "reject", "shop", version)
             number = 501

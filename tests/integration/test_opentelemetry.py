@@ -102,7 +102,7 @@ def test_spans_links_and_events_join_the_apps_trace(tmp_path):
         ask(running)
         running.until(
             lambda: running.value(running.monitors, "gaugeway_evaluations_total", metric="faithfulness") == 2,
-            20,
+            60,
             what="both are scored",
         )
         running.stop()  # flushes the buffers
@@ -147,7 +147,7 @@ def test_an_unsampled_trace_gets_no_span_of_ours_but_its_evaluation(tmp_path):
         ask(running, traceparent=f"00-{TRACE}-{PARENT}-00")
         running.until(
             lambda: running.value(running.monitors, "gaugeway_evaluations_total", metric="faithfulness") == 1,
-            20,
+            60,
             what="it is scored",
         )
         running.stop()
@@ -162,6 +162,6 @@ def test_a_collector_that_is_gone_slows_nothing(tmp_path):
             assert max(seconds) < 1.0
             running.until(
                 lambda: running.value(running.admin, "gaugeway_exchanges_total", outcome="captured") == 20,
-                20,
+                60,
                 what="all are captured",
             )

@@ -33,7 +33,7 @@ def test_several_workers_share_the_port_and_their_counters_add_up(tmp_path):
         for _ in range(count):  # a new connection each time, so that the kernel spreads them
             assert chat(running).status_code == 200
         total = lambda: running.value(running.admin, "gaugeway_exchanges_total", outcome="captured")  # noqa: E731
-        running.until(lambda: total() == count, 20, what="the workers' counters add up to what was sent")
+        running.until(lambda: total() == count, 60, what="the workers' counters add up to what was sent")
         assert all(total() == count for _ in range(10)), "whichever worker is scraped"
         assert len(running.pids_of("gateway")) == 3
         assert not (running.data / "metrics").exists()
@@ -42,7 +42,7 @@ def test_several_workers_share_the_port_and_their_counters_add_up(tmp_path):
             lambda: (
                 running.value(running.monitors, "gaugeway_evaluations_total", metric="lexical_groundedness") == count
             ),
-            30,
+            60,
             what="all are evaluated",
         )
 
@@ -56,7 +56,7 @@ def test_a_changed_configuration_is_taken_over_without_losing_a_request(tmp_path
         running._config.write_text(config(other))
         if how == "SIGHUP":
             running.signal(signal.SIGHUP)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not second.log:
             assert chat(running).status_code == 200
             assert time.monotonic() < deadline, running.log.read_text()
@@ -67,7 +67,7 @@ def test_a_bad_configuration_changes_nothing_and_is_reported(tmp_path):
     model = Model()
     with serve(model) as url, product(tmp_path, config(url)) as running:
         running._config.write_text(config(url, "[gatway]\nport = 1\n"))
-        running.until(lambda: "did you mean 'gateway'" in running.log.read_text(), 20, what="the mistake is reported")
+        running.until(lambda: "did you mean 'gateway'" in running.log.read_text(), 60, what="the mistake is reported")
         assert chat(running).status_code == 200
         assert running.value(running.admin, "gaugeway_config_reloads_total", result="applied") == 0
 
@@ -91,7 +91,7 @@ def test_readiness_turns_before_the_port_closes(tmp_path):
         ready = f"http://127.0.0.1:{running.port}/readyz"
         assert httpx.get(ready).status_code == 200
         running.signal(signal.SIGTERM)
-        running.until(lambda: httpx.get(ready).status_code == 503, 5, what="readiness says no")
+        running.until(lambda: httpx.get(ready).status_code == 503, 60, what="readiness says no")
         assert chat(running).status_code == 200
         assert running.wait() == 0
 
@@ -102,13 +102,13 @@ def test_the_counters_of_workers_survive_a_restart_and_a_kill(tmp_path):
         for ending, sent in ((signal.SIGTERM, 40), (signal.SIGKILL, 80)):
             for _ in range(40):
                 assert chat(running).status_code == 200
-            running.until(lambda sent=sent: total() == sent, 20, what="all requests are counted")
+            running.until(lambda sent=sent: total() == sent, 60, what="all requests are counted")
             victim = running.pid_of("gateway")
             os.kill(victim, ending)
             running.until(
-                lambda victim=victim: len({*running.pids_of("gateway")} - {victim}) == 2, 20, what="it is started again"
+                lambda victim=victim: len({*running.pids_of("gateway")} - {victim}) == 2, 60, what="it is started again"
             )
-            running.until(lambda sent=sent: _or_none(total) == sent, 20, what="its counts are still there")
+            running.until(lambda sent=sent: _or_none(total) == sent, 60, what="its counts are still there")
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -121,7 +121,7 @@ def test_requests_are_answered_and_counted_while_the_disk_is_full(tmp_path, work
                 answer = chat(running, model=f"{number}-" + "m" * 500)
                 assert answer.status_code == 200
             running.until(
-                lambda: running.value(running.admin, "gaugeway_requests_total") == 120, 20, what="all are counted"
+                lambda: running.value(running.admin, "gaugeway_requests_total") == 120, 60, what="all are counted"
             )
             assert len(running.pids_of("gateway") if workers > 1 else [1]) == workers
             assert "ended with code" not in running.log.read_text()
@@ -217,7 +217,7 @@ def test_after_the_supervisor_is_killed_a_new_one_starts_while_the_old_gateway_f
             second.start()
             assert httpx.get(f"{second.admin}/metrics", timeout=10).status_code == 200
             before = len(received)
-            second.until(lambda: len(received) > before, 10, what="the stream goes on")
+            second.until(lambda: len(received) > before, 60, what="the stream goes on")
         finally:
             finish.set()
             reading.join(20)

@@ -72,17 +72,17 @@ def test_both_planes_are_scraped_and_their_series_are_well_formed(tmp_path):
     promtool = needs("promtool")
     with serve() as url, product(tmp_path, CONFIG.format(url=url)) as running:
         chat(running)
-        running.until(lambda: len(running.get("/api/metrics")) >= 2, 20, what="estimates are there")
+        running.until(lambda: len(running.get("/api/metrics")) >= 2, 60, what="estimates are there")
         targets = [("gateway", running.admin), ("monitors", running.monitors)]
         with prometheus(tmp_path, *((name, at.removeprefix("http://")) for name, at in targets)) as server:
             running.until(
                 lambda: query(server, 'sum(gaugeway_exchanges_total{outcome="captured"})') == {(): 10.0},
-                30,
+                60,
                 what="the gateway is scraped",
             )
             running.until(
                 lambda: query(server, 'sum(gaugeway_score_count{metric="faithfulness",app="shop"})') == {(): 10.0},
-                30,
+                60,
                 what="the monitors are scraped",
             )
             assert set(query(server, "up").values()) == {1.0}
@@ -113,7 +113,7 @@ def test_openmetrics_carries_the_trace_as_an_exemplar(tmp_path):
             text = httpx.get(f"{running.monitors}/metrics", headers={"accept": "application/openmetrics-text"}).text
             return text.endswith("# EOF\n") and f'trace_id="{trace}"' in text
 
-        running.until(shown, 20, what="the exemplar is there")
+        running.until(shown, 60, what="the exemplar is there")
 
 
 def test_an_admin_port_with_a_token_asks_for_it(tmp_path):

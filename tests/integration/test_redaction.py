@@ -94,15 +94,15 @@ def test_nothing_that_is_to_be_redacted_is_found_anywhere(tmp_path):
                 gaugeway.value(gaugeway.monitors, "gaugeway_evaluations_total", metric="lexical_groundedness")
                 == len(chosen)
             ),
-            30,
+            60,
             what="all are evaluated",
         )
         gaugeway.until(
             lambda: gaugeway.value(gaugeway.monitors, "gaugeway_supplements_total", source="feedback") >= len(chosen),
-            10,
+            60,
             what="all feedback arrived",
         )
-        gaugeway.until(lambda: b"gen_ai.evaluation.result" in collector.raw, 15, what="events are exported")
+        gaugeway.until(lambda: b"gen_ai.evaluation.result" in collector.raw, 60, what="events are exported")
         kept = everything_kept(gaugeway, judge, collector, gaugeway.log)
     assert b"A passage." in kept
     assert judge.requests
@@ -117,11 +117,11 @@ def test_without_content_the_store_has_scores_and_hashes_only(tmp_path):
         send(gaugeway, 1, secret)
         gaugeway.until(
             lambda: gaugeway.value(gaugeway.monitors, "gaugeway_score_count", metric="lexical_groundedness") == 1,
-            20,
+            60,
             what="it is scored, which takes the texts",
         )
         gaugeway.until(
-            lambda: gaugeway.value(gaugeway.monitors, "gaugeway_queue_depth") == 0, 10, what="it left the queue"
+            lambda: gaugeway.value(gaugeway.monitors, "gaugeway_queue_depth") == 0, 60, what="it left the queue"
         )
         (point, *_) = gaugeway.get("/api/exchanges?metric=lexical_groundedness")
         sample = gaugeway.get(f"/api/exchanges/{point['sample_id']}")["sample"]

@@ -109,7 +109,7 @@ def test_two_workers_lose_nothing_when_redis_is_killed_under_load_and_never_eval
                 server.stop()
                 await asyncio.sleep(0.3)
                 await asyncio.to_thread(server.start)
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(60):
             while (depth := await queues[0].depth()).ready or depth.leased:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0.05)
         assert depth.dead == 0

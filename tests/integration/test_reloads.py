@@ -49,7 +49,7 @@ def test_keys_can_be_switched_on_and_off_in_a_running_gateway(tmp_path, http_pat
             with pytest.raises(Rejection) as caught:  # on the event loop nothing could run meanwhile
                 running.gateway._admission.gate.identify([])
             assert caught.value.status == 503
-            await running.until(lambda: running.gateway._admission.gate._keyring is not None, 20)
+            await running.until(lambda: running.gateway._admission.gate._keyring is not None, 60)
             paid = len(model.log)
             assert [await status(client, running) for _ in range(5)] == [401] * 5, "on the same connection too"
             assert len(model.log) == paid
@@ -179,6 +179,6 @@ def _answers(chat):
 def test_monitors_alone_outlive_a_reload_signal_and_say_that_they_need_a_restart(tmp_path):
     with product(tmp_path, '[[upstreams]]\nbase_url = "http://127.0.0.1:9/v1"\n', command="monitors") as running:
         running.signal(signal.SIGHUP)
-        running.until(lambda: "SIGHUP ignored" in running.log.read_text(), 20, what="the signal is answered")
+        running.until(lambda: "SIGHUP ignored" in running.log.read_text(), 60, what="the signal is answered")
         assert audited(running) == [("refused", None)]
         assert httpx.get(f"{running.monitors}/healthz").status_code == 200

@@ -173,7 +173,7 @@ def test_while_a_release_is_rolled_out_each_evaluates_what_the_other_captured(re
             return server.ask(store, "SELECT max(version) FROM versions")[0][0]
 
         old_gateway, old_monitors = rollout.start("gateway", old), rollout.start("monitors", old)
-        wait_until(lambda: server.ask(store, "SELECT to_regclass('gaugeway.evaluations')") != [(None,)], 20)
+        wait_until(lambda: server.ask(store, "SELECT to_regclass('gaugeway.evaluations')") != [(None,)], 60)
         rollout.ask(old_gateway)
         before = version()
         new_gateway = rollout.start("gateway", new)
@@ -193,7 +193,7 @@ def test_while_a_release_is_rolled_out_each_evaluates_what_the_other_captured(re
             rollout.ask(old_gateway, new_gateway)
         else:
             said = f"its tables have version {after}, this release knows {before}; upgrade"
-            wait_until(lambda: said in again.log.read_text("utf-8"), 20)
+            wait_until(lambda: said in again.log.read_text("utf-8"), 60)
         rollout.stop(*(one for one in rollout.running if one not in (old_monitors, new_monitors)))
         logs = rollout.logs()
     assert rollout.sent.unharmed

@@ -52,7 +52,7 @@ async def admitted(gateway, tries):
 
 async def together(running, count):
     for one in running:
-        await one.until(lambda one=one: one.counter(PROCESSES) == count, 20)
+        await one.until(lambda one=one: one.counter(PROCESSES) == count, 60)
 
 
 @pytest.mark.parametrize("engine", ["redis", "postgresql"])

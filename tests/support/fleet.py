@@ -154,7 +154,7 @@ class Fleet:
         """Wait until so many exchanges have their outcome and the queue is empty; return when that was."""
         return wait_until(lambda: self.counted("exchanges_total") == sent and self.waiting() == 0, within_s)
 
-    def reach(self, expected: float, name: str, within_s: float = 10.0, **labels: str) -> float:
+    def reach(self, expected: float, name: str, within_s: float = 60.0, **labels: str) -> float:
         """A counter's sum, once it is what is expected or does not get there in time."""
         with contextlib.suppress(TimeoutError):
             wait_until(lambda: self.counted(name, **labels) == expected, within_s)

@@ -66,7 +66,7 @@ class Postgres:
                 cwd="/",
                 **self._user,
             )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while subprocess.run(
             [self._binaries / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)], check=False
         ).returncode:

@@ -67,7 +67,7 @@ class Product:
             )
         urls = {"gateway": [f"http://127.0.0.1:{self.port}/readyz"], "monitors": [f"{self.monitors}/healthz"]}
         for url in (url for plane in planes if self._command in (plane, "serve") for url in urls[plane]):
-            self.until(lambda url=url: _answers(url), 30, what=f"{url} answers")
+            self.until(lambda url=url: _answers(url), 60, what=f"{url} answers")
 
     @property
     def pid(self) -> int:

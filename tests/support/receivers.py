@@ -84,7 +84,7 @@ class Alertmanager:
         arguments += [f"--web.route-prefix={prefix}"] if prefix else []
         with (directory / f"alertmanager-{port}.log").open("wb") as log:
             self.process = subprocess.Popen([self.binary, *arguments], stdout=log, stderr=log)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not self._ready():
             assert time.monotonic() < deadline, "alertmanager does not start"
             time.sleep(0.05)

@@ -60,7 +60,7 @@ class RedisServer:
         words = [word for name, value in self._options.items() for word in (f"--{name}", value)]
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen([binary, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while True:
             try:
                 self.ask("PING")

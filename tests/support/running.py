@@ -64,7 +64,7 @@ class Running:
             if sample.name == name and labels.items() <= sample.labels.items()
         )
 
-    async def samples(self, count: int, within_s: float = 5.0) -> list[Any]:
+    async def samples(self, count: int, within_s: float = 60.0) -> list[Any]:
         """Wait for `count` samples in the queue and take them."""
         taken: list[Any] = []
         async with asyncio.timeout(within_s):
@@ -73,7 +73,7 @@ class Running:
                 await asyncio.sleep(0.01)
         return taken
 
-    async def until(self, condition: Callable[[], bool], within_s: float = 5.0) -> None:
+    async def until(self, condition: Callable[[], bool], within_s: float = 60.0) -> None:
         """Wait until `condition` holds."""
         async with asyncio.timeout(within_s):
             while not condition():  # noqa: ASYNC110 - counters have no event to wait for

@@ -15,7 +15,7 @@ from dashboards.web.site import Page, Site
 from dashboards.web.views.overview import low_captures
 from dashboards.web.views.prompt_form import MAX_ENTRY, Applied, applied, entry_of, prefilled
 from gateway.capture.stored_templates import learned_of
-from gateway.contexts.described import Described, Piece, messages, toml
+from gateway.contexts.template_export import Described, Piece, messages, toml
 from gateway.contexts.user_patterns import UserTemplate
 from monitors.api.templates import decide, stored
 from monitors.records import Sample

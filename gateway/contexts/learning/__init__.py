@@ -8,20 +8,20 @@ that completes the evidence for it.
 
 from __future__ import annotations
 
-from gateway.contexts.learning.capturing import LearnedCapture
+from gateway.contexts.learning.capture import LearnedCapture
 from gateway.contexts.learning.frames import Frame, frame_of
-from gateway.contexts.learning.learner import Known, Learner, TemplateEvent
-from gateway.contexts.learning.marks import Marked
+from gateway.contexts.learning.judge_marks import Marked
+from gateway.contexts.learning.learner import Learner, OtherFinding, TemplateEvent
 from gateway.contexts.learning.model import Found, LearnedTemplate, match
 
 __all__ = [
     "Found",
     "Frame",
-    "Known",
     "LearnedCapture",
     "LearnedTemplate",
     "Learner",
     "Marked",
+    "OtherFinding",
     "TemplateEvent",
     "frame_of",
     "match",

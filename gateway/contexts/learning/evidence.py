@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
-from gateway.contexts.learning.contents import SlotEvidence
-from gateway.contexts.learning.inner import Inner
 from gateway.contexts.learning.model import Split, chunks_of, slots_in, split
 from gateway.contexts.learning.outline import Outline
+from gateway.contexts.learning.passage_fields import PassageSkeleton
 from gateway.contexts.learning.plan_evidence import PlanEvidence, question_of
 from gateway.contexts.learning.plans import Hint, Plan, proposals
+from gateway.contexts.learning.slot_contents import SlotEvidence
 from gateway.contexts.learning.tokens import salted
 from monitors.records import Context
 
@@ -87,7 +87,7 @@ class Evidence:
         region = text[slice(*spans[plan.passages])]
         hows: list[Split] = []
         if not plan.split.header and not plan.split.trailer:
-            entry.inner = entry.inner or Inner(self.salt)
+            entry.inner = entry.inner or PassageSkeleton(self.salt)
             if (chunks := chunks_of(plan.split, region)) is not None:
                 hows = entry.inner.add(plan.split, chunks)
         hows += [structs.replace(one, cleaned=True) for one in (plan.split, *hows)]

@@ -10,16 +10,16 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from gateway.contexts.learning.alignment import Signs
-from gateway.contexts.learning.contents import is_history, labels_of
 from gateway.contexts.learning.evidence import Evidence
 from gateway.contexts.learning.frames import Frame
-from gateway.contexts.learning.marks import Asking, Marked, MarkedRequests
+from gateway.contexts.learning.judge_marks import JudgingState, Marked, MarkedRequests
 from gateway.contexts.learning.model import Found, LearnedTemplate, match
 from gateway.contexts.learning.openings import Openings
 from gateway.contexts.learning.outline import Outline
 from gateway.contexts.learning.plan_evidence import question_of
 from gateway.contexts.learning.plans import Plan, has_remains_of_the_prompt, template_of
-from gateway.contexts.learning.skeletons import Reading, Skeleton, Waiting, fits, read, signs_of
+from gateway.contexts.learning.skeletons import Reading, Skeleton, UnmatchedRequests, fits, read, signs_of
+from gateway.contexts.learning.slot_contents import is_history, labels_of
 from gateway.contexts.learning.tokens import salted
 from monitors.records import Context
 
@@ -46,7 +46,7 @@ _UNUSED = 100
 """Requests of its kind after which a template that fitted none is dropped."""
 
 
-class Known(NamedTuple):
+class OtherFinding(NamedTuple):
     """What another way found in the same request: its passages, and how sure that is."""
 
     contexts: tuple[Context, ...]
@@ -68,10 +68,10 @@ class _Prompt:
     skeleton: Skeleton
     evidence: Evidence
     used: int = 0
-    again: Waiting = field(default_factory=Waiting)
+    again: UnmatchedRequests = field(default_factory=UnmatchedRequests)
     rival: Skeleton | None = None
     """Of later requests alone. What the first ones shared by chance may have hidden words of the prompt from view."""
-    asking: Asking = field(default_factory=Asking)
+    judging: JudgingState = field(default_factory=JudgingState)
 
     @property
     def size(self) -> int:
@@ -90,14 +90,14 @@ class _Prompt:
             if self.rival.fixed > self.skeleton.fixed:
                 self.rival.seen = self.skeleton.seen
                 self.skeleton = self.rival
-            self.again, self.rival = Waiting(), None
+            self.again, self.rival = UnmatchedRequests(), None
 
 
 @dataclass(slots=True)
 class _Group:
     """Requests that begin with the same instruction, or all the others."""
 
-    waiting: Waiting = field(default_factory=Waiting)
+    waiting: UnmatchedRequests = field(default_factory=UnmatchedRequests)
     prompts: list[_Prompt] = field(default_factory=list)
     requests: int = 0
     taught: int = 0
@@ -140,7 +140,7 @@ class _Kind:
 
 
 @dataclass(slots=True)
-class _Live:
+class _ActiveTemplate:
     template: LearnedTemplate
     used: int
     same: set[int] | None = None
@@ -170,7 +170,7 @@ class Learner:
         self._signs = signs_of(self._salt)
         self._marked = MarkedRequests(self._signs, salt) if asks else None
         self._kinds: OrderedDict[tuple[str, str], _Kind] = OrderedDict()
-        self._live: dict[tuple[str, str], list[_Live]] = {}
+        self._live: dict[tuple[str, str], list[_ActiveTemplate]] = {}
         self._rejected: set[tuple[str, tuple[str, ...]]] = set()
         self._size = 0
 
@@ -197,7 +197,7 @@ class Learner:
         for one in every:
             if one.state != "rejected":
                 name = one.app, one.kind
-                self._live.setdefault(name, []).append(_Live(one, requests.get(name, 0)))
+                self._live.setdefault(name, []).append(_ActiveTemplate(one, requests.get(name, 0)))
 
     def find(self, app: str, frame: Frame) -> Found | None:
         """Return what a learned template finds in the request."""
@@ -206,7 +206,7 @@ class Learner:
                 return found
         return None
 
-    def observe(self, app: str, frame: Frame, found: Found | None, known: Known | None) -> list[TemplateEvent]:
+    def observe(self, app: str, frame: Frame, found: Found | None, known: OtherFinding | None) -> list[TemplateEvent]:
         """Learn from a request: `found` is what `find` said of it, `known` what another way found, if any did."""
         name = app, frame.kind
         kind = self._kind(name)
@@ -251,14 +251,14 @@ class Learner:
                     events.append(TemplateEvent("stale", one.template))
         return events
 
-    def _dropped(self, name: tuple[str, str], one: _Live) -> TemplateEvent:
+    def _dropped(self, name: tuple[str, str], one: _ActiveTemplate) -> TemplateEvent:
         self._live[name].remove(one)
         if self._marked is not None:
             self._marked.refute(one.template.version)
         return TemplateEvent("dropped", one.template)
 
     def _learned(
-        self, name: tuple[str, str], kind: _Kind, group: _Group, frame: Frame, known: Known | None
+        self, name: tuple[str, str], kind: _Kind, group: _Group, frame: Frame, known: OtherFinding | None
     ) -> list[TemplateEvent]:
         reading = read(frame.text, self._salt)
         best: tuple[int, _Prompt, list[tuple[int, int]]] | None = None
@@ -295,7 +295,7 @@ class Learner:
         """Return what the judge's marks say of a prompt that nothing was learned of, or what it is to mark."""
         if self._marked is None:
             return None
-        return self._marked.consider(name, prompt.asking, prompt.skeleton, seen, known)
+        return self._marked.consider(name, prompt.judging, prompt.skeleton, seen, known)
 
     def _asked(
         self, name: tuple[str, str], kind: _Kind, group: _Group, prompt: _Prompt, template: LearnedTemplate | None
@@ -342,7 +342,7 @@ class Learner:
         live = self._live.setdefault(name, [])
         if any(one.template.version == template.version for one in live):
             return []
-        live.append(_Live(template, kind.requests))
+        live.append(_ActiveTemplate(template, kind.requests))
         events = [TemplateEvent("learned", template)]
         if len(live) > MAX_SKELETONS and (old := [one for one in live if one.template.state != "confirmed"]):
             oldest = min(old, key=lambda one: one.used)

@@ -12,9 +12,9 @@ import msgspec
 
 from gateway.contexts.learning.brackets import are_cut_open
 from gateway.contexts.learning.frames import MASK, PART
-from gateway.contexts.structure import items
-from gateway.contexts.structure.alike import begins_with_a_prefix
-from gateway.contexts.structure.cleaning import clean
+from gateway.contexts.structure import passages
+from gateway.contexts.structure.common_metadata import begins_with_a_prefix
+from gateway.contexts.structure.passage_metadata import clean
 from monitors.records import Context
 
 SlotName: TypeAlias = Literal["passages", "question", "other"]
@@ -201,11 +201,11 @@ def chunks_of(how: Split, region: str, number: int | None = None) -> list[str] |
 
 
 def _as_read(how: Split, region: str) -> tuple[Context, ...] | None:
-    found = items.read_as(region, how.words)
+    found = passages.read_as(region, how.words)
     if how.words == WHOLE and "\n" in region.strip():
         return None  # learned where there was one passage, and these may be several
     if found is None and how.words in _SOFT and _is_one(how.words, region.strip()):
-        found = items.read_as(region, WHOLE)
+        found = passages.read_as(region, WHOLE)
     return None if found is None else found.items
 
 

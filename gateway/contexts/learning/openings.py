@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from gateway.contexts.learning.frames import SYSTEM, USER
 from gateway.contexts.learning.tokens import salted
-from gateway.contexts.structure.scan import Text
+from gateway.contexts.structure.word_index import IndexedText
 
 MOST_OPENINGS = 32
 """Of one kind of request that are known at once; the one not seen for longest is forgotten."""
@@ -74,7 +74,7 @@ def _said(text: str) -> Iterator[str]:
 
 def _instructs(line: str) -> bool:
     """Whether a line speaks to the model. A label does not count: what stands under it may come first by chance."""
-    text = Text(line[:_LINE])
+    text = IndexedText(line[:_LINE])
     return text.addresses(0, len(text.text)) or text.is_meta(0, len(text.text))
 
 

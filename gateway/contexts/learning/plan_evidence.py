@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from gateway.contexts.learning.contents import CONSTANT_SHARE, MOST_VALUES, Edges, SlotEvidence, mask_of
-from gateway.contexts.learning.inner import Inner
+from gateway.contexts.learning.passage_fields import PassageSkeleton
 from gateway.contexts.learning.plans import Plan
+from gateway.contexts.learning.slot_contents import CONSTANT_SHARE, MOST_VALUES, Edges, SlotEvidence, mask_of
 from gateway.contexts.learning.tokens import salted
 
 MOST_CHUNKS = 160
@@ -52,7 +52,7 @@ class PlanEvidence:
     partial: int = 0
     variants: bool = False
     """Whether something may come off its passages: a line, or what stands before a sign."""
-    inner: Inner | None = None
+    inner: PassageSkeleton | None = None
     region_edges: Edges = field(default_factory=Edges)
     heads: Edges = field(default_factory=Edges)
     tails: Edges = field(default_factory=Edges)

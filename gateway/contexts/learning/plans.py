@@ -15,9 +15,9 @@ from gateway.contexts.learning.brackets import are_cut_open
 from gateway.contexts.learning.frames import END, MASK, PART, SYSTEM, USER
 from gateway.contexts.learning.model import LearnedTemplate, SlotName, Split, pattern, split, version_of
 from gateway.contexts.learning.outline import Outline, Span, has_letter, head, is_rule, masked
-from gateway.contexts.structure import items
-from gateway.contexts.structure.alike import has_remains
-from gateway.contexts.structure.cleaning import SENTENCE_END
+from gateway.contexts.structure import passages
+from gateway.contexts.structure.common_metadata import has_leftover_metadata
+from gateway.contexts.structure.passage_metadata import SENTENCE_END
 from monitors.records import Context
 
 _CORES = 3
@@ -94,7 +94,8 @@ def has_remains_of_the_prompt(plan: Plan) -> bool:
     """
     texts = [one.text for one in plan.contexts[:_COMPARED]]
     if len(texts) > 1 and (
-        has_remains(texts, closed=True) or (plan.split.kind in ("lines", "paragraphs") and _are_of_two_kinds(texts))
+        has_leftover_metadata(texts, closed=True)
+        or (plan.split.kind in ("lines", "paragraphs") and _are_of_two_kinds(texts))
     ):
         return True
     before, behind = plan.literals[plan.passages][-_BESIDE:], plan.literals[plan.passages + 1][:_BESIDE]
@@ -249,7 +250,7 @@ def _split(literals: tuple[str, ...], low: int, region: str, how: Split, certain
 
 
 def _read(literals: tuple[str, ...], low: int, region: str, least: float) -> Iterator[Plan]:
-    for reading in items.readings(region):
+    for reading in passages.readings(region):
         if reading.name != "whole" and reading.certain > least:
             how = Split(kind="reading", words=reading.name)
             yield Plan(literals, low, how, reading.items, reading.certain - 0.05)
@@ -295,7 +296,7 @@ def _with_data(seen: Outline, literals: tuple[str, ...], low: int, slot: Span) -
     else:
         return
     region = before[opening:] + seen.text[start:end] + behind[:length]
-    for reading in items.readings(region):
+    for reading in passages.readings(region):
         if reading.name in ("data", "objects"):
             inner = (*literals[:low], before[:opening], behind[length:], *literals[low + 2 :])
             if inner[low] and inner[low + 1]:

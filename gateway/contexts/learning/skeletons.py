@@ -165,7 +165,7 @@ def skeleton_of(reading: Reading) -> Skeleton:
 
 
 @dataclass(slots=True)
-class Waiting:
+class UnmatchedRequests:
     """Requests that fit no skeleton yet. The two that share most of several are the first of a new one."""
 
     readings: list[Skeleton] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Passages found by the structure that prompts share, whatever their wording: labels, tags, rules, numbers, JSON."""
+"""Finds passages by the structure that prompts share, independent of wording: labels, tags, rules, numbers, JSON."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from itertools import islice
 from typing import Any
 
 from gateway.contexts import Extraction, messages_of, text_parts
-from gateway.contexts.caps import extraction
-from gateway.contexts.structure.reading import Conversation, Reading, Turn, read
+from gateway.contexts.limits import extraction
+from gateway.contexts.structure.conversation import Conversation, Reading, Turn, read
 from gateway.exchange import Request, Response
 
 __all__ = ["Conversation", "Reading", "StructureExtractor", "Turn", "read", "turns_of"]
 
 MOST_TURNS = 200
-"""The last messages of a conversation that are read, after the first ones, which say what the app is."""
+"""Messages read of a longer conversation: the first `_FIRST`, which describe the app, and the last ones."""
 _FIRST = 8
 _TURN = re.compile(
     r"<\|(?:im_start|start_header_id|start_of_role)\|>(?P<marked>\w{1,20})(?:<\|(?:end_header_id|end_of_role)\|>)?\n*"
@@ -25,11 +25,11 @@ _TURN = re.compile(
 _ENDS = re.compile(r"<\|[^|<>\n]{1,30}\|>|</?s>|<end_of_turn>")
 _DIGITS = 3
 EMPTY = 0.8
-"""The confidence that nothing was retrieved where a label of passages is followed by that of the question."""
+"""Confidence that nothing was retrieved when the label of the passages is followed directly by the question's."""
 
 
 class StructureExtractor:
-    """The reader of structure: it decides by a score, and says nothing below its threshold."""
+    """Scores the blocks of a prompt that may hold passages; finds nothing when no score reaches the threshold."""
 
     def extract(self, request: Request, response: Response) -> Extraction | None:  # noqa: ARG002 - the port's shape
         conversation = Conversation(turns_of(request))
@@ -37,7 +37,7 @@ class StructureExtractor:
         if found is not None:
             kept = extraction(found.question, found.contexts, source="structure", marker=found.how)
             return replace(kept, confidence=round(found.confidence, _DIGITS), reason=found.reason)
-        if (question := conversation.asked_of_nothing()) is not None:
+        if (question := conversation.question_without_passages()) is not None:
             reason = "the prompt's place for passages is empty"
             return Extraction(question=question, contexts=(), source="structure", confidence=EMPTY, reason=reason)
         if conversation.is_prompt():
@@ -55,7 +55,7 @@ def turns_of(request: Request) -> list[Turn]:
 
 
 def _by_tokens(turn: Turn) -> list[Turn]:
-    """Return the turns of a conversation that the client wrote down with a chat template's tokens; [] for none."""
+    """Return the turns of a conversation rendered with a chat template's tokens; [] when there are no such tokens."""
     text = turn.text
     openings = list(islice(_TURN.finditer(text), MOST_TURNS))
     if not any(_role_of(one) == "user" for one in openings):

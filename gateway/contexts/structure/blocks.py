@@ -1,4 +1,4 @@
-"""Where a block of passages may stand in a text: behind a label, between tags, behind a sentence that announces it."""
+"""Finds the blocks of a text that may hold passages: after a label, between tags, after an introducing sentence."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from gateway.contexts.structure.grids import fences_in, first_header, is_fenced, is_in_code
-from gateway.contexts.structure.outline import LOOSE, SPEAKERS, Mark, is_answered, kind_of, label_kind, marks
-from gateway.contexts.structure.scan import HEAD, Text
-from gateway.contexts.structure.spoken import conversation
+from gateway.contexts.structure.labels import LOOSE, SPEAKERS, Mark, find_marks, is_answered, kind_of, label_kind
+from gateway.contexts.structure.markdown import fences_in, first_header, is_fenced, is_in_code
+from gateway.contexts.structure.transcript import find_transcript
+from gateway.contexts.structure.word_index import HEAD, IndexedText
 from gateway.contexts.structure.words import vocabulary
 
 _MOST_TAGS = 60
@@ -46,7 +46,7 @@ _RULE_LINE = re.compile(
 )
 _CLOSING = re.compile(r"[ \t]*</(?P<tag>[A-Za-z][\w.-]{0,40})>[ \t]*")
 _JOINTS = re.compile(r"[_.-]|(?<=[a-z])(?=[A-Z])")
-"""What joins the words of a tag's name."""
+"""Separators between the words of a tag name."""
 _WEAK_SURE = 0.5
 _PAIR = 2
 _RULED = 0.55
@@ -61,10 +61,10 @@ HEADERS = "header lines"
 
 
 class Block(NamedTuple):
-    """A place for passages in a text, offsets in characters. `outer` includes what announces it and closes it.
+    """A candidate block of passages, offsets in characters. `outer_*` include its header and its closing line.
 
-    `header` is what announced it, for people; `sure` in [0, 1] how clearly. `several`: other blocks of passages stand
-    beside it, so that it may not be all of them.
+    `header` describes what introduced it, for users; `sure` in [0, 1] is how clearly it did. `several`: the text has
+    other such blocks, so this one may not hold all passages.
     """
 
     start: int
@@ -76,9 +76,9 @@ class Block(NamedTuple):
     several: bool = False
 
 
-def candidates(text: Text) -> list[Block]:
-    """Return the blocks a text may have, the most clearly announced first."""
-    found = marks(text)
+def candidates(text: IndexedText) -> list[Block]:
+    """Return the candidate blocks of a text, the one with the clearest header first."""
+    found = find_marks(text)
     stop = _answer_label(text, found)
     blocks = [*_tagged(text, stop), *_labelled(text, found, stop)]
     if not any(block.sure >= _SURE for block in blocks):
@@ -98,7 +98,7 @@ def candidates(text: Text) -> list[Block]:
 
 
 def _is_within_a_passage(raw: str, block: Block, blocks: Sequence[Block]) -> bool:
-    """Whether a label with its text on the same line stands in the midst of a block that is announced more clearly."""
+    """Whether an inline label lies inside another block with a clearer header."""
     if "\n" in raw[block.outer_start : block.start] or block.start == block.outer_start:
         return False
     return any(
@@ -110,8 +110,8 @@ def _is_within_a_passage(raw: str, block: Block, blocks: Sequence[Block]) -> boo
     )
 
 
-def _goes_on(text: Text, block: Block, blocks: Sequence[Block]) -> bool:
-    """Whether another block as clearly announced stands apart from this one, in front of it or behind."""
+def _goes_on(text: IndexedText, block: Block, blocks: Sequence[Block]) -> bool:
+    """Whether another block with a clear header lies before or after this one."""
     return any(
         other.sure >= _CLEARLY
         and (other.outer_start >= block.outer_end or other.outer_end <= block.outer_start)
@@ -122,8 +122,8 @@ def _goes_on(text: Text, block: Block, blocks: Sequence[Block]) -> bool:
     )
 
 
-def _answer_label(text: Text, found: Sequence[Mark]) -> int:
-    """Return where the text ends without the label that the model's answer is to follow."""
+def _answer_label(text: IndexedText, found: Sequence[Mark]) -> int:
+    """Return where the text ends, not counting a trailing label for the model's answer."""
     last = next((mark for mark in reversed(found) if mark.kind != "rule"), None)
     if (
         last is not None
@@ -135,7 +135,7 @@ def _answer_label(text: Text, found: Sequence[Mark]) -> int:
     return len(text.text)
 
 
-def _tagged(text: Text, stop: int) -> Iterator[Block]:
+def _tagged(text: IndexedText, stop: int) -> Iterator[Block]:
     raw = text.text
     seen: set[str] = set()
     covered = 0
@@ -176,7 +176,7 @@ def _tagged(text: Text, stop: int) -> Iterator[Block]:
 
 
 def _last_closing(raw: str, closing: str, start: int, stop: int) -> int:
-    """Return where the last closing tag stands that ends a line; where none does, the last. -1 for none."""
+    """Return the offset of the last closing tag at the end of a line, else of the last one; -1 for none."""
     last = at = raw.rfind(closing, start, stop)
     begins = -1
     for _ in range(8):
@@ -195,7 +195,7 @@ def _last_closing(raw: str, closing: str, start: int, stop: int) -> int:
 
 
 def _begins_a_line(raw: str, at: int) -> bool:
-    """Whether only blanks, another tag or a short label stand before it: a tag in a sentence begins nothing."""
+    """Whether only blanks, a tag or a short label precede it on its line: a tag within a sentence opens no block."""
     line = raw[max(raw.rfind("\n", max(at - 400, 0), at) + 1, at - 200) : at].rstrip()
     return not line or line[-1] in ">:："
 
@@ -205,7 +205,7 @@ def _tag_sure(name: str) -> float:
     return kind[1] if kind is not None and kind[0] == "context" else 0.0
 
 
-def _labelled(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
+def _labelled(text: IndexedText, found: Sequence[Mark], stop: int) -> Iterator[Block]:
     raw = text.text
     labels = [
         mark
@@ -236,7 +236,7 @@ def _labelled(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
 
 
 def _is_item(raw: str, mark: Mark, following: Mark | None, *, again: bool) -> bool:
-    """Whether a label is that of one passage: it is numbered, is repeated, or begins a record of several keys."""
+    """Whether a label belongs to one passage: it is numbered, repeated, or begins a record of several keys."""
     if any(one.isdigit() for one in mark.phrase):
         return True
     if again:
@@ -249,12 +249,12 @@ def _is_item(raw: str, mark: Mark, following: Mark | None, *, again: bool) -> bo
 
 
 def _is_apart(turns: Sequence[int], mark: Mark, other: Mark) -> bool:
-    """Whether a question or an answer stands between two labels: then the first is an example's."""
+    """Whether a question or an answer separates two labels: the first then belongs to an example."""
     index = bisect(turns, mark.start)
     return index < len(turns) and turns[index] < other.start
 
 
-def _announced(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
+def _announced(text: IndexedText, found: Sequence[Mark], stop: int) -> Iterator[Block]:
     raw = text.text
     last = max((one.start for one in found if one.kind == "question"), default=-1)
     for mark in [one for one in found if one.kind == "intro"][:6]:
@@ -283,8 +283,8 @@ def _skip(raw: str, start: int) -> int:
     return start
 
 
-def _inline(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
-    """A label in the middle of a line, as `Answer from the context. Context: ["...", "..."]`."""
+def _inline(text: IndexedText, found: Sequence[Mark], stop: int) -> Iterator[Block]:
+    """Find a label in the middle of a line, as in `Answer from the context. Context: ["...", "..."]`."""
     for phrase_at, stop_at, body in islice(_inline_labels(text.text, min(HEAD, stop)), _INLINE_LABELS):
         kind = label_kind(text, phrase_at, stop_at)
         if kind is not None and kind[0] == "context" and kind[1] > _WEAK_SURE:
@@ -295,7 +295,7 @@ def _inline(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
 
 
 def _inline_labels(raw: str, limit: int) -> Iterator[tuple[int, int, int]]:
-    """Yield where a few words stand between the end of a sentence and a colon, and where the colon's body begins."""
+    """Yield start and end of a few words between a sentence end and a colon, and where the text after it begins."""
     covered = 0
     for colon in _COLON.finditer(raw, 0, limit):
         if colon.start() < covered or (body := _INLINE_BODY.match(raw, colon.start(), limit)) is None:
@@ -306,16 +306,16 @@ def _inline_labels(raw: str, limit: int) -> Iterator[tuple[int, int, int]]:
             yield label.start("phrase"), label.end("phrase"), covered
 
 
-def _under_headers(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
-    """Header lines of one form between rules, as `==== a.md ====`, nothing else announcing the passages."""
+def _under_headers(text: IndexedText, found: Sequence[Mark], stop: int) -> Iterator[Block]:
+    """Find header lines of one form, such as `==== a.md ====`, when nothing else introduces the passages."""
     first = first_header(text.text, min(HEAD, stop))
     if first is not None:
         end = _end(text, found, first, stop)
         yield Block(first, end, first, end, HEADERS, _RULED)
 
 
-def _between_rules(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
-    """Text between two rules of one kind, when the question stands in front of them."""
+def _between_rules(text: IndexedText, found: Sequence[Mark], stop: int) -> Iterator[Block]:
+    """Find text between two rules of one kind that follow the question."""
     rules = [mark for mark in found if mark.kind == "rule" and mark.start < stop]
     question = next((mark for mark in found if mark.kind == "question"), None)
     if len(rules) < _PAIR or question is None or question.start >= rules[0].start:
@@ -324,8 +324,8 @@ def _between_rules(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Blo
         yield Block(rules[0].body, rules[-1].start, rules[0].start, rules[-1].body, "rules", _RULED)
 
 
-def _before_question(text: Text, found: Sequence[Mark], stop: int) -> Iterator[Block]:
-    """A text that begins with passages and ends with the labelled question."""
+def _before_question(text: IndexedText, found: Sequence[Mark], stop: int) -> Iterator[Block]:
+    """Find passages at the beginning of a text that ends with the labelled question."""
     questions = [mark for mark in found if mark.kind == "question"]
     if questions and questions[-1].start > 0:
         end = _end(text, found, 0, stop)
@@ -333,14 +333,14 @@ def _before_question(text: Text, found: Sequence[Mark], stop: int) -> Iterator[B
         yield Block(start, end, 0, end, "", 0.0)
 
 
-def _end(text: Text, found: Sequence[Mark], start: int, stop: int, *, form: str = "") -> int:
+def _end(text: IndexedText, found: Sequence[Mark], start: int, stop: int, *, form: str = "") -> int:
     """Return where a block that begins at `start` ends: at the question, else at the instructions that close the text.
 
     The last mark counts: a passage may contain lines that look like one.
     """
     later = [mark for mark in found if start <= mark.start < stop]
     questions = [mark for mark in later if mark.kind == "question"]
-    if (spoken := conversation(text.text)) is not None and start < spoken.start < stop:
+    if (spoken := find_transcript(text.text)) is not None and start < spoken.start < stop:
         return _without_last_paragraph(text, start, spoken.start)
     end = _first_speaker(later, questions[-1]).start if questions else _inline_question(text, start, stop)
     heading = next(
@@ -367,8 +367,8 @@ def _end(text: Text, found: Sequence[Mark], start: int, stop: int, *, form: str 
     return _at_closing_rule(text.text, later, start, end)
 
 
-def _inline_question(text: Text, start: int, stop: int) -> int:
-    """Return where a label of the question stands in the middle of the last line, else `stop`."""
+def _inline_question(text: IndexedText, start: int, stop: int) -> int:
+    """Return the offset of a question label in the middle of the last line, else `stop`."""
     line = max(text.text.rfind("\n", start, len(text.text[:stop].rstrip())), start, stop - _TAIL)
     for label in reversed(list(_QUESTION_LABEL.finditer(text.text, line, stop))[-4:]):
         kind = label_kind(text, label.start("phrase"), label.end("phrase"))
@@ -378,14 +378,14 @@ def _inline_question(text: Text, start: int, stop: int) -> int:
 
 
 def _first_speaker(later: Sequence[Mark], last: Mark) -> Mark:
-    """A conversation behind the passages begins with its first speaker, not with the last question in it."""
+    """Return the first speaker of a conversation after the passages, else the last question."""
     if last.phrase not in SPEAKERS:
         return last
     return next((one for one in later if one.phrase in SPEAKERS), last)
 
 
-def _speaks(text: Text, mark: Mark, end: int) -> bool:
-    """Whether what stands behind a label of instructions, a history or an answer is what the label says."""
+def _speaks(text: IndexedText, mark: Mark, end: int) -> bool:
+    """Whether the text after a label of instructions, a history or an answer is what the label names."""
     if mark.phrase.startswith("end "):
         return False
     if mark.kind == "history" or not text.text[mark.body : end].strip():
@@ -402,8 +402,8 @@ def _unnumbered(phrase: str) -> str:
     return re.sub(r"\d+", "", phrase)
 
 
-def _without_last_paragraph(text: Text, start: int, end: int) -> int:
-    """Leave out the last paragraph when it speaks to the model, or the lines of it that do."""
+def _without_last_paragraph(text: IndexedText, start: int, end: int) -> int:
+    """Return `end` without the last paragraph, or its last lines, when they address the model."""
     raw = text.text
     while end > start and raw[end - 1] in " \t\n":
         end -= 1
@@ -414,8 +414,8 @@ def _without_last_paragraph(text: Text, start: int, end: int) -> int:
     return end if cut is None else cut
 
 
-def _first_instruction(text: Text, start: int, end: int) -> int | None:
-    """Return where the line begins from which a paragraph speaks to the model up to its end; None for none."""
+def _first_instruction(text: IndexedText, start: int, end: int) -> int | None:
+    """Return the offset of the line from which a paragraph addresses the model up to its end; None for none."""
     raw = text.text
     cut: int | None = None
     held = 0
@@ -445,13 +445,13 @@ def _first_instruction(text: Text, start: int, end: int) -> int | None:
     return cut
 
 
-def _orders_an_answer(text: Text, start: int, end: int) -> bool:
-    """Whether a short line that begins with an order says how to answer."""
+def _orders_an_answer(text: IndexedText, start: int, end: int) -> bool:
+    """Whether a short instruction says how to answer."""
     return end - start <= _ORDER_LENGTH and text.any(("answer",), start, end)
 
 
 def _at_closing_rule(raw: str, later: Sequence[Mark], start: int, end: int) -> int:
-    """A block that opens with a rule closes with the last one of its kind, if nothing but blanks follows in it."""
+    """Return `end` before the closing rule of a block that opens with a rule of the same kind."""
     rules = [mark for mark in later if mark.kind == "rule" and mark.start < end]
     if is_fenced(raw[start:end]):
         return end
@@ -463,7 +463,7 @@ def _at_closing_rule(raw: str, later: Sequence[Mark], start: int, end: int) -> i
 
 
 def _unruled(raw: str, start: int, end: int) -> tuple[int, int]:
-    """Leave out rules and blanks at both ends of a block; fences stay that stand around each of its passages."""
+    """Strip rules and blanks at both ends of a block; fences around each passage are kept."""
     opened = ""
     if is_fenced(raw[start:end]):
         return start, end
@@ -489,12 +489,12 @@ def _unruled(raw: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _is_closing_rule(raw: str, line: int, end: int, *, opened: str) -> bool:
-    """Whether the last line is a rule; a fence only where one of its kind opened the block: else it is a passage's."""
+    """Whether the last line is a rule; a fence counts only when one of its kind opened the block."""
     sign = raw[line:end].lstrip()[:1]
     return _RULE_LINE.fullmatch(raw, line, end) is not None and (sign == opened or sign not in _FENCE_SIGNS)
 
 
 def _is_foreign_closing(raw: str, start: int, line: int, end: int) -> bool:
-    """Whether a last line closes an element that was opened before the block."""
+    """Whether the last line closes an element that was opened before the block."""
     closing = _CLOSING.fullmatch(raw, line, end)
     return closing is not None and raw.find(f"<{closing['tag']}", start, line) < 0

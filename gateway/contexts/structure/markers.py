@@ -1,4 +1,4 @@
-"""Where passages begin in a block: elements, begin and end lines, numbers, records of `Key: value` lines, headers."""
+"""Splits passages at markers: elements, begin and end lines, numbers, records of `Key: value` lines, headers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from gateway.contexts.structure.cleaning import META_LINE, NAME_ONLY, TEXT_LABEL, clean
-from gateway.contexts.structure.outline import label_kind
-from gateway.contexts.structure.scan import Text
+from gateway.contexts.structure.labels import label_kind
+from gateway.contexts.structure.passage_metadata import META_LINE, NAME_ONLY, TEXT_LABEL, clean
+from gateway.contexts.structure.word_index import IndexedText
 from monitors.records import Context
 
 MOST_MARKERS = 400
@@ -35,7 +35,7 @@ _GAP = r"\s*(?:[-=*#_]{2,80}\s*)?"
 
 
 def elements(text: str, depth: int = 0) -> tuple[str, list[Context]] | None:
-    """Read elements of one name that follow one another, or the elements inside a single one around them."""
+    """Read consecutive elements of one name, or the elements inside a single wrapper."""
     opening = _OPENING.match(text)
     if opening is None or depth > _DEPTH:
         return None
@@ -62,7 +62,7 @@ def elements(text: str, depth: int = 0) -> tuple[str, list[Context]] | None:
 
 
 def _inside(body: str, depth: int) -> tuple[str, list[Context]] | None:
-    """Read the elements that a wrapper holds; None when its children are the parts of one passage."""
+    """Read the elements inside a wrapper; None when its children are the fields of one passage."""
     first = _CHILD.match(body)
     if first is None or _is_fields(body):
         return None
@@ -72,7 +72,7 @@ def _inside(body: str, depth: int) -> tuple[str, list[Context]] | None:
 
 
 def _is_fields(body: str) -> bool:
-    """Say whether the children of an element have different names, one of them a text's: the fields of one passage."""
+    """Return whether the children of an element are the fields of one passage: distinct names, one of them a text's."""
     names = [name for name, _ in islice(_children(body), 12)]
     return len(names) > 1 and len(set(names)) == len(names) and any(_TEXT_TAG.fullmatch(name) for name in names)
 
@@ -86,14 +86,14 @@ def _children(body: str) -> Iterator[tuple[str, str]]:
             return
         following = _CHILD.match(body, end + len(closing))
         if following is None:
-            # The last child ends with the last closing: a passage may contain its own closing tag.
+            # The last child ends at the last closing tag: a passage may contain that tag itself.
             end = max(end, body.rfind(closing))
         yield child["tag"], body[child.end() : end]
         position = end + len(closing)
 
 
 def _element(body: str, attributes: str, digits: str) -> Context | None:
-    """Read one element: its text child, or its text behind children that say where it is from."""
+    """Read one element: its text child, or the text after its metadata children."""
     said = {name.lower(): one or two or three for name, one, two, three in _ATTRIBUTE.findall(attributes)}
     source = next((value for name, value in said.items() if _NAME_TAG.fullmatch(name)), None)
     identity = (
@@ -142,7 +142,7 @@ _BEGIN_END = re.compile(r"\[(?P<what>[^\[\]\n]{1,60}?) (?:begin|start)\]", re.IG
 
 
 def _between(text: str) -> list[tuple[str | None, str]] | None:
-    """Cut between `[page 1 begin]` and `[page 1 end]`."""
+    """Return the texts between `[page 1 begin]` and `[page 1 end]`."""
     pieces: list[tuple[str | None, str]] = []
     position = 0
     while len(pieces) < MOST_MARKERS and (opening := _BEGIN_END.search(text, position)) is not None:
@@ -157,7 +157,7 @@ def _between(text: str) -> list[tuple[str | None, str]] | None:
 
 
 def paired(text: str) -> list[tuple[str | None, str]] | None:
-    """Cut between `[DOC 1]` ... `[END DOC 1]` and the like; nothing but blanks may stand behind an end."""
+    """Split at pairs such as `[DOC 1]` ... `[END DOC 1]`; None when other text follows the last end."""
     if (between := _between(text)) is not None:
         return between
     if _END_LINE.match(text.rstrip(_BLANKS).rpartition("\n")[2]) is None:
@@ -195,9 +195,9 @@ _HEADING = 90
 
 
 def numbered(text: str) -> tuple[str, list[tuple[str | None, str]], bool] | None:
-    """Cut before markers that count up from 0 or 1: `[1]`, `2.`, `Source 1:`, `Document [1](Title: ...)`.
+    """Split before markers that count up from 0 or 1: `[1]`, `2.`, `Source 1:`, `Document [1](Title: ...)`.
 
-    Only the next number opens the next passage: a passage may contain numbers, and lists.
+    Only the next number opens the next passage: a passage may itself contain numbers and lists.
     """
     first = _first_number(text)
     if first is None:
@@ -221,7 +221,7 @@ def numbered(text: str) -> tuple[str, list[tuple[str | None, str]], bool] | None
         opened = following
     if len(pieces) == 1 and f"\n{head}" in text:
         return None  # the numbers do not count up: names with figures in them
-    if len(pieces) == 1 and not (label_kind(Text(word), 0, len(word)) if word else _opens_alone(text, first)):
+    if len(pieces) == 1 and not (label_kind(IndexedText(word), 0, len(word)) if word else _opens_alone(text, first)):
         return None
     name = re.sub(r"\s+", " ", f"{head.strip()}n{close}{first['term'].strip()}")
     again = not word and f"\n{head}{first['n']}{close}{first['term']}" in text[first.end() :]
@@ -229,7 +229,7 @@ def numbered(text: str) -> tuple[str, list[tuple[str | None, str]], bool] | None
 
 
 def _opens_alone(text: str, first: re.Match[str]) -> bool:
-    """Whether a number without a word is the marker of a single passage: in brackets, or in front of one line."""
+    """Whether a bare number marks a single passage: it is in brackets, or precedes a single line."""
     return first["head"].strip() in ("[", "【", "[[") or (first.start() == 0 and "\n" not in text.strip())
 
 
@@ -251,7 +251,7 @@ def _first_number(text: str) -> re.Match[str] | None:
 def _next_number(
     text: str, opened: re.Match[str], head: str, close: str, number: int, *, anywhere: bool
 ) -> re.Match[str] | None:
-    """Find the header with the next number: at a line's beginning, or behind a passage that lost its line break."""
+    """Find the marker with the next number: at the start of a line, or after a passage that lost its line break."""
     inner = "" if opened["inside"] else close
     digits = f"{number:0{len(opened['n'])}d}" if opened["n"].startswith("0") and len(opened["n"]) > 1 else str(number)
     literal = f"{head}{digits}{inner}"
@@ -280,7 +280,7 @@ _KEY = re.compile(
 
 
 def records(text: str) -> tuple[str, list[str]] | None:
-    """Cut before the key that begins the first record and begins again: `Title: ...`, `Content: ...`."""
+    """Split before each repetition of the key that begins the first record: `Title: ...`, `Content: ...`."""
     stripped = text.lstrip("\n")
     key = _KEY.match(stripped)
     if key is None:
@@ -301,7 +301,7 @@ def records(text: str) -> tuple[str, list[str]] | None:
 
 
 def _opens_paragraphs(text: str, key: str) -> bool:
-    """Whether an unknown key stands at the beginning of paragraphs, on lines of its own, and of no others."""
+    """Whether an unknown key begins several paragraphs and no other lines."""
     lines = [line for line in text.split("\n", _LINES_READ)[:_LINES_READ] if line.startswith(key)]
     opens = text.count(f"\n\n{key}") + 1
     return opens > 1 and opens == text.count(f"\n{key}") + 1 and all(len(one) <= _KEYED_LINE for one in lines)
@@ -320,7 +320,7 @@ _SOURCE_NAME = re.compile(
 
 
 def headed(text: str) -> list[tuple[str | None, str]] | None:
-    """Cut before header lines of one form, as `==== [File: a.md]:` or a label that is repeated."""
+    """Split before header lines of one form, such as `==== [File: a.md]:`, or a repeated label."""
     stripped = text.lstrip("\n")
     line, _, rest = stripped.partition("\n")
     if not rest.strip() or len(line) > _HEADER_LINE:
@@ -359,7 +359,7 @@ def headed(text: str) -> list[tuple[str | None, str]] | None:
 
 
 def _with_sources(spans: Sequence[tuple[str, str]], *, same: bool) -> list[tuple[str | None, str]]:
-    """Return the texts behind headers, in front of each the file or address it names, if all name one."""
+    """Return the texts after the headers, each preceded by a source line if all headers name a file or URL."""
     names = [None if same else _SOURCE_NAME.search(header) for header, _ in spans]
     texts = [
         body if name is None or not all(names) else f"source: {name[0]}\n{body.lstrip()}"
@@ -370,7 +370,7 @@ def _with_sources(spans: Sequence[tuple[str, str]], *, same: bool) -> list[tuple
 
 
 def _lines_like(text: str, probe: str, suffix: str, *, whole: bool = False) -> list[tuple[int, int]]:
-    """Return where lines stand that begin with `probe` and end with `suffix`, or are `probe`."""
+    """Return start and end of the lines that begin with `probe` and end with `suffix`, or (`whole`) equal `probe`."""
     starts: list[tuple[int, int]] = []
     position = 0
     while position >= 0 and len(starts) < MOST_MARKERS:
@@ -385,9 +385,9 @@ def _lines_like(text: str, probe: str, suffix: str, *, whole: bool = False) -> l
 
 
 def named(text: str) -> list[int]:
-    """Return where lines begin with a file's name or an address and a colon, or have nothing else on them.
+    """Return the offsets of lines that begin with a file name or URL and a colon, or contain nothing else.
 
-    Nothing when the first line does not.
+    Empty when the first line does not.
     """
     if NAME_ONLY.match(text) is None:
         return []
@@ -412,7 +412,7 @@ _CALL = re.compile(r"\s*(?:\[\s*)?[A-Z]\w{2,40}\(")
 
 
 def printed_objects(text: str) -> list[str]:
-    """Return the texts of objects as Python prints them: `[Document(page_content='...', metadata={...})]`."""
+    """Return the texts of objects in Python's repr: `[Document(page_content='...', metadata={...})]`."""
     if _CALL.match(text) is None:
         return []
     found = list(islice(_OBJECT.finditer(text), MOST_MARKERS))
@@ -433,6 +433,6 @@ def printed_objects(text: str) -> list[str]:
 
 
 def is_metadata(paragraph: str) -> bool:
-    """Say whether each line of a paragraph is a `Key: value` about a passage."""
+    """Return whether each line of a paragraph is passage metadata, `Key: value`."""
     lines = paragraph.strip("\n").split("\n")
     return len(lines) <= _METADATA_LINES and all(META_LINE.fullmatch(line) for line in lines)

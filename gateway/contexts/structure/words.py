@@ -1,13 +1,13 @@
-"""The words by which prompts name their parts, in the languages prompts are written in. Lists only; `scan` finds them.
+"""Words that name the parts of prompts, in the languages prompts are written in; `word_index` searches them.
 
-A star at the end stands for any ending. Words of scripts without blanks between words are found anywhere.
+A trailing star matches any ending. Words of scripts without spaces are matched anywhere.
 """
 
 from __future__ import annotations
 
 
 def vocabulary(listed: str) -> list[str]:
-    """Return the words of a list that is written with blanks between them."""
+    """Return the words of a space-separated list."""
     return listed.split()
 
 
@@ -36,7 +36,7 @@ forrás*|zdroj*|
 recuperad*|récupéré*|abgerufene*|recuperat*|opgehaald*|извлечённ*|извлеченн*|найденны*|
 السياق|المصادر|المقاطع|المقتطفات|النصوص|संदर्भ|บริบท|הקשר|מקורות
 """
-"""What is retrieved, by names that mean nothing else."""
+"""Unambiguous names of retrieved text."""
 
 PASTED = """
 document|documents|doc|docs|documentation|article|articles|manual|manuals|post|posts|paper|papers|page|pages|
@@ -50,7 +50,7 @@ documenten|teksten|documentación|documentação|documentazione|documentatie|dok
 资料|文档|文檔|文献|文件|檔案|材料|相关内容|内容|內容|文章|文書|ドキュメント|資料|記事|문서|자료|المستندات|الوثائق|
 दस्तावेज़|เอกสาร|מסמכים
 """
-"""What is retrieved, or what a user pastes."""
+"""Names of text that is retrieved, or pasted by a user."""
 
 WEAK = """
 information|info|infos|data|notes|note|background|details|memory|memories|input|database|website|
@@ -112,7 +112,7 @@ a continuación|
 volgende|onderstaande|следующ*|ниже*|poniższ*|następując*|aşağıda*|dưới đây|sau đây|berikut|
 以下|下面|下列|如下|次の|下記|다음|아래|التالي|निम्न|ต่อไปนี้
 """
-"""Words that point at what comes next."""
+"""Words that point at the text that follows."""
 
 POINTS = """
 above|provided|given|these|those|this|inside|relevant|based|based on|using|use|from|solely|only|according|
@@ -124,7 +124,7 @@ fornito|forniti|fornite|basandoti|utilizzando|solo|fornecid*|acima|com base|apen
 podan*|na podstawie|verilen*|dayanarak|kullanarak|dựa trên|dựa vào|berdasarkan|
 上述|根据|根據|依据|依照|按照|参照|基于|利用|给定|提供|上記|基づ|もと|바탕|제공|주어진|참고하|기반|بناء على
 """
-"""Words that point at text somewhere in the prompt."""
+"""Words that point at text anywhere in the prompt."""
 
 TASK = """
 translate|translation|translating|summarize|summarise|summarizing|summary|proofread|proofreading|paraphrase|rephrase|
@@ -142,7 +142,7 @@ riassum*|correggi|vertaal*|samenvat*|
 改写|校对|翻訳|要約|
 校正|번역|요약|교정
 """
-"""Tasks that work on a text the user gave: nothing was retrieved for them."""
+"""Tasks on a text the user gave: nothing was retrieved for them."""
 
 UNKNOWING = """
 don't know|dont know|do not know|don’t know|cannot answer|can't answer|unable to answer|make up|made up|
@@ -154,7 +154,7 @@ ne connais pas|non lo so|non sai|não sei|não sabe|weet het niet|
 分からない|分かりません|わかりません|모른다|모르겠|
 알 수 없
 """
-"""What a prompt says about not knowing."""
+"""Phrases about an unknown answer."""
 
 ADDRESS = """
 please|now|then|finally|first|you|your|you're|answer|respond|reply|use|using|do not|don't|don’t|if you|if the|
@@ -174,13 +174,13 @@ se non|sei un|usa|beantwoord|gebruik|als je|je bent|
 请|根据|根據|基于|如果|你是|不要|回答|仅|只|若|務必|务必|必须|注意|以下|上記|あなた|もし|答え|必ず|당신|다음|만약|답변|
 질문에
 """
-"""How a line begins that tells the model what to do."""
+"""First words of an instruction to the model."""
 
 REQUEST = """
 ください|下さい|なさい|하세요|해주세요|주세요|십시오|请|請|please|bitte|por favor|s'il vous plaît|per favore|
 пожалуйста|proszę|lütfen
 """
-"""Words that make a sentence a request, wherever they stand in it."""
+"""Words that make a sentence a request at any position."""
 
 ITSELF = """
 context|retrieved|snippets|excerpts|passages|knowledge base|user question|user's question|the question|instructions|
@@ -188,7 +188,7 @@ tags|prompt|chat history|
 kontext|wissensbasis|die frage|contexte|la question|contexto|la pregunta|a pergunta|contesto|la domanda|контекст|
 вопрос|上下文|知识库|用户问题|コンテキスト|質問|컨텍스트|질문
 """
-"""Words that a prompt uses of itself, and passages seldom do."""
+"""Words a prompt uses for its own parts, rare in passages."""
 
 FILLER = frozenset(
     vocabulary(
@@ -199,7 +199,7 @@ FILLER = frozenset(
         client customer"""
     )
 )
-"""Words of a label that say nothing."""
+"""Words of a label without meaning of their own."""
 
 PERSON = frozenset(
     vocabulary(
@@ -207,4 +207,4 @@ PERSON = frozenset(
         meu minha я мой 我 我们 私 僕 저는 나는"""
     )
 )
-"""How people begin who speak of themselves."""
+"""First words of sentences in the first person."""

@@ -34,7 +34,7 @@ def browse(path, prepare, visit, **options):
     return asyncio.run(main())
 
 
-def until(tab, expression, within_s=15.0):
+def until(tab, expression, within_s=60.0):
     deadline = time.monotonic() + within_s
     while not tab.run(f"document.readyState === 'complete' && ({expression})"):
         assert time.monotonic() < deadline, tab.run("document.body.innerText")

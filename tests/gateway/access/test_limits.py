@@ -268,14 +268,16 @@ def test_beyond_the_concurrency_requests_wait_and_come_in_by_turns():
         await bench.ask(app="other")  # has a turnstile of its own
         first.release()
         first.release()
+        permit = await waiting[0]
         await asyncio.sleep(0.01)
         assert order == [0]
         second.release()
-        (await waiting[0]).release()
+        permit.release()
+        permits = [await waiting[1], await waiting[2]]
         await asyncio.sleep(0.01)
         assert order == [0, 1, 2]
-        (await waiting[1]).release()
-        (await waiting[2]).release()
+        for permit in permits:
+            permit.release()
         (await waiting[3]).release()
         assert order == [0, 1, 2, 3]
 

@@ -20,7 +20,7 @@ def run(scenario, token=TOKEN):
         async with (
             serving(admin_app(registry, "127.0.0.1", token)) as port,
             httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=20) as client,
-            asyncio.timeout(30),
+            asyncio.timeout(60),
         ):
             await scenario(client, port)
 
@@ -31,7 +31,7 @@ async def raw(port, request):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return await reader.read(1 << 20)
     finally:
         writer.close()

@@ -14,10 +14,10 @@ from gateway.capture.exchange_reader import read
 from gateway.capture.factory import capture_of
 from gateway.config import Capture as Settings
 from gateway.contexts import Extraction
-from gateway.contexts.learning import Known, LearnedTemplate, Learner, frame_of, match
+from gateway.contexts.learning import LearnedTemplate, Learner, OtherFinding, frame_of, match
 from gateway.contexts.learning import learner as learning
 from gateway.contexts.learning.model import Split, split
-from gateway.contexts.structure import items
+from gateway.contexts.structure import passages
 from gateway.exchange import Exchange, Explicit, Recording
 from monitors.records import Context
 from tests.support.prompt_traffic import LAYOUTS, OTHERS, Sent, World, chat, traffic
@@ -91,7 +91,7 @@ def test_passages_that_never_come_again_are_learned_where_another_reader_is_sure
     pupil = learner()
     found = []
     for sent in islice(traffic("plain_large", 1), 40):
-        known = Known(tuple(Context(text=one) for one in sent.contexts), 1.0)
+        known = OtherFinding(tuple(Context(text=one) for one in sent.contexts), 1.0)
         found.append(verdict(show(pupil, sent, known=known)[0], sent))
     assert found[-10:] == ["exact"] * 10
 
@@ -99,7 +99,7 @@ def test_passages_that_never_come_again_are_learned_where_another_reader_is_sure
 def test_a_reader_that_is_sure_of_something_else_keeps_an_unproven_template_away():
     pupil = learner()
     for sent in islice(traffic("numbered_large", 1), 40):
-        found, events = show(pupil, sent, known=Known((Context(text="Something else."),), 1.0))
+        found, events = show(pupil, sent, known=OtherFinding((Context(text="Something else."),), 1.0))
         assert (found, events) == (None, [])
 
 
@@ -107,7 +107,7 @@ def test_a_reader_that_is_sure_keeps_a_template_away_that_recurrence_proves():
     pupil = learner()
     for sent in islice(traffic("german", 1), 40):
         merged = " ".join(sent.contexts)
-        known = Known((Context(text=merged[: len(merged) // 2]), Context(text=merged[len(merged) // 2 :])), 0.95)
+        known = OtherFinding((Context(text=merged[: len(merged) // 2]), Context(text=merged[len(merged) // 2 :])), 0.95)
         show(pupil, sent, known=known)
     assert pupil.templates() == []
 
@@ -503,5 +503,5 @@ def test_a_match_takes_question_and_passages_from_their_slots(texts, how):
 
 @given(st.text(alphabet="ab \n\"'[]{}<>/=1234.:#|-*", max_size=200))
 def test_a_reading_by_its_name_is_the_reading(region):
-    for reading in items.readings(region):
-        assert items.read_as(region, reading.name) == reading
+    for reading in passages.readings(region):
+        assert passages.read_as(region, reading.name) == reading

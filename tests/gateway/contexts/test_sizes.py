@@ -9,8 +9,8 @@ from gateway.capture.factory import extractors_of
 from gateway.capture.prompt_version import prompt_version
 from gateway.config import Capture
 from gateway.contexts import MOST_MESSAGES, MOST_SYSTEM_TEXTS, messages_of, system_texts, user_texts
-from gateway.contexts.caps import MAX_PASSAGES
 from gateway.contexts.explicit import ExplicitExtractor, from_body_key
+from gateway.contexts.limits import MAX_PASSAGES
 from gateway.contexts.parse import read
 from gateway.contexts.provider_results import ResultExtractor
 from gateway.contexts.python_repr import MOST_TOKENS, printed

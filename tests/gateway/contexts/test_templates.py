@@ -7,7 +7,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from gateway.contexts.known_prompts import TEMPLATES
-from gateway.contexts.split import nodes
+from gateway.contexts.known_splitters import nodes
 from gateway.contexts.templates import TemplateExtractor
 from gateway.exchange import Request, Response
 from monitors.records import Context

@@ -37,7 +37,7 @@ def one(number, **fields):
 
 
 async def wait_for(condition):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - counters have no event to wait for
             await asyncio.sleep(0.01)
 

@@ -193,17 +193,17 @@ def test_capture_goes_on_when_the_process_is_killed(tmp_path):
 
         for index in range(5):
             ask(index)
-        running.until(captured(5), 10, what="the first are captured")
+        running.until(captured(5), 60, what="the first are captured")
         (helper,) = children(running.pid_of("gateway"))
         os.kill(helper, signal.SIGKILL)
         for index in range(5, 10):
             ask(index)
-        running.until(captured(10), 10, what="the others are captured as well")
+        running.until(captured(10), 60, what="the others are captured as well")
         gateway = running.pid_of("gateway")
         helpers = children(gateway)
         os.kill(gateway, signal.SIGKILL)
         gone = [Path(f"/proc/{pid}") for pid in (gateway, *helpers)]
-        running.until(lambda: not any(one.exists() for one in gone), 10, what="no process is left behind")
+        running.until(lambda: not any(one.exists() for one in gone), 60, what="no process is left behind")
 
 
 def children(pid):

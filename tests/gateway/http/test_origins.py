@@ -67,7 +67,7 @@ async def bench(http_path="protocol", api_key="sk-owner", keys=False, **settings
         )
         async with running_gateway("", config=config) as running:
             url = f"http://127.0.0.1:{running.port}"
-            async with httpx.AsyncClient(trust_env=False, base_url=url) as client, asyncio.timeout(30):
+            async with httpx.AsyncClient(trust_env=False, base_url=url) as client, asyncio.timeout(60):
                 yield model, running, client
 
 
@@ -209,7 +209,7 @@ def test_a_websocket_of_another_site_is_refused_and_one_of_a_listed_page_is_not(
             await socket.send(message)
 
     async def main():
-        async with serve(echo, "127.0.0.1", 0) as upstream, asyncio.timeout(30):
+        async with serve(echo, "127.0.0.1", 0) as upstream, asyncio.timeout(60):
             base_url = f"http://127.0.0.1:{upstream.sockets[0].getsockname()[1]}/v1"
             config = Config(
                 gateway=GatewayTable(allowed_origins=(PAGE,)),

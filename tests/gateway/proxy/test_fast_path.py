@@ -185,7 +185,7 @@ class Wire:
             if piece is not pieces[-1]:
                 await asyncio.sleep(0.003)
 
-    async def receive(self, until: Callable[[bytes], Any], within_s=5.0):
+    async def receive(self, until: Callable[[bytes], Any], within_s=60.0):
         """Read until that holds for all bytes so far, or the end."""
         with contextlib.suppress(ConnectionError):
             async with asyncio.timeout(within_s):
@@ -203,9 +203,10 @@ class Wire:
         await self.receive(lambda raw: sum(_is_final(answer) for answer in read_answers(raw)) >= count)
 
     async def is_closed(self):
-        """Whether the gateway ends the connection now."""
+        """Whether the gateway ends the connection now: a little patience, or much where it said that it will."""
+        announced = b"connection: close" in self.raw.lower()
         with contextlib.suppress(TimeoutError):
-            await self.receive(lambda raw: False, 0.04)
+            await self.receive(lambda raw: False, 60.0 if announced else 0.04)
         return self.closed
 
     def hang_up(self):
@@ -263,7 +264,7 @@ class Bench:
             wire.hang_up()
         await self.until(lambda: self.idle == connections and len(self.recordings) == before + connections)
 
-    async def until(self, condition, within_s=5.0):
+    async def until(self, condition, within_s=60.0):
         async with asyncio.timeout(within_s):
             while not condition():  # noqa: ASYNC110 - counters have no event to wait for
                 await asyncio.sleep(0.002)
@@ -402,7 +403,7 @@ async def play(mode, case) -> Outcome:
         await bench.until(lambda: len(bench.recordings) >= before + case.requests)
         await bench.until(lambda: bench.counted() >= before + case.requests and bench.all_have_an_outcome())
         with contextlib.suppress(TimeoutError):  # then it shows in what is left
-            await bench.until(lambda: not bench.state.connections and len(bench.pool._open) == bench.idle, 2)
+            await bench.until(lambda: not bench.state.connections and len(bench.pool._open) == bench.idle, 10)
         await asyncio.sleep(0.01)
         by_asgi = bench.asgi_calls - calls
         assert by_asgi == case.requests - (case.short if mode == "protocol" else 0), (mode, by_asgi, case.short)

@@ -69,7 +69,7 @@ def test_a_circle_of_gateways_ends_with_508(http_path, client, gateways):
                 passed = 4 if one is running[-1] else 2
                 await one.until(lambda one=one, passed=passed: one.total("gaugeway_requests_total") == passed)
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_a_websocket_in_a_circle_is_refused():
@@ -81,7 +81,7 @@ def test_a_websocket_in_a_circle_is_refused():
             assert refused.value.response.status_code == 508
             await running.until(lambda: running.total("gaugeway_requests_total") == 2)
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 @pytest.mark.parametrize("http_path", PATHS)
@@ -105,7 +105,7 @@ def test_gateways_in_a_row_work_and_each_has_its_own_exchange_id(http_path, gate
                 via = model.requests[0].headers["gaugeway-via"].split(", ")
                 assert len(set(via)) == gateways
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 @pytest.mark.parametrize("http_path", PATHS)
@@ -122,7 +122,7 @@ def test_a_client_may_not_name_more_gateways_than_may_stand_in_a_row(http_path):
                 assert (await ask(running.port, http, **{"gaugeway-via": b"what?"})).status_code == 200
                 assert "what" not in model.requests[-1].headers["gaugeway-via"]
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_the_chain_grows_by_one_id():

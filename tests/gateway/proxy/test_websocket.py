@@ -15,7 +15,7 @@ def run(scenario, handler, **server):
         async with serve(handler, "127.0.0.1", 0, **server) as upstream:
             port = upstream.sockets[0].getsockname()[1]
             async with running_gateway(f"http://127.0.0.1:{port}/v1") as gateway:
-                async with asyncio.timeout(15):
+                async with asyncio.timeout(60):
                     await scenario(gateway, f"ws://127.0.0.1:{gateway.port}/v1/realtime?model=m%20x")
 
     asyncio.run(main())
@@ -57,7 +57,7 @@ def test_messages_of_both_kinds_pass_both_ways_with_path_headers_and_subprotocol
 )
 def test_a_handshake_with_a_body_is_refused_at_once(path, head):
     async def main():
-        async with running_gateway("http://127.0.0.1:9/v1", http_path=path) as gateway, asyncio.timeout(15):
+        async with running_gateway("http://127.0.0.1:9/v1", http_path=path) as gateway, asyncio.timeout(60):
             reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
             upgrade = "Host: l\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
             key = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"

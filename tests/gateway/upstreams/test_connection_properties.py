@@ -81,7 +81,7 @@ class Line:
         asking = asyncio.ensure_future(self._ask(request))
         await asyncio.sleep(0)
         await self.feed(pieces, end=end)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return await asking
 
     async def _ask(self, request):

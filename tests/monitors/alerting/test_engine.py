@@ -159,9 +159,9 @@ def test_a_month_without_scores_costs_no_time(path):
     async def scenario(world):
         await world.minutes([0.95] * 10 + [0.6] * 3)
         evidence = world.shown[0].evidence_log10
-        begun = time.perf_counter()
+        begun = time.process_time()
         await world.later(30 * 86_400.0)
-        assert time.perf_counter() - begun < 5.0
+        assert time.process_time() - begun < 5.0
         assert world.shown[0].evidence_log10 > evidence
         evidence = world.shown[0].evidence_log10
         await world.later(300 * 86_400.0)

@@ -200,7 +200,7 @@ def evaluated(path, samples, *, judge_pace, look_s=0.05, **options):
         )
         await queue.put(samples)
         running = asyncio.ensure_future(worker.run())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (depth := await queue.depth()).ready + depth.leased:
                 judge_pace.look(ready=depth.ready, leased=depth.leased, held=worker.held, now=time.monotonic())
                 await asyncio.sleep(look_s)

@@ -61,7 +61,7 @@ def work(path, samples, metrics, *, store=None, leave=0, **options):
         )
         await queue.put(samples)
         running = asyncio.ensure_future(worker.run())
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + 60
         while (await queue.depth()).ready + (await queue.depth()).leased > leave and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
             if options.get("concurrency") == 1 and scored:
@@ -305,7 +305,7 @@ class Bench:
         by_metric = {one.metric: one.outcome for one in found[1]} if found else {}
         return by_metric.get("grounded")
 
-    async def until(self, condition, within_s=5.0):
+    async def until(self, condition, within_s=60.0):
         async with asyncio.timeout(within_s):
             while not await condition():  # noqa: ASYNC110 - a store has no event to wait for
                 await asyncio.sleep(0.01)
@@ -460,8 +460,11 @@ def test_an_exchange_in_a_trace_waits_for_spans_only_when_something_receives_the
     async def scenario(here):
         await here.queue.put([sample(trace_id="t"), sample("s2", trace_id="u", skip_reason="tool_call")])
         await here.until(lambda: _stored(here, "s2"))
-        await asyncio.sleep(0.1)
-        assert (await here.store.sample("s1") is None) is spans
+        if spans:
+            await asyncio.sleep(0.1)
+            assert await here.store.sample("s1") is None
+        else:
+            await here.until(lambda: _stored(here, "s1"))
         hops = [said("b", source="spans", name="2", at=2.0, trace_id="t")]
         await here.queue.supply([*hops, said("a", source="spans", name="1", at=1.0, trace_id="t")])
         await is_settled(here)
@@ -487,10 +490,10 @@ def test_hops_of_a_trace_that_are_exported_one_after_the_other_are_all_joined(tm
         assert await here.store.sample("s1") is None
         await is_settled(here)
         assert [one.text for one in (await here.store.sample("s1"))[0].contexts] == ["a", "b"]
-        assert time.monotonic() - here.began < 5.0
+        assert time.monotonic() - here.began < 50.0
         assert here.scored == [("s1", ["grounded", "other"])]
 
-    bench(tmp_path / "s.db", scenario, spans=True, join_window_s=60.0, settle_s=0.5)
+    bench(tmp_path / "s.db", scenario, spans=True, join_window_s=60.0, settle_s=1.5)
 
 
 async def _waits(here):
@@ -637,7 +640,7 @@ def test_samples_that_wait_are_left_to_their_leases_when_the_worker_stops(tmp_pa
 
     began = time.monotonic()
     bench(tmp_path / "s.db", scenario, join_window_s=60.0)
-    assert time.monotonic() - began < 4.0
+    assert time.monotonic() - began < 50.0
 
 
 @pytest.mark.parametrize("engine", ["memory", "sqlite"])

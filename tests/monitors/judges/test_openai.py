@@ -109,11 +109,11 @@ def test_an_unreadable_answer_is_asked_for_once_more_and_then_fails(content):
 
 
 def test_braces_without_end_are_given_up_on_quickly():
-    started = time.perf_counter()
+    started = time.thread_time()
     for text in ("{" * 200_000, '{"a":' * 50_000, "[" * 100_000):
         with pytest.raises(reading.UnreadableError):
             reading.read(text, Mood)
-    assert time.perf_counter() - started < 2.0
+    assert time.thread_time() - started < 2.0
 
 
 @pytest.mark.parametrize("body", [b"<html>502</html>", b"{}", b'{"choices": []}', b'{"choices": [{"message": null}]}'])
@@ -255,10 +255,10 @@ def test_a_server_error_is_repeated_as_often_as_configured():
 
 
 def test_the_deadline_holds_for_all_retries_together():
-    with LLMServer(Reply(delay_s=30.0)) as server:
+    with LLMServer(Reply(delay_s=300.0)) as server:
         started = time.perf_counter()
-        (failure,) = ask(server, timeout_s=0.3, max_retries=5)
-        assert time.perf_counter() - started < 2.0
+        (failure,) = ask(server, timeout_s=0.3, max_retries=500)
+        assert time.perf_counter() - started < 60.0
     assert failure.kind == "timeout"
 
 

@@ -244,9 +244,9 @@ def test_what_cannot_work_is_refused_at_the_start(kinds, patterns, salt, said):
 
 def test_a_text_with_which_an_own_pattern_does_not_end_is_withheld_whole():
     redactor = Redactor([], [("slow", r"(a|aa)+$")], salt="s")
-    began = time.perf_counter()
+    began = time.thread_time()
     assert re.fullmatch(r"\[WITHHELD_[0-9a-f]{6}\]", redactor.redact("a" * 60 + "b"))
-    assert time.perf_counter() - began < 2
+    assert time.thread_time() - began < 2
     assert redactor.withheld == 1
     assert redactor.redact("aab") == "aab"
 

@@ -37,7 +37,7 @@ ORIGINS = (
 
 def run(path, scenario, **options):
     async def main():
-        async with world(path, **options) as made, asyncio.timeout(30):
+        async with world(path, **options) as made, asyncio.timeout(60):
             return await scenario(made)
 
     return asyncio.run(main())
@@ -51,7 +51,7 @@ async def raw(port, request):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return await reader.read(1 << 20)
     finally:
         writer.close()

@@ -254,9 +254,9 @@ def test_200_kb_do_no_harm(tmp_path, text):
 
     async def scenario(w):
         await w.store.add(sample, [judged(many)])
-        start = time.perf_counter()
+        start = time.process_time()
         short = await w.client.get("/exchanges/x")
-        took = time.perf_counter() - start
+        took = time.process_time() - start
         return short, took, await w.client.get("/exchanges/x?all=1")
 
     short, took, whole = run(tmp_path, scenario)

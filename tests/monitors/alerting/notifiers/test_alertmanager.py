@@ -20,7 +20,7 @@ def now(**changes):
     return alert(**changes)
 
 
-def until(condition, within_s=5.0):
+def until(condition, within_s=60.0):
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline

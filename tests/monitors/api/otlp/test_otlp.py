@@ -157,13 +157,13 @@ def test_the_hops_of_a_trace_are_joined_in_order_and_scored_in_the_running_produ
             with tracer.start_as_current_span("outermost") as root:
                 trace_id = format(root.get_span_context().trace_id, "032x")
                 asyncio.run(_put(path, "before", trace_id))
-                running.until(lambda: _leased(running), 10, what="the exchange waits")
+                running.until(lambda: _leased(running), 60, what="the exchange waits")
                 return two_hops(tracer)
 
         trace_id = asyncio.run(exported(url, hops_with_exchanges))
         asyncio.run(_put(path, "after", trace_id))
         for name in ("before", "after"):
-            running.until(lambda name=name: _scored(running, name), 15, what=f"{name} is scored")
+            running.until(lambda name=name: _scored(running, name), 60, what=f"{name} is scored")
             exchange = running.get(f"/api/exchanges/{name}")
             assert exchange["sample"]["context_source"] == "spans"
             assert [one["id"] for one in exchange["sample"]["contexts"]] == ["d1", "d2", "d3"]

@@ -287,16 +287,16 @@ def test_the_deadline_counts_retries_in_and_waiting_for_a_place_out():
             await embeddings.embed(["a"])
         return failure.value.kind, time.perf_counter() - started
 
-    with LLMServer(error(429, "slow down", headers={"retry-after": "20"})) as server:
+    with LLMServer(error(429, "slow down", headers={"retry-after": "200"})) as server:
         kind, seconds = run(server, one, max_retries=5, timeout_s=0.5)
     assert kind in ("timeout", "rate_limited")
-    assert seconds < 3.0
+    assert seconds < 60.0
 
     async def several(embeddings):
-        return await asyncio.gather(*(embeddings.embed([text]) for text in "abcd"))
+        return await asyncio.gather(*(embeddings.embed([text]) for text in "abcdefghijkl"))
 
     with LLMServer(slowly) as server:
-        assert len(run(server, several, concurrency=1, timeout_s=0.7, batch_size=1)) == 4
+        assert len(run(server, several, concurrency=1, timeout_s=2.0, batch_size=1)) == 12
 
 
 def test_no_more_requests_than_allowed_are_under_way():

@@ -50,7 +50,7 @@ async def engines(url, lease_s=60.0):
         yield queue, store
 
 
-async def until(condition, within_s=10.0):
+async def until(condition, within_s=60.0):
     async with asyncio.timeout(within_s):
         while not condition():  # noqa: ASYNC110 - what it asks has no event
             await asyncio.sleep(0.01)

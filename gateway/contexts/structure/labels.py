@@ -1,4 +1,4 @@
-"""The marks in a prompt's text: labels, sentences that announce passages and rules, each at a line's beginning."""
+"""Finds the marks in a prompt: labels, sentences that introduce passages, and rules, each at the start of a line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Literal, NamedTuple
 
-from gateway.contexts.structure.scan import HEAD, TAIL, UNSPACED, Kind, Text
+from gateway.contexts.structure.word_index import HEAD, TAIL, UNSPACED, IndexedText, Kind
 from gateway.contexts.structure.words import FILLER, vocabulary
 
 MarkKind = Literal["context", "question", "answer", "instruction", "history", "intro", "rule"]
@@ -41,7 +41,7 @@ _OPENS = re.compile(
     r"[ \t\n]{0,20}(?:<[A-Za-z][\w.-]{0,40}[ >]|\[{1,2}|[-=*_#~+]{3,}[ \t]*\n|\"{3}|'{3}|`{3}|"
     r"(?:[^\W\d_]{1,20} )?[#\[(]?\d{1,2}[.:)\]])"
 )
-"""What follows a sentence that announces passages when they begin right behind it."""
+"""Text that follows an introducing sentence when the first passage begins right after it."""
 
 _DECORATION = "#>*_=~|+-[(<【「『《〈（•"
 _CLOSES = re.compile(r"(?:end|fin|ende|fine|fim|einde|koniec|конец|结束)[ _:-]", re.IGNORECASE)
@@ -75,39 +75,39 @@ _BULLETS = ("-", "*", "•", "+", ">", "(", "~", "|", "_", "=")
 _PARTICIPLE = re.compile(r"(?:ed|és?|ées?|[aio]d[oa]s?|[aiu]t[oiae]|ene?[rns]?|ten?|new|only|below|above)\Z")
 _FENCE = "```"
 _PROSE = ("", "text", "markdown", "md", "json", "xml", "plaintext", "txt")
-"""What a fence may name and hold no code."""
+"""Languages of a fence that is no code."""
 _RULE_BEGINS = "-=*_#~+\"'`·•─═—"
 _SPEAKING = SPEAKERS | MODELS | {"q", "a"}
 _SPEAKER_BEGINS = frozenset(one[0] for one in _SPEAKING) | frozenset("*# ")
 _KNOWN_SHARE = 0.4
-"""The share of a label without blanks that known words have to make up."""
+"""Share of a label in a script without spaces that known words must cover."""
 
 _CONNECTED = re.compile(
     r" (?:of|from|for|about|that|which|matching|regarding|concerning|relevant to|related to|du|des|de|d['’]|del|della|"
     r"dello|dell['’]|dei|degli|delle|dal|dalla|nel|nella|do|da|dos|das|aus|zum|zur|vom|von|uit|van|из|от|по|для|z|ze|od|dla)"
     r"(?: |(?<=['’]))"
 )
-"""What ties to a noun what it is of, or from: `Extraits du guide`, `Pages matching the query`."""
+"""Connectors between a noun and its complement: `Extraits du guide`, `Pages matching the query`."""
 _INFLECTED = (
     *("pytani", "zapytani", "fragment", "źródł", "dokument", "tekst", "dotaz", "otázk", "zdroj"),
     *("вопрос", "запрос", "фрагмент", "выдержк", "контекст", "источник", "отрыв", "документ", "текст", "материал"),
 )
-"""Nouns of languages that say by the ending alone what a thing is of: `Fragmenty regulaminu`."""
+"""Nouns of languages that mark the complement by case only: `Fragmenty regulaminu`."""
 _OF_WORDS = 2
 
 _DEFINES = re.compile(r"[ \t]*[-*+•][ \t]+[*_]{2}")
 _DOING = re.compile(r"\w{2,20}ing (?:the|these|this|those|your|a|an|all|only|any|from)\b")
-"""How an order in a form of a verb begins: `Using the context`."""
+"""Start of an instruction with a participle: `Using the context`."""
 
 _MAIN: tuple[Kind, ...] = ("context", "pasted", "weak", "question", "answer", "instruction", "history")
 _HEADINGS = _MAIN[:5]
 
 
 class Mark(NamedTuple):
-    """A line that says what follows. `start` is the line's, `body` where what it names begins; offsets in the text.
+    """A line that names what follows. `start` is its offset in the text, `body` that of the content it names.
 
-    `inline`: what it names begins on the same line. `form` is the decoration in front of the words: labels of one form
-    are headings of one prompt.
+    `inline`: the content begins on the same line. `form` is the decoration in front of the words: labels with the same
+    form are headings of one prompt.
     """
 
     kind: MarkKind
@@ -119,8 +119,8 @@ class Mark(NamedTuple):
     form: str = ""
 
 
-def marks(text: Text) -> list[Mark]:
-    """Return the marks of a text in their order; of a long one those of its beginning and its end."""
+def find_marks(text: IndexedText) -> list[Mark]:
+    """Return the marks of a text in order; of a long text those of its beginning and its end."""
     length = len(text.text)
     if length <= HEAD + TAIL:
         return _without_answered(text, list(islice(_marks(text, 0, length), MOST_MARKS)))
@@ -129,10 +129,10 @@ def marks(text: Text) -> list[Mark]:
     return _without_answered(text, found)
 
 
-def _without_answered(text: Text, found: list[Mark]) -> list[Mark]:
-    """Leave out questions that are answered there and then: a passage of questions and answers holds them.
+def _without_answered(text: IndexedText, found: list[Mark]) -> list[Mark]:
+    """Drop questions that are followed by their answer: they belong to an FAQ passage.
 
-    Those of an example stay, which another label of passages follows, and the turns of a conversation.
+    Questions of a worked example (another context label follows) and conversation turns are kept.
     """
     last = max((index for index, mark in enumerate(found) if mark.kind == "context"), default=-1)
     dropped: set[int] = set()
@@ -145,18 +145,18 @@ def _without_answered(text: Text, found: list[Mark]) -> list[Mark]:
     return [mark for index, mark in enumerate(found) if index not in dropped]
 
 
-def is_answered(text: Text, mark: Mark, end: int) -> bool:
-    """Whether an answer stands behind its label, rather than its beginning or its form for the model to go on with."""
+def is_answered(text: IndexedText, mark: Mark, end: int) -> bool:
+    """Whether an answer follows its label, rather than a prefix or a format for the model to complete."""
     said = text.text[mark.body : end].strip()
     words = any(one.isalnum() for one in said)
     return words and said[0] not in "{<[(`" and not text.is_meta(mark.body, end)
 
 
-def label_kind(text: Text, start: int, end: int) -> tuple[MarkKind, float] | None:
-    """Return what a short label names and how surely (0 to 1): its last word decides, and no word may be foreign to it.
+def label_kind(text: IndexedText, start: int, end: int) -> tuple[MarkKind, float] | None:
+    """Return what a short label names and the confidence (0 to 1): its last known word decides, and all words must fit.
 
     >>> said = "Wikipedia article section"
-    >>> label_kind(Text(said), 0, len(said)), label_kind(Text("Knowledge cutoff"), 0, 16)
+    >>> label_kind(IndexedText(said), 0, len(said)), label_kind(IndexedText("Knowledge cutoff"), 0, 16)
     (('context', 0.75), None)
     """
     hits = text.named(_MAIN, start, end)
@@ -178,8 +178,8 @@ def label_kind(text: Text, start: int, end: int) -> tuple[MarkKind, float] | Non
     return _SURE_OF.get(kind)
 
 
-def _head(text: Text, start: int, end: int, first: int) -> int:
-    """Return where the words end that say what a label names; what stands behind them says what that is of."""
+def _head(text: IndexedText, start: int, end: int, first: int) -> int:
+    """Return the end of the label's noun phrase, before its complement (`of the guide`)."""
     said = text.lower
     if text.begins("address", start):
         return end  # an order is no label
@@ -198,8 +198,8 @@ _SURE_OF: dict[Kind, tuple[MarkKind, float]] = {
 }
 
 
-def _fits(text: Text, start: int, end: int, hits: list[tuple[int, int, Kind]], last: int) -> bool:
-    """Whether a label's other words go with those that name a part: `Knowledge cutoff` names no knowledge."""
+def _fits(text: IndexedText, start: int, end: int, hits: list[tuple[int, int, Kind]], last: int) -> bool:
+    """Whether a label's other words fit those that name a part: `Knowledge cutoff` names no knowledge."""
     tail = [one for one in re.findall(r"[^\W\d_]+", text.lower[last:end]) if one not in FILLER]
     tail = [one for one in tail if not _PARTICIPLE.search(one)]
     if tail and not (text.any(("points", "below"), last, end) or ord(text.lower[last - 1]) >= UNSPACED):
@@ -221,16 +221,16 @@ def _fits(text: Text, start: int, end: int, hits: list[tuple[int, int, Kind]], l
 
 
 def kind_of(name: str) -> tuple[MarkKind, float] | None:
-    """Return what a name that stands alone names, as a tag's or a field's: see `label_kind`."""
+    """Return what the name of a tag or a field names: see `label_kind`."""
     return _kind_of(name) if len(name) <= _NAME_LENGTH else None
 
 
 @lru_cache(maxsize=1024)
 def _kind_of(name: str) -> tuple[MarkKind, float] | None:
-    return label_kind(Text(name), 0, len(name))
+    return label_kind(IndexedText(name), 0, len(name))
 
 
-def _marks(text: Text, start: int, limit: int) -> Iterator[Mark]:
+def _marks(text: IndexedText, start: int, limit: int) -> Iterator[Mark]:
     raw = text.text
     length = len(raw)
     named = text.starts(_MAIN)
@@ -262,7 +262,7 @@ def _first_word(stripped: str) -> str:
     return stripped[:12].lower().partition(":")[0].partition("：")[0].strip("*# ")
 
 
-def _mark(text: Text, line: str, stripped: str, start: int) -> Mark | None:
+def _mark(text: IndexedText, line: str, stripped: str, start: int) -> Mark | None:
     end = start + len(line)
     colon = line.find(":", 0, 110) >= 0 or line.find("：", 0, 60) >= 0
     if (colon or stripped[0] in _DECORATION or len(stripped) <= _PLAIN) and (
@@ -276,8 +276,8 @@ def _mark(text: Text, line: str, stripped: str, start: int) -> Mark | None:
     return _announces(text, line, start, end) if len(line) <= _SENTENCE else None
 
 
-def _announces_inline(text: Text, line: str, start: int) -> Mark | None:
-    """A sentence that announces passages and goes on with the first, as `Use only this context: ...`."""
+def _announces_inline(text: IndexedText, line: str, start: int) -> Mark | None:
+    """Find a sentence that introduces passages on the same line, such as `Use only this context: ...`."""
     colon = line.find(": ", 12, _INLINE)
     if colon < 0 or len(line) - colon < 20 or not text.has("context", start, start + colon):  # noqa: PLR2004 - some words of a passage
         return None
@@ -291,13 +291,13 @@ def _announces_inline(text: Text, line: str, start: int) -> Mark | None:
     return Mark("intro", start, end + 2, line[:colon][-_PHRASE:].casefold(), 0.8, inline=True)
 
 
-def _addresses_last(text: Text, line: str, start: int, colon: int) -> bool:
-    """Whether the last sentence before a colon begins with an order."""
+def _addresses_last(text: IndexedText, line: str, start: int, colon: int) -> bool:
+    """Whether the last sentence before a colon begins with an instruction."""
     sentence = max(line.rfind(one, 0, colon) for one in (". ", "! ", "? "))
     return text.addresses(start + max(sentence + 2, 0) if sentence >= 0 else start, start + colon)
 
 
-def _label(text: Text, line: str, start: int, end: int) -> Mark | None:
+def _label(text: IndexedText, line: str, start: int, end: int) -> Mark | None:
     found = _LABEL.match(line)
     if found is None or "(" in found["deco"] or ("`" in found["deco"] and found["deco"].lstrip()[0] in _BULLETS):
         return None  # a bullet with a name of code: it describes the name
@@ -322,11 +322,11 @@ def _label(text: Text, line: str, start: int, end: int) -> Mark | None:
 
 
 def _is_defined(found: re.Match[str], sure: float) -> bool:
-    """Whether it is an entry of a list in a passage, as `- **Manual**: ...`, and names no part of a prompt for sure."""
+    """Whether it is a list entry of a passage, such as `- **Manual**: ...`, rather than a label of the prompt."""
     return bool(found["rest"].strip()) and _DEFINES.match(found["deco"]) is not None and sure < 1.0
 
 
-def _kind_of_label(text: Text, phrase: str, at: int, *, colon: bool) -> tuple[MarkKind, float] | None:
+def _kind_of_label(text: IndexedText, phrase: str, at: int, *, colon: bool) -> tuple[MarkKind, float] | None:
     words = len(phrase.split())
     unspaced = ord(phrase[0]) >= UNSPACED
     if words > _LABEL_WORDS or (unspaced and len(phrase) > _WIDE_LABEL):
@@ -347,7 +347,7 @@ def _speaker(phrase: str) -> tuple[MarkKind, float] | None:
     return ("answer", 0.9) if phrase in MODELS or phrase == "a" else None
 
 
-def _is_heading(text: Text, phrase: str, start: int, end: int) -> bool:
+def _is_heading(text: IndexedText, phrase: str, start: int, end: int) -> bool:
     """Whether a line of plain words is a heading: it names a part and nothing else, as `CONTEXT` or `Sources`."""
     words = phrase.split()
     covered = sum(stop - at for at, stop, _ in text.named(_HEADINGS, start, end))
@@ -355,7 +355,7 @@ def _is_heading(text: Text, phrase: str, start: int, end: int) -> bool:
     return len(words) <= _HEADING_WORDS and covered >= (end - start - len(words)) * share
 
 
-def _names_the_question_last(text: Text, start: int, end: int) -> bool:
+def _names_the_question_last(text: IndexedText, start: int, end: int) -> bool:
     questions = text.found("question", start, end)
     sources = text.found("context", start, end) + text.found("pasted", start, end)
     near = questions[-1] if questions else (0, 0)
@@ -365,7 +365,7 @@ def _names_the_question_last(text: Text, start: int, end: int) -> bool:
 
 
 def _leads_to_the_end(raw: str, end: int) -> bool:
-    """Whether what follows is one short paragraph and then nothing, or one that asks."""
+    """Whether a short last paragraph or a question follows."""
     rest = raw[end : end + 2 * _SENTENCE].strip()
     first = rest.partition("\n\n")[0].rstrip()
     if rest[:1] in ("[", "{", "<") or not 0 < len(first) <= _SENTENCE:
@@ -373,8 +373,8 @@ def _leads_to_the_end(raw: str, end: int) -> bool:
     return first[-1] in "?？؟" or (first == rest and len(raw) - end <= 2 * _SENTENCE)
 
 
-def _announces(text: Text, line: str, start: int, end: int) -> Mark | None:
-    """A sentence that announces passages: it speaks of sources and points at them, and they come next."""
+def _announces(text: IndexedText, line: str, start: int, end: int) -> Mark | None:
+    """Find a sentence that introduces the passages that follow: it mentions sources and points at them."""
     raw = text.text
     colon = line.rstrip()[-1] in ":："
     if colon and _names_the_question_last(text, start, end) and _leads_to_the_end(raw, end):
@@ -386,7 +386,7 @@ def _announces(text: Text, line: str, start: int, end: int) -> Mark | None:
         return None
     body = min(end + 1, len(raw))
     if not (colon or signs.opens):
-        # The paragraph may go on with more instructions: what it announces comes behind it.
+        # The paragraph may continue with more instructions: the passages begin after it.
         close = raw.find("\n\n", end, end + 2 * _SENTENCE + 1)
         if close < 0:
             return None
@@ -398,7 +398,7 @@ def _announces(text: Text, line: str, start: int, end: int) -> Mark | None:
 
 
 class _Signs(NamedTuple):
-    """What a sentence says of sources. `opens`: what looks like a first passage begins behind it."""
+    """How a sentence refers to sources. `opens`: something like a first passage follows it."""
 
     colon: bool
     strong: bool
@@ -413,11 +413,11 @@ class _Signs(NamedTuple):
 
     @property
     def loose(self) -> bool:
-        """It points at a context, but not at what comes next."""
+        """It points at a context, but not at the text that follows."""
         return self.points and not self.colon and self.strong
 
 
-def _signs(text: Text, start: int, end: int, *, colon: bool) -> _Signs:
+def _signs(text: IndexedText, start: int, end: int, *, colon: bool) -> _Signs:
     return _Signs(
         colon=colon,
         strong=text.has("context", start, end),

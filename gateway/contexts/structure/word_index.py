@@ -1,4 +1,4 @@
-"""One pass over a text that finds the words of `words`, so that every later question about it is a look-up."""
+"""An index of the words of `words` in a text, built in one pass: later queries are look-ups."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Kind = Literal[
 
 HEAD = 98_304
 TAIL = 32_768
-"""Characters at the beginning and the end of a text that are read for words: passages may be in between."""
+"""Characters indexed at the beginning and the end of a long text: the middle is passages."""
 
 _LISTS: dict[Kind, str] = {
     "context": words.CONTEXT,
@@ -49,7 +49,7 @@ _LISTS: dict[Kind, str] = {
     "itself": words.ITSELF,
 }
 UNSPACED = 0x0590
-"""From here on (Hebrew, Arabic, Thai, Chinese, Japanese, Korean) words take particles, or no blanks between them."""
+"""Code points from here on (Hebrew, Arabic, Thai, CJK): words take particles, or have no spaces between them."""
 _ADDRESS_WITHIN = 40
 _PARAGRAPH_READ = 1_200
 _TWO_SIGNS = 2
@@ -90,7 +90,7 @@ def _within(name: str) -> list[tuple[int, int, list[Kind]]]:
 
 
 _INNER = [_within(name) for name in _NAMES]
-"""The words within those of several words: the longest is found, and those in it count as well."""
+"""Entries contained in longer entries: the search finds the longest, and those inside it count as well."""
 
 _ENTRIES = list(zip(_KINDS, _STEMS, _FREE, _INNER, strict=True))
 
@@ -109,7 +109,7 @@ _TOKENS = re.compile(
     r"<\|(?:im_start|start_header_id)\|>(?:system|user|assistant)\b|<start_of_turn>(?:user|model)\b|"
     r"<(?:\|[^|<>\n]{1,30}\|>|/?s>|</?SYS>>|(?:start|end)_of_turn>|(?:bos|eos)>)|\[/?INST\]"
 )
-"""What chat templates put between turns, the name of who speaks included."""
+"""Tokens that chat templates put between turns, including the role."""
 _TOKEN_ENDS = ("|>", "s>", "INST]", "SYS>>", "_of_turn>")
 
 
@@ -118,7 +118,7 @@ def _blank(token: re.Match[str]) -> str:
 
 
 def _lowered(text: str) -> str:
-    """Lower case at the same offsets: the few letters that become two (as the dotted capital I) stay as they are."""
+    """Lower case with the same offsets: letters whose lower case is longer (such as İ) are left unchanged."""
     if text.isascii():
         return text.lower()
     lower = text.replace("İ", "i").lower()
@@ -152,8 +152,8 @@ def _matches(part: str) -> list[tuple[int, int, int]]:
         return _SEARCH.find_matches_as_indexes(part.encode("utf-8", "replace").decode())
 
 
-class Text:
-    """A text with the places of the words that name parts of prompts. Offsets are in characters."""
+class IndexedText:
+    """A text and the positions of words that name parts of prompts. Offsets are in characters."""
 
     __slots__ = ("_merged", "_named", "_spans", "lower", "text")
 
@@ -173,12 +173,12 @@ class Text:
             self._scan(self.lower[:HEAD], 0)
             self._scan(self.lower[-TAIL:], len(text) - TAIL)
 
-    def part(self, start: int, end: int) -> Text:
-        """Return a stretch as a text of its own, without searching it again for words."""
+    def part(self, start: int, end: int) -> IndexedText:
+        """Return a slice as an indexed text, without scanning it again where possible."""
         length = len(self.text)
         if length > HEAD + TAIL and end > HEAD and start < length - TAIL:
-            return Text(self.text[start:end])
-        one = Text("")
+            return IndexedText(self.text[start:end])
+        one = IndexedText("")
         one.text, one.lower = self.text[start:end], self.lower[start:end]
         for kind, (starts, ends) in self._spans.items():
             low, high = bisect_left(starts, start), bisect_left(starts, end)
@@ -187,7 +187,7 @@ class Text:
         return one
 
     def _scan(self, part: str, offset: int) -> None:  # noqa: C901 - calls would double its time
-        # One loop without calls: most of the time that a prompt takes is spent here.
+        # One loop without calls: most of the time spent on a prompt is spent here.
         last = len(part)
         spans = self._spans
         hidden: list[int] = []
@@ -222,7 +222,7 @@ class Text:
             self._look_behind(part, at, offset)
 
     def _look_behind(self, part: str, at: int, offset: int) -> None:
-        """Note the word that begins at a place, which an entry of several words has hidden that was none there."""
+        """Index the word at `at` that was hidden by a multi-word entry that did not match on word boundaries."""
         found = _matches(part[at : at + _HIDDEN])
         if not found or found[0][1]:
             return
@@ -240,7 +240,7 @@ class Text:
                 ends.insert(place, at + stop + offset)
 
     def has(self, kind: Kind, start: int, end: int) -> bool:
-        """Say whether a word of the kind begins between two offsets."""
+        """Return whether a word of the kind begins between two offsets."""
         spans = self._spans.get(kind)
         if spans is None:
             return False
@@ -249,26 +249,26 @@ class Text:
         return index < len(starts) and starts[index] < end
 
     def any(self, kinds: tuple[Kind, ...], start: int, end: int) -> bool:
-        """Say whether a word of one of the kinds begins between two offsets."""
+        """Return whether a word of any of the kinds begins between two offsets."""
         starts = self.starts(kinds)
         index = bisect_left(starts, start)
         return index < len(starts) and starts[index] < end
 
     def starts(self, kinds: tuple[Kind, ...]) -> list[int]:
-        """Return where words of the kinds begin, in order."""
+        """Return the offsets of the words of the kinds, sorted."""
         merged = self._merged.get(kinds)
         if merged is None:
             merged = self._merged[kinds] = sorted(at for kind in kinds for at in self._spans.get(kind, _NONE)[0])
         return merged
 
     def found(self, kind: Kind, start: int, end: int) -> list[tuple[int, int]]:
-        """Return where words of the kind stand that begin between two offsets."""
+        """Return (start, end) of the words of the kind that begin between two offsets."""
         starts, ends = self._spans.get(kind, _NONE)
         low, high = bisect_left(starts, start), bisect_left(starts, end)
         return list(zip(starts[low:high], ends[low:high], strict=True)) if low < high else []
 
     def named(self, kinds: tuple[Kind, ...], start: int, end: int) -> list[tuple[int, int, Kind]]:
-        """Return where words of the kinds stand that begin between two offsets, and of which kind each is, in order."""
+        """Return (start, end, kind) of the words of the kinds that begin between two offsets, sorted."""
         every = self._named.get(kinds)
         if every is None:
             every = self._named[kinds] = sorted(
@@ -278,7 +278,7 @@ class Text:
         return every[bisect_left(starts, start) : bisect_left(starts, end)]
 
     def begins(self, kind: Kind, at: int) -> bool:
-        """Say whether a word of the kind begins exactly there."""
+        """Return whether a word of the kind begins exactly at an offset."""
         spans = self._spans.get(kind)
         if spans is None:
             return False
@@ -287,7 +287,7 @@ class Text:
         return index < len(starts) and starts[index] == at
 
     def addresses(self, start: int, end: int) -> bool:
-        """Say whether a line begins by telling the model what to do."""
+        """Return whether a line begins with an instruction to the model."""
         text = self.text
         limit = min(end, start + _ADDRESS_WITHIN, len(text))
         if not self.has("address", start, limit):
@@ -301,10 +301,10 @@ class Text:
         return at < limit and self.begins("address", at)
 
     def is_meta(self, start: int, end: int) -> bool:
-        """Say whether a stretch speaks to the model about its task, by at least two signs of four.
+        """Return whether a span instructs the model about its task, by at least two of four signs.
 
-        Signs: it says what to do if the answer is not known, it begins with a request, it refers to a context or
-        documents as ones at hand, it speaks of a question and an answer.
+        Signs: it says what to do if the answer is unknown, it begins with an instruction, it refers to the given
+        context or documents, it mentions a question and an answer.
         """
         end = min(end, start + _PARAGRAPH_READ)
         signs = int(self.addresses(start, end)) + int(self.has("unknowing", start, end))
@@ -316,7 +316,7 @@ class Text:
         return signs >= _TWO_SIGNS
 
     def _refers(self, start: int, end: int) -> bool:
-        """Whether sources are spoken of with `the`, `this`, `above`, `provided` ... within a few words before."""
+        """Whether sources are mentioned with `the`, `this`, `above`, `provided` ... a few words before."""
         for kind in ("context", "pasted", "weak", "question"):
             for at, _ in self.found(kind, start, end)[:_SOURCES_LOOKED_AT]:
                 before = self.lower[max(start, at - _ARTICLE_WITHIN) : at].rstrip()

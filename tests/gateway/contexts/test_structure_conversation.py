@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.contexts.structure import StructureExtractor, Turn, read, turns_of
-from gateway.contexts.structure.reading import THRESHOLD, Conversation
+from gateway.contexts.structure.conversation import THRESHOLD, Conversation
 from gateway.exchange import Request, Response
 from tests.gateway.contexts.layouts import ASKED, LAYOUTS, A, B, C
 

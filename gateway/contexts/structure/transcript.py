@@ -1,4 +1,4 @@
-"""A conversation written down in a prompt, for the model to go on with: `Ann: ...`, `Bot: ...`, `Ann: ...`, `Bot:`."""
+"""Finds a chat transcript that the model is to continue: `Ann: ...`, `Bot: ...`, `Ann: ...`, `Bot:`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _LAST = re.compile(rf"\n{_NAME}\s*\Z")
 _ENDING = 60
 _READ = 12_000
 _FEWEST_TURNS = 3
-"""Of both: the one who asks has asked before and was answered."""
+"""Turns of both speakers: at least one earlier question was answered."""
 
 
-class QuotedDialogue(NamedTuple):
-    """Where the first turn begins (an offset), who asks, and what was asked last."""
+class Transcript(NamedTuple):
+    """Offset of the first turn, name of the user, and the user's last question."""
 
     start: int
     asker: str
     question: str
 
 
-def conversation(raw: str) -> QuotedDialogue | None:
-    """Return the conversation that ends a text with the name of the one to speak next; None when there is none.
+def find_transcript(raw: str) -> Transcript | None:
+    """Return the transcript at the end of a text, which ends with the name of the next speaker; None if there is none.
 
     The last 12,000 characters are read.
     """
@@ -42,4 +42,4 @@ def conversation(raw: str) -> QuotedDialogue | None:
     if len(spoken) < _FEWEST_TURNS or {one["name"] for one in spoken[:-1]} != {asker, answers}:
         return None
     question = raw[offset + turns[-1].end() : last].strip()
-    return QuotedDialogue(offset + spoken[0].start(), asker, question) if question else None
+    return Transcript(offset + spoken[0].start(), asker, question) if question else None

@@ -1,4 +1,4 @@
-"""What the passages of one block have in common: what an app writes beside each is taken off, or noticed."""
+"""Metadata that all passages of a block share (names, titles, links): stripped, or reported when some is left."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from gateway.contexts.structure.cleaning import SENTENCE_END, TEXT_LABEL, Cleaned, clean, unquoted
+from gateway.contexts.structure.passage_metadata import SENTENCE_END, TEXT_LABEL, CleanedPassage, clean, unquoted
 
 _T = TypeVar("_T")
 _TWO = 2
 _COMPARED = 40
 _BEGINNING = 2_000
-"""Passages that are compared, and characters of each in which marks of another one are looked for."""
+"""Most passages compared, and characters of each that are searched for metadata of another passage."""
 
 _BRACKET = re.compile(
     r"[ \t]*(?:[-*•][ \t]+)?[\[【](?P<name>[^\[\]【】\n]{1,150})[\]】][ \t]*(?::|：|[-–—](?=[ \t]))?[ \t]*(?=\S|\n)"
@@ -24,7 +24,7 @@ _WORD_AND_ID = re.compile(
 _INLINE_TAIL = re.compile(r"[ \t\n](?P<key>[^\W\d_]{2,20})[ \t]?[:：=][ \t]?[^\s:]{1,60}[ \t]*\Z")
 _LINE_KEY = re.compile(r"[ \t]*[-*#>]{0,3}[ \t]*\**(?P<key>[^\W\d_][^\n:：.!?]{0,30})\**[:：]")
 _MAYBE_PLACE = re.compile(r"://|\.(?:md|pdf|txt|htm|doc|csv|json|xls|ppt)", re.IGNORECASE)
-"""What `_PLACE` cannot do without, and is found faster."""
+"""Cheap pre-check: a text without this cannot match `_PLACE`."""
 _PLACE = re.compile(
     r"https?://|(?<![\w.])[\w/-]{1,80}\.(?:md|mdx|pdf|txt|html?|docx?|csv|json|xlsx?|pptx?)\b", re.IGNORECASE
 )
@@ -43,7 +43,7 @@ _ASKED_AND_ANSWERED = re.compile(
     r"[ ]?\d{0,3}\W{0,3}[.:：)]",
     re.IGNORECASE,
 )
-"""An entry of questions and answers: both are the passage's own."""
+"""An FAQ entry: the question and the answer both belong to the passage."""
 _SIGNS_OF_TITLES = "■●◆◇□○▼▶►§"
 _TITLE_SIGNS = frozenset(_SIGNS_OF_TITLES)
 _NUMBERS = re.compile(r"\d+")
@@ -53,7 +53,7 @@ _MEASURED = re.compile(r"[ \t]*[^\W\d_][^\W\d_ ]{1,20}[ \t]?[:：=][ \t]?[\d.,]{
 _LONG_TITLE = 160
 _TITLE = 80
 _OWN_HEADINGS = frozenset(["heading", "bold", "lead"])
-"""Forms of first lines that are a passage's own where tags close it: the app would write a title into the tag."""
+"""Markup of first lines that belong to a passage closed by tags: an app would put a title into the tag."""
 _FORMS_OF_TITLES = frozenset(["", "heading", "bold"])
 _LEFT_TAG = re.compile(r"</[A-Za-z][\w-]{0,40}>\s*\Z|\[/[A-Za-z]")
 _PREFIX = re.compile(r"[^.!?\n。！？]{0,60}(?::[ \t]|：|:(?=[^\W\d_]))")
@@ -63,16 +63,16 @@ _MARKUP = re.compile(
     r"(?P<heading>#{1,6} )|(?P<bold>\*\*[^*\n]{1,80}\*\*[ \t]*\Z)|(?P<list>[-*+•][ \t]|\d{1,3}[.)][ \t]|>)|"
     r"(?P<table>\|)|(?P<code>```|[ \t]{4}|\t|[^\n]{0,400}[{};,=(][ \t]*\Z)|(?P<lead>[^\n]{0,400}[:：][ \t]*\Z)"
 )
-"""Lines of a text that has headings, lists, tables and code of its own."""
+"""Markup a passage may contain itself: headings, lists, tables, code."""
 _SIGNS, _MARKDOWN_SIGNS = frozenset("[(<{#*|=@"), frozenset("#*|")
 _REMARK_ENDS = frozenset("])】")
 _REMARK = re.compile(r"[.!?。][\"'”]?\s*[\[(【][^\[\]()【】\n]{2,120}[\])】]\s*\Z")
 
 
-def without_common(cleaned: Sequence[Cleaned], *, titled: bool) -> bool:
-    """Take off what all passages begin or end with in one form: `[name]`, `Key: value`, a title, a link.
+def strip_common_metadata(cleaned: Sequence[CleanedPassage], *, titled: bool) -> bool:
+    """Strip what all passages begin or end with in the same form: `[name]`, `Key: value`, a title, a link.
 
-    `titled`: a first line may be a title, because a marker stands in front of it. Say whether something was taken off.
+    `titled`: a first line may be a title, because a marker stands in front of it. Return whether anything was stripped.
     """
     if len(cleaned) < _TWO:
         return False
@@ -96,7 +96,7 @@ def are_questions_with_answers(texts: Sequence[str]) -> bool:
     return all(map(_ASKED_AND_ANSWERED.match, texts))
 
 
-def without_bracketed_names(texts: Sequence[str]) -> list[str] | None:
+def strip_bracketed_names(texts: Sequence[str]) -> list[str] | None:
     """Return what follows the name in brackets of each text; None when one of them begins otherwise."""
     found = _brackets(texts)
     if found is None or len(texts) < _TWO:
@@ -104,7 +104,7 @@ def without_bracketed_names(texts: Sequence[str]) -> list[str] | None:
     return [text[one.end() :] for one, text in zip(found, texts, strict=True)]
 
 
-def _without_brackets(cleaned: Sequence[Cleaned], texts: Sequence[str]) -> bool:
+def _without_brackets(cleaned: Sequence[CleanedPassage], texts: Sequence[str]) -> bool:
     found = _brackets(texts)
     if found is None or not all(text[one.end() :].strip() for one, text in zip(found, texts, strict=True)):
         return False
@@ -118,7 +118,7 @@ def _brackets(texts: Sequence[str]) -> list[re.Match[str]] | None:
     return found if len(found) == len(texts) else None
 
 
-def _without_words_and_ids(cleaned: Sequence[Cleaned], texts: Sequence[str]) -> bool:
+def _without_words_and_ids(cleaned: Sequence[CleanedPassage], texts: Sequence[str]) -> bool:
     found = [one for text in texts if (one := _WORD_AND_ID.match(text)) is not None]
     if len(found) < len(texts) or len({one["word"] for one in found}) > 1:
         return False
@@ -126,7 +126,7 @@ def _without_words_and_ids(cleaned: Sequence[Cleaned], texts: Sequence[str]) -> 
     return True
 
 
-def _without_inline_tails(cleaned: Sequence[Cleaned], texts: Sequence[str]) -> bool:
+def _without_inline_tails(cleaned: Sequence[CleanedPassage], texts: Sequence[str]) -> bool:
     ends = [text[-100:] for text in texts]
     if not all(":" in end or "=" in end or "：" in end for end in ends):
         return False
@@ -138,7 +138,7 @@ def _without_inline_tails(cleaned: Sequence[Cleaned], texts: Sequence[str]) -> b
     return True
 
 
-def _without_lines(cleaned: Sequence[Cleaned], texts: Sequence[str], *, titled: bool) -> bool:
+def _without_lines(cleaned: Sequence[CleanedPassage], texts: Sequence[str], *, titled: bool) -> bool:
     firsts = [one.partition("\n")[0] for one in texts]
     keys = {_NUMBERS.sub("", one.partition(":")[0].partition("：")[0]).strip() for one in firsts}
     keyed = len(keys) == 1 and all(_KEYED.match(one) for one in firsts)
@@ -178,20 +178,20 @@ def _are_short(lines: Sequence[str], most: int) -> bool:
 
 
 def _form(line: str) -> str:
-    """The name of the markup that a line has; "" for none."""
+    """Return the markup group that a line matches; "" for none."""
     found = _MARKUP.match(line)
     return found.lastgroup or "" if found is not None else ""
 
 
-def _take(cleaned: Sequence[Cleaned], said: Sequence[tuple[str, int]]) -> None:
+def _take(cleaned: Sequence[CleanedPassage], said: Sequence[tuple[str, int]]) -> None:
     for one, (name, end) in zip(cleaned, said, strict=True):
         one.source = one.source or name.strip() or None
         one.meta += 1
         one.text = unquoted(clean(one.text[end:]).text.lstrip(":： \t"))
 
 
-def has_remains(texts: Sequence[str], *, closed: bool = False) -> bool:
-    """Whether something of the app's own is left in all passages: a prefix, a title, a last line of one form, a tag."""
+def has_leftover_metadata(texts: Sequence[str], *, closed: bool = False) -> bool:
+    """Whether passages still contain text the app added: a prefix, a title, a last line of one form, a tag."""
     if len(texts) > _COMPARED:
         texts = [*texts[:_COMPARED], texts[-1]]
     if len(texts) > 1 and are_questions_with_answers(texts):
@@ -224,7 +224,7 @@ def begins_with_a_prefix(text: str) -> bool:
 
 
 def _at_a_line(pattern: re.Pattern[str], text: str) -> bool:
-    """Whether a line begins as the pattern says; a text of one line is looked at once."""
+    """Whether a line begins with the pattern; a single-line text needs one match only."""
     found = pattern.search(text, 0, _BEGINNING) if "\n" in text else pattern.match(text)
     return found is not None
 
@@ -235,7 +235,7 @@ def _begins_with_keys(text: str) -> bool:
 
 
 def _begin_alike(texts: Sequence[str], *, closed: bool) -> bool:
-    """Whether all begin with one sign of notation or with a prefix each, or end with a tag."""
+    """Whether all begin with the same punctuation or with a prefix each, or one ends with a tag."""
     heads = [one.lstrip()[:80] for one in texts]
     signs = _SIGNS if not closed else _SIGNS - _MARKDOWN_SIGNS
     alike = len({one[:1] for one in heads}) == 1 and heads[0][:1] in signs
@@ -245,7 +245,7 @@ def _begin_alike(texts: Sequence[str], *, closed: bool) -> bool:
 
 
 def _have_lines_alike(rows: Sequence[Sequence[str]], *, closed: bool) -> bool:
-    """Whether all begin with a title or end with a line of one form, or only the last has lines."""
+    """Whether all begin with a title or end with a line of the same form, or only the last has several lines."""
     if not all(len(one) > 1 for one in rows):
         return not closed and len(rows) > 1 and len(rows[-1]) > 1 and _only_last_has_lines(rows)
     firsts = [one[0] for one in rows]
@@ -256,7 +256,7 @@ def _have_lines_alike(rows: Sequence[Sequence[str]], *, closed: bool) -> bool:
 
 
 def _share_a_key(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether lines of two passages begin with the same `Key:`: what an app writes beside each, not what they say."""
+    """Whether lines of two passages begin with the same `Key:`, which is metadata rather than content."""
     seen: set[str] = set()
     for lines in rows:
         keys = {key["key"] for line in (*lines[:4], *lines[-3:]) if (key := _LINE_KEY.match(line)) is not None}
@@ -267,12 +267,12 @@ def _share_a_key(rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _mostly(holds: Callable[[_T], object], among: Sequence[_T]) -> bool:
-    """Whether it holds for more than half."""
+    """Whether the predicate holds for more than half."""
     return 2 * sum(1 for one in among if holds(one)) > len(among)
 
 
 def _names_a_place(text: str) -> bool:
-    """Whether an address, a file or a remark in brackets stands at one end of a passage."""
+    """Whether a passage begins or ends with a URL, a file name or a remark in brackets."""
     ends = (text[:120], text[-120:])
     return any(_MAYBE_PLACE.search(one) and _PLACE.search(one) for one in ends) or (
         text.rstrip()[-1:] in _REMARK_ENDS and _REMARK.search(text[-160:]) is not None
@@ -280,7 +280,7 @@ def _names_a_place(text: str) -> bool:
 
 
 def _is_titled(lines: Sequence[str]) -> bool:
-    """Whether the first or the last of several lines is short, no sentence, and no markup of the passage's own."""
+    """Whether the first or the last of several lines looks like a title: short, no sentence, no markup."""
     ends = (lines[0], lines[-1]) if len(lines) > 1 else ()
     return any(len(one) <= _TITLE and not SENTENCE_END.search(one) and not _form(one) for one in ends)
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.contexts.structure.cleaning import clean, unquoted
-from gateway.contexts.structure.items import readings, split
+from gateway.contexts.structure.passage_metadata import clean, unquoted
+from gateway.contexts.structure.passages import readings, split
 
 OAK = "The oak by the gate is three hundred years old."
 ELM = "The elm behind the barn was cut down last winter."

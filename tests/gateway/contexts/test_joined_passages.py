@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gateway.contexts import joined
+from gateway.contexts import joined_passages
 from gateway.contexts.elements import items
 from gateway.contexts.tool_messages import ToolExtractor
 from gateway.exchange import Request, Response
@@ -193,7 +193,7 @@ def test_the_time_grows_with_the_length_only(unit):
         text = (unit * (length // len(unit))).strip()
         began = time.process_time()
         found("search", text)
-        joined.records(text)
+        joined_passages.records(text)
         return time.process_time() - began
 
     assert min(seconds(800_000) for _ in range(2)) < 60 * max(min(seconds(40_000) for _ in range(3)), 0.002)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import islice
 
 from gateway.contexts.prompt_template import Splitter
-from gateway.contexts.structure.items import split as structured
+from gateway.contexts.structure.passages import split as structured
 from monitors.records import Context
 
 _PLAIN_TO_SEE = ("data", "objects", "tag:", "numbered")

@@ -10,7 +10,7 @@ from gateway.contexts.learning.frames import END, USER
 from gateway.contexts.learning.model import Split
 from gateway.contexts.learning.outline import Outline, Strength
 from gateway.contexts.learning.skeletons import Reading, Skeleton, read, signs_of, skeleton_of
-from gateway.contexts.structure.cleaning import META_LINE, TEXT_LABEL
+from gateway.contexts.structure.passage_metadata import META_LINE, TEXT_LABEL
 
 MOST_COMPARED = 8
 """Passages of a request that are compared."""
@@ -22,7 +22,7 @@ _FACTS = 2
 _STRENGTHS: tuple[Strength, ...] = ("loose", "any")
 
 
-class Inner:
+class PassageSkeleton:
     """The skeleton of the passages of a plan, over all requests."""
 
     def __init__(self, salt: int) -> None:

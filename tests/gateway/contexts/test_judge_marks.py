@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from gateway.contexts.learning import Learner, Marked, frame_of
-from gateway.contexts.learning.marks import LEAST_SEEN, MAX_MARKED_OF_KIND
+from gateway.contexts.learning.judge_marks import LEAST_SEEN, MAX_MARKED_OF_KIND
 from tests.support.prompt_traffic import LAYOUTS, OTHERS, Sent, World, chat, traffic
 
 

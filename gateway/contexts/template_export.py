@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.contexts.learning.frames import END, MASK, PART, SYSTEM, USER
 from gateway.contexts.learning.model import LearnedTemplate, Split
-from gateway.contexts.structure.items import split
+from gateway.contexts.structure.passages import split
 from gateway.contexts.user_patterns import UserTemplate, check, check_separator
 
 MESSAGES = {SYSTEM: "system", USER: "user"}

@@ -5,10 +5,10 @@ import tomllib
 import msgspec
 import pytest
 
-from gateway.contexts.described import describe, toml
 from gateway.contexts.learning import LearnedTemplate, Learner, frame_of, match
 from gateway.contexts.learning.model import Split
-from gateway.contexts.structure.items import readings
+from gateway.contexts.structure.passages import readings
+from gateway.contexts.template_export import describe, toml
 from gateway.contexts.user_patterns import READINGS, PatternExtractor, UserTemplate, check_separator
 from gateway.exchange import Request, Response
 from tests.support.prompt_traffic import LAYOUTS, traffic

@@ -14,7 +14,7 @@ from gateway.contexts.learning.outline import Outline, Span, has_letter, masked
 from gateway.contexts.learning.plans import Plan, has_remains_of_the_prompt, proposals, template_of
 from gateway.contexts.learning.skeletons import Skeleton, fits, read
 from gateway.contexts.learning.tokens import salted
-from gateway.contexts.structure import items
+from gateway.contexts.structure import passages
 from monitors.records import Context
 
 MAX_MARKED_OF_KIND = 5
@@ -49,8 +49,8 @@ class Marked(NamedTuple):
 
 
 @dataclass(slots=True)
-class Asking:
-    """How far asking the judge about one prompt has come."""
+class JudgingState:
+    """Progress of the judge's marking of one prompt."""
 
     revision: int = -1
     candidate: LearnedTemplate | None = None
@@ -79,51 +79,53 @@ class MarkedRequests:
             self._marked.setdefault((one.app, one.kind), []).append(one)
 
     def consider(
-        self, name: tuple[str, str], asking: Asking, skeleton: Skeleton, seen: Outline, known: Sequence[Context]
+        self, name: tuple[str, str], state: JudgingState, skeleton: Skeleton, seen: Outline, known: Sequence[Context]
     ) -> LearnedTemplate | None:
         """Look at one more request of a prompt: return a template that it confirms, or one of a request to be marked.
 
         The latter has no slots. `known` are passages of this request that another way is sure of.
         """
-        if asking.over or skeleton.seen < LEAST_SEEN:
+        if state.over or skeleton.seen < LEAST_SEEN:
             return None
-        if asking.candidate is None:
-            return self._next(name, asking, skeleton, seen)
-        contexts = _read(asking.candidate, seen.text, known)
+        if state.candidate is None:
+            return self._next(name, state, skeleton, seen)
+        contexts = _read(state.candidate, seen.text, known)
         if contexts is None:
-            asking.disagreed += 1
+            state.disagreed += 1
         else:
-            asking.agreed += 1
-            asking.common &= _lines(one.text for one in contexts)
-        confirmed = asking.agreed >= _AGREEING and not asking.common
-        asking.over = confirmed or asking.disagreed >= _DISAGREEING or asking.agreed >= _MOST_READ
-        return asking.candidate if confirmed else None
+            state.agreed += 1
+            state.common &= _lines(one.text for one in contexts)
+        confirmed = state.agreed >= _AGREEING and not state.common
+        state.over = confirmed or state.disagreed >= _DISAGREEING or state.agreed >= _MOST_READ
+        return state.candidate if confirmed else None
 
     def refute(self, version: str) -> None:
         """Do not learn a template again that was dropped."""
         if len(self._refuted) < MAX_REFUTED:
             self._refuted.add(version)
 
-    def _next(self, name: tuple[str, str], asking: Asking, skeleton: Skeleton, seen: Outline) -> LearnedTemplate | None:
+    def _next(
+        self, name: tuple[str, str], state: JudgingState, skeleton: Skeleton, seen: Outline
+    ) -> LearnedTemplate | None:
         """Take the judge's answer for this prompt if there is one; else return a request to be marked."""
-        if asking.revision == self._revision:
+        if state.revision == self._revision:
             return None
         marked = self._marked.get(name, [])
         for one in marked:
             if (outline := self._outline(one, skeleton)) is not None:
-                asking.revision = self._revision
+                state.revision = self._revision
                 if one.answered:
                     template = template_from(one, outline, skeleton.seen)
-                    asking.over = template is None or template.version in self._refuted
-                    asking.candidate, asking.common = template, _lines(one.passages)
+                    state.over = template is None or template.version in self._refuted
+                    state.candidate, state.common = template, _lines(one.passages)
                 return None
         if len(marked) >= MAX_MARKED_OF_KIND:
-            asking.over = True
+            state.over = True
             return None
         longest = max((end - start for start, end in seen.slots), default=0)
         if longest < _LEAST_VARYING or len(seen.text) > MAX_MARKED_CHARACTERS:
             return None
-        asking.revision = self._revision
+        state.revision = self._revision
         # Workers that ask at the same time ask under the same version: the store keeps one of them.
         version = blake2b(repr((*name, len(marked))).encode("utf-8", "replace"), digest_size=6).hexdigest()
         return LearnedTemplate(
@@ -199,7 +201,7 @@ def _splits(gaps: Sequence[str], region: str) -> Iterator[Split]:
     if not gaps:
         yield Split(kind="reading", words=WHOLE)
         return
-    yield from (Split(kind="reading", words=one.name) for one in items.readings(region))
+    yield from (Split(kind="reading", words=one.name) for one in passages.readings(region))
     between = set(map(masked, gaps))
     if len(between) == 1:
         yield Split(kind="marker", words=between.pop())

@@ -1,7 +1,7 @@
-"""A block of passages, cut into its passages by what the block itself shows: data, tags, headers, rules, blank lines.
+"""Splits a block into passages by its own notation: data, tags, headers, rules, blank lines.
 
-Each reading of a block names how it cuts (`name`) and how sure it is. The first that fits is `split`'s; the others are
-for who has more evidence than one block, as the traffic of an app.
+Each `Splitting` names its notation (`name`) and the confidence in it. `split` returns the first one that fits;
+`readings` yields all, for callers with more evidence than one block, such as the traffic of an app.
 """
 
 from __future__ import annotations
@@ -11,10 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from gateway.contexts.structure import grids, markers
-from gateway.contexts.structure.alike import has_remains, without_bracketed_names, without_common
-from gateway.contexts.structure.cleaning import SENTENCE_END, Cleaned, clean, data, unquoted
-from gateway.contexts.structure.scan import Text
+from gateway.contexts.structure import markdown, markers
+from gateway.contexts.structure.common_metadata import (
+    has_leftover_metadata,
+    strip_bracketed_names,
+    strip_common_metadata,
+)
+from gateway.contexts.structure.passage_metadata import SENTENCE_END, CleanedPassage, clean, data, unquoted
+from gateway.contexts.structure.word_index import IndexedText
 from monitors.records import Context
 
 _RULE_LINE = re.compile(r"\n[ \t]*(?:[-=*_#~]{3,}|`{3}|\"{3})[ \t]*(?:\n|\Z)")
@@ -22,11 +26,11 @@ _SECTION = re.compile(
     r"[ \t]*(?:[-=<#*_~]{2,}|[\[【]|[^\n]{1,60}[:：][ \t]*(?:\n|\Z)|[^\W\d_][^\n:.!?]{1,40}:[ \t]|"
     r"[^\W\d_a-z][A-Z ]{3,40}\n)"
 )
-"""How a section of the prompt begins that is no passage: a rule, a heading, a label."""
+"""Start of a prompt section that is no passage: a rule, a heading, a label."""
 _ENDING = 16
 _FIRST_RULE_WITHIN = 32_768
 MOST_ITEMS = 400
-"""Pieces of one block that are looked at; the bounds of an extraction keep fewer."""
+"""Most pieces read of one block; the limits of an extraction keep fewer."""
 
 _RULE = (
     r"[ \t]{0,8}(?P<rule>[-=*_#~+%]{2,120}|\"{3}|(?:[-*_=•] ?){3,60}|"
@@ -42,7 +46,7 @@ _OF_PARTS = 0.9
 _BEHIND = 400
 _FENCE_SIGNS = ("`", '"')
 _TITLED = ("numbered", "headed", "sections", "parts")
-"""Notations in which a first line may be a title, because a marker stands in front of it."""
+"""Notations whose marker may be followed by a title."""
 
 _TWO = 2
 _WIDE = 0x2E80
@@ -51,7 +55,7 @@ _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """Passages in order. `name` says how the block was cut, `certain` in (0, 1] how surely; `odd`: with leftovers.
+    """Passages in order. `name` is the notation, `certain` in (0, 1] the confidence; `odd`: text of the app is left in.
 
     `tail`: odd only because the last passage has more paragraphs than the others, which may be none of it.
     `titled`: metadata stood in front of each passage.
@@ -66,7 +70,7 @@ class Splitting:
 
 
 def of_parts(parts: Sequence[str]) -> Splitting | None:
-    """Return passages that are parts of a message, without the titles that all of them begin with."""
+    """Return the content parts of a message as passages, without the titles that all of them begin with."""
     return _cleaned("parts", [(None, one) for one in parts], _OF_PARTS)
 
 
@@ -76,7 +80,7 @@ def split(region: str) -> Splitting | None:
 
 
 def readings(region: str) -> Iterator[Splitting]:
-    """Yield what the block may be, the most explicit first."""
+    """Yield each way to split the block, the most explicit notation first."""
     text = region.strip("\n")
     if not text.strip():
         return
@@ -88,7 +92,7 @@ def readings(region: str) -> Iterator[Splitting]:
 
 
 def read_as(region: str, name: str) -> Splitting | None:
-    """Return the reading with a name that an earlier block was read by, None when this block cannot be read so."""
+    """Split the block with the notation `name` of an earlier block; None when it does not fit."""
     text = region.strip("\n")
     reader = _READER_OF.get(name.partition(":")[0])
     found = reader(text) if reader is not None and text.strip() else None
@@ -113,7 +117,7 @@ def _as_elements(text: str) -> Splitting | None:
         f"tag:{tag}",
         tuple(contexts[:MOST_ITEMS]),
         1.0,
-        len(contexts) > 1 and has_remains([one.text for one in contexts], closed=True),
+        len(contexts) > 1 and has_leftover_metadata([one.text for one in contexts], closed=True),
     )
 
 
@@ -149,7 +153,7 @@ def _as_headed(text: str) -> Splitting | None:
 
 
 def _has_rule(text: str) -> bool:
-    """Whether a rule stands near the beginning. A line break is found faster than any line's beginning."""
+    """Whether there is a rule near the beginning. Searching for a line break is faster than a multi-line `^`."""
     if _RULES.match(text) is not None:
         return True
     start = text.find("\n", 0, _FIRST_RULE_WITHIN)
@@ -157,7 +161,7 @@ def _has_rule(text: str) -> bool:
 
 
 def _as_ruled(text: str) -> Splitting | None:
-    """Between lines that are nothing but a rule. Of several kinds the one that stands most often cuts."""
+    """Split at lines that are a rule only; of several kinds of rule the most frequent separates."""
     if not _has_rule(text):
         return None
     counts: dict[str, int] = {}
@@ -213,7 +217,7 @@ def _as_bullets(text: str) -> Splitting | None:
 
 
 def _as_named_lines(text: str) -> Splitting | None:
-    """Lines or blocks that each begin with a file's name, as `guide.pdf#page=2: ...`."""
+    """Split before lines that begin with a file name, such as `guide.pdf#page=2: ...`."""
     starts = markers.named(text)
     if not starts or starts[0] != 0:
         return None
@@ -230,25 +234,25 @@ def _as_paragraphs(text: str) -> Splitting | None:
 
 
 def _as_fenced(text: str) -> Splitting | None:
-    """Fences one after another, in front of each at most one short line."""
-    pieces = grids.fenced(text)
+    """Consecutive fences, each after at most one short line."""
+    pieces = markdown.fenced(text)
     return None if pieces is None else _cleaned("fenced", [(None, one) for one in pieces], 1.0)
 
 
 def _as_table(text: str) -> Splitting | None:
-    """Rows of one number of cells, of which one holds the text."""
-    texts = grids.rows(text)
+    """Rows of a table with a constant number of cells, one of which holds the text."""
+    texts = markdown.rows(text)
     return None if texts is None else Splitting("table", tuple(Context(text=one) for one in texts), 1.0)
 
 
 def _as_sections(text: str) -> Splitting | None:
-    """Under headings of one level: each is a passage's title."""
-    pieces = grids.sections(text)
+    """Split before headings of one level; each is a passage's title."""
+    pieces = markdown.sections(text)
     return None if pieces is None else _cleaned("sections", [(None, one) for one in pieces], 0.85)
 
 
 def _as_lettered(text: str) -> Splitting | None:
-    pieces = grids.lettered(text)
+    pieces = markdown.lettered(text)
     return None if pieces is None else _cleaned("lettered", pieces, 1.0)
 
 
@@ -262,7 +266,7 @@ def _as_lines(text: str) -> Splitting | None:
 
 
 def _unclosed(line: str) -> str:
-    """The end of a line without the quote that closes it behind a blank, as in French."""
+    """Return the end of a line without a closing quote after a space, as in French."""
     return line[-_ENDING:].removesuffix(" »")
 
 
@@ -311,11 +315,11 @@ _READER_OF: Mapping[str, Callable[[str], Splitting | None]] = {
     "lines": _as_lines,
     "whole": _as_whole,
 }
-"""The reader that gives a name, up to its colon."""
+"""Reader by the part of a splitting's name before the colon."""
 
 
 def _cleaned(name: str, pieces: Sequence[tuple[str | None, str]], certain: float) -> Splitting | None:
-    """Clean each piece; quotes come off where all pieces have them, so that a passage that is a quote stays one."""
+    """Strip metadata from each piece, and what all pieces have in common."""
     raw = [(number, text) for number, text in pieces[:MOST_ITEMS] if text.strip()]
     extra = False
     if len(raw) > 1 and not name.startswith(("blank-line", "lines", "whole", "pairs", "fenced", "parts")):
@@ -324,10 +328,10 @@ def _cleaned(name: str, pieces: Sequence[tuple[str | None, str]], certain: float
     if not cleaned:
         return None
     if len({one.leading > 0 for one in cleaned}) > 1:
-        named = without_bracketed_names([text for _, text in raw])
+        named = strip_bracketed_names([text for _, text in raw])
         if named is not None:  # names of which only some look like a file's
             cleaned = _each_cleaned([(number, text) for (number, _), text in zip(raw, named, strict=True)])
-    # What only some have is no form of the prompt's.
+    # A label or an aside that only some pieces have belongs to the passage.
     label, aside = len({bool(one.label) for one in cleaned}) > 1, len({bool(one.aside) for one in cleaned}) > 1
     aside = aside or (len(cleaned) == 1 and not _NAMES_A_SOURCE.search(cleaned[0].aside))
     for one in cleaned:
@@ -336,40 +340,40 @@ def _cleaned(name: str, pieces: Sequence[tuple[str | None, str]], certain: float
     titled = name.startswith(_TITLED) and not all(one.leading for one in cleaned)
     for _ in range(0 if name == "fenced" else 3):
         before = [one.source for one in cleaned]
-        if not without_common(cleaned, titled=titled):
+        if not strip_common_metadata(cleaned, titled=titled):
             break
         titled = titled and [one.source for one in cleaned] == before  # a second title is the passage's own heading
-    odd = odd or has_remains(
+    odd = odd or has_leftover_metadata(
         [one.text for one in cleaned], closed=name in ("pairs", "fenced") or _are_records(name, cleaned)
     )
     described = all(one.leading for one in cleaned)
     return Splitting(name, tuple(one.context() for one in cleaned), certain, odd or extra, extra and not odd, described)
 
 
-def _are_records(name: str, cleaned: Sequence[Cleaned]) -> bool:
-    """Whether lines of metadata were taken off each passage: what is left in front is its own."""
+def _are_records(name: str, cleaned: Sequence[CleanedPassage]) -> bool:
+    """Whether metadata lines were stripped from each passage: a remaining first line is content."""
     return name.startswith(("records", "headed")) and all(one.leading for one in cleaned)
 
 
-def _each_cleaned(raw: Sequence[tuple[str | None, str]]) -> list[Cleaned]:
+def _each_cleaned(raw: Sequence[tuple[str | None, str]]) -> list[CleanedPassage]:
     return [one for number, text in raw if (one := clean(text, number=number)).text.strip()]
 
 
 def _is_foreign(text: str) -> bool:
-    """Whether a text behind a rule is nothing, or speaks to the model."""
-    said = Text(text[:_BEHIND])
+    """Whether the text after a rule is empty or addresses the model."""
+    said = IndexedText(text[:_BEHIND])
     return not text or said.is_meta(0, _BEHIND) or said.addresses(0, _BEHIND) or _SECTION.match(text) is not None
 
 
 def _closes_a_fence(text: str, rule: str) -> bool:
-    """Whether a line is the end of a fence that opens in the same passage."""
+    """Whether a line closes a fence that was opened in the same passage."""
     return rule[:1] in _FENCE_SIGNS and text.count(rule) % _TWO == 0
 
 
 def _without_tail(raw: Sequence[tuple[str | None, str]]) -> tuple[tuple[str | None, str], bool]:
-    """Return the last piece without what only it has behind a blank line, and whether such text is left in it.
+    """Return the last piece without trailing text that no other piece has, and whether such text is left in it.
 
-    What follows the passages ends up in the last of them when nothing marks their end.
+    Text after the passages ends up in the last one when nothing marks their end.
     """
     number, text = raw[-1]
     inner = [len(_PARAGRAPH.split(one.strip())) for _, one in raw[:-1]]
@@ -393,7 +397,7 @@ def _without_tail(raw: Sequence[tuple[str | None, str]]) -> tuple[tuple[str | No
 
 
 def _metadata_joined(pieces: Sequence[str]) -> list[str]:
-    """Put a paragraph that is nothing but metadata before the one it speaks of."""
+    """Join a paragraph that is metadata only with the paragraph after it."""
     joined: list[str] = []
     held = ""
     for piece in pieces:

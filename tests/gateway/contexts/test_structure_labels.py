@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from gateway.contexts.structure.blocks import candidates
-from gateway.contexts.structure.outline import kind_of, marks
-from gateway.contexts.structure.scan import HEAD, TAIL, Text
+from gateway.contexts.structure.labels import find_marks, kind_of
+from gateway.contexts.structure.word_index import HEAD, TAIL, IndexedText
 
 
 def kinds(said):
-    return [mark.kind for mark in marks(Text(said))]
+    return [mark.kind for mark in find_marks(IndexedText(said))]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_labels_in_a_fence_of_code_are_code():
 
 def test_a_mark_says_where_its_body_begins():
     said = "Sources:\nOne.\nQuestion: how far?"
-    assert [said[mark.body :] for mark in marks(Text(said))] == ["One.\nQuestion: how far?", "how far?"]
+    assert [said[mark.body :] for mark in find_marks(IndexedText(said))] == ["One.\nQuestion: how far?", "how far?"]
 
 
 def test_of_a_long_text_the_beginning_and_the_end_are_read():
@@ -98,7 +98,7 @@ def test_a_name_that_stands_alone(name, kind):
 
 def test_part_of_a_text_has_the_words_of_that_part():
     said = "Context: one. Question: two?"
-    whole, part = Text(said), Text(said).part(14, len(said))
+    whole, part = IndexedText(said), IndexedText(said).part(14, len(said))
     assert part.text == "Question: two?"
     assert (part.found("question", 0, 99), part.has("context", 0, 99)) == ([(0, 8)], False)
     assert whole.found("question", 0, 99) == [(14, 22)]
@@ -106,13 +106,13 @@ def test_part_of_a_text_has_the_words_of_that_part():
 
 @pytest.mark.parametrize("said", ["İİİ Context: a", "\ud800 Context: a", "ẞ Context: a"])
 def test_odd_letters_leave_offsets_as_they_are(said):
-    text = Text(said)
+    text = IndexedText(said)
     assert [said[at:stop] for at, stop in text.found("context", 0, len(said))] in (["Context"], ["ontext:"])
     assert len(text.lower) == len(said)
 
 
 def bodies(said):
-    text = Text(said)
+    text = IndexedText(said)
     return [text.text[block.start : block.end].strip() for block in candidates(text)]
 
 
@@ -169,11 +169,11 @@ def test_the_first_noun_of_a_label_says_what_it_names(phrase, kind):
 
 
 def test_a_word_is_found_behind_letters_that_another_entry_shares_with_it():
-    text = Text("Give a concise answer.")  # "se a" opens sentences in Portuguese
+    text = IndexedText("Give a concise answer.")  # "se a" opens sentences in Portuguese
     assert text.has("answer", 0, len(text.text))
 
 
 def test_a_label_within_a_passage_opens_no_block():
     passages = "1) Refunds: within two weeks, as the rules for all plans say.\n2) Exporting data: as a file."
     prompt = f"KNOWLEDGE BASE\n{passages}\n\nQuestion: when?"
-    assert [one.header for one in candidates(Text(prompt))] == ["label 'knowledge base'"]
+    assert [one.header for one in candidates(IndexedText(prompt))] == ["label 'knowledge base'"]

@@ -1,4 +1,4 @@
-"""One passage as an app wrote it: what stands beside its text (title, source, score) is taken off and kept apart."""
+"""Separates the text of one passage from the metadata an app wrote beside it (title, source, score)."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ _LINES_CLEANED = 12
 _RULES_CLEANED = 4
 
 
-class Cleaned:
-    """A passage's text with what was taken off it. `odd` says that lines remain that may be a title or the like."""
+class CleanedPassage:
+    """A passage's text and the metadata stripped from it; `meta` and `leading` count metadata items."""
 
     __slots__ = ("aside", "fenced", "identity", "label", "leading", "meta", "odd", "score", "source", "text")
 
@@ -115,14 +115,14 @@ class Cleaned:
         return Context(text=self.text, id=self.identity, source=self.source, score=self.score)
 
     def put_back(self, *, label: bool, aside: bool) -> None:
-        """Take a label in front or an aside behind for the passage's own words after all."""
+        """Restore a stripped label or aside that belongs to the passage after all."""
         if label and self.label:
             self.text, self.label = self.label + self.text, ""
         if aside and self.aside:
             self.text, self.aside, self.meta = self.text + self.aside, "", self.meta - 1
 
     def note(self, line: str, value: str) -> None:
-        """Keep what a line of metadata says, where a passage has a place for it."""
+        """Store a metadata value as source or score, if it is one."""
         self.meta += 1
         value = value.strip().strip("*_`\"' ,;)]】")
         if self.source is None and value and _SOURCE_NAMES.search(line[: max(len(line) - len(value), 0)]):
@@ -131,9 +131,9 @@ class Cleaned:
             self.score = _number(value)
 
 
-def clean(text: str, *, number: str | None = None) -> Cleaned:
-    """Take off rules, fences, metadata before and behind, the label in front of the text and quotes around it."""
-    one = Cleaned(text)
+def clean(text: str, *, number: str | None = None) -> CleanedPassage:
+    """Strip rules, fences, leading and trailing metadata, the text's label and quotes around it."""
+    one = CleanedPassage(text)
     one.identity = number
     one.text = _unfenced(one.text)
     _leading(one)
@@ -144,8 +144,8 @@ def clean(text: str, *, number: str | None = None) -> Cleaned:
     return one
 
 
-def _leading(one: Cleaned) -> None:
-    """Metadata lines, asides in brackets and file names at the beginning, and then the label of the text."""
+def _leading(one: CleanedPassage) -> None:
+    """Strip leading metadata lines, asides in brackets and file names, and then the label of the text."""
     text = one.text
     for _ in range(_LINES_CLEANED):
         text = text.lstrip("\n") if text[:1] == "\n" else text
@@ -176,8 +176,8 @@ def _leading(one: Cleaned) -> None:
     one.text = text
 
 
-def _trailing(one: Cleaned) -> None:
-    """Lines of metadata behind the text, and an aside in brackets at its very end."""
+def _trailing(one: CleanedPassage) -> None:
+    """Strip trailing metadata lines, and an aside in brackets at the very end."""
     text = one.text.rstrip()
     for _ in range(_LINES_CLEANED):
         last = _TRAILING.search(text[-700:])
@@ -212,14 +212,14 @@ def _trailing(one: Cleaned) -> None:
 
 
 def _unfenced(text: str) -> str:
-    """Take off rules that stand on lines of their own at the beginning and the end, and a fence around it all."""
+    """Strip rules on lines of their own at both ends, and a fence around the whole text."""
     for _ in range(_RULES_CLEANED):
         rule = _RULE.match(text)
         if rule is None or rule.end() >= len(text):
             break
         fence = rule[0].strip()[:3]
         if fence[:1] in _FENCES:
-            # Half a fence is that of code within.
+            # An unpaired fence belongs to code in the passage.
             if not text.rstrip().endswith(f"\n{fence}") or text.count(fence) > _PAIR:
                 break
             text = text.rstrip()[: -len(fence)]
@@ -234,7 +234,7 @@ def _unfenced(text: str) -> str:
 
 
 def unquoted(text: str) -> str:
-    """Take off quotes that stand around the whole text; those inside stay."""
+    """Strip quotes around the whole text; quotes inside are kept."""
     stripped = text.strip()
     if stripped[:1] not in _OPENING_QUOTES:
         return stripped
@@ -247,7 +247,7 @@ def unquoted(text: str) -> str:
 
 
 def data(text: str) -> list[Context] | None:
-    """Read passages that are JSON, a line of JSON each, or values as Python prints them; None for anything else."""
+    """Read passages in JSON, JSON lines or Python reprs; None for anything else."""
     stripped = text.strip()
     if stripped[:1] not in ("[", "{"):
         return None
@@ -261,7 +261,7 @@ def data(text: str) -> list[Context] | None:
 
 
 def _texts(value: Any, depth: int = 0) -> list[Context]:
-    """Collect the texts under the names of texts, however deep they lie."""
+    """Collect the values of text fields at any depth up to `_DEEPEST`."""
     if depth > _DEEPEST:
         return []
     if isinstance(value, list):

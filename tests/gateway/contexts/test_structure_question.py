@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.contexts.structure.asking import ask, ask_turn, asks, trimmed
-from gateway.contexts.structure.scan import Text
+from gateway.contexts.structure.question import find_question, is_question, question_of_turn, trimmed
+from gateway.contexts.structure.word_index import IndexedText
 
 
 def asked(said):
-    found = ask(Text(said), [(0, len(said))])
+    found = find_question(IndexedText(said), [(0, len(said))])
     return None if found is None else found.text
 
 
@@ -43,24 +43,24 @@ def test_instructions_are_no_question(said):
 
 def test_the_segment_behind_the_passages_comes_first():
     said = "Question: before?\nQuestion: behind?"
-    assert ask(Text(said), [(18, len(said)), (0, 18)]).text == "behind?"
-    assert ask(Text(said), [(len(said), len(said)), (0, 18)]).text == "before?"
+    assert find_question(IndexedText(said), [(18, len(said)), (0, 18)]).text == "behind?"
+    assert find_question(IndexedText(said), [(len(said), len(said)), (0, 18)]).text == "before?"
 
 
 def test_a_turn_without_passages_is_all_question():
-    assert ask_turn("How tall is it? And how old?").text == "How tall is it? And how old?"
-    assert ask_turn("<query>How tall?</query>").text == "How tall?"
-    assert ask_turn(" \n") is None
+    assert question_of_turn("How tall is it? And how old?").text == "How tall is it? And how old?"
+    assert question_of_turn("<query>How tall?</query>").text == "How tall?"
+    assert question_of_turn(" \n") is None
 
 
 @pytest.mark.parametrize("said", ["How?", "多高？", "كم؟", "How? ", 'How?"', "Πόσο;"])
 def test_a_question_mark_of_any_script_asks(said):
-    assert asks(said)
+    assert is_question(said)
 
 
 @pytest.mark.parametrize("said", ["It is tall.", "", "Why? Because."])
 def test_what_does_not_end_with_one_does_not(said):
-    assert not asks(said)
+    assert not is_question(said)
 
 
 @pytest.mark.parametrize("said", ['"How?"', "---\nHow?\n---", "How?.", "How? Antwort:", "How?**", "How? \t."])

@@ -1,4 +1,4 @@
-"""Passages that fences, header lines between rules, the rows of a table or letters set apart."""
+"""Splits passages at fences, header lines between rules, headings, table rows and lettered labels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from gateway.contexts.structure.markers import MOST_MARKERS
-from gateway.contexts.structure.scan import HEAD
+from gateway.contexts.structure.word_index import HEAD
 
 _PAIR = 2
 _FEWEST_CELLS = 3
@@ -37,9 +37,9 @@ _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def fenced(text: str) -> list[str] | None:
-    """Return what stands in fences that follow one another, each behind at most one short line; None for less than two.
+    """Return the contents of consecutive fences, each after at most one short line; None for fewer than two.
 
-    Nothing else may stand between them.
+    Other text between the fences makes it None too.
     """
     head = text[:_HEADER_LENGTH]
     if not any(fence in head for fence in _FENCES):
@@ -56,21 +56,21 @@ def fenced(text: str) -> list[str] | None:
 
 
 def is_fenced(text: str) -> bool:
-    """Say whether a text is nothing but fences, one after another, in front of each at most one short line."""
+    """Return whether a text consists of consecutive fences only, each after at most one short line."""
     return fenced(text.strip()) is not None
 
 
 def first_header(text: str, limit: int) -> int | None:
-    """Return where the first header line between rules stands of which the form comes again; None for none."""
+    """Return the offset of the first header line whose form is repeated; None for none."""
     headers = list(islice(_HEADER_LINE.finditer(text, 0, limit), MOST_MARKERS))
     forms = [(one["opens"], one["closes"]) for one in headers]
     return next((one.start() for one, form in zip(headers, forms, strict=True) if forms.count(form) > 1), None)
 
 
 def sections(text: str) -> list[str] | None:
-    """Cut before headings of the first line's level, as `## Title`; None for less than two. The title stays in front.
+    """Split before headings of the first line's level, such as `## Title`; None for fewer than two. Titles are kept.
 
-    Headings in fences of code are the passage's own.
+    Headings in code fences belong to the passage.
     """
     level = _HEADING.match(text)
     if level is None:
@@ -87,7 +87,7 @@ def sections(text: str) -> list[str] | None:
 
 
 def fences_in(raw: str) -> list[tuple[int, bool]]:
-    """Return where the fences of the text's beginning stand, and whether each names a language that is code."""
+    """Return the offsets of the fences at the text's beginning, and whether each names a programming language."""
     if "```" not in raw:
         return []
     found = islice(_FENCE_LINE.finditer(raw, 0, HEAD), _FENCES_READ)
@@ -95,15 +95,15 @@ def fences_in(raw: str) -> list[tuple[int, bool]]:
 
 
 def is_in_code(fences: Sequence[tuple[int, bool]], at: int) -> bool:
-    """Whether a place lies in a fence of code: one that names its language."""
+    """Whether an offset lies in a code fence, one that names its language."""
     before = bisect(fences, (at, False))
     return before % 2 == 1 and fences[before - 1][1]
 
 
 def rows(text: str) -> list[str] | None:
-    """Return the longest cell of each row of a table that bars divide; None when no column is the text's.
+    """Return the text cell of each row of a Markdown table; None when no column holds running text.
 
-    A header above a rule is left out. Every line must have the same number of cells, three or more.
+    The header row is left out. Every line must have the same number of cells, three or more.
     """
     lines = [line.strip() for line in islice(text.strip().split("\n"), MOST_MARKERS + _PAIR)]
     if len(lines) < _PAIR or not all("|" in line for line in lines):
@@ -123,7 +123,7 @@ def rows(text: str) -> list[str] | None:
 
 
 def lettered(text: str) -> list[tuple[str | None, str]] | None:
-    """Cut before `A:`, `B:` ... or `Passage A:`, `Passage B:` ... at lines' beginnings; None for less than two."""
+    """Split before lines that begin with `A:`, `B:` ... or `Passage A:`, `Passage B:` ...; None for fewer than two."""
     first = _LETTER.match(text)
     if first is None:
         return None

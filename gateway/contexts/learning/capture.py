@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gateway.contexts import Extraction
-from gateway.contexts.caps import extraction
 from gateway.contexts.learning.frames import frame_of
-from gateway.contexts.learning.learner import Known, Learner, TemplateEvent
+from gateway.contexts.learning.learner import Learner, OtherFinding, TemplateEvent
 from gateway.contexts.learning.model import Found
+from gateway.contexts.limits import extraction
 from gateway.exchange import Request
 
 SOURCE = "learned"
@@ -34,7 +34,7 @@ class LearnedCapture:
         learned = self.learner.find(app, frame)
         found = otherwise() if learned is None else _extraction(request, learned)
         if learns:
-            known = Known(found.contexts, found.confidence) if learned is None and found.contexts else None
+            known = OtherFinding(found.contexts, found.confidence) if learned is None and found.contexts else None
             for event in self.learner.observe(app, frame, learned, known):
                 self._report(event)
         return found

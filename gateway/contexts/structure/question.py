@@ -1,4 +1,4 @@
-"""The user's question in what a prompt holds beside its passages: a tag, a label, or what no instruction explains."""
+"""Finds the user's question in the text around the passages: by a tag, a label, or as the text left over."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from gateway.contexts.structure.cleaning import unquoted
-from gateway.contexts.structure.outline import Mark, kind_of, marks
-from gateway.contexts.structure.scan import Text
-from gateway.contexts.structure.spoken import conversation
+from gateway.contexts.structure.labels import Mark, find_marks, kind_of
+from gateway.contexts.structure.passage_metadata import unquoted
+from gateway.contexts.structure.transcript import find_transcript
+from gateway.contexts.structure.word_index import IndexedText
 
 _OPENING = re.compile(r"<(?P<tag>[^\W\d][\w-]{1,40})(?:\s[^<>\n]{0,80})?>")
 _USERS = ("user", "human", "customer")
@@ -27,7 +27,7 @@ _SWITCH = re.compile(r"/no_?think\Z")
 _LAST_LABEL = re.compile(r"(?<=[?？])\s{1,40}[^\W\d_]{2,20}(?: [^\W\d_]{2,20})?[:：]\Z")
 _LABEL_WITHIN = 90
 _PREFIX = re.compile(r"\A\W{0,4}[^\W\d_]{2,16}(?: [^\W\d_]{2,16})?[:：]\**[ \t]")
-"""A word or two and a colon in front of a question: a label that is not in any list."""
+"""One or two words and a colon in front of a question: a label that `words` does not list."""
 
 _MOST_TEXT = 12_000
 LAST_TURN = "last user turn"
@@ -36,30 +36,30 @@ _HEADING = 60
 _MOST_TAGS = 100
 
 
-class Asked(NamedTuple):
-    """A question as found, how surely (0 to 1) and by what."""
+class FoundQuestion(NamedTuple):
+    """A question, the confidence in it (0 to 1), and what identified it."""
 
     text: str
     sure: float
     how: str
 
 
-def asks(text: str) -> bool:
+def is_question(text: str) -> bool:
     """Say whether a text ends with a question mark of any script."""
     return _ASKS.search(text[-20:]) is not None
 
 
-def ask(text: Text, segments: Sequence[tuple[int, int]]) -> Asked | None:
-    """Find the question in what stands around passages, the segment behind them first: the last characters of each."""
+def find_question(text: IndexedText, segments: Sequence[tuple[int, int]]) -> FoundQuestion | None:
+    """Find the question in the segments around the passages, in the given order; the end of each segment is read."""
     texts = [text.part(max(start, end - _MOST_TEXT), end) for start, end in segments if text.text[start:end].strip()]
     for one in texts:
         if (tagged := _tagged(one)) is not None:
             return tagged
-    if texts and (spoken := conversation(texts[0].text)) is not None:
-        return Asked(spoken.question, 1.0, f"turn of {spoken.asker!r}")
+    if texts and (spoken := find_transcript(texts[0].text)) is not None:
+        return FoundQuestion(spoken.question, 1.0, f"turn of {spoken.asker!r}")
     outlines = []
     for one in texts:
-        outlines.append(marks(one))
+        outlines.append(find_marks(one))
         if (labelled := _labelled(one, outlines[-1])) is not None:
             return labelled
     for one in texts:
@@ -71,21 +71,21 @@ def ask(text: Text, segments: Sequence[tuple[int, int]]) -> Asked | None:
     return _left_over(texts)
 
 
-def ask_turn(said: str) -> Asked | None:
-    """Find the question in a user's turn that holds no passages: mostly all of it."""
+def question_of_turn(said: str) -> FoundQuestion | None:
+    """Return the question of a user turn without passages: usually the whole turn."""
     if not said.strip():
         return None
-    text = Text(said[-_MOST_TEXT:])
+    text = IndexedText(said[-_MOST_TEXT:])
     if (tagged := _tagged(text)) is not None:
         return tagged
-    found = marks(text)
+    found = find_marks(text)
     if any(mark.kind == "question" for mark in found) and (labelled := _labelled(text, found)) is not None:
         return labelled
-    return Asked(said.strip(), 1.0, LAST_TURN)
+    return FoundQuestion(said.strip(), 1.0, LAST_TURN)
 
 
 def trimmed(text: str) -> str:
-    """Take off fences, quotes and a full stop behind the question mark."""
+    """Strip fences, quotes and a full stop after the question mark."""
     said = _SWITCH.sub("", unquoted(_FENCES.sub("", text.strip()).strip())).rstrip()
     if said.endswith((":", "：")) and (label := _LAST_LABEL.search(said[-_LABEL_WITHIN:])) is not None:
         said = said[: len(said) - len(label[0])].rstrip()
@@ -94,7 +94,7 @@ def trimmed(text: str) -> str:
     return said.removesuffix("**" if said.endswith("**") else "__").strip()
 
 
-def _tagged(text: Text) -> Asked | None:
+def _tagged(text: IndexedText) -> FoundQuestion | None:
     best = None
     raw = text.text
     for opening in islice(_OPENING.finditer(raw), _MOST_TAGS):
@@ -103,11 +103,11 @@ def _tagged(text: Text) -> Asked | None:
             continue
         closing = raw.find(f"</{opening['tag']}>", opening.end())
         if closing >= 0 and raw[opening.end() : closing].strip():
-            best = Asked(trimmed(raw[opening.end() : closing]), 1.0, f"<{opening['tag']}>")
+            best = FoundQuestion(trimmed(raw[opening.end() : closing]), 1.0, f"<{opening['tag']}>")
     return best
 
 
-def _labelled(text: Text, found: Sequence[Mark]) -> Asked | None:
+def _labelled(text: IndexedText, found: Sequence[Mark]) -> FoundQuestion | None:
     raw = text.text
     questions = [index for index, mark in enumerate(found) if mark.kind == "question"]
     for index in reversed(questions):
@@ -116,18 +116,18 @@ def _labelled(text: Text, found: Sequence[Mark]) -> Asked | None:
         body = _without_instructions(text, mark.body, end, inline=mark.inline)
         said = trimmed(body)
         if said and any(one.isalnum() for one in said) and "{" not in said[:2]:
-            return Asked(said, 1.0, f"label {mark.phrase!r}")
+            return FoundQuestion(said, 1.0, f"label {mark.phrase!r}")
     return None
 
 
-def _ordered(text: Text, found: Sequence[Mark]) -> Asked | None:
-    """A question under the label of an instruction, as data sets for tuning write it."""
+def _ordered(text: IndexedText, found: Sequence[Mark]) -> FoundQuestion | None:
+    """Find a question under an instruction's label, the format of fine-tuning data sets."""
     for mark in reversed(found):
         if mark.kind == "instruction":
             body = text.text[mark.body :].strip()
             return (
-                Asked(trimmed(body), 0.8, f"label {mark.phrase!r}")
-                if asks(body) and "\n\n" not in body and len(body) <= _SHORT
+                FoundQuestion(trimmed(body), 0.8, f"label {mark.phrase!r}")
+                if is_question(body) and "\n\n" not in body and len(body) <= _SHORT
                 else None
             )
     return None
@@ -140,16 +140,16 @@ def _ends_question(mark: Mark, raw: str, question: Mark) -> bool:
     return mark.kind in ("answer", "instruction", "context", "history", "question")
 
 
-def _without_instructions(text: Text, start: int, end: int, *, inline: bool) -> str:
-    """Keep the paragraphs up to the first that speaks to the model about its task; the first is the question's own."""
+def _without_instructions(text: IndexedText, start: int, end: int, *, inline: bool) -> str:
+    """Return the paragraphs before the first one that instructs the model; the first always belongs to the question."""
     raw = text.text
     stop = end
     position = start
     while position < end and raw[position] in " \t\n":
         position += 1
     for gap in _PARAGRAPH.finditer(raw, position, end):
-        # A question that ends with its mark is whole: what an app writes behind it is for the model.
-        if asks(raw[position : gap.start()]) or text.is_meta(gap.end(), end) or text.addresses(gap.end(), end):
+        # A question that ends with a question mark is complete: what follows is addressed to the model.
+        if is_question(raw[position : gap.start()]) or text.is_meta(gap.end(), end) or text.addresses(gap.end(), end):
             stop = gap.start()
             break
     if inline:
@@ -159,7 +159,7 @@ def _without_instructions(text: Text, start: int, end: int, *, inline: bool) -> 
                 text.addresses(line + 1, stop)
                 or text.is_meta(line + 1, stop)
                 or (
-                    asks(raw[position:line])
+                    is_question(raw[position:line])
                     and (_KEY.match(raw, line + 1, stop) or _SHORT_RULE.match(raw, line + 1, stop))
                 )
             ):
@@ -169,8 +169,8 @@ def _without_instructions(text: Text, start: int, end: int, *, inline: bool) -> 
     return raw[position:stop]
 
 
-def _inline(text: Text) -> Asked | None:
-    """A sentence that leads over to the question, as `Now answer this question: ...`, or quotes it."""
+def _inline(text: IndexedText) -> FoundQuestion | None:
+    """Find a question that a sentence introduces (`Now answer this question: ...`) or quotes."""
     raw = text.text
     end = len(raw.rstrip())
     for _ in range(6):
@@ -180,41 +180,41 @@ def _inline(text: Text) -> Asked | None:
             found = _INLINE.search(line)
             if found is not None and _leads_over(text, start, start + found.start()):
                 said = trimmed(found["text"])
-                if asks(said):
-                    return Asked(said, 0.9, "sentence")
-            quoted = [one["text"] for one in _QUOTED.finditer(line) if asks(one["text"])]
+                if is_question(said):
+                    return FoundQuestion(said, 0.9, "sentence")
+            quoted = [one["text"] for one in _QUOTED.finditer(line) if is_question(one["text"])]
             if quoted:
-                return Asked(quoted[-1].strip(), 0.9, "quoted")
+                return FoundQuestion(quoted[-1].strip(), 0.9, "quoted")
         if start == 0:
             break
         end = start - 1
     return None
 
 
-def _leads_over(text: Text, start: int, end: int) -> bool:
+def _leads_over(text: IndexedText, start: int, end: int) -> bool:
     return text.any(("question", "answer"), start, end) or (
         text.any(("context", "pasted", "weak"), start, end) and text.any(("points", "below"), start, end)
     )
 
 
-def _left_over(texts: Sequence[Text]) -> Asked | None:
-    """What remains of the text around the passages when instructions are taken out; one that asks, or the only one."""
+def _left_over(texts: Sequence[IndexedText]) -> FoundQuestion | None:
+    """Find the question among the paragraphs that are no instructions: one with a question mark, or the only one."""
     plain: list[str] = []
     for text in texts:
         remaining: list[tuple[int, int]] = []
         for start, end in _paragraphs(text.text):
             if not text.is_meta(start, end) and not _is_mark(text, start, end):
                 remaining.append((start, end))
-        asking = [text.text[start:end] for start, end in remaining if asks(text.text[start:end])]
+        asking = [text.text[start:end] for start, end in remaining if is_question(text.text[start:end])]
         if asking:
-            return Asked(trimmed(_PREFIX.sub("", asking[-1])), 0.8, "remaining text")
+            return FoundQuestion(trimmed(_PREFIX.sub("", asking[-1])), 0.8, "remaining text")
         plain += [
             text.text[start:end]
             for start, end in remaining
             if not text.addresses(start, end) and not text.has("task", start, end)
         ]
     if len(plain) == 1 and len(plain[0]) <= _SHORT:
-        return Asked(trimmed(plain[0]), 0.4, "remaining text")
+        return FoundQuestion(trimmed(plain[0]), 0.4, "remaining text")
     return None
 
 
@@ -227,10 +227,10 @@ def _paragraphs(raw: str) -> list[tuple[int, int]]:
     return [(start, end) for start, end in spans if raw[start:end].strip()]
 
 
-def _is_mark(text: Text, start: int, end: int) -> bool:
-    """Whether a paragraph is only a heading, a rule, or a sentence that announces something."""
+def _is_mark(text: IndexedText, start: int, end: int) -> bool:
+    """Whether a paragraph is only a heading, a rule, or a sentence that introduces something."""
     said = text.text[start:end].strip()
     if said.endswith((":", "：")) or not any(one.isalnum() for one in said):
         return True
-    short = "\n" not in said and len(said) < _HEADING and not asks(said)
+    short = "\n" not in said and len(said) < _HEADING and not is_question(said)
     return short and text.any(("context", "pasted", "weak"), start, end)
