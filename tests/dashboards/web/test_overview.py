@@ -224,7 +224,7 @@ def test_a_trend_is_said_when_the_intervals_are_apart_and_in_the_metrics_own_sen
     assert movement(hours, now, lower_is_better=True) == "better over 6 h: 0.90 to 0.50"
     steady = [(start, sums(0.9, 100)) for start, _ in hours]
     assert movement(steady, now, lower_is_better=False) == "no clear change"
-    assert movement(hours[:3], now, lower_is_better=False) == "too little to compare"
+    assert movement(hours[:3], now, lower_is_better=False) == "too few scores to compare"
 
 
 def test_an_hour_has_a_dot_from_twenty_scores_on_and_a_band_from_a_hundred():
