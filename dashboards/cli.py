@@ -22,14 +22,14 @@ def shipped() -> dict[str, bytes]:
 
 
 def write(directory: Path, *, force: bool = False) -> list[Path]:
-    """Write the files below `directory`; returns those that were not there as they are.
+    """Write the files below `directory`; returns the paths written, without unchanged ones.
 
-    Raises FileExistsError, and writes nothing, when a file there differs, unless `force` says to replace it.
+    Raises FileExistsError and writes nothing if an existing file differs, unless `force`.
     """
     changed = {directory / name: content for name, content in shipped().items() if not _same(directory / name, content)}
     taken = sorted(str(path) for path in changed if path.exists())
     if taken and not force:
-        raise FileExistsError(f"other content in {', '.join(taken)}")
+        raise FileExistsError(f"existing files differ: {', '.join(taken)}")
     for path, content in changed.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
@@ -38,13 +38,13 @@ def write(directory: Path, *, force: bool = False) -> list[Path]:
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--force", is_flag=True, help="Replace files there that are not as shipped.")
+@click.option("--force", is_flag=True, help="Overwrite existing files that differ from the shipped ones.")
 def dashboards(directory: Path, force: bool) -> None:  # noqa: FBT001 - click passes options by name
     """Write the Grafana dashboards, Prometheus rules and Alertmanager routes to DIR."""
     try:
         written = write(directory, force=force)
     except FileExistsError as error:
-        click.echo(f"gaugeway: {error}; nothing was written, --force replaces them", err=True)
+        click.echo(f"gaugeway: {error}; nothing was written (--force overwrites them)", err=True)
         sys.exit(_BAD_INPUT)
     for path in written:
         click.echo(path)

@@ -1,4 +1,4 @@
-"""App drill-down: one app's scores as they are, its verdicts, where its contexts come from, and the way to traces."""
+"""App drill-down: score distributions, verdicts, capture and trace links of one app."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _PER_HOUR = 3600
 
 
 def board() -> Board:
-    """The dashboard to look closer."""
+    """The app drill-down dashboard."""
     return Board(
         uid="gaugeway-app",
         title="Gaugeway / App drill-down",
-        description="One app's scores as they are, its verdicts, where its contexts come from, and the way to traces.",
+        description="Score distributions, verdicts and capture of one app, with links to traces.",
         variables=(
             Chosen("app", "gaugeway_score_count", single=True),
             Chosen("metric", "gaugeway_score_count"),
@@ -40,13 +40,13 @@ def board() -> Board:
 def _scores() -> list[Built]:
     buckets = series("gaugeway_score_bucket", *SCORES)
     mean = lines(
-        "$metric: mean and what is promised",
-        "The mean over the window with its 95 % confidence sequence, and the mean that each rule promises.",
+        "$metric: mean and baseline",
+        "Mean over the window with its 95 % confidence sequence, and the baseline or SLO of each rule.",
         "percentunit",
         Query(series("gaugeway_quality_mean", *STREAM), "mean"),
         Query(series("gaugeway_quality_ci_low", *STREAM), "low"),
         Query(series("gaugeway_quality_ci_high", *STREAM), "high"),
-        Query(series("gaugeway_quality_baseline", *STREAM), "promised by {{rule}}"),
+        Query(series("gaugeway_quality_baseline", *STREAM), "baseline of {{rule}}"),
         top=1,
         repeat="metric",
     )
@@ -56,15 +56,15 @@ def _scores() -> list[Built]:
         with_bands(mean, [""]),
         heat(
             "$metric: all scores",
-            "How many scores fell into each tenth. Two camps, one at 0, are another story than a mean in the middle."
-            " The dots are exemplars and lead to traces.",
+            "Number of scores per tenth. Shows whether a mean in the middle hides two groups, one of them at 0."
+            " The dots are exemplars that link to traces.",
             increase(buckets, "$__rate_interval", "le"),
             repeat="metric",
         ),
         lines(
-            "The worst tenth",
-            "10th percentile of the scores, interpolated within tenths. The dots are exemplars: a click opens the"
-            " exchange's trace.",
+            "10th percentile",
+            "10th percentile of the scores, interpolated within tenths. The dots are exemplars: click one to open the"
+            " trace of its exchange.",
             "percentunit",
             Query(quantile(0.1, buckets, "metric"), "{{metric}}", exemplars=True),
             width=THIRD,
@@ -80,7 +80,7 @@ def _scores() -> list[Built]:
         ),
         lines(
             "Mean by model",
-            "Plain means of the scores by the model that answered: is it the model or the app? No weights here.",
+            "Unweighted means of the scores by responding model: shows whether a drop is limited to one model.",
             "percentunit",
             Query(f"{total} / {count}", "{{metric}} {{model}}"),
             width=THIRD,
@@ -95,8 +95,8 @@ def _verdicts() -> list[Built]:
     cost = rate(series("gaugeway_evaluation_cost_usd_total", *STREAM), "metric")
     return [
         lines(
-            "Share that passes",
-            "Scores on the right side of the metric's threshold.",
+            "Pass rate",
+            "Share of the scores on the passing side of the metric's threshold.",
             "percentunit",
             Query(share(passed, judged), "{{metric}}"),
             width=THIRD,
@@ -104,16 +104,16 @@ def _verdicts() -> list[Built]:
         ),
         lines(
             "Verdicts",
-            "What became of the evaluations: pass and fail have a score, error means that it failed, skipped that the"
-            " metric does not apply.",
+            "Evaluations by verdict: pass and fail have a score; error: the evaluation failed; skipped: the metric"
+            " does not apply.",
             "percentunit",
             Query(rate(series("gaugeway_verdicts_total", *STREAM), "verdict"), "{{verdict}}"),
             width=THIRD,
             stacked="percent",
         ),
         lines(
-            "Cost of judging this app",
-            "USD an hour at the configured prices.",
+            "Judging cost of this app",
+            "USD per hour at the configured prices.",
             "currencyUSD",
             Query(f"{_PER_HOUR} * {cost}", "{{metric}}"),
             width=THIRD,
@@ -126,8 +126,7 @@ def _capture() -> list[Built]:
     extractions = "gaugeway_context_extractions_total"
     captured = lines(
         "Captured",
-        "Of the answers, the share in which question and passages were found, with its 95 % interval. Calls that answer"
-        " no user do not count.",
+        "Share of the answers with question and passages found, with its 95 % interval. Internal calls do not count.",
         "percentunit",
         Query(series("gaugeway_capture_ratio", "app"), "captured"),
         Query(series("gaugeway_capture_ci_low", "app"), "low"),
@@ -137,17 +136,17 @@ def _capture() -> list[Built]:
     return [
         with_bands(captured, [""]),
         lines(
-            "What was found in answers",
-            "Question and passages (both), one of them, or nothing. More of the others than before: the prompt is no"
-            " longer recognised.",
+            "Found in answers",
+            "Answers with question and passages (both), one of them, or neither. A falling share of `both` means that"
+            " the prompt is no longer recognised.",
             "percentunit",
             Query(rate(series("gaugeway_answers_total", "app"), "found"), "{{found}}"),
             stacked="percent",
         ),
         lines(
-            "What found the contexts",
-            "Captured exchanges by the extractor that found their contexts. More `none` than before: the prompt is no"
-            " longer recognised.",
+            "Context extractors",
+            "Captured exchanges by the extractor that found their contexts. A growing share of `none` means that the"
+            " prompt is no longer recognised.",
             "percentunit",
             Query(rate(series(extractions, "app"), "extractor"), "{{extractor}}"),
             width=THIRD,
@@ -155,7 +154,7 @@ def _capture() -> list[Built]:
         ),
         lines(
             "Without contexts",
-            "Share of the captured exchanges in which no contexts were found.",
+            "Share of the captured exchanges without contexts.",
             "percentunit",
             Query(
                 share(
@@ -167,8 +166,8 @@ def _capture() -> list[Built]:
             top=1,
         ),
         lines(
-            "What was captured",
-            "Answers are judged; auxiliary calls, resubmissions and exchanges without an answer are not.",
+            "Captured exchanges by kind",
+            "Only answers are judged; auxiliary calls, resubmissions and exchanges without an answer are not.",
             "ops",
             Query(rate(series("gaugeway_captured_total", "app"), "kind"), "{{kind}}"),
             width=THIRD,

@@ -1,4 +1,4 @@
-"""Back-pressure: what is not captured, not judged, or kept elsewhere while something behind the traffic is too slow."""
+"""Panels of the row Back-pressure: reduced capture and judging rates, queue size, spill file."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ def row() -> list[Built]:
     """The panels of docs/explanation/back-pressure.md."""
     return [
         lines(
-            "Slow judge: rates kept",
-            "By which factor the rates of judged metrics are lowered for a judge slower than the traffic; 1 is all of"
-            " them. Each score counts by the rate it was chosen with.",
+            "Slow judge: rate factor",
+            "Factor applied to the rates of judged metrics when the judge is slower than the traffic; 1: not reduced."
+            " Scores are weighted by their actual rate.",
             "percentunit",
             Query(series("gaugeway_judge_pace_factor"), "{{instance}}"),
             width=THIRD,
             top=1,
         ),
         lines(
-            "Full queue: captured",
-            "By which factor gateways lower `capture.rate` while the queue or their own buffer is more than half full.",
+            "Full queue: capture factor",
+            "Factor applied to `capture.rate` while the queue or the gateway's buffer is more than half full.",
             "percentunit",
             Query(series("gaugeway_capture_factor"), "{{instance}}"),
             width=THIRD,
             top=1,
         ),
         lines(
-            "Size of the queue",
-            "About what all that waits takes up in the engine.",
+            "Queue size",
+            "Approximate storage used by waiting samples.",
             "decbytes",
             Query(series("gaugeway_queue_bytes"), "{{instance}}"),
             width=THIRD,
         ),
         lines(
-            "Not judged any more, trimmed",
-            "expired: samples older than `queue.max_age_s`, which get the metrics without a judge. trimmed: lost, they"
-            " had to make room (Redis only).",
+            "Expired and trimmed samples",
+            "expired: older than `queue.max_age_s`; only metrics without a judge are computed. trimmed: dropped from a"
+            " full queue and lost (Redis only).",
             "ops",
             Query(rate(series("gaugeway_queue_expired_total"), "instance"), "{{instance}} expired"),
             Query(
@@ -45,15 +45,15 @@ def row() -> list[Built]:
             width=THIRD,
         ),
         lines(
-            "File for the time without a queue",
-            "Exchanges that gateways put into their file (`queue.spill_bytes`), and those that came back to the queue.",
+            "Spill file",
+            "Exchanges written to the gateways' spill files (`queue.spill_bytes`), and moved back to the queue.",
             "ops",
             Query(rate(series("gaugeway_spilled_total"), "instance", "result"), "{{instance}} {{result}}"),
             width=THIRD,
         ),
         lines(
-            "Gateways that share limits",
-            "How many processes each hears of. 0: it cannot reach the shared place and keeps to its part.",
+            "Gateways sharing limits",
+            "Gateway processes that each one sees. 0: the shared store is unreachable and it enforces its own part.",
             "none",
             Query(series("gaugeway_limits_processes"), "{{instance}}"),
             width=THIRD,

@@ -1,4 +1,4 @@
-"""What the four dashboards have in common: variables, annotations, links, and how one is put together."""
+"""Common parts of the four dashboards: variables, annotations, links, layout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ALL = dashboard.VariableOption(selected=True, text="All", value="$__all")
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A variable whose values are those of a label; with `single` exactly one is chosen at a time."""
+    """A dashboard variable with a label's values; `single` allows one selection only."""
 
     name: str
     of: str
@@ -25,7 +25,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """One dashboard: its rows are (heading, panels)."""
+    """One dashboard; `rows` are (heading, panels)."""
 
     uid: str
     title: str
@@ -34,7 +34,7 @@ class Board:
     rows: Sequence[tuple[str, Sequence[Built]]]
 
     def build(self) -> dashboard.Dashboard:
-        """Lay it out."""
+        """Build the Grafana dashboard."""
         board = build.Dashboard(self.title).uid(self.uid).description(self.description).tags([TAG]).readonly()
         board.time("now-24h", "now").refresh("1m").timezone("browser").tooltip(dashboard.DashboardCursorSync.CROSSHAIR)
         board.link(_link()).with_variable(_data_source())
@@ -62,7 +62,7 @@ def _data_source() -> build.DatasourceVariable:
 
 
 def _variable(chosen: Chosen) -> build.QueryVariable:
-    """Ask for a label's values whenever the time range changes; `job` and `instance` are never empty, others may be."""
+    """Query variable, refreshed when the time range changes; only `job` and `instance` are never empty."""
     narrowed = {"job": "", "instance": '{job=~"$job"}'}
     text = f"label_values({chosen.of}{narrowed.get(chosen.name, series('', *_before(chosen)))}, {chosen.name})"
     variable = build.QueryVariable(chosen.name).label(chosen.name.title()).datasource(SOURCE)
@@ -80,16 +80,16 @@ def _before(chosen: Chosen) -> tuple[str, ...]:
 
 
 def _annotations() -> list[build.AnnotationQuery]:
-    """Mark what may explain a change: alarms, versions that are new in the traffic, versions of Gaugeway, reloads."""
+    """Annotations that may explain a change: alerts, new versions in the traffic, Gaugeway upgrades, reloads."""
     running = series("gaugeway_build_info")
     first_seen = series("gaugeway_version_first_seen_timestamp_seconds", "app")
     reloads = series("gaugeway_config_reloads_total")
     return [
         _marks(
-            "Quality alarms", "red", f"{series('gaugeway_quality_alarm', 'app')} == 1", "{{app}} {{metric}} {{rule}}"
+            "Quality alerts", "red", f"{series('gaugeway_quality_alarm', 'app')} == 1", "{{app}} {{metric}} {{rule}}"
         ),
         _marks(
-            "New in the traffic", "purple", f"1000 * {first_seen}", "{{app}}: {{kind}} {{version}}"
+            "New version in the traffic", "purple", f"1000 * {first_seen}", "{{app}}: {{kind}} {{version}}"
         ).use_value_for_time(use_value_for_time=True),
         _marks(
             "New version of Gaugeway",

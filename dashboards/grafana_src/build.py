@@ -1,4 +1,4 @@
-"""Writes the dashboards as JSON files: `python -m dashboards.grafana_src.build`, after every change to one of them."""
+"""Generates the dashboard JSON files: run `python -m dashboards.grafana_src.build` after every change."""
 
 from __future__ import annotations
 

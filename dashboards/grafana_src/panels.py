@@ -1,4 +1,4 @@
-"""What the dashboards are made of: queries, panels, variables and annotations."""
+"""Building blocks of the dashboards: queries and panels."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 EVERY = 'job=~"$job", instance=~"$instance"'
-"""The matchers that every selector begins with: several Gaugeways may share a Prometheus."""
+"""Matchers common to all selectors: several Gaugeways may share a Prometheus."""
 GREEN, YELLOW, RED = "green", "yellow", "red"
 HEIGHT, FULL, HALF, THIRD = 8, 24, 12, 8
 TOP = 4
-"""Height and width of the figures in the first row."""
+"""Height and width of the single-value panels in the first row."""
 
 Unit: TypeAlias = Literal["percentunit", "short", "none", "s", "reqps", "ops", "currencyUSD", "decbytes"]
 Built: TypeAlias = timeseries.Panel | stat.Panel | table.Panel | heatmap.Panel | statetimeline.Panel
 Step: TypeAlias = tuple[float | None, str]
-"""From this value on, this colour; the first has no value."""
+"""(lower bound, colour); the first step has no bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One PromQL expression and what its series are called."""
+    """A PromQL expression with its legend."""
 
     expr: str
     legend: str
@@ -37,7 +37,7 @@ class Query:
 
 
 def series(name: str, *variables: str, **values: str) -> str:
-    """Select a series by the dashboard's variables and by fixed values; a value that begins with `~` is a pattern.
+    """Selector with the dashboard's variables and fixed label values; a leading `~` makes a value a pattern.
 
     >>> series("gaugeway_verdicts_total", "app", verdict="~pass|fail")
     'gaugeway_verdicts_total{job=~"$job", instance=~"$instance", app=~"$app", verdict=~"pass|fail"}'
@@ -62,7 +62,7 @@ def increase(selector: str, window: str, *labels: str) -> str:
 
 
 def share(part: str, whole: str) -> str:
-    """Ratio of two sums by the same labels; 0, not nothing, where the part was never counted."""
+    """Ratio of two sums by the same labels; 0 rather than no data if `part` was never counted."""
     return f"({part} or 0 * {whole}) / {whole}"
 
 
@@ -85,7 +85,7 @@ def lines(
     stacked: Literal["normal", "percent"] | None = None,
     repeat: str | None = None,
 ) -> timeseries.Panel:
-    """Values over time. `top` fixes the axis to 0 … top; `repeat` makes one panel for each value of a variable."""
+    """Time series panel. `top` fixes the axis to 0 … top; `repeat` creates a panel per value of a variable."""
     panel = timeseries.Panel().show_points(common.VisibilityMode.NEVER).line_width(1)
     panel.fill_opacity(30 if stacked else 0).axis_soft_min(0)
     panel.tooltip(build_common.VizTooltipOptions().mode(common.TooltipDisplayMode.MULTI))
@@ -104,7 +104,7 @@ def lines(
 
 
 def with_bands(panel: timeseries.Panel, names: Iterable[str]) -> timeseries.Panel:
-    """Fill between `NAME low` and `NAME high`, which have no line and no legend of their own."""
+    """Fill between the series `NAME low` and `NAME high`, hiding their lines and legends."""
     hidden = dashboard.DynamicConfigValue(
         id_val="custom.hideFrom", value={"legend": True, "tooltip": False, "viz": False}
     )
@@ -127,10 +127,10 @@ def with_bands(panel: timeseries.Panel, names: Iterable[str]) -> timeseries.Pane
 def figure(
     title: str, description: str, unit: Unit, expr: str, steps: Sequence[Step], *, names: dict[str, str] | None = None
 ) -> stat.Panel:
-    """One number now, in the colour of its step. `names` says what some values are called."""
+    """Single-value panel coloured by `steps`; `names` maps values to texts."""
     panel = stat.Panel().graph_mode(common.BigValueGraphMode.NONE).color_mode(common.BigValueColorMode.VALUE)
     panel.reduce_options(build_common.ReduceDataOptions().calcs(["lastNotNull"]))
-    panel.thresholds(_thresholds(steps)).no_value("nothing yet")
+    panel.thresholds(_thresholds(steps)).no_value("no data")
     if names:
         results = {value: dashboard.ValueMappingResult(text=text) for value, text in names.items()}
         panel.mappings([dashboard.ValueMap(options=results)])
@@ -140,7 +140,7 @@ def figure(
 
 
 def listing(title: str, description: str, unit: Unit, columns: Sequence[tuple[str, str]]) -> table.Panel:
-    """A table with a row for each label set; `columns` are (heading, expression), joined by their labels."""
+    """Table with a row per label set; `columns` are (heading, expression), joined by labels."""
     panel = table.Panel()
     renamed, hidden = {}, {"Time": True, "job": True, "__name__": True}
     for (letter, query), (heading, _) in zip(_lettered([Query(expr, "") for _, expr in columns]), columns, strict=True):
@@ -153,7 +153,7 @@ def listing(title: str, description: str, unit: Unit, columns: Sequence[tuple[st
 
 
 def heat(title: str, description: str, expr: str, *, repeat: str) -> heatmap.Panel:
-    """How values spread over a histogram's buckets, over time."""
+    """Heat map of a histogram's buckets over time."""
     panel = heatmap.Panel().calculate(calculate=False).repeat(repeat).repeat_direction("h").max_per_row(2)
     panel.y_axis(heatmap.YAxisConfig().unit("percentunit").min(0).max(1)).cell_gap(1)
     panel.color(heatmap.HeatmapColorOptions().mode(heatmaps.HeatmapColorMode.SCHEME).scheme("Blues").steps(32))
@@ -165,7 +165,7 @@ def heat(title: str, description: str, expr: str, *, repeat: str) -> heatmap.Pan
 def states(
     title: str, description: str, names: dict[str, tuple[str, str]], *queries: Query, width: int = HALF
 ) -> statetimeline.Panel:
-    """When something was in which state; `names` maps a value to (text, colour)."""
+    """State timeline; `names` maps a value to (text, colour)."""
     results = {value: dashboard.ValueMappingResult(text=text, color=color) for value, (text, color) in names.items()}
     panel = statetimeline.Panel().mappings([dashboard.ValueMap(options=results)]).merge_values(merge_values=True)
     panel.show_value(common.VisibilityMode.NEVER).row_height(0.8)

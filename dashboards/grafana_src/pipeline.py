@@ -1,4 +1,4 @@
-"""Evaluation pipeline: does it keep up, what does it lose, does the judge see, and what does judging cost."""
+"""Evaluation pipeline: queue lag, losses, evaluations, judge health and judging cost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def board() -> Board:
     return Board(
         uid="gaugeway-pipeline",
         title="Gaugeway / Evaluation pipeline",
-        description="Does it keep up, what does it lose, does the judge see, and what does judging cost.",
+        description="Queue lag, losses, evaluations, judge health and judging cost.",
         variables=(Chosen("app", "gaugeway_verdicts_total"), Chosen("metric", "gaugeway_verdicts_total")),
         rows=(
             ("Now", _now()),
@@ -38,7 +38,7 @@ def board() -> Board:
             ("Judge", _judge()),
             ("Cost", _cost()),
             ("Trust in the judge", _trust()),
-            ("Beside the traffic", _beside()),
+            ("Supplements", _supplements()),
         ),
     )
 
@@ -48,37 +48,37 @@ def _now() -> list[Built]:
     return [
         figure(
             "Waiting",
-            "Samples that wait or are being evaluated.",
+            "Samples waiting or being evaluated.",
             "short",
             f"sum({series('gaugeway_queue_depth')})",
             [(None, GREEN), (1000, YELLOW), (10000, RED)],
         ),
         figure(
             "Lag",
-            "Age of the oldest sample that has not been evaluated.",
+            "Age of the oldest unevaluated sample.",
             "s",
             f"max({series('gaugeway_queue_oldest_seconds')})",
             [(None, GREEN), (300, YELLOW), (900, RED)],
         ),
         figure(
-            "Set aside",
-            "Samples given up after too many attempts.",
+            "Dead letters",
+            "Samples abandoned after too many attempts.",
             "short",
             f"sum({series('gaugeway_queue_dead_letters')})",
             [(None, GREEN), (1, RED)],
         ),
         figure(
             "Judge",
-            "Blind while a judge fails and is not asked.",
+            "Circuit open: the judge keeps failing and is not called.",
             "none",
             f"max({series('gaugeway_judge_blind')})",
             [(None, GREEN), (1, RED)],
-            names={"0": "sees", "1": "blind"},
+            names={"0": "OK", "1": "circuit open"},
         ),
-        figure("Judging, last hour", "USD at the configured prices.", "currencyUSD", hour, [(None, GREEN)]),
+        figure("Judging cost, last hour", "USD at the configured prices.", "currencyUSD", hour, [(None, GREEN)]),
         figure(
             "Spent today",
-            "What the process has spent on judging in this UTC day, as its budget counts it. 0 without a budget.",
+            "Judging cost of the current UTC day, as counted by the budget. 0 without a budget.",
             "currencyUSD",
             f"sum({series('gaugeway_judge_budget_spent_usd')})",
             [(None, GREEN)],
@@ -90,43 +90,43 @@ def _queue() -> list[Built]:
     return [
         lines(
             "Waiting samples",
-            "Samples that wait or are being evaluated. Growing all day: the judge cannot keep up with the rates.",
+            "Samples waiting or being evaluated. If it grows all day, evaluation cannot keep up with the rates.",
             "short",
             Query(series("gaugeway_queue_depth"), "{{instance}}"),
             width=THIRD,
         ),
         lines(
-            "Lag of the evaluation",
-            "Age of the oldest sample that has not been evaluated. Alarms wait for it.",
+            "Evaluation lag",
+            "Age of the oldest unevaluated sample. Quality alerts are delayed by as much.",
             "s",
             Query(series("gaugeway_queue_oldest_seconds"), "{{instance}}"),
             width=THIRD,
         ),
         lines(
-            "Captured and lost",
-            "Exchanges by outcome; `overflow` and `error` never reach the queue.",
+            "Exchanges by outcome",
+            "Outcomes of all exchanges; `overflow` and `error` are lost.",
             "ops",
             Query(rate(series("gaugeway_exchanges_total", "app"), "outcome"), "{{outcome}}"),
             width=THIRD,
             stacked="normal",
         ),
         lines(
-            "Samples set aside",
-            "Samples given up after too many attempts; they stay in the queue's file.",
+            "Dead letters",
+            "Samples abandoned after too many attempts; they stay in the queue's file.",
             "short",
             Query(series("gaugeway_queue_dead_letters"), "{{instance}}"),
             width=THIRD,
         ),
         lines(
             "Late scores",
-            "Scores that came after their bucket was closed: they count in the means, not in the alarms.",
+            "Scores that arrived after their bucket was closed: they count in means, not in alerts.",
             "ops",
             Query(rate(series("gaugeway_late_scores_total"), "instance"), "{{instance}}"),
             width=THIRD,
         ),
         lines(
             "Failed operations",
-            "Operations of the evaluation plane that failed and are repeated: store, queue, export, alerts.",
+            "Failed operations of the evaluation plane (store, queue, export, alerts); they are retried.",
             "ops",
             Query(rate(series("gaugeway_worker_errors_total"), "operation"), "{{operation}}"),
             width=THIRD,
@@ -139,22 +139,22 @@ def _evaluations() -> list[Built]:
     return [
         lines(
             "Evaluations by outcome",
-            "Evaluations that gave a score, did not apply, or failed.",
+            "Evaluations that were scored, skipped or failed.",
             "ops",
             Query(rate(series(name, "metric"), "outcome"), "{{outcome}}"),
             width=THIRD,
             stacked="normal",
         ),
         lines(
-            "Why skipped",
-            "Reasons for which a metric did not apply. Many `no_contexts`: tell Gaugeway where the contexts are.",
+            "Skip reasons",
+            "Why a metric did not apply. Many `no_contexts`: describe the prompt or send the contexts explicitly.",
             "ops",
             Query(rate(series(name, "metric", outcome="skipped"), "reason"), "{{reason}}"),
             width=THIRD,
         ),
         lines(
-            "Why failed",
-            "Reasons for which there is no score though there should be one.",
+            "Failure reasons",
+            "Why an applicable metric has no score.",
             "ops",
             Query(rate(series(name, "metric", outcome="failed"), "metric", "reason"), "{{metric}} {{reason}}"),
             width=THIRD,
@@ -166,8 +166,8 @@ def _evaluations() -> list[Built]:
             Query(rate(series("gaugeway_verdicts_total", "app", "metric"), "app"), "{{app}}"),
         ),
         lines(
-            "Alerts told",
-            "Attempts to tell an alert, by notifier. Failed ones are repeated.",
+            "Notifications",
+            "Delivery attempts by notifier and result. Failed ones are retried.",
             "ops",
             Query(rate(series("gaugeway_notifications_total"), "notifier", "result"), "{{notifier}} {{result}}"),
         ),
@@ -181,45 +181,46 @@ def _judge() -> list[Built]:
     duration = series("gaugeway_judge_duration_seconds_bucket")
     return [
         lines(
-            "Answers",
-            "Requests that a judge answered.",
+            "Responses",
+            "Judge requests with a response.",
             "ops",
             Query(rate(series("gaugeway_judge_requests_total"), model), "{{judge_model}}"),
             width=THIRD,
         ),
         lines(
-            "Duration of an answer",
-            "How long a judge takes for one answer, median and 95th percentile.",
+            "Response time",
+            "Judge response time, median and 95th percentile.",
             "s",
             Query(quantile(0.5, duration, model), "{{judge_model}} p50"),
             Query(quantile(0.95, duration, model), "{{judge_model}} p95"),
             width=THIRD,
         ),
         lines(
-            "Share of errors",
-            "Requests without a usable answer, of all that were made. `blind` ones were not made, but count.",
+            "Error rate",
+            "Share of judge requests without a usable response. Requests not sent while the circuit is open (`blind`)"
+            " count as errors.",
             "percentunit",
             Query(f"{errors} / {asked}", "{{judge_model}}"),
             width=THIRD,
         ),
         lines(
             "Errors by kind",
-            "Requests without a usable answer, by kind.",
+            "Judge requests without a usable response, by kind.",
             "ops",
             Query(rate(series("gaugeway_judge_errors_total"), model, "error"), "{{judge_model}} {{error}}"),
             width=THIRD,
         ),
         lines(
-            "Unusable answers",
-            "Answers that came and could not be used, by what was wrong with them.",
+            "Unusable responses",
+            "Responses received but not usable, by reason.",
             "ops",
             Query(rate(series("gaugeway_judge_unusable_total"), model, "reason"), "{{judge_model}} {{reason}}"),
             width=THIRD,
         ),
         states(
-            "Does it see?",
-            "Blind while a judge fails and is not asked; meanwhile no alarm on judged metrics is raised or ended.",
-            {"0": ("sees", GREEN), "1": ("blind", RED)},
+            "Circuit state",
+            "Open while a judge keeps failing and is not called; no alert on judged metrics fires or resolves then.",
+            {"0": ("closed", GREEN), "1": ("open", RED)},
             Query(series("gaugeway_judge_blind"), "{{judge_model}}"),
             width=THIRD,
         ),
@@ -230,7 +231,7 @@ def _cost() -> list[Built]:
     return [
         lines(
             "Cost by judge",
-            "USD an hour at the configured prices.",
+            "USD per hour at the configured prices.",
             "currencyUSD",
             Query(f"{_PER_HOUR} * {rate(series('gaugeway_judge_cost_usd_total'), 'judge_model')}", "{{judge_model}}"),
             width=THIRD,
@@ -238,7 +239,7 @@ def _cost() -> list[Built]:
         ),
         lines(
             "Cost by app",
-            "USD an hour, by the app whose exchanges were judged.",
+            "USD per hour, by the app whose exchanges were judged.",
             "currencyUSD",
             Query(
                 f"{_PER_HOUR} * {rate(series('gaugeway_evaluation_cost_usd_total', 'app', 'metric'), 'app')}", "{{app}}"
@@ -248,7 +249,7 @@ def _cost() -> list[Built]:
         ),
         lines(
             "Cost by metric",
-            "USD an hour, by metric.",
+            "USD per hour, by metric.",
             "currencyUSD",
             Query(
                 f"{_PER_HOUR} * {rate(series('gaugeway_evaluation_cost_usd_total', 'app', 'metric'), 'metric')}",
@@ -265,15 +266,15 @@ def _saving() -> list[Built]:
     lookups = "gaugeway_judge_cache_lookups_total"
     return [
         lines(
-            "Tokens of the judge",
-            "Tokens that judges read and wrote.",
+            "Judge tokens",
+            "Input and output tokens of the judges.",
             "ops",
             Query(rate(series("gaugeway_judge_tokens_total"), "judge_model", "type"), "{{judge_model}} {{type}}"),
             width=THIRD,
         ),
         lines(
-            "Answers from the cache",
-            "Share of the questions whose answer was paid for before.",
+            "Judge cache hit rate",
+            "Share of judge calls answered from the cache.",
             "percentunit",
             Query(
                 share(rate(series(lookups, result="hit"), "judge_model"), rate(series(lookups), "judge_model")),
@@ -284,7 +285,7 @@ def _saving() -> list[Built]:
         ),
         lines(
             "Saved by the cache",
-            "USD an hour that cached answers would have cost.",
+            "USD per hour that cached responses would have cost.",
             "currencyUSD",
             Query(
                 f"{_PER_HOUR} * {rate(series('gaugeway_judge_cache_saved_usd_total'), 'judge_model')}",
@@ -294,23 +295,23 @@ def _saving() -> list[Built]:
         ),
         lines(
             "Budget: spent today",
-            "USD of this UTC day, as the budget counts them. 0 without a budget.",
+            "USD spent in the current UTC day, as counted by the budget. 0 without a budget.",
             "currencyUSD",
             Query(series("gaugeway_judge_budget_spent_usd"), "{{instance}}"),
             width=THIRD,
         ),
         lines(
-            "Budget: rates kept",
-            "By which factor the budget lowers the rates of judged metrics; 1 is all of them. 0 and no spending: there"
-            " is no budget.",
+            "Budget: rate factor",
+            "Factor by which the budget reduces the rates of judged metrics; 1: not reduced. 0 without spending: no"
+            " budget is configured.",
             "percentunit",
             Query(series("gaugeway_judge_budget_factor"), "{{instance}}"),
             width=THIRD,
             top=1,
         ),
         lines(
-            "Cost of embeddings",
-            "USD an hour at the configured price.",
+            "Embedding cost",
+            "USD per hour at the configured price.",
             "currencyUSD",
             Query(f"{_PER_HOUR} * {rate(series('gaugeway_embedding_cost_usd_total'), 'model')}", "{{model}}"),
             width=THIRD,
@@ -323,24 +324,24 @@ def _trust() -> list[Built]:
     compared = rate(series("gaugeway_judge_agreement_count"), "tier", "sure")
     return [
         lines(
-            "Small judges: what became of questions",
-            "sure: the smaller judge's answer was taken; unsure and failed: the large one was asked.",
+            "Small judges: outcomes",
+            "sure: the small judge's verdict was used; unsure and failed: the large judge was called.",
             "ops",
             Query(rate(series("gaugeway_judge_tier_total"), "tier", "outcome"), "{{tier}} {{outcome}}"),
             width=THIRD,
         ),
         lines(
             "Small judges: agreement",
-            "Mean agreement with the large judge, on the share of questions that both are asked.",
+            "Mean agreement with the large judge on the calls that both answer.",
             "percentunit",
             Query(f"{agreement} / {compared}", "{{tier}} sure: {{sure}}"),
             width=THIRD,
             top=1,
         ),
         lines(
-            "Anchors: share judged otherwise",
-            "Share of the anchors that the judge scores otherwise than expected, and the lower end of its 95 %"
-            " interval. Above 10 % at the lower end: the judge has changed.",
+            "Anchors: deviating share",
+            "Share of the anchors scored differently than expected, and the lower end of its 95 % interval. A lower end"
+            " above 10 % means that the judge has changed.",
             "percentunit",
             Query(series("gaugeway_judge_drift_ratio", "metric"), "{{metric}}"),
             Query(series("gaugeway_judge_drift_low", "metric"), "{{metric}} at least"),
@@ -349,22 +350,22 @@ def _trust() -> list[Built]:
         ),
         lines(
             "Anchors: shift",
-            "Mean of score minus expectation on the anchors: how far and in which direction the scale has moved.",
+            "Mean of score minus expected score on the anchors: size and direction of the shift.",
             "none",
             Query(series("gaugeway_judge_drift_shift", "metric"), "{{metric}}"),
             width=THIRD,
         ),
         lines(
             "Embeddings",
-            "Requests for embeddings that were answered, and those that were not answered usably.",
+            "Embedding requests with a response, and errors.",
             "ops",
             Query(rate(series("gaugeway_embedding_requests_total"), "model"), "{{model}} answered"),
             Query(rate(series("gaugeway_embedding_errors_total"), "model", "error"), "{{model}} {{error}}"),
             width=THIRD,
         ),
         lines(
-            "Embeddings from the cache",
-            "Share of the texts whose vector was there already.",
+            "Embedding cache hit rate",
+            "Share of the texts whose vector was cached.",
             "percentunit",
             Query(
                 share(
@@ -379,17 +380,17 @@ def _trust() -> list[Built]:
     ]
 
 
-def _beside() -> list[Built]:
+def _supplements() -> list[Built]:
     return [
         lines(
             "Contexts, feedback and spans",
-            "What was said about exchanges beside them: joined, waiting for its exchange, or given up.",
+            "Supplements by source: joined to their exchange, waiting for it, or abandoned.",
             "ops",
             Query(rate(series("gaugeway_supplements_total"), "source", "result"), "{{source}} {{result}}"),
         ),
         lines(
             "Retriever spans",
-            "Retriever spans received, by the convention they follow.",
+            "Retriever spans received, by convention.",
             "ops",
             Query(rate(series("gaugeway_retrieval_spans_total"), "convention"), "{{convention}}"),
         ),

@@ -1,4 +1,4 @@
-"""Quality overview: how good the answers of every app are, how sure that is, and what is promised."""
+"""Quality overview: means with confidence intervals, alerts and objectives of every app."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ METRICS = (
     *("answer_correctness", "answer_similarity", "context_entity_recall", "context_precision", "context_recall"),
     *("context_utilization", "mrr", "noise_sensitivity"),
 )
-"""The metrics whose confidence bands are filled; others have their ends as lines."""
+"""Metrics with filled confidence bands; others show the interval ends as lines."""
 
 _OBJECTIVE = f"max by (app, metric) ({series('gaugeway_slo_objective_ratio', *STREAM)})"
 _QUIET_EVIDENCE = -10
@@ -35,30 +35,30 @@ _WEEK = "7d"
 
 
 def missed(window: str) -> str:
-    """Share of the verdicts in a window that say `fail`, by app and metric."""
+    """Share of `fail` verdicts in a window, by app and metric."""
     failed = increase(series("gaugeway_verdicts_total", *STREAM, verdict="fail"), window, *STREAM)
     judged = increase(series("gaugeway_verdicts_total", *STREAM, verdict="~pass|fail"), window, *STREAM)
     return share(failed, judged)
 
 
 def burn(window: str) -> str:
-    """How many times faster than allowed the budget of fails is spent, by app and metric."""
+    """Burn rate of the error budget in a window, by app and metric; 1 is the allowed rate."""
     return f"({missed(window)}) / on (app, metric) (1 - {_OBJECTIVE})"
 
 
 def board() -> Board:
-    """The dashboard to begin with."""
+    """The overview dashboard."""
     return Board(
         uid="gaugeway-quality",
         title="Gaugeway / Quality overview",
-        description="How good the answers of every app are, how sure that is, and what is promised.",
+        description="Means with confidence intervals, alerts and objectives of every app.",
         variables=(Chosen("app", "gaugeway_quality_n_eff"), Chosen("metric", "gaugeway_quality_n_eff")),
         rows=(
             ("Now", _now()),
             ("Means", _means()),
-            ("Alarms", _alarms()),
+            ("Alerts", _alarms()),
             ("Objectives", _objectives()),
-            ("How much is known", _coverage()),
+            ("Coverage", _coverage()),
         ),
     )
 
@@ -69,47 +69,47 @@ def _now() -> list[Built]:
     coverage = series("gaugeway_quality_coverage_ratio", *STREAM)
     return [
         figure(
-            "Alarms",
-            "Alarms that are on, for apps and slices. Gaugeway raises and ends them itself, from every score, with a"
-            " budget of false alarms. Nothing is shown without rules.",
+            "Firing alerts",
+            "Quality alerts firing for apps and slices. Gaugeway computes them from every score, with a bounded"
+            " false-alert rate. No data without rules.",
             "none",
             f"sum({alarm}) + (count({slices}) or vector(0))",
             [(None, GREEN), (1, RED)],
         ),
         figure(
-            "Lowest scored share",
-            "The smallest share, over apps and metrics, of applicable samples that got a score. Below 1 evaluations"
-            " fail, and the means say less than they seem to.",
+            "Lowest coverage",
+            "Smallest share, over apps and metrics, of applicable samples with a score. Below 1 some evaluations"
+            " failed, and the means may be biased.",
             "percentunit",
             f"min({coverage})",
             [(None, RED), (0.9, YELLOW), (0.98, GREEN)],
         ),
         figure(
-            "Fast burners",
-            "Apps and metrics that miss their objective at least 3.36 times as often as allowed in the last hour: 2 %"
-            " of a week's budget in one hour.",
+            "Fast burn",
+            "Apps and metrics whose burn rate in the last hour is at least 3.36: 2 % of the weekly error budget in one"
+            " hour.",
             "none",
             f"count({burn('1h')} > 3.36) or vector(0)",
             [(None, GREEN), (1, RED)],
         ),
         figure(
-            "Oldest sample waiting",
-            "Age of the oldest sample that has not been evaluated. What happened since then is not in any mean yet.",
+            "Evaluation lag",
+            "Age of the oldest unevaluated sample. Means do not include later exchanges completely.",
             "s",
             f"max({series('gaugeway_queue_oldest_seconds')})",
             [(None, GREEN), (300, YELLOW), (900, RED)],
         ),
         figure(
             "Judge",
-            "Blind while a judge fails and is not asked; meanwhile no alarm on judged metrics is raised or ended.",
+            "Circuit open: the judge keeps failing and is not called; no alert on judged metrics fires or resolves.",
             "none",
             f"max({series('gaugeway_judge_blind')})",
             [(None, GREEN), (1, RED)],
-            names={"0": "sees", "1": "blind"},
+            names={"0": "OK", "1": "circuit open"},
         ),
         figure(
             "Streams",
-            "Apps times metrics with at least one score in the window of the means.",
+            "App-metric pairs with at least one score in the window.",
             "none",
             f"count({series('gaugeway_quality_n_eff', *STREAM)} > 0)",
             [(None, GREEN)],
@@ -132,8 +132,8 @@ def _means() -> list[Built]:
     columns = [(heading, f"max by (instance, app, metric) ({one})") for heading, one in shown.items()]
     bands = lines(
         "Confidence bands: $app",
-        "Means over the window (an hour by default) with their 95 % confidence sequences, which hold however often one"
-        " looks. A gap: fewer than 100 effective scores.",
+        "Means over the window (an hour by default) with their 95 % confidence sequences, which stay valid however"
+        " often you look. A gap: fewer than 100 effective scores.",
         "percentunit",
         Query(gauge("mean"), "{{metric}}"),
         Query(gauge("ci_low"), "{{metric}} low"),
@@ -144,14 +144,14 @@ def _means() -> list[Built]:
     return [
         listing(
             "Means now",
-            "Mean of each metric for each app over the window, its 95 % confidence sequence, and what is promised. For"
+            "Mean of each metric and app over the window, its 95 % confidence sequence, objective and threshold. For"
             " `hallucination` and `noise_sensitivity` 0 is best.",
             "percentunit",
             columns,
         ),
         lines(
             "Mean of $metric",
-            "The same mean for all apps side by side.",
+            "The same mean for all apps.",
             "percentunit",
             Query(gauge("mean"), "{{app}}"),
             top=1,
@@ -166,16 +166,16 @@ def _alarms() -> list[Built]:
     evidence = series("gaugeway_quality_evidence_log10", *STREAM)
     return [
         states(
-            "Alarms over time",
-            "From when to when the alarm of each rule was on, for the whole app and for slices of its traffic.",
-            {"0": ("quiet", "transparent"), "1": ("alarm", RED)},
+            "Alerts over time",
+            "When each rule was firing, for whole apps and for slices of their traffic.",
+            {"0": ("OK", "transparent"), "1": ("firing", RED)},
             Query(series("gaugeway_quality_alarm", *STREAM), watched),
             Query(series("gaugeway_quality_slice_alarm", *STREAM), f"{watched} {{{{slice}}}}"),
         ),
         lines(
             "Evidence of a drop",
-            "log10 of the evidence over the alarm's threshold: 0 is the alarm, -1 the first doubt. Starts anew after an"
-            " alarm. Values below -10 are shown as -10.",
+            "log10 of the evidence relative to the alert threshold: firing at 0, pending from -1. Reset after an alert."
+            " Values below -10 are shown as -10.",
             "none",
             Query(f"clamp_min({evidence}, {_QUIET_EVIDENCE})", watched),
         ),
@@ -188,23 +188,22 @@ def _objectives() -> list[Built]:
     return [
         lines(
             "Burn rate, 1 hour",
-            "How many times as many answers fail as the objective allows. 1 spends a week's budget in a week; the fast"
-            " alert is at 3.36.",
+            "Failed share divided by the share the objective allows. 1 uses the weekly budget in a week; the fast alert"
+            " fires above 3.36.",
             "none",
             Query(burn("1h"), stream),
             width=THIRD,
         ),
         lines(
             "Burn rate, 6 hours",
-            "The same over six hours; the slow alert is at 1.4.",
+            "The same over six hours; the slow alert fires above 1.4.",
             "none",
             Query(burn("6h"), stream),
             width=THIRD,
         ),
         lines(
-            "Budget left of 7 days",
-            "What is left of the fails that the objective allows, over the last 7 days. Below 0: the objective is"
-            " missed.",
+            "Error budget left, 7 days",
+            "Remaining share of the error budget of the last 7 days. Below 0: the objective is missed.",
             "percentunit",
             Query(left, stream),
             width=THIRD,
@@ -217,7 +216,7 @@ def _coverage() -> list[Built]:
     return [
         lines(
             "Scored",
-            "Share of the applicable samples that got a score; the others failed. Skipped samples do not count.",
+            "Share of the applicable samples with a score; the others failed. Skipped samples do not count.",
             "percentunit",
             Query(series("gaugeway_quality_coverage_ratio", *STREAM), stream),
             width=THIRD,
@@ -225,8 +224,8 @@ def _coverage() -> list[Built]:
         ),
         lines(
             "Captured",
-            "Of the answers of each app, the share in which question and passages were found; metrics that need them"
-            " skip the others. 0 for an app that does not retrieve.",
+            "Share of each app's answers with question and passages found; metrics that need them skip the rest. 0 for"
+            " an app without retrieval.",
             "percentunit",
             Query(f"max by (app) ({series('gaugeway_capture_ratio', 'app')})", "{{app}}"),
             width=THIRD,
@@ -234,35 +233,35 @@ def _coverage() -> list[Built]:
         ),
         lines(
             "Effective scores",
-            "Effective number of scores behind each mean; from 100 on there is a mean and an interval.",
+            "Effective number of scores of each mean; means and intervals require 100.",
             "short",
             Query(series("gaugeway_quality_n_eff", *STREAM), stream),
             width=THIRD,
         ),
         lines(
             "Scores",
-            "Scores given, by app and metric.",
+            "Scores by app and metric.",
             "ops",
             Query(rate(series("gaugeway_score_count", *STREAM), *STREAM), stream),
             width=THIRD,
         ),
         lines(
-            "Scores that are no evidence",
-            "Scores that no alarm takes in, because too many evaluations beside them failed.",
+            "Scores ignored by alerts",
+            "Scores that alerts do not use because too many evaluations around them failed.",
             "ops",
             Query(rate(series("gaugeway_uncovered_scores_total", "metric"), "metric"), "{{metric}}"),
             width=THIRD,
         ),
         lines(
             "Correlation with the lexical score",
-            "How well the score that asks no judge foretells the judge's, on all traffic: 1 perfectly, 0 not at all.",
+            "Correlation of the lexical score, which needs no judge, with the judge's: 1 perfect, 0 none.",
             "none",
             Query(series("gaugeway_quality_cheap_correlation", *STREAM), stream),
             width=THIRD,
         ),
         lines(
-            "Judge calls saved by it",
-            "How many times as many judge calls the same interval would cost without the lexical score.",
+            "Judge calls saved by the lexical score",
+            "Judge calls needed for the same interval without the lexical score, as a multiple of those made.",
             "none",
             Query(series("gaugeway_quality_judge_saving_ratio", *STREAM), stream),
             width=THIRD,

@@ -1,4 +1,4 @@
-"""Gateway traffic and overhead: what passes, how it ends, how long it takes, and what the gateway adds to it."""
+"""Gateway traffic and overhead: request rates, results, latency, upstreams, tokens and capture."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def board() -> Board:
     return Board(
         uid="gaugeway-traffic",
         title="Gaugeway / Gateway traffic and overhead",
-        description="What passes the gateway, how it ends, how long it takes, and what the gateway adds to it.",
+        description="Request rates, results, latency, the gateway's overhead, upstreams, tokens and capture.",
         variables=(Chosen("app", "gaugeway_requests_total"), Chosen("model", "gaugeway_requests_total")),
         rows=(
             ("Now", _now()),
@@ -44,38 +44,38 @@ def _now() -> list[Built]:
     requests = rate(series("gaugeway_requests_total", *CALLER))
     broken = rate(series("gaugeway_requests_total", *CALLER, ending="~upstream_error|upstream_truncated|timeout"))
     return [
-        figure("Requests", "Requests a second.", "reqps", requests, [(None, GREEN)]),
+        figure("Requests", "Requests per second.", "reqps", requests, [(None, GREEN)]),
         figure(
-            "Broken by the upstream",
-            "Share of the requests that the upstream failed, cut or left without an answer.",
+            "Upstream failures",
+            "Share of requests that the upstream failed, truncated or left unanswered.",
             "percentunit",
             f"({broken} or vector(0)) / {requests}",
             [(None, GREEN), (0.01, YELLOW), (0.05, RED)],
         ),
         figure(
             "Overhead, p99",
-            "What the gateway itself takes before a request is sent on: 99 of 100 take less.",
+            "99th percentile of the time the gateway takes before it forwards a request.",
             "s",
             quantile(0.99, series("gaugeway_overhead_seconds_bucket", stage="request")),
             [(None, GREEN), (0.01, YELLOW), (0.025, RED)],
         ),
         figure(
-            "Upstreams left out",
-            "Upstreams that are not asked at the moment because they failed again and again.",
+            "Ejected upstreams",
+            "Upstreams that currently get no requests because they failed repeatedly.",
             "none",
             f"count({series('gaugeway_upstream_state')} == 0) or vector(0)",
             [(None, GREEN), (1, RED)],
         ),
         figure(
-            "Waiting for the queue",
-            "Exchanges in memory on their way to the queue. Grows while the disk does not take them.",
+            "Capture buffer",
+            "Exchanges in memory on their way to the queue. Grows while the queue does not accept them.",
             "short",
             f"sum({series('gaugeway_handoff_waiting')})",
             [(None, GREEN), (1000, YELLOW), (8000, RED)],
         ),
         figure(
-            "Not captured, one hour",
-            "Exchanges of the last hour that were lost to the evaluation: the buffer was full, or reading them failed.",
+            "Lost exchanges, last hour",
+            "Exchanges lost to evaluation in the last hour: the buffer was full, or parsing them failed.",
             "short",
             f"sum(increase({series('gaugeway_exchanges_total', 'app', outcome='~overflow|error')}[1h])) or vector(0)",
             [(None, GREEN), (1, RED)],
@@ -88,15 +88,15 @@ def _requests() -> list[Built]:
     return [
         lines(
             "By status",
-            "Requests by the class of the status that the client got; `none` got no response.",
+            "Requests by the status class sent to the client; `none`: no response.",
             "reqps",
             Query(rate(series(name, *CALLER), "status_class"), "{{status_class}}"),
             width=THIRD,
             stacked="normal",
         ),
         lines(
-            "By ending",
-            "How requests ended, other than completely: the client left, the upstream failed, or the gateway refused.",
+            "Incomplete requests",
+            "Requests that did not complete: client disconnected, upstream failed, or refused by the gateway.",
             "reqps",
             Query(
                 rate(series(name, *CALLER, ending="~client_.*|upstream_.*|timeout|rejected"), "ending"), "{{ending}}"
@@ -112,21 +112,21 @@ def _requests() -> list[Built]:
         ),
         lines(
             "By model",
-            "Requests by the model that was asked for.",
+            "Requests by requested model.",
             "reqps",
             Query(rate(series(name, *CALLER), "model"), "{{model}}"),
             width=THIRD,
         ),
         lines(
             "By route",
-            "Requests by route of the API.",
+            "Requests by API route.",
             "reqps",
             Query(rate(series(name, *CALLER), "route"), "{{route}}"),
             width=THIRD,
         ),
         lines(
             "Streamed",
-            "Share of the requests that were streamed.",
+            "Share of streamed requests.",
             "percentunit",
             Query(share(rate(series(name, *CALLER, stream="true")), rate(series(name, *CALLER))), "streamed"),
             width=THIRD,
@@ -146,42 +146,42 @@ def _time() -> list[Built]:
     return [
         lines(
             "Duration",
-            "From the request's head to the response's last byte.",
+            "From the request head to the last byte of the response.",
             "s",
             *percentiles(duration),
             width=THIRD,
         ),
         lines(
             "Time to first chunk",
-            "From the request's head to the first byte of a streamed body.",
+            "From the request head to the first byte of a streamed body.",
             "s",
             *percentiles(first),
             width=THIRD,
         ),
         lines(
             "p95 by model",
-            "95th percentile of the duration, by model.",
+            "95th percentile of the duration by model.",
             "s",
             Query(quantile(0.95, duration, "model"), "{{model}}"),
             width=THIRD,
         ),
         lines(
-            "Overhead before sending on",
-            "What the gateway takes of its own between receiving a request and sending it on.",
+            "Request overhead",
+            "Time the gateway takes between receiving a request and forwarding it.",
             "s",
             *percentiles(series(overhead, stage="request")),
             width=THIRD,
         ),
         lines(
-            "Reading exchanges",
-            "What making a sample of an exchange takes. It happens off the request path and delays nobody.",
+            "Capture time",
+            "Time to turn an exchange into a sample. Off the request path; it delays no request.",
             "s",
             *percentiles(series(overhead, stage="capture")),
             width=THIRD,
         ),
         lines(
-            "Overhead as a share",
-            "All of the overhead before sending on, over all of the requests' duration.",
+            "Overhead ratio",
+            "Request overhead divided by request duration.",
             "percentunit",
             Query(
                 f"{rate(series('gaugeway_overhead_seconds_sum', stage='request'))}"
@@ -197,13 +197,13 @@ def _upstreams() -> list[Built]:
     return [
         lines(
             "Failures by kind",
-            "Attempts that an upstream failed, those included that were repeated and that no client saw.",
+            "Failed upstream attempts, including retried ones that no client saw.",
             "ops",
             Query(rate(series("gaugeway_upstream_errors_total"), "upstream", "kind"), "{{upstream}} {{kind}}"),
         ),
         lines(
             "State",
-            "1 healthy, 0.5 being probed, 0 left out.",
+            "1: healthy, 0.5: being probed, 0: ejected.",
             "none",
             Query(f"min by (upstream) ({series('gaugeway_upstream_state')})", "{{upstream}}"),
             top=1,
@@ -215,14 +215,14 @@ def _tokens() -> list[Built]:
     return [
         lines(
             "Tokens",
-            "Tokens that the upstream reported; cached ones are part of the input.",
+            "Tokens reported by the upstream; cached tokens are included in the input.",
             "ops",
             Query(rate(series("gaugeway_tokens_total", *CALLER), "type"), "{{type}}"),
             width=THIRD,
         ),
         lines(
             "Cost by model",
-            "USD an hour at the configured prices.",
+            "USD per hour at the configured prices.",
             "currencyUSD",
             Query(f"{_PER_HOUR} * {rate(series('gaugeway_cost_usd_total', *CALLER), 'model')}", "{{model}}"),
             width=THIRD,
@@ -230,7 +230,7 @@ def _tokens() -> list[Built]:
         ),
         lines(
             "Cost by app",
-            "USD an hour at the configured prices.",
+            "USD per hour at the configured prices.",
             "currencyUSD",
             Query(f"{_PER_HOUR} * {rate(series('gaugeway_cost_usd_total', *CALLER), 'app')}", "{{app}}"),
             width=THIRD,
@@ -242,7 +242,7 @@ def _tokens() -> list[Built]:
 def _capture() -> list[Built]:
     return [
         lines(
-            "What became of exchanges",
+            "Exchanges by outcome",
             "Every exchange has exactly one outcome. `overflow` and `error` are losses.",
             "ops",
             Query(rate(series("gaugeway_exchanges_total", "app"), "outcome"), "{{outcome}}"),
@@ -250,14 +250,14 @@ def _capture() -> list[Built]:
             stacked="normal",
         ),
         lines(
-            "Hand-over failures",
-            "Failed attempts to put samples into the queue. They are repeated.",
+            "Queue write failures",
+            "Failed attempts to write samples to the queue. They are retried.",
             "ops",
             Query(rate(series("gaugeway_handoff_errors_total"), "instance"), "{{instance}}"),
             width=THIRD,
         ),
         lines(
-            "Said beside the traffic",
+            "Contexts and feedback",
             "Contexts and feedback sent to the gateway's own routes, by result.",
             "ops",
             Query(rate(series("gaugeway_supplements_received_total"), "source", "result"), "{{source}} {{result}}"),
@@ -265,7 +265,7 @@ def _capture() -> list[Built]:
         ),
         lines(
             "Configuration reloads",
-            "Reloads of the configuration. A refused one changed nothing: the log says why.",
+            "Configuration reloads by result. A rejected reload changes nothing; the log has the reason.",
             "short",
             Query(
                 f"sum by (result) (increase({series('gaugeway_config_reloads_total')}[$__rate_interval]))", "{{result}}"
@@ -274,7 +274,7 @@ def _capture() -> list[Built]:
         ),
         lines(
             "Label values shown as _other",
-            "Apps and models beyond the cap of 100 values a label, new ones in the interval. They have no gauges.",
+            "New apps and models in the interval beyond the limit of 100 values per label. They have no gauges.",
             "short",
             Query(
                 f"sum by (job, label) (increase({series('gaugeway_label_overflow_total')}[$__rate_interval]))",
@@ -283,7 +283,7 @@ def _capture() -> list[Built]:
             width=THIRD,
         ),
         lines(
-            "Running",
+            "Running processes",
             "Processes by version.",
             "none",
             Query(f"count by (job, version) ({series('gaugeway_build_info')})", "{{job}} {{version}}"),

@@ -1,4 +1,4 @@
-"""The views put together, behind their guards."""
+"""Assembles the views of the operator's page behind their guards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dashboards.web.events import event_handlers
 from dashboards.web.gateway_scrape import gateway_urls
 from dashboards.web.login import login_handlers, on_error, page_guard
 from dashboards.web.site import MAX_FORM_BYTES, Page, Site
-from dashboards.web.templating import asset_handler, assets, tell_browsers
+from dashboards.web.templating import add_security_headers, asset_handler, assets
 from dashboards.web.templating import templates as page_templates
 from dashboards.web.views.alert_forms import alert_form_handlers
 from dashboards.web.views.alerts import alert_view_handlers
@@ -46,13 +46,13 @@ VIEWS: tuple[Callable[[Site], list[Any]], ...] = (
 
 
 def page_handlers(site: Site) -> list[Any]:
-    """Everything a browser asks for; all but the login and the style sheet is for those who are let in."""
-    tell = on_error(site)
+    """All handlers of the page; only the login and the static files are open to everyone."""
+    answer_error = on_error(site)
 
     def closed(request: Page, error: DeskClosedError) -> Any:
-        return tell(request, HTTPException(status_code=503, detail=str(error)))
+        return answer_error(request, HTTPException(status_code=503, detail=str(error)))
 
-    shown: dict[str, Any] = {"exception_handlers": {HTTPException: tell, DeskClosedError: closed}}
+    shown: dict[str, Any] = {"exception_handlers": {HTTPException: answer_error, DeskClosedError: closed}}
     views = [handler for view in VIEWS for handler in view(site)]
     return [
         asset_handler(assets()),
@@ -85,11 +85,11 @@ def operator_page(
 
 
 def pages(site: Site) -> Pages:
-    """What the admin app serves to browsers."""
+    """The page as the admin app mounts it."""
     return Pages(
         handlers=page_handlers(site),
         templates=page_templates(assets()),
         entered=site.entered,
-        before_send=tell_browsers,
+        before_send=add_security_headers,
         stop=site.stop,
     )

@@ -1,6 +1,6 @@
-"""Charts as SVG: numbers in, markup out. Pure; what a picture shows is in its title and description too.
+"""SVG charts. Pure; every chart has a title and a description as its text alternative.
 
-Colours come from the style sheet by class, so that a picture follows the page's light or dark scheme.
+Colours come from the style sheet by class, so that charts follow the page's light or dark scheme.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from markupsafe import Markup
 from dashboards.web.format import iso
 
 INTERVALS = 6
-"""Between the ticks of an axis, at most."""
+"""Largest number of intervals between the ticks of an axis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dot:
-    """A mean of the time around `at` (Unix seconds) with its interval, if there is a basis for one."""
+    """A mean at time `at` (Unix seconds), with its interval if there are enough scores."""
 
     at: float
     mean: float
@@ -30,7 +30,7 @@ class Dot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A series of a chart; `kind` 1 and 2 differ in colour and in dashes. Dots further apart than `gap_s` are apart."""
+    """A series; `kind` (1 or 2) selects colour and dashes. Dots more than `gap_s` apart are not connected."""
 
     dots: Sequence[Dot]
     label: str = ""
@@ -40,7 +40,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A moment worth a vertical line."""
+    """A labelled vertical line."""
 
     at: float
     label: str
@@ -48,7 +48,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """Where values and times lie on a picture."""
+    """Maps times and values to coordinates of the plot area."""
 
     since: float
     until: float
@@ -60,12 +60,12 @@ class Frame:
     height: float
 
     def x(self, at: float) -> float:
-        """The place of a time."""
+        """Horizontal coordinate of a time, clamped to the frame."""
         span = max(1e-9, self.until - self.since)
         return round(self.left + self.width * min(1.0, max(0.0, (at - self.since) / span)), 1)
 
     def y(self, value: float) -> float:
-        """The place of a value; what is beyond the edge is on the edge."""
+        """Vertical coordinate of a value, clamped to the frame."""
         span = max(1e-9, self.high - self.low)
         return round(self.top + self.height * (1.0 - min(1.0, max(0.0, (value - self.low) / span))), 1)
 
@@ -80,7 +80,7 @@ def sparkline(
     until: float | None = None,
     gap_s: float = math.inf,
 ) -> Markup:
-    """A small chart without axes: the means, their band, the baseline as a dashed line."""
+    """Small chart without axes: means, confidence band, dashed baseline."""
     if not dots:
         return Markup("")
     low, high = scale([dots], () if baseline is None else (baseline,))
@@ -109,7 +109,7 @@ def timeline(
     baseline: float | None = None,
     marks: Sequence[Mark] = (),
 ) -> Markup:
-    """A chart with axes: values up to 1, UTC times, the baseline, and moments as vertical lines."""
+    """Chart with axes: values up to 1, UTC times, dashed baseline, marks as vertical lines."""
     low, high = scale([one.dots for one in lines], () if baseline is None else (baseline,))
     frame = Frame(since=since, until=until, low=low, high=high, left=44.0, top=22.0, width=950.0, height=190.0)
     parts = [_value_tick(frame, value) for value in ticks(low, high)]
@@ -122,7 +122,7 @@ def timeline(
 
 
 def bars(counts: Sequence[int], *, title: str, desc: str = "", labels: Sequence[str] = ()) -> Markup:
-    """A histogram; each bar says its label and count."""
+    """Histogram; each bar has its label and count as a tooltip."""
     tallest, width = max([1, *counts]), 950.0 / max(1, len(counts))
     parts = []
     for index, count in enumerate(counts):
@@ -142,7 +142,7 @@ def bars(counts: Sequence[int], *, title: str, desc: str = "", labels: Sequence[
 
 
 def meter(share: float, *, title: str) -> Markup:
-    """A share of a whole as a bar."""
+    """Horizontal bar filled to `share` (0 to 1)."""
     filled = round(200.0 * min(1.0, max(0.0, share)), 1)
     parts = [
         Markup('<rect class="rest" width="200" height="10" rx="3"/>'),
@@ -152,7 +152,7 @@ def meter(share: float, *, title: str) -> Markup:
 
 
 def scale(series: Iterable[Sequence[Dot]], more: Iterable[float] = ()) -> tuple[float, float]:
-    """The least range in [0, 1] that shows all values and their intervals, at least a tenth wide.
+    """The smallest range within [0, 1] that holds all values and intervals, with some padding.
 
     >>> scale([[Dot(at=0.0, mean=0.9)]])
     (0.84, 0.96)
@@ -167,7 +167,7 @@ def scale(series: Iterable[Sequence[Dot]], more: Iterable[float] = ()) -> tuple[
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Three to seven round values in a range.
+    """Three to seven round values within a range.
 
     >>> ticks(0.82, 0.97)
     [0.85, 0.9, 0.95]
@@ -178,7 +178,7 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def time_ticks(since: float, until: float) -> list[float]:
-    """Up to seven times on full minutes, hours or days.
+    """About seven times on full minutes, hours or days.
 
     >>> time_ticks(0.0, 7200.0)
     [0.0, 1800.0, 3600.0, 5400.0, 7200.0]
@@ -204,7 +204,7 @@ def _series(frame: Frame, line: Line) -> list[Markup]:
 
 
 def _runs(dots: Sequence[Dot], gap_s: float) -> list[list[Dot]]:
-    """Cut a series where there is nothing for too long: a line across would be made up."""
+    """Split a series at gaps longer than `gap_s`, so that no line is drawn across missing data."""
     runs: list[list[Dot]] = []
     for one in dots:
         if runs and one.at - runs[-1][-1].at <= gap_s:
@@ -248,11 +248,11 @@ def _mark(frame: Frame, mark: Mark) -> Markup:
 
 
 def _svg(kind: str, size: tuple[int, int], title: str, desc: str, parts: Iterable[Markup]) -> Markup:
-    told = Markup("<desc>{}</desc>").format(desc) if desc else Markup("")
+    description = Markup("<desc>{}</desc>").format(desc) if desc else Markup("")
     return Markup(
         '<svg class="{}" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">'
         "<title>{}</title>{}{}</svg>"
     ).format(
-        *(kind, *size, *size, f"{title}. {desc}" if desc else title, title, told),
+        *(kind, *size, *size, f"{title}. {desc}" if desc else title, title, description),
         Markup("").join(parts),
     )

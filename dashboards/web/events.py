@@ -1,4 +1,4 @@
-"""A stream of hints that something changed; what changed, the page asks for itself."""
+"""Server-sent events that name the changed parts; the page then fetches them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from monitors.runtime.tasks import happens_within
 
 LOOK_S = 2.0
 QUIET_LOOKS = 7
-"""After so many looks without news a comment is sent: whoever is in between must not take the stream for dead."""
+"""Idle polls before a keep-alive comment, so that proxies do not close the stream."""
 MAX_STREAMS = 64
 
 
 def digests(site: Site) -> dict[str, str]:
-    """Of each event, a short text that is another one when there is news."""
+    """Event name -> digest of the data behind it."""
     alerts = [
         (one.fingerprint, one.state, one.mean_since, one.likely_cause, one.ended_at) for one in site.engine.alerts()
     ]
@@ -41,15 +41,15 @@ def event_handlers(site: Site) -> list[Any]:
     @get("/events")
     async def events(request: Page) -> ServerSentEvent:
         if len(open_streams) >= MAX_STREAMS:
-            raise HTTPException(status_code=503, detail="too many pages are open")
+            raise HTTPException(status_code=503, detail="too many open pages")
         return ServerSentEvent(_news(site, request, open_streams))
 
     return [events]
 
 
 async def _news(site: Site, request: Page, open_streams: set[object]) -> AsyncIterator[ServerSentEventMessage]:
-    """Tell which digests changed, until the page is left, the session is over or the process stops."""
-    if len(open_streams) >= MAX_STREAMS:  # others began between the request and here
+    """Yield an event per changed digest until the client leaves, the session ends or the process stops."""
+    if len(open_streams) >= MAX_STREAMS:  # others may have opened since the handler checked
         return
     me = object()
     open_streams.add(me)

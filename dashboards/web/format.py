@@ -1,4 +1,4 @@
-"""Numbers and times as the page says them. Pure."""
+"""Number and time formats of the page. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from markupsafe import Markup, escape
 
 UNKNOWN = "-"
 MIN_N = 100
-"""Below this many effective scores there is no mean to show."""
+"""Effective scores below which no mean and no interval is shown."""
 _UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A score or another number.
+    """A number with `digits` decimals.
 
     >>> number(0.91234), number(None)
     ('0.912', '-')
@@ -23,7 +23,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def interval(low: float | None, high: float | None, digits: int = 3) -> str:
-    """Both ends of an interval.
+    """An interval, "low to high".
 
     >>> interval(0.88, 0.94)
     '0.880 to 0.940'
@@ -32,7 +32,7 @@ def interval(low: float | None, high: float | None, digits: int = 3) -> str:
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """A share.
+    """A ratio as a percentage.
 
     >>> percent(0.1234), percent(1.0, 0)
     ('12.3 %', '100 %')
@@ -41,7 +41,7 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 
 def part(value: float | None) -> str:
-    """A share in whole percents, which are 0 and 100 only when nothing and everything is meant.
+    """A ratio in whole percents; 0 % and 100 % only for exactly 0 and 1.
 
     >>> part(0.998), part(1.0), part(0.001), part(0.75)
     ('99 %', '100 %', '1 %', '75 %')
@@ -52,7 +52,7 @@ def part(value: float | None) -> str:
 
 
 def count(value: float | None) -> str:
-    r"""A number of things, in groups of three digits.
+    r"""A count with thin spaces between groups of three digits.
 
     >>> count(1234567.0).replace("\u2009", " ")
     '1 234 567'
@@ -61,7 +61,7 @@ def count(value: float | None) -> str:
 
 
 def usd(value: float | None) -> str:
-    """Money; small sums keep their digits.
+    """An amount in USD; four decimals below 1.
 
     >>> usd(12.5), usd(0.00123), usd(0.0)
     ('12.50 USD', '0.0012 USD', '0.00 USD')
@@ -72,7 +72,7 @@ def usd(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time in its two largest units.
+    """A duration in its two largest units.
 
     >>> duration(5400), duration(90_061), duration(12.4), duration(0.25)
     ('1 h 30 min', '1 d 1 h', '12 s', '250 ms')
@@ -92,7 +92,7 @@ def duration(seconds: float | None) -> str:
 
 
 def iso(at: float) -> str:
-    """A Unix time in UTC, to the second.
+    """A Unix time as ISO 8601 in UTC, to the second.
 
     >>> iso(1_760_000_000.5)
     '2025-10-09T08:53:20Z'
@@ -101,7 +101,7 @@ def iso(at: float) -> str:
 
 
 def ago(at: float, now: float) -> str:
-    """How long before or after `now`.
+    """Time relative to `now`.
 
     >>> ago(100.0, 220.0), ago(220.0, 100.0), ago(99.9, 100.0)
     ('2 min ago', 'in 2 min', 'just now')
@@ -115,7 +115,7 @@ def ago(at: float, now: float) -> str:
 
 
 def when(at: float | None, now: float) -> Markup:
-    """A time for people and machines: UTC, and how long ago that is."""
+    """A `<time>` element: UTC and the time relative to `now`."""
     if at is None:
         return escape(UNKNOWN)
     text = iso(at)
@@ -124,7 +124,7 @@ def when(at: float | None, now: float) -> Markup:
 
 
 def shares(parts: Mapping[str, float], digits: int = 1) -> dict[str, float]:
-    """The parts' percentages, rounded so that what is shown adds up to exactly 100 (largest remainder).
+    """Percentages that add up to exactly 100 after rounding (largest remainder method).
 
     >>> shares({"a": 1, "b": 1, "c": 1})
     {'a': 33.4, 'b': 33.3, 'c': 33.3}
@@ -143,7 +143,7 @@ def shares(parts: Mapping[str, float], digits: int = 1) -> dict[str, float]:
 
 
 def listed(words: Sequence[str]) -> str:
-    """Words in a sentence.
+    """Words joined with commas and "and".
 
     >>> listed(["a", "b", "c"]), listed(["a"])
     ('a, b and c', 'a')

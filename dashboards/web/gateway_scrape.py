@@ -1,4 +1,4 @@
-"""What the gateways count, asked of their admin ports."""
+"""Reads the gateways' counters from their admin ports."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Series:
         return self._values.get(name, ())
 
     def total(self, name: str, **labels: str) -> float:
-        """The sum over all series that carry `labels`; 0 without any."""
+        """Sum over all series with these labels; 0 without any."""
         return sum(value for found, value in self.rows(name) if labels.items() <= found.items())
 
     def by(self, name: str, *labels: str) -> dict[str, float]:
-        """Sums by the values of labels, joined with a blank."""
+        """Sums by label values, joined with a space."""
         sums: dict[str, float] = {}
         for found, value in self.rows(name):
             key = " ".join(found.get(one, "") for one in labels).strip()
@@ -47,11 +47,11 @@ class Series:
         return sums
 
     def value(self, name: str) -> float | None:
-        """The value of a gauge without labels; None when it is not there."""
+        """Value of a gauge without labels; None if absent."""
         return self.rows(name)[0][1] if self.rows(name) else None
 
     def plus(self, other: Series) -> Series:
-        """Both together."""
+        """The series of both."""
         mine = [(name, labels, value) for name, found in self._values.items() for labels, value in found]
         more = [(name, labels, value) for name, found in other._values.items() for labels, value in found]
         return Series(mine + more)
@@ -59,7 +59,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What one gateway said, or why it did not."""
+    """Response of one gateway: its series, or an error."""
 
     url: str
     series: Series
@@ -82,7 +82,7 @@ def gateway_urls(configured: Sequence[str] | None, gateway: Mapping[str, Any]) -
 
 
 def series_of(families: Iterable[Metric], wanted: str = "gaugeway_") -> Series:
-    """The samples of metric families whose names begin with `wanted`."""
+    """The samples of metric families with the prefix `wanted`; histograms are left out."""
     return Series(
         (sample.name, sample.labels, sample.value)
         for family in families
@@ -92,12 +92,12 @@ def series_of(families: Iterable[Metric], wanted: str = "gaugeway_") -> Series:
 
 
 async def own(registry: CollectorRegistry) -> Series:
-    """What this process counts; collected in a thread, as it is for `/metrics`."""
+    """Counters of this process, collected in a thread as for `/metrics`."""
     return await asyncio.to_thread(lambda: series_of(registry.collect()))
 
 
 async def ask_all(urls: Sequence[str], token: str | None) -> list[Answer]:
-    """Ask every gateway at once."""
+    """Query all gateways concurrently."""
     headers = {"authorization": f"Bearer {token}"} if token else {}
     async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, headers=headers) as client:
         return list(await asyncio.gather(*(_ask(client, url) for url in urls)))
@@ -119,7 +119,7 @@ async def _ask(client: httpx.AsyncClient, url: str) -> Answer:
 async def _read(client: httpx.AsyncClient, url: str) -> str:
     async with client.stream("GET", url) as response:
         if response.status_code != httpx.codes.OK:
-            raise ValueError(f"it answers {response.status_code}")
+            raise ValueError(f"HTTP {response.status_code}")
         body = b""
         async for chunk in response.aiter_bytes():
             body += chunk

@@ -1,4 +1,4 @@
-"""Coming in and going out: the token once, then a cookie that is not the token."""
+"""Login and logout: the token is exchanged for a session cookie."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from monitors.runtime.attempts import TooManyGuessesError
 
 _TOO_OFTEN = 429
 _HERE = re.compile(r"/(?![/\\])[^\x00-\x20\\]*")
-"""A path of ours: neither another host nor anything that a browser would read as one."""
+"""A path on this host; excludes anything a browser could read as another host (`//`, backslashes)."""
 
 
 def login_handlers(site: Site) -> list[Any]:
-    """The handlers; they are the only pages that ask for nothing."""
+    """Handlers of `/login` and `/logout`, the only pages open to visitors without a session."""
 
     @get("/login", sync_to_thread=False)
     def ask(request: Page, next: FromQuery[str] = "/") -> Template | Redirect:  # noqa: A002 - the word in the address
@@ -42,12 +42,12 @@ def login_handlers(site: Site) -> list[Any]:
             right = await site.token_check.passes(given.get("token", ""), address)
         except TooManyGuessesError as error:
             wait_s = math.ceil(error.retry_after_s)
-            answer = _form(site, request, given.get("next", "/"), "That is not the token, or too many were wrong.", 429)
+            answer = _form(site, request, given.get("next", "/"), "Wrong token, or too many attempts.", 429)
             answer.headers["retry-after"] = f"{wait_s}"
             return answer
         if not right:
             audit.tell("login", outcome="failed", address=address)
-            return _form(site, request, given.get("next", "/"), "That is not the token.", 401)
+            return _form(site, request, given.get("next", "/"), "Wrong token.", 401)
         audit.tell("login", address=address)
         cookie = _cookie(site, request, site.sessions.issue(site.clock()), round(SESSION_S))
         return Redirect(_inside(given.get("next", "/")), status_code=303, cookies=[cookie])
@@ -63,7 +63,7 @@ def login_handlers(site: Site) -> list[Any]:
 
 
 def page_guard(site: Site) -> Any:
-    """Return a guard that lets in who is logged in or carries the token."""
+    """Return a guard that requires a session or the token."""
 
     def guard(connection: ASGIConnection[Any, Any, Any, Any], _: Any) -> None:
         if not site.entered(connection):
@@ -75,16 +75,16 @@ def page_guard(site: Site) -> Any:
 
 
 def on_error(site: Site) -> Any:
-    """Return what answers when a view refuses: people without a session are sent to the login, others told why."""
+    """Return the error handler: redirects visitors without a session to the login, shows others the reason."""
 
     def answer(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
-        # A page says whether the visitor may go on; who guesses is not to learn it.
+        # The error page's navigation reveals whether the caller is logged in: not shown to someone guessing tokens.
         wants_page = "text/html" in request.headers.get("accept", "") and error.status_code != _TOO_OFTEN
         if isinstance(error, NotAuthorizedException) and wants_page:
             path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             return Redirect(f"/login?next={quote(path, safe='')}" if request.method == "GET" else "/login")
         if wants_page:
-            title = {403: "Not allowed", 404: "Not found"}.get(error.status_code, "That did not work")
+            title = {403: "Not allowed", 404: "Not found"}.get(error.status_code, "Request failed")
             return site.render(request, "error.html", title=title, status=error.status_code, detail=error.detail)
         return Response({"detail": error.detail}, status_code=error.status_code, headers=error.headers)
 

@@ -1,7 +1,7 @@
-"""Who is logged in, and which form is ours. Pure: the time is told.
+"""Signed sessions and form keys (CSRF). Pure: callers pass the time.
 
-A session is a number and its end, signed with a key that is made of the token but does not lead back to it: it
-survives a restart, and no session is worth anything under another token.
+A session is a random id and an expiry time, signed with a key derived from the token. Sessions survive a restart and
+become invalid when the token changes.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ _SALT = b"gaugeway operator's page"
 
 
 class Sessions:
-    """Issues, checks and ends sessions. Without a token there are none, and everybody has the forms of nobody."""
+    """Issues, checks and revokes sessions. Without a token no session is needed; form keys use the empty session."""
 
     def __init__(self, token: str | None) -> None:
         self._token = token
-        # Slow on purpose: who steals a session must not find a weak token by trying.
+        # Slow on purpose: a stolen session must not allow a weak token to be brute-forced.
         self._key = hashlib.scrypt(token.encode(), salt=_SALT, n=2**14, r=8, p=1) if token else secrets.token_bytes(32)
         self._revoked: OrderedDict[str, float] = OrderedDict()
 
     @property
     def needed(self) -> bool:
-        """Whether anything is asked of visitors."""
+        """Whether visitors must log in."""
         return self._token is not None
 
     def is_token(self, given: str) -> bool:
-        """Whether it is the token; takes as long whatever is given."""
+        """Compare with the token in constant time."""
         return self._token is not None and hmac.compare_digest(_digest(given), _digest(self._token))
 
     def issue(self, now: float) -> str:
-        """A new session, as its cookie carries it."""
+        """A new session as its cookie value."""
         body = f"{secrets.token_urlsafe(18)}.{int(now + SESSION_S)}"
         return f"{body}.{self._sign('session', body)}"
 
     def valid(self, session: str, now: float) -> bool:
-        """Whether a cookie's session is one of ours and not over."""
+        """Whether a session's signature is valid and it is neither expired nor revoked."""
         body, _, signature = session.rpartition(".")
         if not hmac.compare_digest(signature.encode(), self._sign("session", body).encode()):
             return False
@@ -48,18 +48,18 @@ class Sessions:
         return now < int(ends) and name not in self._revoked
 
     def revoke(self, session: str, now: float) -> None:
-        """End a session before its time."""
+        """Revoke a session before it expires."""
         if self.valid(session, now):
             self._revoked[session.partition(".")[0]] = now
             while len(self._revoked) > MAX_REVOKED:
                 self._revoked.popitem(last=False)
 
     def form_key(self, session: str) -> str:
-        """What a form must carry to be taken: only a page of ours, shown to this session, knows it."""
+        """The CSRF key that forms of this session must carry."""
         return self._sign("form", session)
 
     def is_form_key(self, given: str, session: str) -> bool:
-        """Whether a form was ours."""
+        """Whether a form's key is the session's, in constant time."""
         return hmac.compare_digest(given.encode(), self.form_key(session).encode())
 
     def _sign(self, purpose: str, body: str) -> str:

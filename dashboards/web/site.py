@@ -1,4 +1,4 @@
-"""What every view is given: the plane's knowledge, the frame of a page, and the check of a form."""
+"""`Site`, which every view is given: access to the evaluation plane's data, page rendering and form checks."""
 
 from __future__ import annotations
 
@@ -39,38 +39,38 @@ NAVIGATION = (
 )
 DONE = {
     "silenced": "Silenced: no notifications until the silence ends.",
-    "unsilenced": "The silence is over.",
-    "acknowledged": "Acknowledged: it is not repeated.",
-    "unacknowledged": "Nobody looks after it any more; it is repeated again.",
-    "rebaselined": "The rule re-learns its baseline.",
+    "unsilenced": "Silence removed.",
+    "acknowledged": "Acknowledged: repeat notifications are off.",
+    "unacknowledged": "Acknowledgement removed: repeat notifications are on again.",
+    "rebaselined": "The rule is re-learning its baseline.",
     "delivered": "Delivered.",
     "saved": "Saved.",
-    "confirmed": "Confirmed: the template stays.",
-    "rejected": "Rejected: gateways stop using the template within a few seconds, and do not learn it again.",
+    "confirmed": "Confirmed: the template stays in use.",
+    "rejected": "Rejected: gateways stop using the template within a few seconds and do not learn it again.",
 }
-"""What a page may say was done: a link cannot make it say anything else."""
+"""Confirmation messages by the `done` parameter; any other value shows none, so a link cannot inject text."""
 Page = Request[Any, Any, Any]
 
 
 class Desk(AlertDesk, Protocol):
-    """What people may say about alerts, and what they said."""
+    """Acknowledgements, silences and undelivered notifications, as far as the page uses them."""
 
     def acks(self) -> Mapping[str, Ack]:
         """The acknowledgements by fingerprint."""
 
 
 class Versions(Protocol):
-    """What is known of versions."""
+    """Versions of models, prompts and tags seen in the traffic."""
 
     def all(self) -> Sequence[Version]:
-        """Every version, in the order of time."""
+        """Every version, oldest first."""
 
     def changes(self) -> Sequence[Version]:
-        """Those that came after another one of their kind."""
+        """Versions that replaced an earlier one of the same kind."""
 
 
 class Engine(Protocol):
-    """The alert engine, as far as the page asks it."""
+    """The alert engine, as far as the page uses it."""
 
     def alerts(self) -> Sequence[Alert]:
         """Alerts, newest first."""
@@ -79,7 +79,7 @@ class Engine(Protocol):
         """Every watched stream."""
 
     def rebaseline(self, rule: str, app: str | None = None) -> int:
-        """Learn baselines afresh. Raises KeyError."""
+        """Re-learn the baselines of a rule, for one app or all. Raises KeyError for an unknown rule."""
 
     @property
     def versions(self) -> Versions:
@@ -87,18 +87,19 @@ class Engine(Protocol):
 
     @property
     def desk(self) -> Desk:
-        """Silences, acknowledgements, dead letters."""
+        """Silences, acknowledgements and undelivered notifications."""
 
 
 async def _keep_nothing(_: Sequence[Supplement]) -> None:
-    raise PermissionDeniedException("this page cannot take anything in")
+    raise PermissionDeniedException("this page is read-only")
 
 
 class Site:
-    """One operator's page.
+    """Shared state and helpers of the operator's page.
 
-    `supply` takes in supplements (the queue's method of that name), `delivery_progress` says how far each notifier is
-    with an alert, `gateways` are base URLs of the gateways' admin ports, `templates` are those learned of prompts.
+    `supply` stores supplements (the queue's method of that name), `delivery_progress` maps a fingerprint to the
+    delivery status by notifier, `gateways` are base URLs of the gateways' admin ports, `templates` holds the prompt
+    templates learned from the traffic.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class Site:
         self.token_check = TokenCheck(config.monitors.token)
 
     def render(self, request: Page, template: str, *, title: str, status: int = 200, **context: Any) -> Template:
-        """Answer with a page made of `template`; `title` is its heading."""
+        """Render `template` in the page frame; `title` is its heading."""
         path = request.url.path
         frame = {
             "title": title,
@@ -145,25 +146,27 @@ class Site:
         return Template(template, context={**frame, **context}, status_code=status, media_type="text/html")
 
     async def form(self, request: Page) -> dict[str, str]:
-        """Read a form of ours. Raises PermissionDeniedException for one that is not, or too old."""
+        """Fields of a submitted form. Raises PermissionDeniedException if its key is foreign or expired."""
         self.check_origin(request)
         given = {name: value for name, value in (await request.form()).items() if isinstance(value, str)}
         if not self.sessions.is_form_key(given.pop("csrf", ""), session_of(request)):
-            raise PermissionDeniedException("this form is not from this page, or too old: go back, reload, try again")
+            raise PermissionDeniedException(
+                "this form has expired or comes from another page: go back, reload and try again"
+            )
         return given
 
     def entered(self, connection: ASGIConnection[Any, Any, Any, Any]) -> bool:
-        """Whether nothing is asked of visitors, or this one is logged in, or carries the token."""
+        """Whether access is open, or the visitor has a valid session or sends the token."""
         if not self.sessions.needed or self.sessions.valid(session_of(connection), self.clock()):
             return True
         scheme, _, given = connection.headers.get("authorization", "").partition(" ")
         return scheme.lower() == "bearer" and self.sessions.is_token(given)
 
     def check_origin(self, connection: ASGIConnection[Any, Any, Any, Any]) -> None:
-        """Refuse what a page of another origin made the browser send.
+        """Refuse cross-origin requests. Raises PermissionDeniedException.
 
-        As our pages tell no referrer, browsers call the origin of their forms "null" and say in another header that
-        it is the same.
+        Our pages set `referrer-policy: no-referrer`, so browsers send `origin: null` with their forms and report the
+        same origin only in `sec-fetch-site`.
         """
         origin = connection.headers.get("origin")
         fetched = connection.headers.get("sec-fetch-site")
@@ -173,17 +176,17 @@ class Site:
         else:
             same = fetched in (None, "same-origin", "none") and (origin is None or urlsplit(origin).netloc in own)
         if not same:
-            raise PermissionDeniedException("a page of another origin may not change anything here")
+            raise PermissionDeniedException("cross-origin requests are not allowed")
 
     def secure(self, connection: ASGIConnection[Any, Any, Any, Any]) -> bool:
-        """Whether visitors come by HTTPS, here or at the proxy in front."""
+        """Whether visitors use HTTPS, here or at the proxy in front."""
         return connection.url.scheme == "https" or (self.config.monitors.public_url or "").startswith("https:")
 
     def stop(self) -> None:
-        """End the streams of events: they would keep the process waiting."""
+        """Close the event streams, which would otherwise delay the shutdown."""
         self.stopping.set()
 
 
 def session_of(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
-    """The session that a browser sent, valid or not."""
+    """The session cookie of a request, valid or not; empty without one."""
     return connection.cookies.get(COOKIE, "")

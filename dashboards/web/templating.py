@@ -53,7 +53,7 @@ FILTERS = {
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file that pages load; `version` changes with its content."""
+    """A static file; `version` is a hash of its content."""
 
     content: bytes
     media_type: str
@@ -71,7 +71,7 @@ def assets() -> Mapping[str, Asset]:
 
 
 def templates(shown: Mapping[str, Asset]) -> TemplateConfig[Any]:
-    """The templates; everything that they are given is escaped."""
+    """Template configuration with autoescaping."""
     environment = Environment(
         loader=PackageLoader("dashboards.web"),
         autoescape=True,
@@ -81,19 +81,19 @@ def templates(shown: Mapping[str, Asset]) -> TemplateConfig[Any]:
     )
     environment.filters |= FILTERS | {"when": _when}
     environment.globals["asset"] = lambda name: f"/static/{name}?v={shown[name].version}"
-    for name in environment.list_templates():  # so that the first visitor does not wait for it
+    for name in environment.list_templates():  # compile now, not on the first request
         environment.get_template(name)
     return TemplateConfig(instance=JinjaTemplateEngine.from_environment(environment))
 
 
 def asset_handler(shown: Mapping[str, Asset]) -> Any:
-    """Serve the files: for ever under the address that pages link to, else only while they are the same."""
+    """Serve static files: cacheable for ever under the versioned URL, revalidated otherwise."""
 
     @get("/static/{name:str}", sync_to_thread=False)
     def asset(name: FromPath[str], request: Request[Any, Any, Any], v: FromQuery[str | None] = None) -> Response[bytes]:
         found = shown.get(name)
         if found is None:
-            raise NotFoundException(f"there is no {name}")
+            raise NotFoundException(f"no such file: {name}")
         tag = f'"{found.version}"'
         headers = {"etag": tag, "cache-control": FOR_EVER if v == found.version else "no-cache"}
         if request.headers.get("if-none-match") == tag:
@@ -103,8 +103,8 @@ def asset_handler(shown: Mapping[str, Asset]) -> Any:
     return asset
 
 
-async def tell_browsers(message: Message, _: Scope) -> None:
-    """Put what keeps browsers out of harm's way on every answer, errors included, that does not say otherwise."""
+async def add_security_headers(message: Message, _: Scope) -> None:
+    """Add the security headers to every response, errors included, unless the response sets its own."""
     if message["type"] == "http.response.start":
         headers = MutableScopeHeaders.from_message(message)
         for name, value in HEADERS.items():

@@ -1,4 +1,4 @@
-"""Means over time, from sums that the store makes: hours that are over are read once, and not while somebody waits."""
+"""Hourly means of the last 24 hours, read from the store in the background and cached."""
 
 from __future__ import annotations
 
@@ -18,21 +18,18 @@ from monitors.storage.stores import Query, Store, Summary
 HOUR_S = 3600.0
 HOURS = 24
 FRESH_S, SETTLED_S, OLD_S = 10.0, 2 * HOUR_S, 900.0
-"""An hour that may still grow is read again after 10 s; one that was over two hours ago, after 15 minutes."""
+"""Cache lifetimes: 10 s for an hour that may still get scores, 15 minutes for one that ended over two hours ago."""
 MAX_PER_HOUR = 1000
-"""Apps and metrics whose sums are held for each hour: those with the most scores."""
+"""App-metric pairs kept for each hour: those with the most scores."""
 FEW = 20
-"""An hour with fewer scores has no dot: it would be noise."""
+"""Scores below which an hour has no dot."""
 RECENT_HOURS = 6
 _SUMS = ("n", "failed", "w", "wx", "w2", "w2x", "w2x2")
 Key = tuple[str, str]
 
 
 class Trends:
-    """The last hours' sums by app and metric, read from the store in the background.
-
-    Whoever asks waits `patience_s` at most, and gets what is known by then.
-    """
+    """Hourly score sums by app and metric, refreshed from the store in the background."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store = store
@@ -41,12 +38,15 @@ class Trends:
         self._task: asyncio.Task[None] | None = None
         self.version = 0
 
-    async def latest(self, patience_s: float = 0.03) -> tuple[dict[Key, list[tuple[float, Summary]]], bool]:
-        """By app and metric, the start of each hour with its sums; and whether all hours are there."""
+    async def latest(self, timeout_s: float = 0.03) -> tuple[dict[Key, list[tuple[float, Summary]]], bool]:
+        """(app, metric) -> (start of the hour, sums), oldest first, and whether every hour is loaded.
+
+        Waits up to `timeout_s` for a refresh.
+        """
         if self._stale() and (self._task is None or self._task.done()):
             self._task = spawn(self._read(), name="page: trends")
         if self._task is not None and not self._task.done():
-            await asyncio.wait([self._task], timeout=patience_s)
+            await asyncio.wait([self._task], timeout=timeout_s)
         found: dict[Key, list[tuple[float, Summary]]] = {}
         indexes = self._indexes()
         for index in reversed(indexes):
@@ -75,13 +75,13 @@ class Trends:
         return now - read_at < (OLD_S if settled else FRESH_S)
 
     def _indexes(self) -> list[int]:
-        """The hours that are shown, the latest first."""
+        """Indexes of the hours shown, latest first."""
         last = math.floor(self._clock() / HOUR_S)
         return list(range(last, last - HOURS, -1))
 
 
 def dot(start: float, summary: Summary, seconds: float = HOUR_S) -> Dot | None:
-    """The mean of a time that began at `start`; None when there is too little, no band where there is no basis."""
+    """Chart dot of a period starting at `start`; None with too few scores, no band below `MIN_N` effective ones."""
     found = estimated(summary)
     if found is None or found.n < FEW:
         return None
@@ -90,7 +90,7 @@ def dot(start: float, summary: Summary, seconds: float = HOUR_S) -> Dot | None:
 
 
 def estimated(summary: Summary) -> Estimate | None:
-    """The estimate that sums make; None without a score."""
+    """Weighted mean from sums; None without a score."""
     if not summary.n:
         return None
     sums = {name: getattr(summary, name) for name in ("n", "w", "wx", "w2", "w2x", "w2x2")}
@@ -98,7 +98,7 @@ def estimated(summary: Summary) -> Estimate | None:
 
 
 def together(summaries: Iterable[Summary]) -> Summary | None:
-    """The sums of several times as one; None for no time."""
+    """Total of several summaries; None for none."""
     total: Summary | None = None
     for one in summaries:
         if total is None:
@@ -110,19 +110,19 @@ def together(summaries: Iterable[Summary]) -> Summary | None:
 
 
 def movement(hours: Sequence[tuple[float, Summary]], now: float, *, lower_is_better: bool) -> str:
-    """The last six hours against those before, in words.
+    """Compare the last six hours with those before, in words.
 
-    Said only when the intervals do not meet: whoever looks at a page often enough sees every chance. These intervals
-    hold however often one looks.
+    A change is reported only if the confidence sequences do not overlap: they stay valid however often the page is
+    loaded.
     """
     edge = now - RECENT_HOURS * HOUR_S
     before = together(one for start, one in hours if start < edge)
     since = together(one for start, one in hours if start >= edge)
     old, new = (estimated(one) if one is not None else None for one in (before, since))
     if old is None or new is None or min(old.n_eff, new.n_eff) < MIN_N:
-        return "too little to compare"
+        return "too few scores to compare"
     (old_low, old_high), (new_low, new_high) = confidence_sequence(old), confidence_sequence(new)
     if new_low <= old_high and old_low <= new_high:
         return "no clear change"
     better = (new.mean > old.mean) != lower_is_better
-    return f"{'better' if better else 'worse'} in {RECENT_HOURS} h: {old.mean:.2f} to {new.mean:.2f}"
+    return f"{'better' if better else 'worse'} over {RECENT_HOURS} h: {old.mean:.2f} to {new.mean:.2f}"

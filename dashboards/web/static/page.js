@@ -1,4 +1,4 @@
-// Keeps a page fresh: when the server says that something changed, the parts that show it are fetched again.
+// Live updates: when the server reports a change, the affected parts of the page are fetched again.
 "use strict";
 
 const MAX_PAUSE_MS = 60000;
@@ -42,7 +42,7 @@ async function refresh() {
     const shown = document.querySelector("footer time");
     if (read && shown) shown.replaceWith(document.importNode(read, true));
   } catch {
-    say("Not up to date: the server did not answer.");
+    say("Not up to date: the server did not respond.");
   } finally {
     fetching = false;
     if (waiting.size) setTimeout(refresh, 1000);
@@ -53,11 +53,11 @@ function shows(name) {
   return [...document.querySelectorAll("[data-live]")].some((part) => part.dataset.live.split(" ").includes(name));
 }
 
-// Browsers open six connections to a server at most: only a page that is looked at may hold one.
+// Browsers open at most six connections to a server, so only a visible page holds one.
 function listen(address, pause) {
   const events = new EventSource(address);
   stream = events;
-  events.addEventListener("open", () => { pause = 1000; say("Kept up to date."); });
+  events.addEventListener("open", () => { pause = 1000; say("Updates automatically."); });
   for (const name of ["overview", "alerts", "queue"]) {
     events.addEventListener(name, () => {
       if (!shows(name)) return;
@@ -66,7 +66,7 @@ function listen(address, pause) {
     });
   }
   events.addEventListener("error", () => {
-    say("Not up to date: trying to reach the server again.");
+    say("Not up to date: reconnecting to the server.");
     if (events.readyState !== EventSource.CLOSED || stream !== events) return;
     setTimeout(() => { if (stream === events) listen(address, Math.min(2 * pause, MAX_PAUSE_MS)); }, pause);
   });

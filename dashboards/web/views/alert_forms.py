@@ -1,4 +1,4 @@
-"""What people do about alerts: silence, acknowledge, learn afresh, deliver again. Forms in, a redirect out."""
+"""Forms of the alert pages: silence, acknowledge, re-learn a baseline, retry a delivery. Each redirects back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def alert_form_handlers(site: Site) -> list[Any]:
 
 
 def silence_of(alert: Alert, *, now: float, seconds: float, by: str, comment: str) -> Silence:
-    """A silence for an alert and those that would take its place: same rule, app, metric and slice."""
+    """A silence for the alert and its successors: the same rule, app, metric and slice."""
     labels = labels_of(alert)
     names = ("alertname", "rule", "app", "metric", "slice")
     return Silence(
@@ -48,7 +48,7 @@ def _silence_handler(site: Site) -> Any:
         given, alert, now = await site.form(request), found_alert(site, fingerprint), site.clock()
         seconds = next((s for s, _ in SILENCE_FOR if str(s) == given.get("seconds")), None)
         if seconds is None:
-            raise HTTPException(status_code=400, detail="choose for how long")
+            raise HTTPException(status_code=400, detail="choose a duration")
         by, comment = _signed(given)
         made = silence_of(alert, now=now, seconds=seconds, by=by, comment=comment)
         if problems := made.problems(now):
@@ -69,7 +69,7 @@ def _ack_handlers(site: Site) -> list[Any]:
         by, comment = _signed(await site.form(request))
         known = await site.engine.desk.acknowledge(fingerprint, Ack(by=by, at=site.clock(), comment=comment))
         if not known:
-            raise NotFoundException("this alert does not fire any more")
+            raise NotFoundException("this alert is no longer firing")
         audit.tell("ack", by=by, address=address_of(request), alert=fingerprint)
         return _back(fingerprint, "acknowledged")
 
@@ -91,8 +91,8 @@ def _rebaseline_handler(site: Site) -> Any:
         try:
             site.engine.rebaseline(alert.rule, alert.app)
         except KeyError as error:
-            kept = "has no baseline" if alert.rule in NAMES else "is not in the configuration any more"
-            raise NotFoundException(f"the rule {alert.rule} {kept}") from error
+            why = "has no baseline" if alert.rule in NAMES else "is no longer in the configuration"
+            raise NotFoundException(f"rule {alert.rule} {why}") from error
         audit.tell("rebaseline", address=address_of(request), rule=alert.rule, app=alert.app)
         return _back(fingerprint, "rebaselined")
 
@@ -104,7 +104,7 @@ def _desk_handlers(site: Site) -> list[Any]:
     async def unsilence(request: Page, silence_id: FromPath[str]) -> Redirect:
         await site.form(request)
         if not await site.engine.desk.unsilence(silence_id):
-            raise NotFoundException("that silence is over already")
+            raise NotFoundException("that silence has already ended")
         audit.tell("unsilence", address=address_of(request), silence=silence_id)
         return Redirect("/alerts?done=unsilenced", status_code=303)
 
@@ -117,7 +117,7 @@ def _desk_handlers(site: Site) -> list[Any]:
             audit.tell("redeliver", outcome="failed", address=address_of(request), letter=letter_id)
             raise HTTPException(status_code=502, detail=f"not delivered: {error}") from error
         if not known:
-            raise NotFoundException("that message was delivered already")
+            raise NotFoundException("that notification has already been delivered")
         audit.tell("redeliver", address=address_of(request), letter=letter_id)
         return Redirect("/alerts?done=delivered", status_code=303)
 
@@ -125,10 +125,12 @@ def _desk_handlers(site: Site) -> list[Any]:
 
 
 def _signed(given: dict[str, str]) -> tuple[str, str]:
-    """Who says it, and what they say."""
+    """Name and comment of the form. Raises HTTPException 400 without a name or beyond the limits."""
     by, comment = given.get("by", "").strip(), given.get("comment", "").strip()
     if not by or len(by) > MAX_BY or len(comment) > MAX_COMMENT:
-        raise HTTPException(status_code=400, detail=f"say who, in {MAX_BY} characters, and why in {MAX_COMMENT}")
+        raise HTTPException(
+            status_code=400, detail=f"a name is required (up to {MAX_BY} characters); a comment has up to {MAX_COMMENT}"
+        )
     return by, comment
 
 

@@ -1,4 +1,4 @@
-"""Alerts: what happened, since when, why, and what people said about it."""
+"""Alerts: the list, and the page of one alert with its chart, cause, notifications and forms."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SILENCE_FOR = ((3600, "1 hour"), (14_400, "4 hours"), (86_400, "1 day"), (604_80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notified:
-    """How far a notifier is with an alert, in words."""
+    """Delivery status of an alert for one notifier; `trouble` means that delivery is failing."""
 
     notifier: str
     words: str
@@ -40,38 +40,38 @@ class Notified:
 
 
 def headline(alert: Alert) -> str:
-    """What happened, in a sentence."""
+    """One-sentence summary of an alert."""
     if alert.rule in NAMES:
-        return "The judge answers again" if alert.state == "resolved" else "The judge fails"
+        return "The judge is responding again" if alert.state == "resolved" else "The judge is failing"
     what = f"{alert.metric} of {alert.app}" + (f" ({alert.slice})" if alert.slice else "")
     before, since = alert.mean_before, alert.mean_since
     rose = before is not None and since is not None and since > before
     if alert.state == "resolved":
         return f"{what} {'rose' if rose else 'fell'} and recovered"
     if alert.state == "pending":
-        return f"{what} may have got worse"
+        return f"{what} may be degraded"
     if before is None or since is None:
-        return f"{what} got worse"
+        return f"{what} degraded"
     return f"{what} {'rose' if rose else 'fell'} from {number(before)} to {number(since)}"
 
 
 def history(progress: Mapping[str, Progress]) -> list[Notified]:
-    """What every notifier was told."""
+    """Delivery status by notifier, sorted by name; notifiers that have done nothing yet are omitted."""
     found = []
     for name, one in sorted(progress.items()):
         if one.failing is not None:
-            words = f"could not be told that it is {one.failing}: {one.attempts} attempts since {iso(one.since)}"
+            words = f"“{one.failing}” not delivered: {one.attempts} attempts since {iso(one.since)}"
             found.append(Notified(notifier=name, words=words, at=one.not_before, trouble=True))
         elif one.told is not None:
-            words = f"told that it is {one.told}" + (", and that somebody looks after it" if one.acknowledged else "")
+            words = f"“{one.told}” delivered" + (", acknowledgement too" if one.acknowledged else "")
             found.append(Notified(notifier=name, words=words, at=one.at))
         elif one.held is not None:
-            found.append(Notified(notifier=name, words="held back by a silence", at=None))
+            found.append(Notified(notifier=name, words="suppressed by a silence", at=None))
     return found
 
 
 def query_of(alert: Alert, since: float, until: float) -> Query:
-    """What was stored of the traffic that an alert is about."""
+    """Store query for the evaluations of the alert's app, metric and slice."""
     name, _, value = alert.slice.partition("=")
     narrowed: dict[str, Any] = {}
     if alert.slice and value != OTHER:
@@ -81,7 +81,7 @@ def query_of(alert: Alert, since: float, until: float) -> Query:
 
 
 def span(alert: Alert, now: float) -> tuple[float, float]:
-    """The time around the onset that is worth a look: as long before as since, within bounds."""
+    """Time range of the chart (Unix seconds): as long before the onset as after it, within bounds."""
     onset = alert.finding.onset
     end = min(now, onset + MOST_SINCE_S) if alert.ended_at is None else min(alert.ended_at, onset + MOST_SINCE_S)
     lasted = max(end - onset, LEAST_BEFORE_S)
@@ -89,7 +89,7 @@ def span(alert: Alert, now: float) -> tuple[float, float]:
 
 
 async def dots_around(store: Store, query: Query) -> list[Dot]:
-    """Means over the query's time, in as many bins as the scores are worth."""
+    """Means over the query's time range; the number of bins grows with the number of scores."""
     total = sum(one.n for one in await store.summary(query))
     bins = max(LEAST_BINS, min(BINS, total // PER_BIN))
     seconds = (query.until - query.since) / bins
@@ -110,7 +110,7 @@ async def dots_around(store: Store, query: Query) -> list[Dot]:
 
 
 def chart(alert: Alert, dots: Sequence[Dot], since: float, until: float, baseline: float | None) -> Markup:
-    """The means around the onset."""
+    """Timeline of the means around the onset; empty without dots."""
     if not dots:
         return Markup("")
     marks = [Mark(at=alert.finding.onset, label="onset")]

@@ -30,21 +30,21 @@ from monitors.storage.stores import Point, ScoreHistogram, Store
 SINCE, MAX_FIELD = "7d", 300
 SPANS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
 MOST, READING_S = 10_000, 2.0
-"""Scores of a version that one view reads where the store cannot count them, and for how long it does."""
+"""Where the store cannot aggregate: scores read per version, and the time limit for reading."""
 MOST_QUESTIONS, WITHIN_S = 1000, 0.12
-"""Up to how many scores of both are read one by one, with their questions; and for how long scores are counted."""
+"""Scores of both versions up to which they are read individually with their questions; time limit for counting."""
 FRESH_S, PARTIAL_S, _KEPT = 60.0, 2.0, 20
 MAX_APPS = 200
-"""Apps to choose from; others may be typed."""
+"""Apps offered for selection; others can be typed."""
 LONGEST_S = 366 * 86_400.0
-"""How far back one view looks: the store is asked day by day."""
+"""Longest period of a comparison: the store is queried day by day."""
 SIGNS = {"ship": "✓", "roll back": "✗", "not enough data": "…"}
 BINS, LEAST_BINS, PER_BIN, FEW = 24, 6, 40, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What the page begins with: by what versions are told apart, the two latest, and every value that was seen."""
+    """Defaults of the form: the kind of version, the two latest values `a` and `b`, and the known kinds and values."""
 
     by: str
     a: str
@@ -55,7 +55,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One app and metric under both versions, with its chart."""
+    """Table row: one app and metric under both versions, with its chart."""
 
     compared: Compared
     chart: Markup
@@ -63,8 +63,8 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What a visitor wants compared."""
+class CompareForm:
+    """The submitted form; `problems` are validation errors."""
 
     by: str
     a: str
@@ -77,7 +77,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came of it; `capped` when there are more scores than could be read yet, `at` is when that was."""
+    """A comparison made at `at` (Unix seconds); `capped` if only part of the scores could be read."""
 
     rows: Sequence[Row]
     decision: str
@@ -86,29 +86,29 @@ class Answer:
     at: float
 
 
-def asked(params: Mapping[str, str]) -> Asked:
-    """Read the form.
+def parse_form(params: Mapping[str, str]) -> CompareForm:
+    """Parse and validate the form.
 
-    >>> asked({"by": "model", "delta": "2"}).problems
-    ('what may be lost lies between 0 and 1',)
+    >>> parse_form({"by": "model", "delta": "2"}).problems
+    ('the margin must be at least 0 and below 1',)
     """
     given = {name: params.get(name, "").strip()[:MAX_FIELD] for name in ("by", "a", "b", "app", "since", "delta")}
     problems = []
     if given["by"] and given["by"] not in ("model", "prompt") and not given["by"].startswith("tag:"):
-        problems.append("versions are told apart by model, prompt or tag:NAME")
+        problems.append("compare by model, prompt or tag:NAME")
     try:
         margin = float(given["delta"] or comparing.MARGIN)
     except ValueError:
         margin = -1.0
     if not 0.0 <= margin < 1.0:
-        problems.append("what may be lost lies between 0 and 1")
+        problems.append("the margin must be at least 0 and below 1")
         margin = comparing.MARGIN
     try:
         captured.since(given["since"] or SINCE, 0.0)
     except (ValueError, OverflowError) as error:
         problems.append(f"since: {error}")
         given["since"] = SINCE
-    return Asked(
+    return CompareForm(
         by=given["by"],
         a=given["a"],
         b=given["b"],
@@ -120,7 +120,7 @@ def asked(params: Mapping[str, str]) -> Asked:
 
 
 def start(versions: Sequence[Version], *, by: str = "", app: str = "", kinds: Iterable[str] = ()) -> Start:
-    """Choose what was not said: the kind that changed last, of it the latest version and the one before.
+    """Choose defaults: the kind of version that changed last, its latest value as `b` and the one before as `a`.
 
     >>> seen = [Version(app="a", kind="model", value=one, first_seen=at, exchanges=30) for at, one in enumerate("xyz")]
     >>> start(seen)
@@ -143,7 +143,7 @@ def start(versions: Sequence[Version], *, by: str = "", app: str = "", kinds: It
 def rows_of(
     everything: Sequence[Sides | Parts], compared: Sequence[Compared], *, names: tuple[str, str], lower: Collection[str]
 ) -> list[Row]:
-    """The rows of the table with their charts; what is decided comes first."""
+    """Table rows with their charts, decided ones first."""
     sides = {(one.app, one.metric): one for one in everything}
     order = ("roll back", "ship", "not enough data")
     rows = [
@@ -154,13 +154,13 @@ def rows_of(
 
 
 def chart(sides: Sides | Parts, names: tuple[str, str]) -> Markup:
-    """Both versions' means over time; no picture where there is too little."""
+    """Timeline of both versions' means; empty with too few scores."""
     if not (sides.champion or sides.challenger):
         return Markup("")
     since, until, width, both = _counted(sides) if isinstance(sides, Parts) else _one_by_one(sides)
     if not any(both):
         return Markup("")
-    told = [
+    descriptions = [
         f"{letter} ({name}) from {number(some[0].mean, 2)} to {number(some[-1].mean, 2)}"
         for letter, name, some in zip("AB", names, both, strict=True)
         if some
@@ -171,7 +171,7 @@ def chart(sides: Sides | Parts, names: tuple[str, str]) -> Markup:
             for kind, name, some in zip((1, 2), names, both, strict=True)
         ],
         title=f"{sides.metric} of {sides.app} over time",
-        desc="; ".join(told),
+        desc="; ".join(descriptions),
         since=since,
         until=max(until, since + 60.0),
     )
@@ -186,7 +186,7 @@ def _one_by_one(sides: Sides) -> tuple[float, float, float, list[list[Dot]]]:
 
 
 def _counted(sides: Parts) -> tuple[float, float, float, list[list[Dot]]]:
-    """Days stay whole: a dot is as wide as the widest part at least."""
+    """Dots from binned scores. Days are not split: a dot spans at least the widest bin of the store."""
     parts = (*sides.champion, *sides.challenger)
     since, until = min(one.since for one in parts), max(one.until for one in parts)
     width = max((until - since) / BINS, *(one.until - one.since for one in parts))
@@ -206,7 +206,7 @@ def _dot(at: float, known: Estimate) -> Dot:
 
 
 def dots(points: Iterable[Point], since: float, width: float) -> list[Dot]:
-    """Means of equal times from `since` on; none where there are too few scores, a band only where it has a basis."""
+    """Means in bins of `width` seconds; bins with fewer than `FEW` scores have no dot, few effective scores no band."""
     bins: dict[int, list[Point]] = {}
     for one in points:
         bins.setdefault(int((one.started_at - since) / width), []).append(one)
@@ -220,30 +220,35 @@ def dots(points: Iterable[Point], since: float, width: float) -> list[Dot]:
 
 
 def verdict(rows: Iterable[Compared], decision: str, a: str, b: str) -> dict[str, Any]:
-    """The whole in a sentence."""
+    """Overall verdict: its style (`kind`) and a sentence."""
     some = list(rows)
     if decision == "roll back":
         worse = [f"{one.metric} of {one.app}" for one in some if one.decision == "roll back"]
         words = f"{b} is worse than {a} by more than the margin: {', '.join(worse[:5])}."
         return {"kind": "bad", "words": f"Roll back. {words}"}
     if decision == "ship":
-        return {"kind": "good", "words": f"Ship. {b} is nowhere worse than {a} by more than the margin."}
+        return {"kind": "good", "words": f"Ship. {b} is not worse than {a} by more than the margin on any metric."}
     open_ = [one for one in some if one.decision == "not enough data"]
     more = [one.more for one in open_ if one.more is not None]
-    needed = f" About {max(more):,} more scores are needed, if the difference stays." if len(more) == len(open_) else ""
-    return {"kind": "warn", "words": f"Not enough data yet to choose between {a} and {b}.{needed}"}
+    needed = (
+        f" About {max(more):,} more scores are needed if the difference persists." if len(more) == len(open_) else ""
+    )
+    return {"kind": "warn", "words": f"Not enough data to decide between {a} and {b}.{needed}"}
 
 
 class Comparisons:
-    """Compares one pair after the other, and remembers what came out for a minute: many may look at the same."""
+    """Runs one comparison at a time and caches results for a minute (2 s for partial ones)."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._turn = asyncio.Semaphore(1)
-        self._known: OrderedDict[Asked, Answer] = OrderedDict()
+        self._known: OrderedDict[CompareForm, Answer] = OrderedDict()
 
-    async def of(self, wanted: Asked, now: float, lower: frozenset[str]) -> Answer:
-        """Compare. Raises ValueError for versions that cannot be, UnknownVersionError for one without a score."""
+    async def of(self, wanted: CompareForm, now: float, lower: frozenset[str]) -> Answer:
+        """Compare two versions, cached.
+
+        Raises ValueError if they cannot be compared, UnknownVersionError if one has no score.
+        """
         async with self._turn:
             known = self._known.get(wanted)
             if known is None or now - known.at > (PARTIAL_S if known.capped else FRESH_S):
@@ -252,7 +257,7 @@ class Comparisons:
                     self._known.popitem(last=False)
         return known
 
-    async def _compared(self, wanted: Asked, now: float, lower: frozenset[str]) -> Answer:
+    async def _compared(self, wanted: CompareForm, now: float, lower: frozenset[str]) -> Answer:
         since = captured.since(wanted.since, now)
         everything, partial_ = await read(
             self._store,
@@ -289,7 +294,7 @@ def compare_view_handlers(site: Site) -> list[Any]:
 
     @get("/compare")
     async def compare(request: Page) -> Template:
-        wanted, now = asked(request.query_params), site.clock()
+        wanted, now = parse_form(request.query_params), site.clock()
         versions = site.engine.versions.all()
         begin = start(versions, by=wanted.by, app=wanted.app, kinds=configured)
         a, b = wanted.a, wanted.b
@@ -299,9 +304,9 @@ def compare_view_handlers(site: Site) -> list[Any]:
         lower = LOWER_IS_BETTER | {one["name"] for one in about["metrics"] if one["lower_is_better"]}
         answer, problems, missing = None, list(wanted.problems), ""
         if captured.since(wanted.since, now) < now - LONGEST_S:
-            problems.append("since: a year back at most")
+            problems.append("since: at most one year ago")
         if a and b and not problems:
-            chosen = Asked(by=begin.by, a=a, b=b, app=wanted.app, since=wanted.since, margin=wanted.margin)
+            chosen = CompareForm(by=begin.by, a=a, b=b, app=wanted.app, since=wanted.since, margin=wanted.margin)
             try:
                 answer = await comparisons.of(chosen, now, lower)
             except UnknownVersionError as error:

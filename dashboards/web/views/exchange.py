@@ -1,4 +1,4 @@
-"""One exchange: the question, what was retrieved, what was answered, what the judge said of it; and what people say."""
+"""One exchange: question, passages, response, the judge's verdicts, scores, and a feedback form."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EVIDENCE = 4000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One evaluation in words."""
+    """One evaluation as a table row."""
 
     evaluation: Evaluation
     kind: str
@@ -40,7 +40,7 @@ class Line:
 
 
 def line_of(one: Evaluation) -> Line:
-    """An evaluation as the table shows it; long evidence is cut."""
+    """Table row of an evaluation; long evidence is truncated."""
     match one.outcome:
         case Score(value, reason, evidence):
             return Line(evaluation=one, kind="score", value=value, reason=reason, evidence=evidence_of(evidence))
@@ -51,21 +51,21 @@ def line_of(one: Evaluation) -> Line:
 
 
 def evidence_of(evidence: Sequence[Mapping[str, Any]]) -> str:
-    """The beginning of the evidence, one piece a paragraph."""
-    told: list[str] = []
+    """The evidence as JSON, one item per paragraph, truncated to about `_EVIDENCE` characters."""
+    shown: list[str] = []
     size = 0
     for number, item in enumerate(evidence):
         if size > _EVIDENCE:
-            told.append(f"… ({len(evidence) - number} pieces more)")
+            shown.append(f"… ({len(evidence) - number} more items)")
             break
         piece = msgspec.json.format(msgspec.json.encode(item)).decode()
-        told.append(piece if len(piece) <= _EVIDENCE else f"{piece[:_EVIDENCE]} …")
-        size += len(told[-1])
-    return "\n".join(told)
+        shown.append(piece if len(piece) <= _EVIDENCE else f"{piece[:_EVIDENCE]} …")
+        size += len(shown[-1])
+    return "\n".join(shown)
 
 
 def supplement_of(sample_id: str, given: Mapping[str, str], now: float) -> Supplement:
-    """What a form says about an exchange. Raises ValueError that says what is missing or too long."""
+    """Supplement from the feedback form. Raises ValueError for an empty form or a field that is too long."""
     rating = given.get("rating", "")
     if rating and rating not in RATINGS:
         raise ValueError("choose one of the ratings")
@@ -73,10 +73,10 @@ def supplement_of(sample_id: str, given: Mapping[str, str], now: float) -> Suppl
     for name, most in (("label", MAX_LABEL), ("comment", MAX_COMMENT), ("reference", MAX_REFERENCE)):
         text = given.get(name, "").strip().replace("\r\n", "\n")
         if len(text) > most:
-            raise ValueError(f"the {name} may have {most} characters, not {len(text)}")
+            raise ValueError(f"the {name} has {len(text)} characters; at most {most} are allowed")
         texts[name] = text or None
     if not rating and not any(texts.values()):
-        raise ValueError("choose a rating, or write a label, a comment or a reference")
+        raise ValueError("choose a rating or enter a label, a comment or a reference")
     return Supplement(
         id=uuid.uuid4().hex,
         received_at=now,
@@ -90,14 +90,14 @@ def supplement_of(sample_id: str, given: Mapping[str, str], now: float) -> Suppl
 
 
 def facts_of(sample: Sample) -> list[tuple[str, str, str]]:
-    """What is known about the exchange: name, value, and an address where more like it are."""
+    """Details of the exchange: (name, value, link to similar exchanges or "")."""
 
     def alike(**fields: str) -> str:
         return f"/explore?{urlencode({'app': sample.app, **fields})}"
 
     usage = {name: value for name, value in asdict(sample.usage).items() if value is not None} if sample.usage else {}
     tokens = ", ".join(f"{value} {name.removesuffix('_tokens')}" for name, value in usage.items())
-    sources = {"none": "nobody looked like retrieval"}
+    sources = {"none": "no extractor"}
     rows = [
         ("Id", sample.id, ""),
         ("App", sample.app, alike()),
@@ -110,13 +110,13 @@ def facts_of(sample: Sample) -> list[tuple[str, str, str]]:
         ("Context key", sample.context_key or "", ""),
         ("Tokens", tokens, ""),
         ("Contexts found by", sources.get(sample.context_source, sample.context_source), ""),
-        ("Sampled with probability", f"{sample.rate:.3g}", ""),
+        ("Sampling probability", f"{sample.rate:.3g}", ""),
     ]
     return [row for row in rows if row[1]]
 
 
 def is_hashed(sample: Sample) -> bool:
-    """Whether only hashes of the texts are kept."""
+    """Whether the store keeps only hashes of the texts."""
     texts: Sequence[str | None] = (sample.question, sample.response)
     given = [text for text in texts if text]
     return bool(given) and all(text.startswith(HASHED) for text in given)
@@ -129,7 +129,7 @@ def exchange_handlers(site: Site) -> list[Any]:
     async def stored(exchange_id: str) -> tuple[Sample, Sequence[Evaluation]]:
         found = await store.sample(exchange_id)
         if found is None:
-            raise NotFoundException(f"no captured exchange has the id {exchange_id[:100]}; it may have been too old")
+            raise NotFoundException(f"no captured exchange has the id {exchange_id[:100]}; it may have expired")
         return found
 
     @get("/exchanges/{exchange_id:str}")

@@ -19,7 +19,7 @@ TITLES = {"system": "System message", "user": "User message", "tool": "Tool resu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """A piece as far as it is shown; `rest` characters are left out."""
+    """A piece of a prompt, shortened; `rest` characters are not shown."""
 
     piece: Piece
     text: str | None
@@ -28,7 +28,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A message of the prompt; `skipped` messages before it are no part of this turn."""
+    """A message of the prompt; `skipped` messages before it belong to earlier turns."""
 
     title: str
     shown: tuple[Shown, ...]
@@ -37,9 +37,10 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A prompt. `elsewhere` are the numbers of the passages that stand in no message word for word.
+    """A stored prompt.
 
-    `replaced`: contexts came beside the exchange; `lost`: the prompt had some of its own.
+    `elsewhere`: numbers of passages that no message contains verbatim. `replaced`: contexts were sent separately.
+    `lost`: the prompt contained passages that are not stored.
     """
 
     found_by: str
@@ -57,7 +58,7 @@ class Prompt:
 
 
 def prompt_of(sample: Sample, *, everything: bool = False) -> Prompt | None:
-    """The prompt of a sample; None for one that an older release captured."""
+    """The prompt of a sample; None for samples captured by an older release."""
     capture = sample.capture
     if capture is None:
         return None

@@ -1,7 +1,6 @@
-"""One exchange's texts in pieces: what the judge said of each claim, and the words of the passages it was held against.
+"""Texts of one exchange with claim verdicts and the quotes of the passages they were checked against.
 
-Pure. Texts come from anywhere and may have any size, so that what is looked through is bounded: a page is late rather
-than never.
+Pure. Texts are untrusted and of any size, so the amount of text searched is bounded.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from monitors.analysis.claim_highlight import Claim, Verdict, claims_in, claims_
 from monitors.records import Context, Evaluation, Score
 
 SHOWN, SHOWN_OF_PASSAGE = 20_000, 3000
-"""Characters of a response and of a passage that are shown unless somebody wants all."""
+"""Characters of a response and of a passage shown by default."""
 MOST = 2_000_000
 MARKED, SEARCHED = 60_000, 50_000
-"""Characters in which sentences are told apart and quotes are looked for."""
+"""Characters that are split into sentences, and searched for quotes."""
 EFFORT = 4_000_000
-"""Characters that are gone through for all quotes in all passages; what is beyond is shown without marks."""
+"""Total characters searched for quotes in all passages; the rest is shown unmarked."""
 MAX_CLAIMS, MAX_PASSAGES = 60, 50
 SIGNS: dict[str, tuple[str, str]] = {
     "supported": ("✓", "supported"),
     "contradicted": ("✗", "contradicted"),
     "not_mentioned": ("?", "not mentioned"),
 }
-"""What stands for a verdict: a sign, and words."""
+"""Sign and words for each verdict."""
 _WORDS_OF_QUOTE, _LEAST_WORDS, _LONGEST_QUOTE, _PARTS = 80, 3, 4000, 5
 _WORD = re.compile(r"\w+")
 _LEFT_OUT = re.compile(r"\.{3,}|…|\[…\]")
@@ -35,7 +34,7 @@ _LEFT_OUT = re.compile(r"\.{3,}|…|\[…\]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A claim with its number on the page and the passages that it was held against (numbers from 1)."""
+    """A claim with its number on the page and the numbers (from 1) of the passages it was checked against."""
 
     number: int
     claim: Claim
@@ -45,7 +44,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sentence:
-    """A part of a text with the worst verdict on it and the claims that it makes."""
+    """A span of text with its claims and the worst of their verdicts."""
 
     text: str
     verdict: Verdict | None = None
@@ -54,7 +53,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A part of a passage; `claims` are the numbers of those that quote it, `first` of those that do so here first."""
+    """A span of a passage; `claims` quote it, `first` are those whose first quote it is (claim numbers)."""
 
     text: str
     claims: tuple[int, ...] = ()
@@ -73,7 +72,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """A text with verdicts; `nowhere` are claims that no sentence of what is shown seems to make."""
+    """A text with verdicts; `nowhere` are claims that match no visible sentence."""
 
     sentences: tuple[Sentence, ...]
     nowhere: tuple[Judged, ...] = ()
@@ -82,9 +81,9 @@ class Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Everything that is read on the page.
+    """The texts of the page.
 
-    `claims` are the response's, `recalled` the reference's. `by` is the metric whose claims are marked, one of
+    `claims` are the response's, `recalled` the reference's. `by` is the metric whose claims are highlighted, one of
     `choices`.
     """
 
@@ -154,7 +153,7 @@ def judged(evaluation: Evaluation, claims: Sequence[Claim], passages: int, *, fi
 
 
 def marked(text: str, claims: Sequence[Judged], *, everything: bool = False) -> Text:
-    """A text in sentences with the claims that each makes; beyond what can be told apart, without."""
+    """Split a text into sentences with their claims; text beyond `MARKED` characters stays one plain sentence."""
     shown = text[: MOST if everything else SHOWN]
     pieces, nowhere = mark(shown[:MARKED], [one.claim for one in claims])
     numbers = {id(one.claim): one for one in claims}
@@ -176,7 +175,7 @@ def passage(
     *,
     everything: bool = False,
 ) -> Passage:
-    """A passage with the words that claims were held against; it is shown as far as the last of them, within bounds."""
+    """A passage with its quotes marked; shown up to the last quote, within bounds."""
     text = context.text
     spans = [(start, end, one.number) for one, quote in quotes for start, end in find(quote, text[:SEARCHED])]
     least = max([SHOWN_OF_PASSAGE, *(end + 200 for _, end, _ in spans)])
@@ -186,9 +185,9 @@ def passage(
 
 
 def patterns(quote: str) -> list[re.Pattern[str]]:
-    """What finds the words of a quote, whatever the case, the blanks and the punctuation between them.
+    """Regular expressions for a quote that ignore case, white space and punctuation between words.
 
-    A quote with a gap ("...") is looked for part by part.
+    A quote with an ellipsis is split into parts.
     """
     parts = [_WORD.findall(part)[:_WORDS_OF_QUOTE] for part in _LEFT_OUT.split(quote[:_LONGEST_QUOTE])]
     if len(parts) > 1:
@@ -201,7 +200,7 @@ def patterns(quote: str) -> list[re.Pattern[str]]:
 
 
 def find(quote: Iterable[re.Pattern[str]], text: str) -> list[tuple[int, int]]:
-    """Where a quote stands in a text first.
+    """First position (start, end) of each part of a quote in a text.
 
     >>> find(patterns("within 30 days ... by post"), "Return it Within  30 days, if you like by post.")
     [(10, 25)]
@@ -210,7 +209,7 @@ def find(quote: Iterable[re.Pattern[str]], text: str) -> list[tuple[int, int]]:
 
 
 def segmented(text: str, spans: Iterable[tuple[int, int, int]]) -> list[Segment]:
-    """Cut a text at the spans (start, end, claim's number); those that overlap become one.
+    """Split a text at spans (start, end, claim number); overlapping spans are merged.
 
     >>> [(one.text, one.claims) for one in segmented("one two three", [(4, 7, 1), (6, 9, 2)])]
     [('one ', ()), ('two t', (1, 2)), ('hree', ())]
@@ -231,7 +230,7 @@ def segmented(text: str, spans: Iterable[tuple[int, int, int]]) -> list[Segment]
 
 
 def _anchored(passages: Iterable[Passage]) -> tuple[list[Passage], dict[int, int]]:
-    """Say of each quote where it stands first, and in which passage that is, by the claim's number."""
+    """Mark the first occurrence of each quote; also returns claim number -> passage number."""
     places: dict[int, int] = {}
     found = []
     for one in passages:
@@ -245,7 +244,7 @@ def _anchored(passages: Iterable[Passage]) -> tuple[list[Passage], dict[int, int
 
 
 def _joined(pieces: Iterable[Any]) -> list[Any]:
-    """Neighbouring sentences without a claim as one: a long text has thousands."""
+    """Merge neighbouring sentences without claims: a long text has thousands."""
     joined: list[Any] = []
     plain: list[str] = []
     for one in pieces:
@@ -260,5 +259,5 @@ def _joined(pieces: Iterable[Any]) -> list[Any]:
 
 
 def _best_first(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
-    """Those that a judge made first, faithfulness before all: the others only compare words."""
+    """Judged evaluations first, faithfulness before all others; the rest only compare words."""
     return sorted(evaluations, key=lambda one: (one.judge is None, one.metric != "faithfulness"))

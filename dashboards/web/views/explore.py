@@ -1,4 +1,4 @@
-"""Explore: which exchanges there are, by what they are and how they scored; and all of them as a data set."""
+"""Explore: search exchanges by app, model, tags, text and score; download the selection as a data set."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ ORDERS = {"newest": "newest first", "lowest": "lowest score first", "highest": "
 SPANS = (("1h", "1 hour"), ("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
 SINCE, MAX_FIELD = "24h", 300
 ROWS, POINTS = 50, 150
-"""Exchanges on a page: with a metric exactly, else as many as have that many evaluations."""
+"""Exchanges per page if a metric is selected; otherwise evaluations per page."""
 BINS, COUNTED, CHARTS = 20, 2000, 6
 BUDGET_S, SPREAD_S = 0.14, 0.06
 TEXT_S, THOROUGH_S = 0.08, 10.0
-"""What a search for a text may take, and one that somebody asked for who has time."""
+"""Time limits of a text search and of "Search longer"."""
 _QUESTION = 160
 _DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What a visitor chose: the form's fields as given, the query that they make, and what is wrong with them."""
+    """The submitted form: its fields as given, the resulting query, and validation errors."""
 
     given: Mapping[str, str]
     query: Query
     problems: Sequence[str] = ()
 
     def address(self, path: str = "/explore", **changes: str) -> str:
-        """The address of this selection."""
+        """URL of this selection with some fields changed."""
         fields = {name: value for name, value in {**self.given, **changes}.items() if value}
         return f"{path}?{urlencode(fields)}" if fields else path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One exchange of the table with those of its evaluations that were selected."""
+    """Table row: one exchange with its selected evaluations."""
 
     id: str
     question: str
@@ -60,12 +60,12 @@ class Row:
 
     @property
     def about(self) -> Point:
-        """Any of its evaluations: they have the same exchange."""
+        """The first evaluation; all of them share the exchange's fields."""
         return self.points[0]
 
 
 def selection(params: Mapping[str, str], now: float) -> Selection:
-    """Read the form. What cannot be read is a problem, and left out of the query."""
+    """Parse the form. Invalid fields become problems and are left out of the query."""
     given = {name: params.get(name, "").strip()[:MAX_FIELD] for name in FIELDS}
     problems: list[str] = []
 
@@ -82,16 +82,16 @@ def selection(params: Mapping[str, str], now: float) -> Selection:
         except ValueError:
             found = -1.0
         if found is not None and not 0.0 <= found <= 1.0:
-            problems.append(f"a score lies between 0 and 1, not at {given[name]!r}")
+            problems.append(f"a score must be between 0 and 1, not {given[name]!r}")
             return None
         return found
 
     name, equals, tag = given["tag"].partition("=")
     if given["tag"] and not (name and equals):
-        problems.append(f"a tag is written name=value, not {given['tag']!r}")
+        problems.append(f"a tag must have the form name=value, not {given['tag']!r}")
     order = given["order"] if given["order"] in ORDERS else "newest"
     if order in BY_VALUE and not given["metric"]:
-        problems.append("scores of different metrics have no common order: choose a metric")
+        problems.append("choose a metric to sort by score: scores of different metrics are not comparable")
         order = "newest"
     query = Query(
         since=moment("since", SINCE),
@@ -111,7 +111,7 @@ def selection(params: Mapping[str, str], now: float) -> Selection:
 
 
 def spread(points: Iterable[Point]) -> list[tuple[str, int, float, Markup]]:
-    """For each metric its name, how many scores, their plain mean, and their histogram; the most frequent first."""
+    """(metric, number of scores, unweighted mean, histogram), the most frequent metric first."""
     values: dict[str, list[float]] = {}
     for one in points:
         if one.value is not None:
@@ -125,8 +125,8 @@ def spread(points: Iterable[Point]) -> list[tuple[str, int, float, Markup]]:
         chart = bars(
             counts,
             title=f"Scores of {metric}",
-            desc=f"{len(some)} scores, their plain mean {sum(some) / len(some):.2f}; most, {counts[tallest]}, lie "
-            f"between {tallest / BINS:.2f} and {(tallest + 1) / BINS:.2f}",
+            desc=f"{len(some)} scores, unweighted mean {sum(some) / len(some):.2f}; the largest bin, "
+            f"{tallest / BINS:.2f} to {(tallest + 1) / BINS:.2f}, has {counts[tallest]}",
             labels=[f"{index / BINS:.2f}" for index in range(BINS)],
         )
         found.append((metric, len(some), sum(some) / len(some), chart))
@@ -134,7 +134,7 @@ def spread(points: Iterable[Point]) -> list[tuple[str, int, float, Markup]]:
 
 
 def choices(versions: Iterable[Version], apps: Iterable[str], metrics: Iterable[str]) -> dict[str, list[str]]:
-    """What is known to choose from, by field: other values may be typed."""
+    """Known values by form field, for the suggestions."""
     known: dict[str, set[str]] = {"app": set(apps), "metric": set(metrics), "model": set(), "prompt": set()}
     known["tag"] = set()
     for one in versions:
@@ -147,7 +147,7 @@ def choices(versions: Iterable[Version], apps: Iterable[str], metrics: Iterable[
 
 
 def shortened(text: str | None, most: int = _QUESTION) -> str:
-    """The beginning of a text on one line.
+    """A text on one line, truncated with an ellipsis.
 
     >>> shortened("How   long? " * 3, 9)
     'How long…'
@@ -157,7 +157,7 @@ def shortened(text: str | None, most: int = _QUESTION) -> str:
 
 
 async def rows_of(store: Store, points: Sequence[Point]) -> list[Row]:
-    """The points as rows, with the questions."""
+    """Table rows of the points, with their questions."""
     questions = await store.questions(list({one.sample_id for one in points}))
     rows = []
     for some in together(points):
@@ -167,9 +167,9 @@ async def rows_of(store: Store, points: Sequence[Point]) -> list[Row]:
 
 
 async def lines(store: Store, query: Query) -> AsyncIterator[bytes]:
-    """The selection in the format of `gaugeway evaluate`, one exchange a line, the newest first.
+    """The selection as JSONL in the format of `gaugeway evaluate`, newest exchange first.
 
-    What holds no answer (an error, a tool call) is left out, as `gaugeway export` does.
+    Exchanges without an answer (errors, tool calls) are left out, as in `gaugeway export`.
     """
     written: set[str] = set()
     async for points in everything(store, query, clock=time.monotonic):

@@ -1,7 +1,7 @@
-"""Searching the store for a page of evaluations: back through the time, in bites, until enough is found or time is up.
+"""Time-limited search for a page of evaluations, backwards in time in short queries.
 
-The store answers one question after the other, so that a question over weeks would keep everybody waiting. Each bite
-takes about `BITE_S`; what was not looked at is said.
+The store runs one query at a time, so a single query over weeks would block every other reader. Each query is sized to
+take about `BITE_S`; `Found.since` reports how far back the search got.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from itertools import groupby
 from monitors.storage.stores import Point, Query, Store
 
 BITE_S = 0.025
-"""What one question to the store should take."""
+"""Target duration of one store query."""
 _FIRST, _SMALLEST, _GROWTH = 64, 512, 4.0
-"""Parts of the time: the first bite, and the smallest. The next one is at most so many times as long."""
+"""Divisors of the period for the first and the smallest query range; largest growth from one range to the next."""
 _FIRST_S, _SMALLEST_S = 900.0, 300.0
-"""What the first bite and the smallest are at most: in a busy store an hour is thousands of rows."""
+"""Upper bounds of the first and the smallest range (seconds): in a busy store an hour is thousands of rows."""
 _HELPED = 0.75
-"""What a shorter bite must take of the last one's time."""
+"""A shorter range must take at most this share of the previous query's time; otherwise shrinking does not help."""
 _AT_ONCE = 500
 _MOST_SKIPPED = 1_000_000
 BY_VALUE = ("lowest", "highest")
@@ -28,7 +28,7 @@ BY_VALUE = ("lowest", "highest")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """Where a page ended: after `skip` points with this time (and value, in an order by value)."""
+    """End of a page: after `skip` points with this time (and value, when sorted by value)."""
 
     at: float
     skip: int = 0
@@ -40,7 +40,7 @@ class Cursor:
 
     @classmethod
     def read(cls, text: str) -> Cursor | None:
-        """Read one from an address; None for what is none.
+        """Parse a cursor from a URL; None if invalid.
 
         >>> Cursor.read(str(Cursor(at=12.5, skip=2, value=0.5)))
         Cursor(at=12.5, skip=2, value=0.5)
@@ -57,9 +57,9 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A page of points. `after` is where the next one begins, if there may be one.
+    """A page of points. `after` starts the next page, if there may be one.
 
-    What began before `since` was not looked at; None says that all the time was.
+    Exchanges that started before `since` were not searched; None means that the whole period was.
     """
 
     points: Sequence[Point] = ()
@@ -68,10 +68,10 @@ class Found:
 
 
 class Walk:
-    """The way back through a time, whose next bite depends on how long the last one took.
+    """Walks backwards through a period; the length of the next range depends on how long the last query took.
 
-    A question may cost much whatever it is about: when a shorter bite takes no less time, it stays with longer ones.
-    With `whole` the first bite is all of it.
+    Queries have a fixed cost: if a shorter range takes no less time, ranges stay long. With `whole` the first range is
+    the whole period.
     """
 
     def __init__(self, since: float, until: float, *, whole: bool = False) -> None:
@@ -84,16 +84,16 @@ class Walk:
 
     @property
     def over(self) -> bool:
-        """Whether all was looked at."""
+        """Whether the whole period was searched."""
         return self.at <= self.since
 
     @property
     def next(self) -> float:
-        """Where the next bite begins; it ends at `at`."""
+        """Start of the next range; it ends at `at`."""
         return max(self.since, self.at - self._length)
 
     def took(self, seconds: float) -> None:
-        """Go on after a bite."""
+        """Advance after a query that took `seconds`."""
         self.at = self.next
         length, before = self._last
         self._last = self._length, seconds
@@ -106,10 +106,10 @@ class Walk:
 async def search(
     store: Store, query: Query, *, after: Cursor | None, wanted: int, budget_s: float, clock: Callable[[], float]
 ) -> Found:
-    """Find the page of about `wanted` points after a cursor; `clock` measures (seconds that only grow).
+    """Find about `wanted` points after a cursor; `clock` is monotonic, in seconds.
 
-    An exchange's points are not torn apart. By value it is the page of what could be looked at within `budget_s`;
-    where no more than app, metric and score are asked for, stores have an index, and that is always everything.
+    The points of an exchange stay on one page. Sorted by value, the page covers what could be searched within
+    `budget_s`; a query by app, metric and score only uses the store's index and always covers the whole period.
     """
     by_value = query.order in BY_VALUE
     skip = after.skip if after is not None else 0
@@ -141,7 +141,7 @@ async def search(
 
 
 async def everything(store: Store, query: Query, *, clock: Callable[[], float]) -> AsyncIterator[Sequence[Point]]:
-    """All points of a query, the newest first, some hundred at a time."""
+    """All points of a query, newest first, in batches of a few hundred."""
     walk = Walk(query.since, query.until)
     newest = replace(query, order="newest")
     while not walk.over:
@@ -160,7 +160,7 @@ async def everything(store: Store, query: Query, *, clock: Callable[[], float]) 
 
 
 def steps(query: Query, after: Cursor | None) -> list[Query]:
-    """The queries whose points, one query's after the other's, go on after a cursor; `skip` of the first are known.
+    """Queries that continue after a cursor, in order; `skip` points of the first have been shown already.
 
     >>> query = Query(since=0.0, until=9.0, order="lowest")
     >>> [(one.least, one.most, one.since) for one in steps(query, Cursor(at=5.0, value=0.5))]
@@ -181,7 +181,7 @@ def steps(query: Query, after: Cursor | None) -> list[Query]:
 def cut(
     points: Sequence[Point], wanted: int, order: str, after: Cursor | None = None
 ) -> tuple[Sequence[Point], Cursor | None]:
-    """The first `wanted` points, without the beginning of an exchange that goes on; and where the next page begins."""
+    """The first `wanted` points without an incomplete last exchange, and the cursor of the next page."""
     if len(points) <= wanted:
         return points, None
     page = list(points[:wanted])
@@ -197,5 +197,5 @@ def cut(
 
 
 def together(points: Sequence[Point]) -> list[list[Point]]:
-    """Neighbouring points of one exchange together."""
+    """Group neighbouring points by exchange."""
     return [list(some) for _, some in groupby(points, key=lambda one: one.sample_id)]

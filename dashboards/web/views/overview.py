@@ -1,4 +1,4 @@
-"""The first view: is quality fine? One row per app and metric."""
+"""Overview: one row per app and metric, with alerts and capture problems above."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from monitors.storage.stores import Query, Summary
 ORDER = ("firing", "pending", "learning", "quiet", "unwatched")
 MAX_SLICES = 200
 MAX_ROWS = 500
-"""Rows of the table: those that fire come first."""
+"""Rows of the table; firing ones come first."""
 MAX_CAPTURE_NOTES = 5
-"""Apps that a note about their capture names: those with the lowest share first."""
+"""Apps listed in the note about incomplete capture, lowest share first."""
 LOW_CAPTURE, LEAST_ANSWERS = 0.9, 3
-"""Whose share is lower, beyond chance, and whose answers are so many, gets a note."""
+"""An app gets a note if its capture share is below `LOW_CAPTURE` (upper interval end) with `LEAST_ANSWERS` or more."""
 _DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """How the rules that watch a stream see it: the worst of their states, and that one's baseline."""
+    """Worst rule state of an app's metric, with that rule's baseline and learning progress (in scores)."""
 
     state: str = "unwatched"
     baseline: float | None = None
@@ -46,7 +46,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One app's metric."""
+    """Table row: one app and metric."""
 
     quality: Quality
     watch: Watch
@@ -56,7 +56,7 @@ class Row:
 
 
 def watch_of(app: str, metric: str, streams: Iterable[Watched]) -> Watch:
-    """What the rules say of an app's metric; streams of slices do not count."""
+    """The worst state among the rules that watch an app's metric; slice streams are ignored."""
     found = [
         Watch(
             state="learning" if one.state == "quiet" and one.m0 is None else one.state,
@@ -78,9 +78,9 @@ def rows_of(
     lower_is_better: Collection[str],
     now: float,
 ) -> list[Row]:
-    """The table: what fires comes first, then by app and metric. Of too many, those with the most scores are shown."""
+    """Table rows sorted by state, app and metric; at most `MAX_ROWS`, those with the most scores."""
     known = {(one.app, one.metric): one for one in quality if not one.slice}
-    for app, metric in hours:  # nothing in the window, but something today
+    for app, metric in hours:  # no score in the window, but some in the last 24 hours
         known.setdefault((app, metric), Quality(app=app, metric=metric, n=0, n_eff=0.0, coverage_ratio=0.0))
     watched = [(watch_of(app, metric, streams), one) for (app, metric), one in known.items()]
     if len(watched) > MAX_ROWS:
@@ -120,13 +120,13 @@ def _chart(quality: Quality, watch: Watch, dots: Sequence[Dot], now: float) -> M
 
 
 def low_captures(captured: Iterable[Captured]) -> list[Captured]:
-    """The apps whose answers lack question or passages too often for chance, the lowest share first."""
+    """Apps whose capture share is significantly low, lowest first."""
     low = [one for one in captured if one.answers >= LEAST_ANSWERS and one.ci_high < LOW_CAPTURE]
     return sorted(low, key=lambda one: (one.ratio, -one.answers, one.app))
 
 
 def dimensions(tags: Iterable[str]) -> list[str]:
-    """What traffic can be cut by on this page."""
+    """Dimensions to break down by: model, prompt and tags."""
     return list(dict.fromkeys(["model", "prompt", *sorted(tags)]))
 
 
@@ -156,7 +156,7 @@ def overview_handlers(site: Site) -> list[Any]:
         return site.render(
             request,
             "overview.html",
-            title="Is quality fine?",
+            title="Overview",
             rows=rows,
             captured=captured,
             low=low[:MAX_CAPTURE_NOTES],

@@ -1,4 +1,4 @@
-"""Where every exchange went, from the gateway to a score, and what judging costs."""
+"""Pipeline: exchange outcomes from the gateway to the score, and the cost of judging."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from dashboards.web.gateway_scrape import Answer, Series, ask_all, own
 from dashboards.web.site import Page, Site
 
 OUTCOMES = {
-    "captured": "kept for evaluation",
-    "sampled_out": "left out by the capture rate",
-    "back_pressure": "left out because the queue was filling up",
-    "opted_out": "the app asked not to keep it",
-    "overflow": "no room in memory on the way to the queue",
-    "too_large": "larger than what is kept",
-    "error": "could not be read, or handed on",
+    "captured": "queued for evaluation",
+    "sampled_out": "not selected by the capture rate",
+    "back_pressure": "not selected because the queue was filling up",
+    "opted_out": "the app opted out",
+    "overflow": "the capture buffer was full",
+    "too_large": "larger than the size limit",
+    "error": "could not be parsed or queued",
 }
 KINDS = {
-    "answer": "an answer: goes to the metrics",
-    "auxiliary": "no question of a user (titles, rewriting, routing)",
-    "resubmission": "the same request again",
-    "no_answer": "an error, a cut stream, a refusal, a tool call",
+    "answer": "an answer to a user; evaluated",
+    "auxiliary": "an internal call (title, query rewriting, routing)",
+    "resubmission": "a repeat of an earlier request",
+    "no_answer": "an error, truncated stream, refusal or tool call",
 }
 LOST = ("overflow", "error")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A share of a whole; the percentages of all parts add up to 100."""
+    """Part of a total; the percentages of all parts add up to 100."""
 
     name: str
     words: str
@@ -46,7 +46,7 @@ class Part:
 
 
 def parts_of(counts: Mapping[str, float], words: Mapping[str, str], bad: Sequence[str] = ()) -> list[Part]:
-    """The parts of a whole, known ones in the order of their words, then what is new."""
+    """Parts of a total: known names in the order of `words`, then unknown ones."""
     names = [*words, *sorted(set(counts) - set(words))]
     percents = shares({name: counts.get(name, 0.0) for name in names})
     return [
@@ -64,7 +64,7 @@ def parts_of(counts: Mapping[str, float], words: Mapping[str, str], bad: Sequenc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluations:
-    """The outcomes of one metric; `reasons` say why there is no score: (skipped or failed, word, count)."""
+    """Outcome counts of one metric; `reasons` are (skipped or failed, reason, count)."""
 
     metric: str
     score: float = 0.0
@@ -74,7 +74,7 @@ class Evaluations:
 
 
 def evaluations_of(series: Series) -> list[Evaluations]:
-    """What became of the samples, by metric."""
+    """Outcome counts by metric."""
     found: dict[str, dict[str, float]] = {}
     reasons: dict[str, list[tuple[str, str, float]]] = {}
     for labels, value in series.rows("gaugeway_evaluations_total"):
@@ -96,7 +96,7 @@ def evaluations_of(series: Series) -> list[Evaluations]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judging:
-    """What the judge was asked and what it cost, since this process began; None where nothing was counted."""
+    """Judge requests, errors and cost (USD) since this process started; None where nothing was counted."""
 
     requests: float
     errors: tuple[tuple[str, float], ...]
@@ -112,9 +112,9 @@ class Judging:
 
 
 def judging_of(series: Series, budget_usd: float | None) -> Judging:
-    """The judge in numbers."""
+    """Judge figures from this process's series."""
     looked = series.by("gaugeway_judge_cache_lookups_total", "result")
-    asked = sum(looked.values())
+    lookups = sum(looked.values())
     spent = series.value("gaugeway_judge_budget_spent_usd") if budget_usd else None
     bar = None
     if budget_usd and spent is not None:
@@ -125,7 +125,7 @@ def judging_of(series: Series, budget_usd: float | None) -> Judging:
         unusable=_largest(series.by("gaugeway_judge_unusable_total", "judge_model", "reason")),
         cost_usd=series.total("gaugeway_judge_cost_usd_total"),
         saved_usd=series.total("gaugeway_judge_cache_saved_usd_total"),
-        hit_ratio=looked.get("hit", 0.0) / asked if asked else None,
+        hit_ratio=looked.get("hit", 0.0) / lookups if lookups else None,
         spent_today_usd=spent,
         budget_usd=budget_usd,
         spent_bar=bar,
@@ -139,7 +139,7 @@ def _largest(counts: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
 
 
 def together(answers: Sequence[Answer]) -> Series:
-    """What all gateways count."""
+    """Series of all gateways, merged."""
     total = Series()
     for one in answers:
         total = total.plus(one.series)
@@ -159,7 +159,7 @@ def pipeline_handlers(site: Site) -> list[Any]:
         return site.render(
             request,
             "pipeline.html",
-            title="Where every exchange went",
+            title="Pipeline",
             answers=answers,
             total=sum(exchanges.values()),
             parts=parts_of(exchanges, OUTCOMES, LOST),

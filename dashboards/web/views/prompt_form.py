@@ -1,4 +1,4 @@
-"""The form that describes a prompt: what it is filled in with, what it says as TOML, and what it finds."""
+"""The form that describes a prompt: its defaults, parsing, and a trial run on a stored exchange."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _COMPARED = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What an entry finds in an exchange: a mistake in the entry, or nothing, or question and passages."""
+    """Result of applying an entry to an exchange: a configuration error (`problem`), or what it found."""
 
     problem: str = ""
     found: Extraction | None = None
 
 
 def entry_of(given: Mapping[str, str]) -> UserTemplate:
-    """Read the fields of the form. Browsers send line breaks as CR LF."""
+    """Parse the form. Browsers send line breaks as CR LF."""
     fields = {name: value.replace("\r\n", "\n")[:MAX_ENTRY] for name, value in given.items()}
     between = fields.get("kind", "")
     said = fields.get("between", "")
@@ -43,7 +43,7 @@ def entry_of(given: Mapping[str, str]) -> UserTemplate:
 
 
 def prefilled(app: str, learned: Sequence[StoredTemplate], latest: Sequence[Sample]) -> Described:
-    """Return what the form begins with: what was learned last, or what the latest prompts without passages share."""
+    """Form defaults: the latest learned template, or else the common text of recent prompts without passages."""
     for one in reversed(learned):
         if (template := learned_of(one)) is None:
             continue
@@ -56,7 +56,7 @@ def prefilled(app: str, learned: Sequence[StoredTemplate], latest: Sequence[Samp
 
 
 def applied(entry: UserTemplate, sample: Sample | None) -> Applied:
-    """Apply an entry to an exchange, by the code that gateways have."""
+    """Apply an entry to an exchange with the gateway's own extractor."""
     try:
         extractor = PatternExtractor([entry])
     except ValueError as error:
@@ -69,7 +69,7 @@ def applied(entry: UserTemplate, sample: Sample | None) -> Applied:
 
 
 def prompt_texts(sample: Sample) -> list[tuple[str, str]]:
-    """The messages of a stored prompt, put together from its parts. What was left out between two is white space."""
+    """(role, text) of a stored prompt's messages, assembled from its parts; gaps become line breaks."""
     capture = sample.capture
     if capture is None:
         return [("user", sample.question)] if sample.question and not sample.question.startswith(HASHED) else []

@@ -1,4 +1,4 @@
-"""Prompts: what was learned of them, and a form that describes one as an entry of the configuration."""
+"""Prompts: the learned templates, and a form that describes a prompt as a configuration entry."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from monitors.storage.stores import Query
 from monitors.storage.templates import StoredTemplate, Templates
 
 MAX_LOOKED_AT = 20
-"""Latest exchanges of an app that are looked at for examples."""
+"""Latest exchanges of an app that are searched for examples."""
 _POINTS, _DAY_S, _WEEK_S = 200, 86_400.0, 7 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """A template as it is shown; `messages` is None for one that another release wrote."""
+    """A learned template for display; `messages` is None if another release wrote it."""
 
     template: StoredTemplate
     passages: str
@@ -90,7 +90,7 @@ async def _page(site: Site, request: Page, app: str, given: UserTemplate | None 
 
 
 async def _stored(site: Site) -> tuple[list[StoredTemplate], str]:
-    """The templates, or why they cannot be read: the form can be used all the same."""
+    """The learned templates, or the reason they cannot be read; the form works in either case."""
     if site.templates is None:
         return [], ""
     try:
@@ -100,7 +100,7 @@ async def _stored(site: Site) -> tuple[list[StoredTemplate], str]:
 
 
 async def _latest(site: Site, app: str) -> list[Sample]:
-    """The latest exchanges of an app that answered somebody, the newest first."""
+    """Latest exchanges of an app that have an answer, newest first."""
     now = site.clock()
     query = Query(since=now - _WEEK_S, until=now + _DAY_S, app=app, order="newest", limit=_POINTS)
     ids = dict.fromkeys(point.sample_id for point in await site.insight.store.series(query))
@@ -122,7 +122,7 @@ def _shown(template: StoredTemplate) -> Shown:
 async def _decided(site: Site, request: Page, state: Any) -> Redirect:
     given = await site.form(request)
     if site.templates is None:
-        raise NotFoundException("nothing is learned here")
+        raise NotFoundException("template learning is not available here")
     kept: Templates = site.templates
     await decide(kept, request, given.get("app", ""), given.get("version", ""), state)
     return Redirect(f"/prompts?done={state}", status_code=303)

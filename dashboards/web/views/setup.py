@@ -1,4 +1,4 @@
-"""What is configured, without its secrets, and what to paste where."""
+"""Setup: client snippets, and the configuration without its secrets."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ HOST, PORT = "127.0.0.1", 8080
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A part of the configuration: rows of a name and what it is set to."""
+    """A section of the configuration as (setting, value) rows."""
 
     name: str
     rows: tuple[tuple[str, str], ...]
 
 
 def without_secrets(url: str) -> str:
-    """A URL without user, password, query and fragment; any of them may be a secret.
+    """A URL without user, password, query and fragment, which may hold secrets.
 
     >>> without_secrets("postgresql://me:secret@db:5432/quality?password=x")
     'postgresql://db:5432/quality'
@@ -39,13 +39,13 @@ def without_secrets(url: str) -> str:
 
 
 def tables(config: Config, metrics: Sequence[Mapping[str, Any]]) -> list[Table]:
-    """The configuration as people want to see it; what may be a secret is not in it."""
+    """The configuration as tables, without secrets."""
     judge, alerts = config.judge, config.alerts
     rules = alerts.rules
     found = {
         "Upstreams": [_upstream(one) for one in config.upstreams] or [("default", "from the command line")],
         "Judge": [
-            ("model", judge.model or "none: only metrics without an LLM run"),
+            ("model", judge.model or "none: only metrics that need no LLM run"),
             *([("endpoint", without_secrets(judge.base_url))] if judge.base_url else []),
             ("budget", f"{judge.budget_usd_per_day:g} USD a day" if judge.budget_usd_per_day else "none"),
             ("cache", judge.cache),
@@ -58,25 +58,25 @@ def tables(config: Config, metrics: Sequence[Mapping[str, Any]]) -> list[Table]:
             for one in metrics
         ],
         "Alerts": [
-            ("false alarms in 30 days", f"{alerts.false_alerts_per_30d:g}"),
+            ("false alerts per 30 days", f"{alerts.false_alerts_per_30d:g}"),
             ("slices", ", ".join(alerts.slices) or "none"),
             ("rules", "every metric, against a learned baseline" if rules is None else str(len(rules))),
         ]
         + [
             (
                 one.name or one.metric,
-                f"promised mean {one.slo:g}" if one.slo is not None else f"baseline {one.baseline}",
+                f"SLO {one.slo:g}" if one.slo is not None else f"baseline {one.baseline}",
             )
             for one in rules or ()
         ],
-        "Who is told": [
+        "Notifiers": [
             (one.name or one.kind, f"{one.kind}; severities {', '.join(one.severities)}") for one in config.notifiers
         ]
-        or [("nobody", "but the log")],
-        "Kept": [
+        or [("none", "alerts go to the log only")],
+        "Storage": [
             ("content", "yes" if config.capture.content else "no: hashes only"),
             ("redacted", ", ".join([*config.capture.redact, *config.capture.redact_patterns]) or "nothing"),
-            ("for", f"{config.capture.retention_days:g} days"),
+            ("retention", f"{config.capture.retention_days:g} days"),
             ("store", without_secrets(config.store.url) if config.store.url else "SQLite in the data directory"),
             ("queue", without_secrets(config.queue.url) if config.queue.url else "SQLite in the data directory"),
         ],
@@ -85,7 +85,7 @@ def tables(config: Config, metrics: Sequence[Mapping[str, Any]]) -> list[Table]:
 
 
 def traffic_url(gateway: Mapping[str, Any], host: str) -> str:
-    """The base URL that clients take: the gateway's address, or, where it listens everywhere, the name asked for."""
+    """Base URL for clients: the gateway's address, or the requested host name if it listens on all interfaces."""
     address = str(gateway.get("host", HOST))
     if address in ("0.0.0.0", "::", ""):  # noqa: S104 - compared with, not bound to
         address = host

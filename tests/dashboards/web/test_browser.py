@@ -55,7 +55,7 @@ def test_a_form_sent_by_a_browser_is_taken(tmp_path):
         tab.open(f"{base}/alerts/{alert.fingerprint}")
         tab.run("document.getElementById('ack-by').value = 'Sam'")
         tab.run("document.querySelector('form[action$=acknowledge] button').click()")
-        until(tab, "document.body.innerText.includes('Acknowledged: it is not repeated')")
+        until(tab, "document.body.innerText.includes('Acknowledged: repeat notifications are off')")
         assert not tab.complaints
         return dict(w.engine.desk.acks())
 
@@ -83,7 +83,7 @@ def test_an_open_page_shows_what_happens_without_being_reloaded(tmp_path, monkey
 
     def visit(tab, base, _, soon, w):
         tab.open(f"{base}/")
-        until(tab, "document.getElementById('live').textContent === 'Kept up to date.'")
+        until(tab, "document.getElementById('live').textContent === 'Updates automatically.'")
         tab.run("window.same = true")
         soon(w.drop())
         until(

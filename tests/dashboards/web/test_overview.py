@@ -51,7 +51,7 @@ def test_without_anything_stored_it_says_so_and_where_to_begin(tmp_path):
         return await w.page("/")
 
     page = run(tmp_path, scenario)
-    assert "Nothing was scored in the last 24 hours" in page.words
+    assert "No scores in the last 24 hours" in page.words
     assert {"href": "/setup", "class": "button"} in page.all("a")
 
 
@@ -68,7 +68,7 @@ def test_a_mean_has_its_interval_and_few_scores_have_none(tmp_path):
     assert "insufficient data (7 of 100)" in page.words
     assert "shop faithfulness" in page.words
     assert "0.850" in page.words
-    assert "Nothing was" not in page.words
+    assert "No scores in" not in page.words
 
 
 def test_what_fires_is_in_the_banner_and_comes_first(tmp_path):
@@ -93,7 +93,7 @@ def test_an_app_whose_prompt_is_not_recognised_is_the_first_thing_one_sees(tmp_p
 
     page, runbook = run(tmp_path, scenario)
     assert page.words.index("No passages were found in any of 5 answers of app new in the last 1 d") < page.words.index(
-        "Nothing was scored"
+        "No scores in the last"
     )
     assert {"href": "/runbook#capture"} in page.all("a")
     assert "capture" in [one.get("id") for one in runbook.all("h2")]
@@ -120,7 +120,7 @@ def test_what_is_scored_and_what_is_captured_are_told_apart(tmp_path):
     assert "92 % of app shop's answers have no passages" in page.words
     assert "4 % of app shop's answers have no question" in page.words
     assert "50 answers in the last 1 h" in page.words
-    assert "No alert is firing on what is measured." in page.words
+    assert "No alert is firing on captured traffic." in page.words
     assert page.words.count("of app") == 2  # nothing is said about the others
     assert (answer["shop"]["ratio"], answer["whole"]["captured"], answer["tiny"]["answers"]) == (0.04, 40, 2)
 
@@ -136,7 +136,7 @@ def test_when_everything_is_captured_no_note_is_shown_and_with_many_low_apps_fiv
 
     calm, page = run(tmp_path, scenario)
     assert "No alert is firing." in calm.words
-    assert "measured" not in calm.words
+    assert "captured traffic" not in calm.words
     assert page.words.count("No passages were found") == 5
     assert "3 more apps" in page.words
     assert page.text.index("low-7") < page.text.index("low-3")
@@ -154,7 +154,7 @@ def test_a_slice_is_shown_on_demand(tmp_path):
     plain, cut, none = run(tmp_path, scenario)
     assert "By model" not in plain.words
     assert "faithfulness shop m-0 0.500" in cut.words
-    assert "Nothing in the window has a value of tag:none" in none.words
+    assert "No score in the window has a value for tag:none" in none.words
 
 
 def test_names_that_clients_choose_are_text_and_nothing_else(tmp_path):
@@ -175,10 +175,10 @@ def test_nobody_waits_for_hours_that_are_not_read_yet(tmp_path):
         store = Slow()
         trends = Trends(store, lambda: 1e6 * 3600.0)
         begin = time.perf_counter()
-        first = await trends.latest(patience_s=0.01)
+        first = await trends.latest(timeout_s=0.01)
         waited = time.perf_counter() - begin
         store.go.set()
-        return waited, first, await trends.latest(patience_s=5.0), store.asked
+        return waited, first, await trends.latest(timeout_s=5.0), store.asked
 
     waited, first, later, asked = asyncio.run(scenario())
     assert waited < 0.5
@@ -220,11 +220,11 @@ def test_an_app_that_is_silent_now_is_still_there_today():
 def test_a_trend_is_said_when_the_intervals_are_apart_and_in_the_metrics_own_sense():
     hours = [(3600.0 * h, sums(0.9 if h < 18 else 0.5, 100)) for h in range(24)]
     now = 24 * 3600.0
-    assert movement(hours, now, lower_is_better=False) == "worse in 6 h: 0.90 to 0.50"
-    assert movement(hours, now, lower_is_better=True) == "better in 6 h: 0.90 to 0.50"
+    assert movement(hours, now, lower_is_better=False) == "worse over 6 h: 0.90 to 0.50"
+    assert movement(hours, now, lower_is_better=True) == "better over 6 h: 0.90 to 0.50"
     steady = [(start, sums(0.9, 100)) for start, _ in hours]
     assert movement(steady, now, lower_is_better=False) == "no clear change"
-    assert movement(hours[:3], now, lower_is_better=False) == "too little to compare"
+    assert movement(hours[:3], now, lower_is_better=False) == "too few scores to compare"
 
 
 def test_an_hour_has_a_dot_from_twenty_scores_on_and_a_band_from_a_hundred():

@@ -33,7 +33,7 @@ async def fired(w, **about):
 def test_without_alerts_the_page_says_so(tmp_path):
     page = run(tmp_path, lambda w: w.page("/alerts"))
     assert "No alert is open" in page.words
-    assert "There is no silence" in page.words
+    assert "No silences" in page.words
 
 
 def test_an_unknown_alert_is_404_in_words(tmp_path):
@@ -55,7 +55,7 @@ def test_an_alert_says_what_happened_since_when_why_and_what_to_read(tmp_path):
         assert {"href": f"/exchanges/{one}"} in page.all("a")
     assert any("around the onset" in one.get("aria-label", "") for one in page.all("svg"))
     assert {"href": f"/runbook#{alert.likely_cause}"} in page.all("a")
-    assert "people: told that it is firing" in page.words
+    assert "people: “firing” delivered" in page.words
     assert f"/alerts/{alert.fingerprint}" in [one.get("href") for one in listed.all("a")]
 
 
@@ -68,8 +68,8 @@ def test_it_is_acknowledged_and_taken_back(tmp_path):
         return after, await w.page(where)
 
     after, later = run(tmp_path, scenario)
-    assert "Acknowledged: it is not repeated" in after.words
-    assert "Sam looks after it" in after.words
+    assert "Acknowledged: repeat notifications are off" in after.words
+    assert "Acknowledged by Sam" in after.words
     assert "on it" in after.words
     assert "Sam" not in later.words
 
@@ -208,9 +208,9 @@ def test_what_notifiers_heard_is_told_in_words():
         }
     )
     assert [(one.notifier, one.trouble) for one in told] == [("a", False), ("b", True), ("c", False)]
-    assert "somebody looks after it" in told[0].words
+    assert "acknowledgement too" in told[0].words
     assert "3 attempts since 1970-01-01T00:00:00Z" in told[1].words
-    assert told[2].words == "held back by a silence"
+    assert told[2].words == "suppressed by a silence"
 
 
 def test_where_another_process_leads_every_form_says_so(tmp_path):

@@ -8,7 +8,7 @@ import re
 import time
 
 from dashboards.web.views import compare as view
-from dashboards.web.views.compare import Asked, Comparisons, asked, dots, start, verdict
+from dashboards.web.views.compare import CompareForm, Comparisons, dots, parse_form, start, verdict
 from monitors.alerting.versions import Version
 from monitors.analysis.ab_compare import Arm, Compared
 from monitors.storage.stores import Point
@@ -62,7 +62,7 @@ def test_a_better_version_may_be_shipped(tmp_path):
         await two(w, 0.6, 0.9, kind="tag")
         return await w.page("/compare?by=tag:release&a=old&b=new")
 
-    assert "✓ Ship. new is nowhere worse than old" in run(tmp_path, scenario).words
+    assert "✓ Ship. new is not worse than old" in run(tmp_path, scenario).words
 
 
 def test_a_metric_whose_best_value_is_0_is_judged_the_other_way_round(tmp_path):
@@ -81,7 +81,7 @@ def test_few_scores_give_no_verdict_but_how_many_more_it_takes(tmp_path):
         return await w.page("/compare")
 
     words = run(tmp_path, scenario).words
-    assert "Not enough data yet to choose between old and new." in words
+    assert "Not enough data to decide between old and new." in words
     assert "more scores are needed" in words
     assert "too few for an interval" in words
 
@@ -92,7 +92,7 @@ def test_with_one_version_there_is_nothing_to_compare(tmp_path):
         return await w.page("/compare"), await w.page("/compare?app=nowhere")
 
     one, none = run(tmp_path, scenario)
-    assert "Only one version was seen so far, by model." in one.words
+    assert "Only one version has been seen, by model." in one.words
     assert "of nowhere" in none.words
 
 
@@ -123,7 +123,7 @@ def test_what_cannot_be_compared_is_refused_in_words(tmp_path):
         ]
 
     for page in run(tmp_path, scenario):
-        assert "This cannot be compared." in page.words
+        assert "These versions cannot be compared." in page.words
 
 
 def test_nothing_of_the_data_becomes_markup(tmp_path):
@@ -152,7 +152,7 @@ def test_many_who_look_at_the_same_have_it_compared_once(tmp_path, monkeypatch):
     async def scenario(w):
         await two(w, 0.9, 0.6, n=60)
         one, now = Comparisons(w.store), time.time()
-        wanted = Asked(by="model", a="old", b="new", app="", since="7d", margin=0.02)
+        wanted = CompareForm(by="model", a="old", b="new", app="", since="7d", margin=0.02)
         await asyncio.gather(*(one.of(wanted, now, frozenset()) for _ in range(5)))
         assert len(reads) == 1
         await one.of(wanted, now + 61, frozenset())
@@ -173,7 +173,7 @@ def test_more_scores_than_are_read_one_by_one_are_counted_and_drawn(tmp_path, mo
     assert "300" in page.words
     (chart,) = [one["aria-label"] for one in page.all("svg") if one.get("class") == "chart"]
     assert re.match(r"faithfulness of shop over time\. A \(old\) from 0\.(?:89|9)", chart)
-    assert "some of the scores" not in page.words
+    assert "part of the scores" not in page.words
 
 
 def test_a_verdict_about_some_of_the_scores_says_so_until_all_are_counted(tmp_path, monkeypatch):
@@ -188,8 +188,8 @@ def test_a_verdict_about_some_of_the_scores_says_so_until_all_are_counted(tmp_pa
         return some, await w.page("/compare")
 
     some, all_of_them = run(tmp_path, scenario)
-    assert "The verdict is about some of the scores of this time only." in some.words
-    assert "some of the scores" not in all_of_them.words
+    assert "The verdict covers only part of the scores in this period." in some.words
+    assert "part of the scores" not in all_of_them.words
     assert "✗ Roll back. new is worse than old" in all_of_them.words
 
 
@@ -204,9 +204,9 @@ def test_what_changed_last_tells_the_versions_apart():
 
 
 def test_the_form_is_read_leniently():
-    assert asked({}) == Asked(by="", a="", b="", app="", since="7d", margin=0.02)
-    assert asked({"delta": "nan"}).problems
-    assert asked({"by": "tag:release"}).problems == ()
+    assert parse_form({}) == CompareForm(by="", a="", b="", app="", since="7d", margin=0.02)
+    assert parse_form({"delta": "nan"}).problems
+    assert parse_form({"by": "tag:release"}).problems == ()
 
 
 def test_how_many_more_is_said_only_when_all_can_tell():

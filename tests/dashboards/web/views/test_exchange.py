@@ -108,7 +108,7 @@ def test_passages_scores_and_facts_are_there(tmp_path):
         "✗ failed timeout",
         "after 60 s",
         "Prompt version p-7f",
-        "Sampled with probability 0.1",
+        "Sampling probability 0.1",
         "Tokens 50 input",
     ):
         assert words in page.words, words
@@ -127,7 +127,7 @@ def test_an_exchange_without_anything_is_shown(tmp_path):
     page = shown(tmp_path, sample, [])
     assert "(not found)" in page.words
     assert "No passages were found in the request" in page.words
-    assert "Nothing was computed for this exchange." in page.words
+    assert "This exchange has no evaluations." in page.words
 
 
 def test_verdicts_of_another_metric_are_marked_when_asked_for(tmp_path):
@@ -170,7 +170,7 @@ def test_the_prompt_says_in_words_what_is_what(tmp_path):
         "2 messages, 57 characters",
         "System message Instructions Be brief. 2 other messages, not shown",
         "User message Instructions Excerpt: Passage 2 Gift cards never expire. Question May I return it?",
-        "Not word for word in the prompt (in JSON, sent beside it, or out of the response): passage 1.",
+        "Not found verbatim in the prompt (JSON-encoded, sent separately, or taken from the response): passage 1.",
     ):
         assert words in page.words, words
     assert "passage-2" in {one["href"][1:] for one in page.all("a") if one["href"].startswith("#")}
@@ -182,17 +182,17 @@ def test_a_long_prompt_is_closed_and_cut_until_all_of_it_is_asked_for(tmp_path):
     sample = stored(capture=replace(FOUND, parts=(long, *PARTS[1:]), shortened=True, cut=True))
     page = shown(tmp_path, sample, [])
     assert not [one for one in page.all("details") if "open" in one]
-    assert "28 000 characters more" in page.words
-    assert "The prompt is long: not all of its instructions are kept." in page.words
-    assert "There were too many or too long passages" in page.words
-    assert "characters more" not in shown(tmp_path / "all", sample, [], "/exchanges/x?all=1").words
+    assert "28 000 more characters" in page.words
+    assert "The prompt is long: only part of its instructions is stored." in page.words
+    assert "Too many or too long passages" in page.words
+    assert "more characters" not in shown(tmp_path / "all", sample, [], "/exchanges/x?all=1").words
 
 
 def test_contexts_that_came_beside_the_exchange_are_not_shown_in_its_prompt(tmp_path):
     page = shown(tmp_path, stored(capture=FOUND, context_source="contexts_api"), [])
-    assert "came beside the exchange (contexts_api); those of the prompt are not kept." in page.words
-    assert "Passage 2 24 characters, not kept" in page.words
-    assert "Question 16 characters, not kept" in page.words
+    assert "were sent separately (contexts_api); the passages in the prompt are not stored." in page.words
+    assert "Passage 2 24 characters, not stored" in page.words
+    assert "Question 16 characters, not stored" in page.words
 
 
 def test_an_exchange_of_an_older_release_has_no_prompt(tmp_path):
@@ -354,11 +354,11 @@ def test_hashes_are_called_what_they_are(tmp_path):
     hashed = stored(question="blake2b:12", response="blake2b:ab")
     assert is_hashed(hashed)
     assert not is_hashed(stored())
-    assert "Texts are not kept here" in shown(tmp_path, hashed, []).words
+    assert "Texts are not stored" in shown(tmp_path, hashed, []).words
 
 
 def test_long_evidence_is_cut():
     line = line_of(judged(tuple({"claim": "c" * 1000} for _ in range(10))))
     assert len(line.evidence) < 5200
-    assert line.evidence.endswith("(6 pieces more)")
+    assert line.evidence.endswith("(6 more items)")
     assert len(line_of(judged(({"claim": "c" * 100_000},))).evidence) < 4100

@@ -152,7 +152,7 @@ def test_what_cannot_be_searched_for_is_said(tmp_path):
         return await w.page("/explore?least=2&tag=nothing&since=yesterday&order=lowest", 400)
 
     page = run(tmp_path, scenario)
-    assert "This cannot be searched for." in page.words
+    assert "This search is not valid." in page.words
     assert "choose a metric" in page.words
 
 
@@ -206,10 +206,11 @@ def test_scores_have_a_histogram_for_each_metric(tmp_path):
     page = run(tmp_path, scenario)
     said = [one["aria-label"] for one in page.all("svg") if one.get("class") == "chart"]
     assert any(
-        one.startswith("Scores of faithfulness. 40 scores") and "most, 30, lie between 0.90" in one for one in said
+        one.startswith("Scores of faithfulness. 40 scores") and "the largest bin, 0.90 to 0.95, has 30" in one
+        for one in said
     )
     assert len(said) == 2
-    assert "All 80 scores of the selection" in page.words
+    assert "All 80 scores in the selection" in page.words
 
 
 def test_nothing_of_the_data_becomes_markup(tmp_path):

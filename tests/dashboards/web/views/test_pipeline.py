@@ -51,7 +51,7 @@ def test_a_real_gateways_exchanges_are_shown_and_add_up(tmp_path):
 
     page = asyncio.run(main())
     assert "3 exchanges, each with exactly one outcome" in page.words
-    assert "captured: kept for evaluation 3 100.0 %" in page.words
+    assert "captured: queued for evaluation 3 100.0 %" in page.words
 
 
 def test_a_gateway_that_is_away_or_asleep_is_named_and_does_not_hold_the_page(tmp_path):
@@ -76,9 +76,9 @@ def test_a_gateway_that_is_away_or_asleep_is_named_and_does_not_hold_the_page(tm
 
     page, took_s = asyncio.run(main())
     assert took_s < 60.0  # the gateway that is asleep never answers
-    assert page.words.count("was not reached") == 4
+    assert page.words.count("cannot be reached") == 4
     assert "no answer within 1 s" in page.words
-    assert "it answers 401" in page.words
+    assert "HTTP 401" in page.words
 
 
 def test_the_gateways_token_goes_along(tmp_path):
@@ -112,7 +112,7 @@ def test_what_became_of_samples_is_said_by_metric_and_reason(tmp_path):
     page = run(tmp_path, scenario)
     assert "faithfulness 7 2 1 no contexts 2, judge timeout 1 failed" in page.words
     assert "Late scores 4" in page.words
-    assert "There is no judge" in page.words
+    assert "No judge is configured" in page.words
 
 
 def test_the_judges_cost_budget_and_savings_are_added_up():

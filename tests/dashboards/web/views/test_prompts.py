@@ -95,7 +95,7 @@ def test_what_a_person_decides_is_kept_and_written_down(tmp_path, caplog):
         (rejected, first), (confirmed, second) = run(tmp_path, scenario)
     assert (rejected, confirmed) == ("rejected", "confirmed")
     assert "Rejected: gateways stop using the template" in first
-    assert "Confirmed: the template stays" in second
+    assert "Confirmed: the template stays in use" in second
     told = [one.audit for one in caplog.records if hasattr(one, "audit")]
     assert [(one["action"], one["app"], one["version"]) for one in told] == [
         ("template_rejected", "shop", template.version),
