@@ -16,6 +16,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry
 
 from monitors import config as configuration
+from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.factory import open_notifiers
 from monitors.alerting.rules import problems_of, rules_of
@@ -122,7 +123,11 @@ async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None
             templates=templates,
         )
     passing = passings(catalogue)
-    handlers = [*_receivers(config, queue, instruments, redactor), *alert_handlers(engine.desk), *rule_handlers(engine)]
+    handlers = [
+        *_receivers(config, queue, instruments, redactor),
+        *alert_handlers(engine.acknowledgements),
+        *rule_handlers(engine),
+    ]
     handlers += compare_handlers(store, lambda name: passing(name).flipped)
     handlers += [*label_handlers(store, passing), *template_handlers(templates)]
     told = _open_audit(data_dir)
@@ -331,7 +336,6 @@ def _engine(
     async def oldest() -> float | None:
         return (await queue.depth()).oldest_started_at
 
-    gauges = AlertGauges(instruments)
     judged = [one for one in known.values() if judge_of(one) is not None]
     extra, kept = None, isinstance(config, Config) and config.capture.content
     if judging is not None and kept and config.alerts.cause_samples:
@@ -342,6 +346,13 @@ def _engine(
             allowed=judging.may_ask,
             on_judged=lambda metric: instruments.cause_evaluations.labels(metric).inc(),
         )
+    signals = JudgeSignals(
+        metrics=[one.name for one in judged],
+        failing_since=judging.blind_since if judging else lambda: None,
+        evidence=judging.evidence if judging else lambda _: None,
+        on_alarm=judging.suspected if judging else lambda: None,
+        score_more=extra,
+    )
     return AlertEngine(
         rules,
         config.alerts,
@@ -350,11 +361,6 @@ def _engine(
         queue_oldest=oldest,
         notifiers=open_notifiers(config),
         lower_is_better=_flipped(known),
-        observer=gauges,
-        counts=gauges,
-        blind_since=judging.blind_since if judging else lambda: None,
-        judged=[one.name for one in judged],
-        judge_evidence=judging.evidence if judging else lambda _: None,
-        on_alarm=judging.suspected if judging else lambda: None,
-        cause_judging=extra,
+        judge=signals,
+        observer=AlertGauges(instruments),
     )

@@ -19,7 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine
+from monitors.alerting.notifiers import Notifier
 from monitors.choosing import Choice
 from monitors.config import Alerts, Metric, Rule
 from monitors.evaluation.cause_judging import CauseJudging
@@ -61,7 +63,7 @@ def scripted(rng: random.Random) -> Scripted:
     return Scripted({"claims_verdicts": claims, "context_statements": statements})
 
 
-class People:
+class People(Notifier):
     """Whoever is notified."""
 
     def __init__(self) -> None:
@@ -94,8 +96,10 @@ async def play(seed: int, metrics: dict[str, Metric], rule: Rule, samples: int) 
             notifiers={"people": people},
             clock=lambda: now,
             lower_is_better=lower.__getitem__,
-            judged=[one.name for one in judged],
-            cause_judging=CauseJudging(store, judged, samples=samples) if samples else None,
+            judge=JudgeSignals(
+                metrics=[one.name for one in judged],
+                score_more=CauseJudging(store, judged, samples=samples) if samples else None,
+            ),
         )
         worker = Worker(
             queue=MemoryQueue(),

@@ -24,7 +24,7 @@ from dashboards.web.views.overview import overview_handlers
 from dashboards.web.views.pipeline import pipeline_handlers
 from dashboards.web.views.prompts import prompt_handlers
 from dashboards.web.views.setup import setup_handlers
-from monitors.alerting.acknowledgements import DeskClosedError
+from monitors.alerting.acknowledgements import NotLeaderError
 from monitors.alerting.engine import AlertEngine
 from monitors.api.app import Insight, Pages
 from monitors.config import Config
@@ -49,10 +49,10 @@ def page_handlers(site: Site) -> list[Any]:
     """All handlers of the page; only the login and the static files are open to everyone."""
     answer_error = on_error(site)
 
-    def closed(request: Page, error: DeskClosedError) -> Any:
+    def closed(request: Page, error: NotLeaderError) -> Any:
         return answer_error(request, HTTPException(status_code=503, detail=str(error)))
 
-    shown: dict[str, Any] = {"exception_handlers": {HTTPException: answer_error, DeskClosedError: closed}}
+    shown: dict[str, Any] = {"exception_handlers": {HTTPException: answer_error, NotLeaderError: closed}}
     views = [handler for view in VIEWS for handler in view(site)]
     return [
         asset_handler(assets()),

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from dashboards.web.sessions import Sessions
 from monitors.alerting.acknowledgements import Ack
-from monitors.alerting.engine import Watched
+from monitors.alerting.engine import StreamStatus
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.versions import Version
 from monitors.api.alerts import AlertDesk
@@ -75,7 +75,7 @@ class Engine(Protocol):
     def alerts(self) -> Sequence[Alert]:
         """Alerts, newest first."""
 
-    def streams(self) -> Sequence[Watched]:
+    def streams(self) -> Sequence[StreamStatus]:
         """Every watched stream."""
 
     def rebaseline(self, rule: str, app: str | None = None) -> int:
@@ -86,7 +86,7 @@ class Engine(Protocol):
         """The versions seen in the traffic."""
 
     @property
-    def desk(self) -> Desk:
+    def acknowledgements(self) -> Desk:
         """Silences, acknowledgements and undelivered notifications."""
 
 

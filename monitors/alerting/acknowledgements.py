@@ -1,4 +1,4 @@
-"""What people say about alerts, and letters that could not be delivered; all of it is in the ledger."""
+"""Acknowledgements, silences and undelivered notifications, kept in the state store."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from monitors.alerting.silences import Silence
 from monitors.records import Alert
 from monitors.storage.stores import StateStore
 
-SILENCES, ACKS, LETTERS = "alerts/silences", "alerts/acks", "alerts/dead-letters"
-KEPT_LETTERS, MAX_SILENCES = 100, 500
+SILENCES, ACKS, UNDELIVERED = "alerts/silences", "alerts/acks", "alerts/dead-letters"
+MAX_UNDELIVERED, MAX_SILENCES = 100, 500
 KEPT_S = 7 * 86_400.0
-"""How long a silence that is over is still shown."""
+"""How long an expired silence is still listed."""
 
 
-class DeskClosedError(Exception):
-    """Nothing was restored from the ledger yet, or another process leads: nothing can be changed here."""
+class NotLeaderError(Exception):
+    """Raised for a change while the state is not restored yet, or while another process leads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ack:
-    """Who looks after an alert, since when (Unix seconds), and what they say."""
+    """Who acknowledged an alert, when (Unix seconds), and their comment."""
 
     by: str
     at: float
@@ -33,8 +33,8 @@ class Ack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
-    """An alert that a notifier was not told, tried `attempts` times from `since` to `at` (Unix seconds)."""
+class UndeliveredNotification:
+    """An alert given up for one notifier after `attempts` attempts from `since` to `at` (Unix seconds)."""
 
     id: str
     notifier: str
@@ -46,76 +46,76 @@ class DeadLetter:
 
 
 class Acknowledgements:
-    """Silences, acknowledgements and dead letters. Changes count at once, and are then saved.
+    """Silences, acknowledgements and undelivered notifications. Changes take effect at once and are then saved.
 
-    `firing` says which alert fires under a fingerprint; `resend` tells a dead letter's notifier again, or raises.
+    `firing` returns the alert that fires under a fingerprint; `resend` delivers an undelivered notification, or raises.
     """
 
     def __init__(
         self,
-        ledger: StateStore,
+        state_store: StateStore,
         clock: Callable[[], float],
         *,
         firing: Callable[[str], Alert | None],
-        resend: Callable[[DeadLetter], Awaitable[None]],
+        resend: Callable[[UndeliveredNotification], Awaitable[None]],
     ) -> None:
-        self._ledger = ledger
+        self._state_store = state_store
         self._clock = clock
         self._firing = firing
         self._resend = resend
         self._open = False
         self._silences: dict[str, Silence] = {}
         self._acks: dict[str, Ack] = {}
-        self._letters: dict[str, DeadLetter] = {}
+        self._undelivered: dict[str, UndeliveredNotification] = {}
 
     def restore(self, states: Mapping[str, bytes]) -> None:
-        """Continue from what was saved."""
+        """Load the saved state and accept changes."""
         silences = msgspec.json.decode(states.get(SILENCES, b"[]"), type=list[Silence])
-        letters = msgspec.json.decode(states.get(LETTERS, b"[]"), type=list[DeadLetter])
+        undelivered = msgspec.json.decode(states.get(UNDELIVERED, b"[]"), type=list[UndeliveredNotification])
         self._silences = {one.id: one for one in silences}
-        self._letters = {one.id: one for one in letters}
+        self._undelivered = {one.id: one for one in undelivered}
         self._acks = msgspec.json.decode(states.get(ACKS, b"{}"), type=dict[str, Ack])
         self._open = True
 
     def close(self) -> None:
-        """Show what there is, but take no changes: the desk of the process that leads does."""
+        """Keep showing the state, but reject changes: another process leads."""
         self._open = False
 
     def states(self) -> dict[str, bytes]:
-        """What the ledger keeps."""
+        """Return the state to save."""
         return {
             SILENCES: msgspec.json.encode(list(self._silences.values())),
             ACKS: msgspec.json.encode(self._acks),
-            LETTERS: msgspec.json.encode(list(self._letters.values())),
+            UNDELIVERED: msgspec.json.encode(list(self._undelivered.values())),
         }
 
     def muted(self, alert: Alert) -> bool:
-        """Whether a silence holds the alert back now."""
+        """Return whether an active silence matches the alert."""
         labels, now = labels_of(alert), self._clock()
         return any(silence.mutes(labels, now) for silence in self._silences.values())
 
     def acknowledged(self, fingerprint: str) -> bool:
-        """Whether somebody looks after the alert."""
+        """Return whether the alert is acknowledged."""
         return fingerprint in self._acks
 
     def acks(self) -> Mapping[str, Ack]:
-        """The acknowledgements by fingerprint."""
+        """Return the acknowledgements by fingerprint."""
         return self._acks
 
     def forget(self) -> None:
-        """Drop acknowledgements of alerts that are over, and silences that have been over for long."""
+        """Drop acknowledgements of alerts that no longer fire, and silences that expired a week ago."""
         long_ago = self._clock() - KEPT_S
         self._acks = {key: ack for key, ack in self._acks.items() if self._firing(key) is not None}
         self._silences = {key: one for key, one in self._silences.items() if one.ends > long_ago}
 
-    def bury(self, letter: DeadLetter) -> None:
-        """Keep a letter, and of all of them the latest; the caller saves."""
-        self._letters[letter.id] = letter
-        for key in list(self._letters)[:-KEPT_LETTERS]:
-            del self._letters[key]
+    def add_undelivered(self, notification: UndeliveredNotification) -> None:
+        """Add an undelivered notification and drop the oldest above `MAX_UNDELIVERED`; the caller saves."""
+        self._undelivered[notification.id] = notification
+        for key in list(self._undelivered)[:-MAX_UNDELIVERED]:
+            del self._undelivered[key]
 
     async def silences(self) -> Sequence[Silence]:
-        """Every silence, the one that ends last first."""
+        """Return all silences, the one that ends last first."""
         return sorted(self._silences.values(), key=lambda one: one.ends, reverse=True)
 
     async def silence(self, silence: Silence) -> None:
@@ -125,51 +125,51 @@ class Acknowledgements:
         await self._change(lambda: self._silences.update({silence.id: silence}))
 
     async def unsilence(self, silence_id: str) -> bool:
-        """Remove a silence; False when there is none of that id."""
+        """Remove a silence; return False for an unknown id."""
         if silence_id not in self._silences:
             return False
         await self._change(lambda: self._silences.pop(silence_id))
         return True
 
     async def acknowledge(self, fingerprint: str, ack: Ack) -> bool:
-        """Note who looks after a firing alert; False when none fires under that fingerprint."""
+        """Acknowledge a firing alert; return False when none fires under that fingerprint."""
         if self._open and self._firing(fingerprint) is None:
             return False
         await self._change(lambda: self._acks.update({fingerprint: ack}))
         return True
 
     async def unacknowledge(self, fingerprint: str) -> bool:
-        """Take that back; False when nobody looked after it."""
+        """Undo an acknowledgement; return False when there was none."""
         if fingerprint not in self._acks:
             return False
         await self._change(lambda: self._acks.pop(fingerprint))
         return True
 
-    async def dead_letters(self) -> Sequence[DeadLetter]:
-        """The letters that were kept, the latest first."""
-        return list(self._letters.values())[::-1]
+    async def undelivered(self) -> Sequence[UndeliveredNotification]:
+        """Return the undelivered notifications, the latest first."""
+        return list(self._undelivered.values())[::-1]
 
-    async def retry(self, letter_id: str) -> bool:
-        """Try once more, and drop the letter when it was told; False when there is none. Raises what telling raises."""
-        letter = self._letters.get(letter_id)
-        if letter is None:
+    async def retry(self, notification_id: str) -> bool:
+        """Send an undelivered notification and drop it; return False for an unknown id. Raises if the send fails."""
+        notification = self._undelivered.get(notification_id)
+        if notification is None:
             return False
         self._must_be_open()
-        await self._resend(letter)
-        await self._change(lambda: self._letters.pop(letter_id, None))
+        await self._resend(notification)
+        await self._change(lambda: self._undelivered.pop(notification_id, None))
         return True
 
     async def _change(self, change: Callable[[], object]) -> None:
-        """Change what is known and save all of it: each save has all changes before it, in whatever order they end."""
+        """Apply a change and save the whole state, so that concurrent saves may finish in any order."""
         self._must_be_open()
         change()
-        await self._ledger.save(self.states())
+        await self._state_store.save(self.states())
 
     def _must_be_open(self) -> None:
         if not self._open:
-            raise DeskClosedError("the alert engine has not begun yet, or another process leads; try again in a moment")
+            raise NotLeaderError("the alert engine is starting, or another process leads; try again in a moment")
 
 
-def letter_id(notifier: str, alert: Alert, at: float) -> str:
-    """16 hex digits that name a dead letter."""
+def undelivered_id(notifier: str, alert: Alert, at: float) -> str:
+    """Return the id of an undelivered notification, 16 hex digits."""
     return blake2b(f"{notifier}\0{alert.fingerprint}\0{alert.state}\0{at!r}".encode(), digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""Telling people: every notifier hears of every alert that is for it; what was told is in the ledger."""
+"""Delivers alerts to the notifiers; progress is in the state store."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from monitors.alerting.acknowledgements import Acknowledgements, DeadLetter, letter_id
-from monitors.alerting.notifiers import Acknowledging, GroupNotifier, NotDeliveredError, Notifier, Resending, Routed
+from monitors.alerting.acknowledgements import Acknowledgements, UndeliveredNotification, undelivered_id
+from monitors.alerting.notifiers import NotDeliveredError, Notifier
 from monitors.alerting.notifiers.message import labels_of, watchdog
 from monitors.alerting.repeat_policy import LAST_RETRY_S, Key, Pace, Progress, Task, group_key
 from monitors.config import Alerts
@@ -21,16 +21,16 @@ from monitors.storage.stores import StateStore
 
 DELIVERY_TIMEOUT_S = 30.0
 AT_ONCE = 4
-"""Messages to one notifier under way at the same time."""
+"""Concurrent messages to one notifier."""
 MAX_MESSAGES = 200
-"""Messages to one notifier in a round; the others wait for the next one."""
+"""Messages to one notifier per round; the rest wait for the next round."""
 MAX_GROUPS = 20
-"""Groups that get a message of their own in a round; more are put together."""
+"""Groups with a message of their own per round; above this all are sent together."""
 MAX_IN_MESSAGE = 200
 """Alerts in one message."""
-_TOLD = "alerts/told"
+_PROGRESS = "alerts/told"
 _SAVE = ""
-"""The round that has nothing to tell, only to save; no notifier is called so."""
+"""Key of the round that only saves; no notifier has an empty name."""
 _MAX_REASON = 500
 _log = logging.getLogger("gaugeway")
 
@@ -38,61 +38,61 @@ T = TypeVar("T")
 Result: TypeAlias = Literal["delivered", "failed", "silenced", "dead"]
 
 
-class Notifications(Protocol):
-    """Counts what became of telling."""
+class DeliveryObserver(Protocol):
+    """Counts the results of deliveries."""
 
     def notified(self, notifier: str, result: Result) -> None:
-        """One alert was told, was not, is held back by a silence, or was given up."""
+        """Count one alert: delivered, failed, held back by a silence, or given up ("dead")."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """What goes out at once: a task, and the alerts it is about; more than one only for a notifier that takes them."""
+    """One call of a notifier: alerts, each with its task; several only for a notifier that takes groups."""
 
     alerts: Sequence[Alert]
     tasks: Sequence[Task]
 
     @classmethod
     def of(cls, members: Sequence[tuple[Alert, Task]]) -> _Message:
-        """The message about these alerts."""
+        """Build the message about these alerts."""
         return cls([alert for alert, _ in members], [task for _, task in members])
 
 
 class Delivery:
-    """Tells every notifier every alert's state until it was told once; each notifier counts for itself.
+    """Delivers each alert's state to each notifier, at least once and independently of the others.
 
-    Runs in the background, one round at a time for each notifier, with a time limit for each call. A failed one is
-    tried again on a later round, after 10 s, 20 s ... 15 min, and after `give_up_s` becomes a dead letter. At least
-    once: a crash between telling and saving tells again. `desk` is what people say about alerts.
+    Runs in the background, one round at a time per notifier, with a time limit per call. A failed call is retried in a
+    later round, after 10 s, 20 s ... 15 min; after `give_up_s` it is kept as an undelivered notification. A crash
+    before the progress is saved causes a resend.
     """
 
     def __init__(
         self,
         notifiers: Mapping[str, Notifier],
-        ledger: StateStore,
+        state_store: StateStore,
         clock: Callable[[], float],
-        counts: Notifications,
+        observer: DeliveryObserver,
         config: Alerts,
     ) -> None:
-        self._notifiers = {name: one if isinstance(one, Routed) else Routed(one) for name, one in notifiers.items()}
-        self._paces = {name: _pace(config, one.notifier) for name, one in self._notifiers.items()}
-        self._counts = counts
-        self._ledger = ledger
+        self._notifiers = notifiers
+        self._paces = {name: _pace(config, notifier) for name, notifier in notifiers.items()}
+        self._observer = observer
+        self._state_store = state_store
         self._clock = clock
         self._config = config
         self._alerts: dict[str, Alert] = {}
         self._progress: dict[str, dict[str, Progress]] = {name: {} for name in self._notifiers}
         self._first_due: dict[tuple[str, Key], float] = {}
-        self._beaten: dict[str, float] = {}
+        self._last_heartbeat: dict[str, float] = {}
         self._unsaved = False
         self._rounds: dict[str, asyncio.Task[None]] = {}
-        self._missed: dict[tuple[str, bool], list[tuple[str, str, float]]] = {}
+        self._failures: dict[tuple[str, bool], list[tuple[str, str, float]]] = {}
         self._began = clock()
-        self.desk = Acknowledgements(ledger, clock, firing=self._firing, resend=self._resend)
+        self.acknowledgements = Acknowledgements(state_store, clock, firing=self._firing, resend=self._resend)
 
     def restore(self, states: Mapping[str, bytes], alerts: Sequence[Alert]) -> None:
-        """Continue from what was saved; a notifier that is new is not told of alerts that are over."""
-        saved = states.get(_TOLD, b"{}")
+        """Restore the saved progress; a new notifier does not get alerts that are already resolved."""
+        saved = states.get(_PROGRESS, b"{}")
         told = msgspec.json.decode(saved, type=dict[str, dict[str, Progress | Literal["firing", "resolved"]]])
         over = [alert.fingerprint for alert in alerts if alert.state == "resolved"]
         now = self._clock()
@@ -103,36 +103,39 @@ class Delivery:
             }
             self._progress[name] = known if name in told else {key: Progress(told="resolved") for key in over}
         self._unsaved = self._progress.keys() != told.keys()
-        self.desk.restore(states)
+        self.acknowledgements.restore(states)
 
     def start(self, alerts: Sequence[Alert]) -> None:
-        """Begin a round for every notifier that has something due, unless its last one is still under way."""
+        """Start a round for every notifier with something due, unless its last round still runs."""
         self._alerts = {alert.fingerprint: alert for alert in alerts}
         self._progress = {
             name: {key: one for key, one in known.items() if key in self._alerts}
             for name, known in self._progress.items()
         }
-        self.desk.forget()
-        for name, routed in self._notifiers.items():
+        self.acknowledgements.forget()
+        for name, notifier in self._notifiers.items():
             if self._busy(name):
                 continue
-            telling: list[Awaitable[None]] = []
-            if routed.route.heartbeat and self._clock() >= self._beaten.get(name, 0.0) + self._config.heartbeat_s:
-                self._beaten[name] = self._clock()
-                telling.append(self._beat(name))  # first: a storm of alerts must not look like silence
-            telling += [self._tell(name, message) for message in self._messages(name)[:MAX_MESSAGES]]
-            if telling:
-                self._rounds[name] = spawn(self._round(telling, name), name=f"alert delivery to {name}")
+            sends: list[Awaitable[None]] = []
+            if (
+                notifier.route.heartbeat
+                and self._clock() >= self._last_heartbeat.get(name, 0.0) + self._config.heartbeat_s
+            ):
+                self._last_heartbeat[name] = self._clock()
+                sends.append(self._send_heartbeat(name))  # first, so that an alert storm does not delay it
+            sends += [self._deliver(name, message) for message in self._messages(name)[:MAX_MESSAGES]]
+            if sends:
+                self._rounds[name] = spawn(self._round(sends, name), name=f"alert delivery to {name}")
         if self._unsaved and not any(map(self._busy, [*self._notifiers, _SAVE])):
             self._rounds[_SAVE] = spawn(self._round([]), name="alert delivery")
 
     async def aclose(self) -> None:
-        """Wait for the rounds under way, which their time limits end."""
+        """Wait for running rounds; their time limits end them."""
         if self._rounds:
             await asyncio.wait(self._rounds.values())
 
     def delivery_progress(self, fingerprint: str) -> Mapping[str, Progress]:
-        """How far each notifier is with an alert."""
+        """Return each notifier's progress with an alert."""
         return {name: known[fingerprint] for name, known in self._progress.items() if fingerprint in known}
 
     def _busy(self, name: str) -> bool:
@@ -143,9 +146,9 @@ class Delivery:
         return alert if alert is not None and alert.state == "firing" else None
 
     def _messages(self, name: str) -> list[_Message]:
-        """What is due for one notifier, alerts of one group together where it takes them so."""
+        """Return the messages due for one notifier, with the alerts of a group together if it takes groups."""
         due = [(alert, task) for alert in self._alerts.values() if (task := self._due(name, alert)) is not None]
-        if not isinstance(self._notifiers[name].notifier, GroupNotifier):
+        if not self._notifiers[name].takes_groups:
             return [_Message([alert], [task]) for alert, task in due]
         groups: dict[Key, list[tuple[Alert, Task]]] = {}
         messages = []
@@ -163,27 +166,27 @@ class Delivery:
         return messages
 
     def _due(self, name: str, alert: Alert) -> Task | None:
-        """What to tell about `alert` now; notes what a silence holds back, and what needs no telling."""
-        routed, now = self._notifiers[name], self._clock()
-        if alert.state == "pending" or not routed.route.takes(alert):
+        """Return what to send about `alert` now; record what a silence holds back and what is never sent."""
+        route, now = self._notifiers[name].route, self._clock()
+        if alert.state == "pending" or not route.takes(alert):
             return None
         progress = self._progress[name].setdefault(alert.fingerprint, Progress())
-        acknowledged = self.desk.acknowledged(alert.fingerprint)
+        acknowledged = self.acknowledgements.acknowledged(alert.fingerprint)
         if progress.acknowledged and not acknowledged:
             progress.acknowledged = False
         task = self._paces[name].task(alert, progress, now, acknowledged=acknowledged)
         if task is None:
             return None
-        unheard = progress.told is None and (progress.held is not None or self.desk.muted(alert))
-        if task == "resolved" and (unheard or not routed.route.send_resolved):
+        unheard = progress.told is None and (progress.held is not None or self.acknowledgements.muted(alert))
+        if task == "resolved" and (unheard or not route.send_resolved):
             progress.done(task, now)
             self._unsaved = True
             return None
-        if task != "acknowledged" and self.desk.muted(alert):
+        if task != "acknowledged" and self.acknowledgements.muted(alert):
             if progress.held != task:
                 progress.held = task
                 self._unsaved = True
-                self._counts.notified(name, "silenced")
+                self._observer.notified(name, "silenced")
             return None
         return None if progress.failing == task and now < progress.not_before else task
 
@@ -191,7 +194,7 @@ class Delivery:
         return () if self._paces[name].must_repeat else group_key(labels_of(alert), self._config.group_by)
 
     def _progress_by_group(self, name: str) -> dict[Key, list[Progress]]:
-        """The progress with all alerts that are known, due or not, by their groups."""
+        """Group the progress of all known alerts, due or not."""
         found: dict[Key, list[Progress]] = {}
         for fingerprint, progress in self._progress[name].items():
             found.setdefault(self._group(name, self._alerts[fingerprint]), []).append(progress)
@@ -204,60 +207,62 @@ class Delivery:
         first_due = self._first_due.setdefault((name, key), self._clock())
         return pace.ready(group, first_due, self._clock())
 
-    async def _round(self, telling: Sequence[Awaitable[None]], name: str = _SAVE) -> None:
+    async def _round(self, sends: Sequence[Awaitable[None]], name: str = _SAVE) -> None:
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def one(message: Awaitable[None]) -> None:
             async with gate:
                 await message
 
-        await asyncio.gather(*map(one, telling))
-        self._log_missed(name)
+        await asyncio.gather(*map(one, sends))
+        self._log_failures(name)
         if self._unsaved:
             self._unsaved = False
             try:
-                await self._ledger.save({_TOLD: msgspec.json.encode(self._progress), **self.desk.states()})
+                await self._state_store.save(
+                    {_PROGRESS: msgspec.json.encode(self._progress), **self.acknowledgements.states()}
+                )
             except BaseException:
                 self._unsaved = True
                 raise
 
     async def _send(self, name: str, message: _Message) -> None:
-        notifier = self._notifiers[name].notifier
+        notifier = self._notifiers[name]
         async with asyncio.timeout(DELIVERY_TIMEOUT_S):
-            if message.tasks[0] == "acknowledged" and isinstance(notifier, Acknowledging):
+            if message.tasks[0] == "acknowledged":
                 await notifier.acknowledge(message.alerts[0])
-            elif len(message.alerts) > 1 and isinstance(notifier, GroupNotifier):
+            elif len(message.alerts) > 1:
                 await notifier.notify_all(message.alerts)
             else:
                 await notifier.notify(message.alerts[0])
 
-    async def _tell(self, name: str, message: _Message) -> None:
+    async def _deliver(self, name: str, message: _Message) -> None:
         try:
             await self._send(name, message)
-        except Exception as error:  # noqa: BLE001 - whatever a notifier raises means "not delivered"
+        except Exception as error:  # noqa: BLE001 - a notifier may raise anything; all of it means "not delivered"
             for alert, task in zip(message.alerts, message.tasks, strict=True):
-                self._not_told(name, alert, task, error)
+                self._failed(name, alert, task, error)
         else:
             for alert, task in zip(message.alerts, message.tasks, strict=True):
-                self._counts.notified(name, "delivered")
+                self._observer.notified(name, "delivered")
                 self._of(name, alert).done(task, self._clock())
         self._unsaved = True
 
-    def _not_told(self, name: str, alert: Alert, task: Task, error: Exception) -> None:
+    def _failed(self, name: str, alert: Alert, task: Task, error: Exception) -> None:
         progress, now, pace = self._of(name, alert), self._clock(), self._paces[name]
-        asked = error.retry_after_s if isinstance(error, NotDeliveredError) else 0.0
+        retry_after_s = error.retry_after_s if isinstance(error, NotDeliveredError) else 0.0
         most_s = min(LAST_RETRY_S, pace.repeat_s)
-        pause = progress.failed(task, now, least_s=asked, most_s=most_s)
-        self._counts.notified(name, "failed")
+        pause = progress.failed(task, now, least_s=retry_after_s, most_s=most_s)
+        self._observer.notified(name, "failed")
         what = f"{type(error).__name__}: {error}"
         given_up = now - progress.since >= self._config.give_up_s
-        self._missed.setdefault((name, given_up), []).append((alert.fingerprint, what[:_MAX_REASON], pause))
+        self._failures.setdefault((name, given_up), []).append((alert.fingerprint, what[:_MAX_REASON], pause))
         if not given_up:
             return
-        self._counts.notified(name, "dead")
+        self._observer.notified(name, "dead")
         if task != "acknowledged":
-            letter = DeadLetter(
-                id=letter_id(name, alert, now),
+            undelivered = UndeliveredNotification(
+                id=undelivered_id(name, alert, now),
                 notifier=name,
                 alert=alert,
                 error=what[:_MAX_REASON],
@@ -265,57 +270,57 @@ class Delivery:
                 since=progress.since,
                 at=now,
             )
-            self.desk.bury(letter)
+            self.acknowledgements.add_undelivered(undelivered)
         progress.done(task, now)
 
-    def _log_missed(self, name: str) -> None:
-        """Write one line about all alerts that were not delivered in a round, and one about those given up."""
-        if missed := self._missed.pop((name, False), None):
-            fingerprint, what, pause = missed[0]
+    def _log_failures(self, name: str) -> None:
+        """Log one line for all failed alerts of a round, and one for those given up."""
+        if failures := self._failures.pop((name, False), None):
+            fingerprint, what, pause = failures[0]
             _log.warning(
                 "notifier %s rejected %d alerts, the first is %s (%s); next try in %.0f s",
-                *(name, len(missed), fingerprint, what, pause),
+                *(name, len(failures), fingerprint, what, pause),
             )
-        if missed := self._missed.pop((name, True), None):
-            fingerprint, what, _ = missed[0]
+        if failures := self._failures.pop((name, True), None):
+            fingerprint, what, _ = failures[0]
             _log.error(
                 "notifier %s rejected %d alerts, giving up; the first is %s (%s)",
-                *(name, len(missed), fingerprint, what),
+                *(name, len(failures), fingerprint, what),
             )
 
     def _of(self, name: str, alert: Alert) -> Progress:
-        """The progress with an alert; one that was forgotten meanwhile is not remembered again."""
+        """Return the progress with an alert; a fresh, unsaved one if the alert was dropped meanwhile."""
         return self._progress[name].get(alert.fingerprint, Progress())
 
-    async def _beat(self, name: str) -> None:
-        """Tell that the engine is at work; the next beat is the next try."""
+    async def _send_heartbeat(self, name: str) -> None:
+        """Send the watchdog alert; the next heartbeat is the retry."""
         try:
             await self._send(name, _Message([watchdog(self._began)], ["firing"]))
-        except Exception as error:  # noqa: BLE001 - as with every notifier
+        except Exception as error:  # noqa: BLE001 - a notifier may raise anything
             _log.warning("heartbeat to notifier %s failed (%s: %s)", name, type(error).__name__, error)
-            self._counts.notified(name, "failed")
+            self._observer.notified(name, "failed")
         else:
-            self._counts.notified(name, "delivered")
+            self._observer.notified(name, "delivered")
 
-    async def _resend(self, letter: DeadLetter) -> None:
-        """Tell a dead letter's notifier how its alert is by now. Raises NotDeliveredError."""
-        name = letter.notifier
+    async def _resend(self, undelivered: UndeliveredNotification) -> None:
+        """Send the current state of an undelivered notification's alert. Raises NotDeliveredError."""
+        name = undelivered.notifier
         if name not in self._notifiers:
             raise NotDeliveredError(f"no notifier is called {name} any more")
-        alert = self._alerts.get(letter.alert.fingerprint, letter.alert)
+        alert = self._alerts.get(undelivered.alert.fingerprint, undelivered.alert)
         task: Task = "resolved" if alert.state == "resolved" else "firing"
         try:
             await self._send(name, _Message([alert], [task]))
         except Exception as error:
-            self._counts.notified(name, "failed")
+            self._observer.notified(name, "failed")
             raise NotDeliveredError(f"{type(error).__name__}: {error}") from error
-        self._counts.notified(name, "delivered")
+        self._observer.notified(name, "delivered")
         self._of(name, alert).done(task, self._clock())
         self._unsaved = True
 
 
 def batched(members: Sequence[T], most: int) -> list[Sequence[T]]:
-    """Parts of `members` with at most `most` each.
+    """Split `members` into parts of at most `most`.
 
     >>> batched("abcde", 2)
     ['ab', 'cd', 'e']
@@ -324,7 +329,7 @@ def batched(members: Sequence[T], most: int) -> list[Sequence[T]]:
 
 
 def _pace(config: Alerts, notifier: Notifier) -> Pace:
-    pace = replace(Pace.of(config), acknowledges=isinstance(notifier, Acknowledging))
-    if isinstance(notifier, Resending):
+    pace = replace(Pace.of(config), acknowledges=notifier.takes_acknowledgements)
+    if notifier.resend_s is not None:
         return replace(pace, repeat_s=notifier.resend_s, must_repeat=True)
     return pace

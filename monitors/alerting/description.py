@@ -1,17 +1,17 @@
-"""What people want to know of an alert, looked up in the store: means, interval, cause, slices, worst exchanges."""
+"""The description of an alert, looked up in the store: means, interval, cause, slices, worst exchanges."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from monitors.alerting.causes import Explanation, JudgeEvidence, Observation, explain
 from monitors.alerting.causes.topics import topics
 from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import OTHER
-from monitors.alerting.stream import on_scale, usable
+from monitors.alerting.stream import Case, on_scale, usable
 from monitors.records import Alert, Evaluation, Example, Score
 from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence
 from monitors.statistics.weighted_mean import Estimate, hajek
@@ -26,20 +26,35 @@ _HASHED = "blake2b:"
 
 
 class ScoreCompletion(Protocol):
-    """Adds scores on both sides of an onset, where there are too few to name a cause."""
+    """Scores more exchanges on both sides of an onset, where there are too few to name a cause."""
 
     async def complete(
         self, metric: str, before: Sequence[Point], since: Sequence[Point]
     ) -> tuple[Sequence[Point], Sequence[Point]] | None:
-        """Return both sides with more scores of `metric` and of the retrieval; None when there are none to add."""
+        """Return both sides with more scores of `metric` and of the retrieval metrics; None when none can be added."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeSignals:
+    """What alerting reads from the judge, and what it requests from it.
+
+    `metrics` are those the judge scores. `failing_since` is the Unix time since which the judge fails, None while it
+    works. `evidence` is what the anchors say about the judge for a metric. `on_alarm` requests a check of the anchors.
+    `score_more` finds a cause where there are too few scores.
+    """
+
+    metrics: Collection[str] = ()
+    failing_since: Callable[[], float | None] = lambda: None
+    evidence: Callable[[str], JudgeEvidence | None] = lambda _: None
+    on_alarm: Callable[[], None] = lambda: None
+    score_more: ScoreCompletion | None = None
 
 
 class Describer:
-    """Looks an alert up: up to a day before its onset against the time from there on.
+    """Describes alerts by comparing up to a day before the onset with the time since.
 
-    The onset was chosen because the scores since then were low, so their mean is on the pessimistic side. `judge` tells
-    what is known of the judge for a metric; without `content` nothing of an exchange's text is quoted. Where the cause
-    is unknown, `more` may add scores to find it.
+    The onset was chosen because the scores since then are low, so their mean is biased downwards. Without `content` no
+    text of an exchange is quoted.
     """
 
     def __init__(
@@ -47,18 +62,45 @@ class Describer:
         store: Store,
         *,
         lower_is_better: Callable[[str], bool],
-        judge: Callable[[str], JudgeEvidence | None] = lambda _: None,
+        judge: JudgeSignals | None = None,
         content: bool = True,
-        more: ScoreCompletion | None = None,
     ) -> None:
-        self._more = more
         self._store = store
         self._lower_is_better = lower_is_better
-        self._judge = judge
+        self._judge = judge or JudgeSignals()
         self._content = content
+        self._evidence: dict[str, JudgeEvidence | None] = {}
+
+    def due(self, case: Case, closed_until: float) -> float | None:
+        """Return the time up to which a case is to be described now, None if its description is current."""
+        until = case.to_describe(closed_until)
+        return case.described_until if until is None and self._has_new_evidence(case) else until
+
+    async def describe_case(self, case: Case, until: float, slices: Sequence[str]) -> None:
+        """Describe a case by its scores before Unix time `until`; for a new alarm, request a check of the anchors."""
+        metric = case.alert.metric
+        if not case.described_until and metric in self._judge.metrics:
+            self._judge.on_alarm()
+        evidence = self._judge.evidence(metric)
+        case.alert = await self.describe(case.alert, until, slices)
+        case.described_until = until
+        self._evidence[case.alert.fingerprint] = evidence
+
+    def forget(self, fingerprints: Iterable[str]) -> None:
+        """Drop what is kept about alerts that no longer exist."""
+        for fingerprint in fingerprints:
+            self._evidence.pop(fingerprint, None)
+
+    def _has_new_evidence(self, case: Case) -> bool:
+        """Return whether the anchors were judged since a firing alert was described: that may change the cause."""
+        alert = case.alert
+        if alert.state != "firing" or alert.metric not in self._judge.metrics or not case.described_until:
+            return False
+        now = self._judge.evidence(alert.metric)
+        return now is not None and not now.pending and now != self._evidence.get(alert.fingerprint)
 
     async def describe(self, alert: Alert, until: float, affected: Sequence[str]) -> Alert:
-        """Return the alert described by what started before `until`, Unix seconds."""
+        """Return the alert with its description from exchanges that started before Unix time `until`."""
         onset, flipped = alert.finding.onset, self._lower_is_better(alert.metric)
         app = None if alert.app == ALL else alert.app
         whole = Query(since=onset - DAY_S, until=onset, app=app, order="newest", limit=PAGE, **_narrowed(alert.slice))
@@ -69,8 +111,8 @@ class Describer:
         before, after = _mean(old, alert.metric, flipped=flipped), _mean(new, alert.metric, flipped=flipped)
         interval = confidence_sequence(after) if after is not None and after.n_eff >= MIN_N_EFF else None
         why = await self._explain(alert.metric, old, new)
-        if why.cause == "unknown" and self._more is not None:
-            sides = await self._more.complete(alert.metric, old, new)
+        if why.cause == "unknown" and self._judge.score_more is not None:
+            sides = await self._judge.score_more.complete(alert.metric, old, new)
             why = await self._explain(alert.metric, *sides) if sides is not None else why
         return replace(
             alert,
@@ -91,17 +133,18 @@ class Describer:
         )
 
     async def _explain(self, metric: str, old: Sequence[Point], new: Sequence[Point]) -> Explanation:
-        asked = await self._questions(old, metric), await self._questions(new, metric)
+        questions = await self._questions(old, metric), await self._questions(new, metric)
 
-        def think() -> Explanation:
-            found = topics(*asked) if all(asked) else {}
+        def find_cause() -> Explanation:
+            found = topics(*questions) if all(questions) else {}
             before, since = ([self._observed(point, found) for point in points] for points in (old, new))
-            return explain(metric, before, since, judge=self._judge(metric), lower_is_better=self._lower_is_better)
+            judge = self._judge.evidence(metric)
+            return explain(metric, before, since, judge=judge, lower_is_better=self._lower_is_better)
 
-        return await asyncio.to_thread(think)  # up to a second, in which the others go on
+        return await asyncio.to_thread(find_cause)  # takes up to a second
 
     async def _questions(self, points: Iterable[Point], metric: str) -> Mapping[str, str]:
-        """The questions of some of the exchanges, the newest, by their ids; topics quote words of them."""
+        """Return the questions of the newest exchanges by id; topics quote words from them."""
         if not self._content:
             return {}
         ids = dict.fromkeys(point.sample_id for point in points if point.metric == metric and usable(point))
@@ -129,26 +172,26 @@ class Describer:
         )
 
     async def _examples(self, points: Sequence[Point]) -> tuple[Example, ...]:
-        """The worst exchanges, each once, with what was wrong with them."""
+        """Return the worst exchanges, each once, with their faults."""
         worst = {point.sample_id: point for point in reversed(points)}
         examples = []
         for point in list(reversed(worst.values()))[:WORST]:
-            found = await self._store.sample(point.sample_id) if self._content else None
+            stored = await self._store.sample(point.sample_id) if self._content else None
             example = Example(id=point.sample_id, value=point.value or 0.0)
-            if found is not None:
-                question, answer = _quoted(found[0].question or ""), _quoted(found[0].response)
-                example = replace(example, question=question, answer=answer, faults=faults_of(found[1], point.metric))
+            if stored is not None:
+                question, answer = _quoted(stored[0].question or ""), _quoted(stored[0].response)
+                example = replace(example, question=question, answer=answer, faults=faults_of(stored[1], point.metric))
             examples.append(example)
         return tuple(examples)
 
 
 def _fallen(why: Explanation) -> tuple[str, ...]:
-    """The slice that the cause is confined to; with another mix of traffic it grew, it did not fall."""
+    """Return the slice the cause is confined to; a slice named by "traffic_mix" grew, its scores did not fall."""
     return (why.slice,) if why.slice and why.cause not in ("traffic_mix", "unknown") else ()
 
 
 def faults_of(evaluations: Iterable[Evaluation], metric: str) -> tuple[str, ...]:
-    """What speaks against an answer, in short: the claims that nothing supports, or else the reason of its score."""
+    """Return what is wrong with an answer: the unsupported claims, or else the reason of its score."""
     for one in evaluations:
         if one.metric == metric and isinstance(one.outcome, Score):
             claims = [_shortened(text) for piece in one.outcome.evidence if (text := _fault(piece))]
@@ -157,7 +200,7 @@ def faults_of(evaluations: Iterable[Evaluation], metric: str) -> tuple[str, ...]
 
 
 def _fault(piece: Mapping[str, Any]) -> str | None:
-    """The text of a piece of evidence that speaks against the answer."""
+    """Return the claim of a piece of evidence against the answer."""
     if piece.get("verdict", "supported") != "supported" or piece.get("relevance") == "irrelevant":
         return str(piece.get("claim") or "") or None
     if piece.get("contradicted") is True:
@@ -168,7 +211,7 @@ def _fault(piece: Mapping[str, Any]) -> str | None:
 
 
 def _quoted(text: str) -> str:
-    """A stored text as alerts quote it; of one that is stored as a hash nothing."""
+    """Return a stored text as alerts quote it; empty if only its hash is stored."""
     return "" if text.startswith(_HASHED) else _shortened(text)
 
 
@@ -177,7 +220,7 @@ def _shortened(text: str) -> str:
 
 
 def _narrowed(part: str) -> dict[str, Any]:
-    """The fields of a query for the points of a slice; all other values together cannot be asked for."""
+    """Return the query fields that select a slice; the `_other` slice cannot be selected."""
     name, _, value = part.partition("=")
     if not part or value == OTHER:
         return {}
@@ -185,7 +228,7 @@ def _narrowed(part: str) -> dict[str, Any]:
 
 
 def _mean(points: Iterable[Point], metric: str, *, flipped: bool) -> Estimate | None:
-    """The mean of a metric on the "higher is better" scale, or None when there is no score."""
+    """Return the mean of a metric on the "higher is better" scale, or None without scores."""
     chosen = [point for point in points if point.metric == metric and usable(point)]
     if not chosen:
         return None

@@ -1,45 +1,44 @@
-"""The alert engine: closes buckets from the store, keeps every state in the ledger, tells the notifiers."""
+"""The alert engine: feeds closed buckets of scores to the rules, saves all state, starts deliveries."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import msgspec
 
-from monitors.alerting.acknowledgements import Acknowledgements, DeskClosedError
-from monitors.alerting.causes import JudgeEvidence
-from monitors.alerting.delivery import Delivery, Result
-from monitors.alerting.description import Describer, ScoreCompletion
+from monitors.alerting.acknowledgements import Acknowledgements, NotLeaderError
+from monitors.alerting.cases import Cases
+from monitors.alerting.delivery import Delivery, DeliveryObserver, Result
+from monitors.alerting.description import Describer, JudgeSignals
 from monitors.alerting.notifiers import Notifier
 from monitors.alerting.repeat_policy import Progress
 from monitors.alerting.rule_watch import MAX_STREAMS, FeedReport, RuleWatch, SavedWatch
 from monitors.alerting.rules import watch_of
-from monitors.alerting.stream import Case, Stream, blindness, on_scale
+from monitors.alerting.stream import Case, Stream, on_scale
 from monitors.alerting.versions import Version, Versions
 from monitors.config import Alerts, Rule
-from monitors.records import JUDGE_BLIND, Alert, Sample
-from monitors.storage.stores import Query, StateStore, Store
+from monitors.records import Alert, Sample
+from monitors.storage.stores import Point, Query, StateStore, Store
 
 DAY_S = 86_400.0
-HISTORY = 200
 PAGE = 2_000
-"""Points taken in at once: reading a day back must not hold up the others for long."""
-_NEVER = 1e18
+"""Scores per page: catching up on a day must not block the event loop for long."""
+_MAX_LOGGED = 200
 _CASES, _WATCH, _VERSIONS = "alerts/cases", "alerts/rule/", "alerts/versions"
 _log = logging.getLogger("gaugeway")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """One stream for gauges and people.
+class StreamStatus:
+    """The state of one stream, for gauges and the page.
 
-    `m0` is the mean it is held against, on the metric's own scale, None while that is being learned (`learned` of
-    `needed` scores are there); evidence 0 is an alarm. `slice` is "" for all of the app.
+    `m0` is the baseline mean on the metric's own scale, None while it is being learned (`learned` of `needed` scores
+    seen); the alarm is at `evidence_log10` 0. `slice` is "" for the whole app.
     """
 
     rule: str
@@ -54,55 +53,50 @@ class Watched:
     needed: int = 0
 
 
-class Observer(Protocol):
-    """Shows the streams, as Prometheus gauges for one."""
+class AlertObserver(DeliveryObserver, Protocol):
+    """Exports the engine's state and counts its failures."""
 
-    def watched(self, streams: Sequence[Watched]) -> None:
-        """Take in all streams as they are after a tick."""
+    def show_streams(self, streams: Sequence[StreamStatus]) -> None:
+        """Take all streams, after each tick."""
 
-    def seen(self, versions: Sequence[Version]) -> None:
-        """Take in the versions that came into the traffic, in the order of time."""
+    def show_versions(self, versions: Sequence[Version]) -> None:
+        """Take the versions that appeared in the traffic, oldest first, after each tick."""
 
+    def description_failed(self) -> None:
+        """Count an alert whose means, cause and examples could not be looked up; a later tick retries."""
 
-class Counts(Protocol):
-    """Counts what only shows in the log otherwise."""
+    def app_over_limit(self, app: str) -> None:
+        """Count scores of `app` that were dropped because its rule already has the maximum number of streams."""
 
-    def notified(self, notifier: str, result: Result) -> None:
-        """One attempt to tell one alert was made."""
-
-    def undescribed(self) -> None:
-        """The means, cause and examples of one alert could not be looked up; a later tick tries again."""
-
-    def unwatched(self, app: str) -> None:
-        """Scores of `app` were not taken in, because its rule watches too many streams already."""
-
-    def uncovered(self, metric: str, scores: int) -> None:
-        """Scores were not taken in, because too many evaluations beside them failed."""
+    def low_coverage(self, metric: str, scores: int) -> None:
+        """Count scores that were dropped because too many evaluations in their bucket failed."""
 
 
-class Uncounted:
-    """Counts nothing."""
+class NullObserver(AlertObserver):
+    """Ignores everything."""
 
     def notified(self, notifier: str, result: Result) -> None: ...
-    def undescribed(self) -> None: ...
-    def unwatched(self, app: str) -> None: ...
-    def uncovered(self, metric: str, scores: int) -> None: ...
+    def show_streams(self, streams: Sequence[StreamStatus]) -> None: ...
+    def show_versions(self, versions: Sequence[Version]) -> None: ...
+    def description_failed(self) -> None: ...
+    def app_over_limit(self, app: str) -> None: ...
+    def low_coverage(self, metric: str, scores: int) -> None: ...
 
 
 class AlertEngine:
-    """Watches every rule on every app it matches, and keeps the budget of false alarms (STATISTICS 1.5, 1.6).
+    """Evaluates every rule on every app it matches, within the budget of false alarms (STATISTICS 1.5, 1.6).
 
-    `tick` reads the scores of closed buckets from the store, so each is taken in once and in the order of time: a
-    bucket closes when its end is `watermark_s` ago and nothing that started before it waits in the queue. Scores
-    stored later count for estimates only; `late` tells them. Where there are no scores yet nothing is closed, so that a
-    clock that is wrong costs none. A rule seen for the first time looks one day back.
+    `tick` reads the scores of closed buckets from the store, each once and in the order of time. A bucket closes when
+    it ended `watermark_s` ago and no earlier sample waits in the queue. Scores stored later count for estimates only;
+    `late` identifies them. Buckets without scores are not closed, so a wrong clock loses no scores. A new rule starts
+    one day back.
 
-    The budget is split evenly over the rules, and in a rule over its apps and slices by `watching.share`: with
-    threshold 1 and start weights of budget x seconds, E[false alarms of all streams in T] <= T * false_alerts_per_30d
-    / 30 days, whatever the dependence between them. Names of notifiers tell them apart across restarts.
+    The budget is split evenly over the rules, and within a rule over its apps and slices by `multiple_testing.share`:
+    with threshold 1 and start weights of budget x seconds, E[false alarms of all streams in T] <= T *
+    false_alerts_per_30d / 30 days, for any dependence between streams. Delivery state is kept by notifier name.
 
-    While the judge is blind (`blind_since` gives the time its failures began) no rule on a `judged` metric fires or
-    resolves; an alert of its own says so. One engine at a time for one ledger.
+    While the judge fails (`judge.failing_since`), no rule on one of its metrics fires or resolves, and an alert about
+    the judge is open. Only one engine at a time may use a state store.
     """
 
     def __init__(
@@ -110,265 +104,226 @@ class AlertEngine:
         rules: Sequence[Rule],
         config: Alerts,
         store: Store,
-        ledger: StateStore,
+        state_store: StateStore,
         *,
         queue_oldest: Callable[[], Awaitable[float | None]],
         notifiers: Mapping[str, Notifier],
         lower_is_better: Callable[[str], bool],
+        judge: JudgeSignals | None = None,
+        observer: AlertObserver | None = None,
         clock: Callable[[], float] = time.time,
-        observer: Observer | None = None,
-        counts: Counts | None = None,
-        blind_since: Callable[[], float | None] = lambda: None,
-        judged: Collection[str] = (),
-        judge_evidence: Callable[[str], JudgeEvidence | None] = lambda _: None,
-        on_alarm: Callable[[], None] = lambda: None,
-        cause_judging: ScoreCompletion | None = None,
     ) -> None:
         self._config = config
-        self._blind_since = blind_since
-        self._judged = frozenset(judged)
-        self._store = store
-        self._ledger = ledger
+        self._state_store = state_store
         self._queue_oldest = queue_oldest
-        self._describer = Describer(
-            store, lower_is_better=lower_is_better, judge=judge_evidence, content=config.content, more=cause_judging
-        )
-        self._judge_evidence = judge_evidence
-        self._described_by: dict[str, JudgeEvidence | None] = {}
-        self._on_alarm = on_alarm
-        self.versions = Versions()
+        self._judge = judge or JudgeSignals()
+        self._observer = observer or NullObserver()
         self._clock = clock
-        self._observer = observer
-        self._counts = counts or Uncounted()
-        self._complaints: set[str] = set()
-        self._delivery = Delivery(notifiers, ledger, clock, self._counts, config)
-        self._cases: dict[str, Case] = {}
-        self._watches: dict[str, RuleWatch] = {}
-        self._restored = self._following = False
-        self._unsaved = False
-        for rule in rules:
-            watch = watch_of(rule, config, rules=len(rules), lower_is_better=lower_is_better(rule.metric))
-            if watch.name in self._watches:
-                raise ValueError(f"two alert rules are called {watch.name!r}: give one another `name`")
-            self._watches[watch.name] = watch
+        self._reader = _BucketReader(store, config.bucket_s)
+        self._describer = Describer(store, lower_is_better=lower_is_better, judge=self._judge, content=config.content)
+        self._delivery = Delivery(notifiers, state_store, clock, self._observer, config)
+        self._cases = Cases()
+        self._watches = _watches(rules, config, lower_is_better)
+        self._logged: set[str] = set()
+        self._restored = self._following = self._unsaved = False
+        self.versions = Versions()
 
     async def tick(self) -> None:
-        """Close what can be closed, save, tell. What the store or ledger raises comes out; the next tick goes on."""
+        """Close due buckets, save, start deliveries. Errors of the stores propagate; the next tick resumes."""
         if not self._restored:
-            self._take_up(await self._ledger.load())
+            self._restore(await self._state_store.load())
             self._restored, self._following = True, False
         edge = self._clock() - self._config.watermark_s
-        oldest = await self._queue_oldest()  # before the scores are read: what left the queue by now is in the store
-        up_to = self._edge(edge if oldest is None else min(edge, oldest))
-        blind_since = self._blind_since()
-        self._tell_blindness(blind_since)
+        oldest = await self._queue_oldest()  # before the scores are read: what has left the queue is in the store
+        up_to = self._reader.edge(edge if oldest is None else min(edge, oldest))
+        outage = self._judge.failing_since()
+        self._unsaved |= self._cases.track_judge_outage(outage, self._clock())
         for watch in self._watches.values():
-            # The few scores of a judge that fails say nothing: they are taken in when it sees again.
-            if blind_since is None or watch.rule.metric not in self._judged:
+            # The few scores a failing judge still gives are no sample of the traffic: they wait until it recovers.
+            if outage is None or watch.rule.metric not in self._judge.metrics:
                 await self._advance(watch, up_to)
-        for case in list(self._cases.values()):
+        for case in self._cases:
             rule = self._watches.get(case.alert.rule)
-            if (until := case.to_describe((rule and rule.closed_until) or 0.0)) is not None:
-                await self._try_to_describe(case, until)
-            elif self._judge_is_known_better(case):
-                await self._try_to_describe(case, case.described_until)
+            if (until := self._describer.due(case, (rule and rule.closed_until) or 0.0)) is not None:
+                await self._describe(case, until)
         await self._save()
-        if self._observer is not None:
-            self._observer.watched(self.streams())
-            self._observer.seen(self.versions.changes())
+        self._observer.show_streams(self.streams())
+        self._observer.show_versions(self.versions.changes())
         self._delivery.start(self.alerts())
 
     async def follow(self) -> None:
-        """Show what the engine that leads has saved, and change nothing; the next tick goes on from there."""
+        """Show the state the leading engine has saved, without changing it; the next tick resumes from there."""
         self._restored, self._following = False, True
-        self._take_up(await self._ledger.load())
-        self.desk.close()
-        if self._observer is not None:
-            self._observer.watched(())
+        self._restore(await self._state_store.load())
+        self.acknowledgements.close()
+        self._observer.show_streams(())
 
     def alerts(self) -> Sequence[Alert]:
-        """The open alerts and the latest of those that are over, newest first."""
-        return sorted((case.alert for case in self._cases.values()), key=lambda alert: alert.since, reverse=True)
+        """Return the open alerts and the latest resolved ones, newest first."""
+        return self._cases.alerts()
 
-    def streams(self) -> Sequence[Watched]:
-        """Every stream discovered so far."""
+    def streams(self) -> Sequence[StreamStatus]:
+        """Return the status of every stream found so far."""
         return [
-            watched(watch, stream, watch.closed_until or 0.0)
+            status_of(watch, stream, watch.closed_until or 0.0)
             for watch in self._watches.values()
             for stream in watch.streams.values()
         ]
 
     @property
-    def desk(self) -> Acknowledgements:
-        """Silences, acknowledgements and dead letters."""
-        return self._delivery.desk
+    def acknowledgements(self) -> Acknowledgements:
+        """Silences, acknowledgements and undelivered notifications."""
+        return self._delivery.acknowledgements
 
     def delivery_progress(self, fingerprint: str) -> Mapping[str, Progress]:
-        """How far each notifier is with an alert."""
+        """Return each notifier's progress with an alert."""
         return self._delivery.delivery_progress(fingerprint)
 
     def rebaseline(self, rule: str, app: str | None = None) -> int:
-        """Learn a rule's baselines afresh, of one app or of all; return how many streams that are.
+        """Re-learn a rule's baselines, for one app or all; return the number of streams.
 
-        Raises KeyError, and DeskClosedError where another process leads.
+        Raises KeyError for an unknown rule, NotLeaderError when another process leads.
         """
         if self._following:
-            raise DeskClosedError("another process leads; try again")
+            raise NotLeaderError("another process leads; try again")
         self._unsaved = True
         return self._watches[rule].rebaseline(app)
 
     def closed_until(self, metric: str, app: str) -> float:
-        """Up to when the buckets of `metric` on `app` are closed; 0.0 when no rule watches them or none began."""
+        """Return the end of the last closed bucket of `metric` on `app`, 0.0 without a rule or before the first one."""
         watches = (watch for watch in self._watches.values() if watch.rule.metric == metric and watch.covers(app))
         return max((watch.closed_until or 0.0 for watch in watches), default=0.0)
 
     def late(self, sample: Sample, metric: str) -> bool:
-        """Whether a score stored now comes too late for the detectors."""
+        """Return whether a score stored now is too late for the detectors."""
         return sample.started_at < self.closed_until(metric, sample.app)
 
     async def aclose(self) -> None:
-        """Wait for the deliveries under way."""
+        """Wait for running deliveries."""
         await self._delivery.aclose()
 
-    def _edge(self, moment: float) -> float:
-        """The last edge of a bucket that is not after `moment`, whatever the rounding."""
-        edge = math.floor(moment / self._config.bucket_s) * self._config.bucket_s
-        return edge if edge <= moment else edge - self._config.bucket_s
-
-    def _edge_after(self, moment: float) -> float:
-        """The first edge of a bucket after `moment`."""
-        edge = self._edge(moment) + self._config.bucket_s
-        return edge if edge > moment else edge + self._config.bucket_s
-
-    def _take_up(self, states: Mapping[str, bytes]) -> None:
-        """Go on from what was saved, whatever was known before."""
+    def _restore(self, states: Mapping[str, bytes]) -> None:
+        """Replace all state with the saved one."""
         for watch in self._watches.values():
             watch.closed_until = None
             watch.streams.clear()
-        cases = msgspec.json.decode(states[_CASES], type=list[Case]) if _CASES in states else []
-        self._cases = {case.alert.fingerprint: case for case in cases}
+        self._cases.load(states.get(_CASES, b"[]"))
         if _VERSIONS in states:
             self.versions.loads(states[_VERSIONS])
         for name, watch in self._watches.items():
             if (saved := states.get(_WATCH + name)) is not None:
-                watch.restore(msgspec.json.decode(saved, type=SavedWatch), self._cases)
-        watched = {
-            stream.case.alert.fingerprint
-            for w in self._watches.values()
-            for stream in w.streams.values()
-            if stream.case
-        }
-        for key, case in list(self._cases.items()):
-            if case.alert.state == "pending" and key not in watched:
-                del self._cases[key]
-            elif case.alert.state == "firing" and key not in watched:  # its rule is gone from the configuration
-                case.alert = replace(case.alert, state="resolved", ended_at=self._clock())
+                watch.restore(msgspec.json.decode(saved, type=SavedWatch), self._cases.by_fingerprint)
+        streams = (stream for watch in self._watches.values() for stream in watch.streams.values())
+        self._cases.close_orphans({stream.case.alert.fingerprint for stream in streams if stream.case}, self._clock())
         self._delivery.restore(states, self.alerts())
 
     async def _advance(self, watch: RuleWatch, up_to: float) -> None:
-        """Take in the scores of [closed_until, up_to) in pages of whole buckets.
+        """Feed the scores of [closed_until, up_to).
 
-        Every await comes before `feed`, which moves `closed_until` with what it took in: whatever is raised in here,
-        no score is fed twice and none is left out.
+        `feed` moves `closed_until` along with what it took in, and nothing is awaited between a page and its feed: if
+        anything raises, no score is fed twice and none is skipped.
         """
         if watch.closed_until is None:
-            watch.closed_until = self._edge(up_to - DAY_S)
+            watch.closed_until = self._reader.edge(up_to - DAY_S)
+        async for points, until in self._reader.pages(watch.rule.metric, watch.closed_until, up_to):
+            report = watch.feed(points, until=until, bucket_s=self._config.bucket_s, cases=self._cases.by_fingerprint)
+            self.versions.notice(points)
+            self._unsaved = True
+            self._count(watch, report)
+
+    def _count(self, watch: RuleWatch, report: FeedReport) -> None:
+        if report.over_limit:
+            self._warn_once(
+                f"rule {watch.name} has reached the limit of {MAX_STREAMS} streams; narrow it with a pattern in `apps`"
+            )
+        for app in report.over_limit:
+            self._observer.app_over_limit(app)
+        if report.low_coverage:
+            self._observer.low_coverage(watch.rule.metric, report.low_coverage)
+
+    async def _describe(self, case: Case, until: float) -> None:
+        """Describe an alert; on failure a later tick retries, because an alert without its means must still go out."""
+        watch = self._watches.get(case.alert.rule)
+        slices = watch.affected(case.alert.app, case.alert.finding.onset) if watch and not case.alert.slice else ()
+        try:
+            await self._describer.describe_case(case, until, slices)
+            self._unsaved = True
+        except Exception as error:  # noqa: BLE001 - a bad row of one alert must not block the others; counted
+            self._warn_once(f"alert {case.alert.fingerprint} has no description: {type(error).__name__}: {error}")
+            self._observer.description_failed()
+
+    def _warn_once(self, text: str) -> None:
+        """Log a warning that would otherwise repeat at every tick."""
+        if text not in self._logged and len(self._logged) < _MAX_LOGGED:
+            self._logged.add(text)
+            _log.warning("%s", text)
+
+    async def _save(self) -> None:
+        """Save all state in one transaction, without the oldest resolved alerts."""
+        if not self._unsaved:
+            return
+        self._describer.forget(self._cases.drop_old())
+        states = {_CASES: self._cases.dump(), _VERSIONS: self.versions.dumps()}
+        for name, watch in self._watches.items():
+            if watch.closed_until is not None:
+                states[_WATCH + name] = msgspec.json.encode(watch.saved())
+        await self._state_store.save(states)
+        self._unsaved = False
+
+
+class _BucketReader:
+    """Reads scores in pages that end at the edges of buckets, multiples of `bucket_s`."""
+
+    def __init__(self, store: Store, bucket_s: float) -> None:
+        self._store = store
+        self._bucket_s = bucket_s
+
+    def edge(self, moment: float) -> float:
+        """Return the last edge that is not after `moment`, despite rounding."""
+        edge = math.floor(moment / self._bucket_s) * self._bucket_s
+        return edge if edge <= moment else edge - self._bucket_s
+
+    async def pages(self, metric: str, since: float, up_to: float) -> AsyncIterator[tuple[Sequence[Point], float]]:
+        """Yield (points, end of their last bucket) of [since, up_to), oldest first, as long as there are points."""
         more = True
-        while more and (since := watch.closed_until) < up_to:
+        while more and since < up_to:
             until = up_to
-            query = Query(since=since, until=until, metric=watch.rule.metric, limit=PAGE)
+            query = Query(since=since, until=until, metric=metric, limit=PAGE)
             points = await self._store.series(query)
             if not points:
                 return
             if more := len(points) >= PAGE:
-                until = self._edge(points[-1].started_at)
+                until = self.edge(points[-1].started_at)
                 if until > since:
                     points = [point for point in points if point.started_at < until]
                 else:  # one bucket holds more than a page
-                    until = min(up_to, self._edge(since) + self._config.bucket_s)
+                    until = min(up_to, self.edge(since) + self._bucket_s)
                     points = await self._store.series(replace(query, until=until, limit=None))
-            else:  # no further than there are scores: a clock that is ahead must not close what is still to come
+            else:  # stop at the last score: a clock that is ahead must not close buckets that still fill
                 until = min(up_to, self._edge_after(points[-1].started_at))
-            fed = watch.feed(points, until=until, bucket_s=self._config.bucket_s, cases=self._cases)
-            self.versions.notice(points)
-            self._unsaved = True
-            self._count(watch, fed)
+            yield points, until
+            since = until
 
-    def _count(self, watch: RuleWatch, fed: FeedReport) -> None:
-        if fed.unwatched:
-            self._complain(f"rule {watch.name} watches {MAX_STREAMS} streams and no more; give it a pattern in `apps`")
-        for app in fed.unwatched:
-            self._counts.unwatched(app)
-        if fed.uncovered:
-            self._counts.uncovered(watch.rule.metric, fed.uncovered)
-
-    def _tell_blindness(self, since: float | None) -> None:
-        """Open an alert when the judge fails, and end it when the judge sees again."""
-        open_case = next(
-            (one for one in self._cases.values() if one.alert.rule == JUDGE_BLIND and one.alert.state == "firing"), None
-        )
-        if since is None and open_case is not None:
-            open_case.alert = replace(open_case.alert, state="resolved", ended_at=self._clock())
-            self._unsaved = True
-        elif since is not None and open_case is None:
-            alert = blindness(since)
-            self._cases[alert.fingerprint] = Case(alert=alert, alarm_at=_NEVER, described_until=_NEVER)
-            self._unsaved = True
-
-    async def _try_to_describe(self, case: Case, until: float) -> None:
-        """Describe, or leave it to a later tick: an alert without its means must still be saved and told."""
-        try:
-            await self._describe(case, until)
-        except Exception as error:  # noqa: BLE001 - one row of one alert must not silence all the others
-            self._complain(f"alert {case.alert.fingerprint} has no description: {type(error).__name__}: {error}")
-            self._counts.undescribed()
-
-    def _complain(self, what: str) -> None:
-        """Say it once: it is likely to be met again at every tick."""
-        if what not in self._complaints and len(self._complaints) < HISTORY:
-            self._complaints.add(what)
-            _log.warning("%s", what)
-
-    def _judge_is_known_better(self, case: Case) -> bool:
-        """Whether the anchors said something since a firing alert was described: that may be another cause."""
-        alert = case.alert
-        if alert.state != "firing" or alert.metric not in self._judged or not case.described_until:
-            return False
-        now = self._judge_evidence(alert.metric)
-        return now is not None and not now.pending and now != self._described_by.get(alert.fingerprint)
-
-    async def _describe(self, case: Case, until: float) -> None:
-        if not case.described_until and case.alert.metric in self._judged:
-            self._on_alarm()
-        judge = self._judge_evidence(case.alert.metric)
-        watch = self._watches.get(case.alert.rule)
-        parts = watch.affected(case.alert.app, case.alert.finding.onset) if watch and not case.alert.slice else ()
-        case.alert = await self._describer.describe(case.alert, until, parts)
-        case.described_until = until
-        self._described_by[case.alert.fingerprint] = judge
-        self._unsaved = True
-
-    async def _save(self) -> None:
-        """Save all states in one transaction, after dropping the oldest of too many alerts that are over."""
-        if not self._unsaved:
-            return
-        over = [alert for alert in self.alerts() if alert.state == "resolved"]
-        for alert in over[max(0, HISTORY - (len(self._cases) - len(over))) :]:
-            del self._cases[alert.fingerprint]
-            self._described_by.pop(alert.fingerprint, None)
-        states = {_CASES: msgspec.json.encode(list(self._cases.values())), _VERSIONS: self.versions.dumps()}
-        for name, watch in self._watches.items():
-            if watch.closed_until is not None:
-                states[_WATCH + name] = msgspec.json.encode(watch.saved())
-        await self._ledger.save(states)
-        self._unsaved = False
+    def _edge_after(self, moment: float) -> float:
+        edge = self.edge(moment) + self._bucket_s
+        return edge if edge > moment else edge + self._bucket_s
 
 
-def watched(watch: RuleWatch, stream: Stream, closed_until: float) -> Watched:
-    """Show one stream."""
+def _watches(rules: Sequence[Rule], config: Alerts, lower_is_better: Callable[[str], bool]) -> dict[str, RuleWatch]:
+    watches: dict[str, RuleWatch] = {}
+    for rule in rules:
+        watch = watch_of(rule, config, rules=len(rules), lower_is_better=lower_is_better(rule.metric))
+        if watch.name in watches:
+            raise ValueError(f"two alert rules have the name {watch.name!r}; set another `name` for one of them")
+        watches[watch.name] = watch
+    return watches
+
+
+def status_of(watch: RuleWatch, stream: Stream, closed_until: float) -> StreamStatus:
+    """Return the status of one stream."""
     m0 = stream.baseline.m0(closed_until)
     learned, needed = stream.baseline.progress()
-    return Watched(
+    return StreamStatus(
         rule=watch.name,
         metric=watch.rule.metric,
         app=stream.app,

@@ -1,4 +1,4 @@
-"""A rule at work: its budget, its streams by app and slice, and what a page of new scores does to them. Pure."""
+"""The state of one rule: its budget and its streams by app and slice. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from monitors.statistics.multiple_testing import affected, per_period, share
 from monitors.storage.stores import Point
 
 MAX_STREAMS = 200
-"""Streams of a rule; apps' names are the clients' choice, and every one of them stays in the ledger for good."""
+"""Streams of a rule. Clients choose app names, and each stream stays in the state store for good."""
 ALL = "*"
 DAY_S = 86_400.0
 _LISTED_AT = 0.1
@@ -26,7 +26,7 @@ _log = logging.getLogger("gaugeway")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedWatch:
-    """A rule's progress as the ledger keeps it; its streams in the order of their discovery."""
+    """A rule's state in the state store; streams in the order of their discovery."""
 
     metric: str
     closed_until: float
@@ -37,10 +37,10 @@ class SavedWatch:
 
 @dataclass(slots=True)
 class FeedReport:
-    """What became of a page of scores: apps there was no room for, and how many scores were left out, and why."""
+    """Scores of a page that were not used: apps over the limit of streams, and scores in low-coverage buckets."""
 
-    unwatched: set[str] = field(default_factory=set)
-    uncovered: int = 0
+    over_limit: set[str] = field(default_factory=set)
+    low_coverage: int = 0
 
 
 class Batch(NamedTuple):
@@ -53,10 +53,10 @@ class Batch(NamedTuple):
 
 
 class Coverage:
-    """The share of evaluations that gave a score, by app, over about the last hour.
+    """The share of evaluations that gave a score, by app, decaying over an hour.
 
-    Evaluations do not fail by chance: long answers fail first. Where most of them fail, the scores that are left say
-    little about the traffic. Only what came before a bucket decides about it.
+    Evaluations do not fail at random: long answers fail first. Where most fail, the remaining scores are no sample of
+    the traffic. Whether a bucket counts is decided by the buckets before it.
 
     >>> coverage = Coverage()
     >>> coverage.add("a", 0.0, scored=5, failed=95)
@@ -68,27 +68,27 @@ class Coverage:
         self._sums: dict[str, tuple[float, float, float]] = {}
 
     def ratio(self, app: str) -> float:
-        """The share; 1.0 while nothing is known."""
+        """Return the share; 1.0 without evaluations."""
         scored, failed, _ = self._sums.get(app, (0.0, 0.0, 0.0))
         return scored / (scored + failed) if scored + failed else 1.0
 
     def add(self, app: str, at: float, *, scored: int, failed: int) -> None:
         """Count the evaluations of a bucket that began at Unix time `at`."""
         old_scored, old_failed, last = self._sums.get(app, (0.0, 0.0, at))
-        fade = math.exp(min(0.0, last - at) / HOUR_S)
-        self._sums[app] = old_scored * fade + scored, old_failed * fade + failed, at
+        decay = math.exp(min(0.0, last - at) / HOUR_S)
+        self._sums[app] = old_scored * decay + scored, old_failed * decay + failed, at
 
     def saved(self) -> dict[str, tuple[float, float, float]]:
-        """What the ledger keeps."""
+        """Return the state to save."""
         return dict(self._sums)
 
     def restore(self, sums: Mapping[str, tuple[float, float, float]]) -> None:
-        """Continue from what the ledger kept."""
+        """Restore a saved state."""
         self._sums = dict(sums)
 
 
 def name_of(rule: Rule, *, lower_is_better: bool) -> str:
-    """The rule's own name, or one made of what it says.
+    """Return the rule's name, or one built from its metric, threshold, severity and apps.
 
     >>> name_of(Rule(metric="faithfulness", slo=0.85, apps=("support",)), lower_is_better=False)
     'faithfulness-below-0.85-support'
@@ -104,11 +104,11 @@ def name_of(rule: Rule, *, lower_is_better: bool) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class RuleWatch:
-    """A rule at work: its streams by app and slice, and the time up to which their scores were taken in.
+    """The state of a rule: its streams by app and slice, and the time up to which scores were fed.
 
-    `closed_until` None: not begun. `by_app` keeps apps apart, else all traffic is one stream. Half of the budget goes
-    to whole apps and half to their slices, all of it to the apps where nothing is sliced. `min_coverage` is the share
-    of evaluations that must give scores for these to be taken in.
+    `closed_until` is None before the first bucket. With `by_app` each app has a stream, else all traffic is one. Half
+    of the budget goes to whole apps and half to their slices; without slices all of it goes to the apps. Scores count
+    only while at least `min_coverage` of the evaluations give scores.
     """
 
     rule: Rule
@@ -126,11 +126,11 @@ class RuleWatch:
     coverage: Coverage = field(default_factory=Coverage)
 
     def covers(self, app: str) -> bool:
-        """Whether the rule is about `app`."""
+        """Return whether the rule matches `app`."""
         return any(fnmatchcase(app, pattern) for pattern in self.rule.apps)
 
     def stream(self, app: str, part: str = "") -> Stream | None:
-        """The stream of a slice of `app` ("" for all of it), discovered now if it is new and there is room."""
+        """Return the stream of a slice of `app` ("" for the whole app), created if new; None above `MAX_STREAMS`."""
         if (app, part) not in self.streams:
             if len(self.streams) >= MAX_STREAMS:
                 return None
@@ -152,15 +152,14 @@ class RuleWatch:
     def feed(
         self, points: Iterable[Point], *, until: float, bucket_s: float, cases: MutableMapping[str, Case]
     ) -> FeedReport:
-        """Take in all points of [closed_until, until), oldest first; add alerts to `cases`, drop doubts that passed.
+        """Feed all points of [closed_until, until), oldest first; update the alerts in `cases`.
 
-        There is no await in here: the points count as taken in if and only if this returns. Times without points cost
-        nothing. Of several scores for one exchange (another version of the metric) the first counts: two judgements of
-        the same answer are not independent given the past.
+        Synchronous, so the points are fed if and only if this returns. Of several scores of one exchange (by another
+        version of the metric) only the first counts: two judgements of one answer are not independent given the past.
         """
         buckets: dict[tuple[int, str], dict[str, Point]] = {}
         failed: dict[tuple[int, str], int] = {}
-        last, fed = round(until / bucket_s) - 1, FeedReport()
+        last, report = round(until / bucket_s) - 1, FeedReport()
         for point in points:
             if self.covers(point.app):
                 # a quotient of floats may round up to the edge: such a point is the last bucket's
@@ -174,14 +173,14 @@ class RuleWatch:
             enough = self.coverage.ratio(app) >= self.min_coverage
             self.coverage.add(app, index * bucket_s, scored=len(some), failed=failed.get((index, app), 0))
             if not enough:
-                fed.uncovered += len(some)
+                report.low_coverage += len(some)
             elif some and not self._take(Batch(app, index * bucket_s, bucket_s, some), cases):
-                fed.unwatched.add(app)
+                report.over_limit.add(app)
         self.closed_until = until
-        return fed
+        return report
 
     def affected(self, app: str, onset: float) -> tuple[str, ...]:
-        """The slices of `app` whose own scores say that they fell, by e-d-BH; the clearest first."""
+        """Return the slices of `app` that fell, by e-d-BH on their own evidence; the strongest first."""
         evidence = {
             part: per_period(stream.evidence_since(onset), stream.budget_per_s, DAY_S)
             for (of, part), stream in self.streams.items()
@@ -190,14 +189,14 @@ class RuleWatch:
         return tuple(affected(evidence, _LISTED_AT)) if evidence else ()
 
     def rebaseline(self, app: str | None = None) -> int:
-        """Learn the baselines of `app`, or of all apps, afresh; return how many streams begin anew."""
+        """Re-learn the baselines of `app`, or of all apps; return the number of streams."""
         chosen = [stream for (of, _), stream in self.streams.items() if app in (None, of)]
         for stream in chosen:
-            stream.start_anew()
+            stream.reset()
         return len(chosen)
 
     def saved(self) -> SavedWatch:
-        """What the ledger keeps."""
+        """Return the state to save."""
         return SavedWatch(
             metric=self.rule.metric,
             closed_until=self.closed_until or 0.0,
@@ -207,7 +206,7 @@ class RuleWatch:
         )
 
     def restore(self, saved: SavedWatch, cases: Mapping[str, Case]) -> None:
-        """Continue from what the ledger kept; a stream made for another SLO, baseline or budget starts afresh."""
+        """Restore a saved state; a stream with another SLO, baseline or budget is reset."""
         if saved.metric != self.rule.metric:
             return
         self.closed_until = saved.closed_until
@@ -222,11 +221,11 @@ class RuleWatch:
                 stream.restore(state, case)
             except ValueError:
                 _log.info("rule %s changed: restarting the evidence for %s", self.name, state.app)
-                stream.start_anew()
+                stream.reset()
                 stream.recovery, stream.case = None, case
 
     def _take(self, batch: Batch, cases: MutableMapping[str, Case]) -> bool:
-        """Give a bucket to its app's streams; False when there is no room for the app."""
+        """Feed a bucket to its app's streams; return False if the app is above `MAX_STREAMS`."""
         whole = self.stream(batch.app)
         if whole is None:
             return False
@@ -237,8 +236,8 @@ class RuleWatch:
         return True
 
     def _feed(self, stream: Stream, batch: Batch, cases: MutableMapping[str, Case], *, quiet: bool) -> None:
-        if stream.made_anew(batch.points) and self.rule.slo is None:
-            stream.start_anew()
+        if stream.has_new_scorer(batch.points) and self.rule.slo is None:
+            stream.reset()
         before = stream.case
         stream.take(stream.bucket(batch.start, batch.seconds, batch.points), quiet=quiet)
         if before is not None and before is not stream.case and before.alert.state == "pending":

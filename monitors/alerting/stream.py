@@ -1,4 +1,4 @@
-"""One stream of scores, from its baseline over the first doubt to the alarm and the recovery: pure."""
+"""One stream of scores: baseline, pending alert, alarm, recovery. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from monitors.alerting.detectors.recovery import Recovery
 from monitors.records import JUDGE_BLIND, Alert, Finding
 from monitors.storage.stores import Point
 
-DOUBT_LOG10 = -1.0
-"""From a tenth of the evidence an alarm needs, an alert is pending: shown, and told to nobody."""
+PENDING_LOG10 = -1.0
+"""From a tenth of the evidence for an alarm, an alert is pending: shown, but not sent."""
 HOUR_S, DAY_HOURS = 3600.0, 24
-_MAKERS = 16
+_MAX_MAKERS = 16
 
 
 @dataclass(slots=True, kw_only=True)
 class Case:
-    """An alert with the time of its alarm, and the time up to which its means, cause and examples were looked up."""
+    """An alert, the time of its alarm, and the time up to which it has been described."""
 
     alert: Alert
     alarm_at: float = 0.0
     described_until: float = 0.0
 
     def to_describe(self, closed_until: float) -> float | None:
-        """Until when to look its scores up now, or None when there is nothing to look up.
+        """Return the time up to which the alert is to be described now, or None.
 
-        First at the alarm, then each time that the time since the onset has doubled, as long as it fires: a severe drop
-        is found within a dozen scores, too few for an interval or a cause. Does not depend on when it is asked.
+        Due at the alarm, then whenever the time since the onset has doubled while it fires: a severe drop alarms within
+        a dozen scores, too few for an interval or a cause. The result does not depend on when this is called.
         """
         if self.alert.state == "pending":
             return None
@@ -45,7 +45,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedStream:
-    """A stream as the ledger keeps it; `case` is the fingerprint of its open alert."""
+    """A stream in the state store; `case` is the fingerprint of its open alert."""
 
     app: str
     detector: str
@@ -58,8 +58,8 @@ class SavedStream:
     fell: tuple[float, float] | None = None
 
 
-def blindness(since: float) -> Alert:
-    """The alert that the judge fails since Unix time `since`."""
+def judge_outage(since: float) -> Alert:
+    """Return the alert for a judge that fails since Unix time `since`."""
     return Alert(
         fingerprint=fingerprint(JUDGE_BLIND, "judge", "*", "", since),
         rule=JUDGE_BLIND,
@@ -74,19 +74,19 @@ def blindness(since: float) -> Alert:
 
 
 def fingerprint(rule: str, metric: str, app: str, part: str, since: float) -> str:
-    """16 hex digits that stay the same for one alert, on every replica and after a restart."""
+    """Return the alert's id, 16 hex digits, the same on every replica and after a restart."""
     names = [rule, metric, app, *([part] if part else []), repr(since)]
     return blake2b("\0".join(names).encode(), digest_size=8).hexdigest()
 
 
 @dataclass(slots=True, kw_only=True)
 class Stream:
-    """One rule on one slice of one app: scores in the order of time go in, `case` is the alert that comes out, if any.
+    """One rule on one slice of one app. Scores go in, in the order of time; `case` is the open alert, if any.
 
-    Weights are the smallest rate of the last day (before each bucket, or of the last hour with scores if that is longer
-    ago) over a score's own. A smaller one counts from the next bucket on, because weights must be fixed before the
-    scores are seen; only the very first bucket uses its own smallest. `rates` are the smallest by hour of Unix time.
-    `fell` is the time and the log10 evidence of an alarm that nobody was told, because all of the app had fallen.
+    A score's weight is the smallest sampling rate of the day before its bucket (or of the last hour with scores, if
+    older) over its own rate. A smaller rate counts from the next bucket on, because weights must be fixed before the
+    scores are seen; only the first bucket uses its own smallest rate. `rates` holds the smallest rate by hour of Unix
+    time. `fell` is (time, log10 evidence) of an alarm that was suppressed because the whole app had an alert.
     """
 
     rule: str
@@ -106,13 +106,13 @@ class Stream:
 
     @property
     def state(self) -> Literal["quiet", "pending", "firing"]:
-        """What gauges and people are shown."""
+        """The state shown by gauges and the page."""
         if self.case is None:
             return "quiet"
         return "firing" if self.case.alert.state == "firing" else "pending"
 
     def bucket(self, start: float, seconds: float, points: Sequence[Point]) -> Bucket:
-        """Make a bucket of one time's points, on the "higher is better" scale; remember their smallest rate."""
+        """Build the bucket of these points on the "higher is better" scale; record their smallest rate."""
         lowest, hour = min(point.rate for point in points), math.floor(start / HOUR_S)
         recent = {at: rate for at, rate in self.rates.items() if at >= hour - DAY_HOURS}
         recent = recent or dict(sorted(self.rates.items())[-1:])
@@ -125,29 +125,28 @@ class Stream:
             weights=tuple(min(1.0, known / point.rate) for point in points),
         )
 
-    def made_anew(self, points: Sequence[Point]) -> bool:
-        """Whether most of these scores come from a version or judge that this stream never met; from then on it has.
+    def has_new_scorer(self, points: Sequence[Point]) -> bool:
+        """Return whether most of these scores come from a metric version or judge new to this stream; record it.
 
-        Another judge has another scale: what was learned from the old one's scores is no baseline for the new one.
+        Another judge has another scale, so the baseline learned from the old one does not apply.
         """
         maker, _ = Counter(f"{point.version} {point.judge or ''}" for point in points).most_common(1)[0]
         if maker in self.makers:
             return False
         first = not self.makers
-        self.makers = (*self.makers, maker)[-_MAKERS:]
+        self.makers = (*self.makers, maker)[-_MAX_MAKERS:]
         return not first
 
-    def start_anew(self) -> None:
-        """Forget what was learned and what speaks for a drop; an alert that fires is over when the judge says so."""
+    def reset(self) -> None:
+        """Reset the baseline and the evidence; a firing alert stays open until its recovery is detected."""
         self.baseline.rebaseline()
         self.detector.reset()
 
     def take(self, bucket: Bucket, *, quiet: bool = False) -> None:
-        """Feed the detector and, while the alert fires, the recovery; move the alert on. `quiet` opens no alert.
+        """Feed the detector and, while the alert fires, the recovery; update the alert. `quiet` opens no alert.
 
-        While it fires, further alarms of the detector say nothing new, and the baseline learns nothing. When it is
-        resolved, the detector starts afresh: what it gathered during the drop is no evidence about the time after, and
-        would exceed the budget there.
+        While the alert fires, further alarms are ignored and the baseline learns nothing. At the resolution the
+        detector is reset: its evidence is about the drop, and would exceed the false-alarm budget afterwards.
         """
         m0 = self.baseline.m0(bucket.start)
         if m0 is None:
@@ -159,12 +158,12 @@ class Stream:
         if not firing and finding is None:
             self.baseline.update(bucket)
         if firing:
-            self._watch_recovery(bucket, m0, end)
+            self._update_recovery(bucket, m0, end)
         elif quiet:
             self.case = None
             if finding is not None:
                 self.fell = end, finding.evidence_log10
-        elif finding is None and self.detector.evidence_log10 < DOUBT_LOG10:
+        elif finding is None and self.detector.evidence_log10 < PENDING_LOG10:
             self.case = None
         else:
             self.case = self.case or self._opened(end)
@@ -174,13 +173,13 @@ class Stream:
                 self.case.alarm_at = end
 
     def evidence_since(self, moment: float) -> float:
-        """The strongest log10 evidence of a drop that was going on at `moment` or began later."""
-        told = self.case.alert.finding.evidence_log10 if self.state == "firing" and self.case else -math.inf
-        untold = self.fell[1] if self.fell is not None and self.fell[0] >= moment else -math.inf
-        return max(self.detector.evidence_log10, told, untold)
+        """Return the strongest log10 evidence of a drop that was going on at `moment` or began later."""
+        firing = self.case.alert.finding.evidence_log10 if self.state == "firing" and self.case else -math.inf
+        suppressed = self.fell[1] if self.fell is not None and self.fell[0] >= moment else -math.inf
+        return max(self.detector.evidence_log10, firing, suppressed)
 
     def saved(self) -> SavedStream:
-        """What the ledger keeps."""
+        """Return the state to save."""
         return SavedStream(
             app=self.app,
             detector=self.detector.dumps(),
@@ -194,7 +193,7 @@ class Stream:
         )
 
     def restore(self, saved: SavedStream, case: Case | None) -> None:
-        """Continue from what the ledger kept. Raises ValueError for the state of another SLO, baseline or budget."""
+        """Restore a saved state. Raises ValueError for the state of another SLO, baseline or budget."""
         self.rates, self.makers, self.fell, self.case = dict(saved.rates), tuple(saved.makers), saved.fell, case
         if saved.baseline is not None:
             self.baseline.loads(saved.baseline)
@@ -204,7 +203,7 @@ class Stream:
             recovery.loads(saved.recovery)
             self.recovery = recovery
 
-    def _watch_recovery(self, bucket: Bucket, m0: float, end: float) -> None:
+    def _update_recovery(self, bucket: Bucket, m0: float, end: float) -> None:
         self.recovery = self.recovery or Recovery()
         if self.case is not None and self.recovery.update(bucket, m0):
             self.case.alert = replace(self.case.alert, state="resolved", ended_at=end)
@@ -228,12 +227,12 @@ class Stream:
 
 
 def usable(point: Point) -> bool:
-    """Whether a point is a score that a detector can take."""
+    """Return whether a point is a score in [0, 1] with a rate in (0, 1]."""
     return (
         point.outcome == "score" and point.value is not None and 0.0 <= point.value <= 1.0 and 0.0 < point.rate <= 1.0
     )
 
 
 def on_scale(value: float, *, flipped: bool) -> float:
-    """Turn a value of a metric whose best is 0 to the "higher is better" scale, and back."""
+    """Convert a value of a metric whose best is 0 to the "higher is better" scale, and back."""
     return 1.0 - value if flipped else value

@@ -15,7 +15,7 @@ from litestar.connection import ASGIConnection
 from litestar.exceptions import HTTPException, NotFoundException, PermissionDeniedException
 from litestar.params import FromPath
 
-from monitors.alerting.acknowledgements import Ack, DeadLetter, DeskClosedError
+from monitors.alerting.acknowledgements import Ack, NotLeaderError, UndeliveredNotification
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.silences import MAX_VALUE, Label, Matcher, Operator, Silence
 from monitors.runtime import audit
@@ -43,7 +43,7 @@ class AlertDesk(Protocol):
     async def unacknowledge(self, fingerprint: str) -> bool:
         """Take that back."""
 
-    async def dead_letters(self) -> Sequence[DeadLetter]:
+    async def undelivered(self) -> Sequence[UndeliveredNotification]:
         """Every dead letter that was kept."""
 
     async def retry(self, letter_id: str) -> bool:
@@ -108,7 +108,7 @@ def _silence_handlers(desk: AlertDesk) -> list[Any]:
             raise HTTPException(status_code=400, detail="; ".join(problems))
         try:
             await desk.silence(made)
-        except DeskClosedError as error:
+        except NotLeaderError as error:
             raise HTTPException(status_code=503, detail=str(error)) from error
         except ValueError as error:
             raise HTTPException(status_code=409, detail=str(error)) from error
@@ -133,7 +133,7 @@ def _ack_handlers(desk: AlertDesk) -> list[Any]:
         ack = Ack(by=said.by, at=time.time(), comment=said.comment)
         try:
             known = await desk.acknowledge(fingerprint, ack)
-        except DeskClosedError as error:
+        except NotLeaderError as error:
             raise HTTPException(status_code=503, detail=str(error)) from error
         if not known:
             raise NotFoundException(f"no alert fires with the fingerprint {fingerprint}")
@@ -152,7 +152,7 @@ def _ack_handlers(desk: AlertDesk) -> list[Any]:
 def _letter_handlers(desk: AlertDesk) -> list[Any]:
     @get("/api/dead-letters")
     async def dead_letters() -> list[dict[str, Any]]:
-        return [asdict(one) for one in await desk.dead_letters()]
+        return [asdict(one) for one in await desk.undelivered()]
 
     @post("/api/dead-letters/{letter_id:str}/retry", guards=[same_origin], status_code=200)
     async def retry(letter_id: FromPath[str], request: Request[Any, Any, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from litestar.template import TemplateConfig
 from litestar.types import Message, Scope
 from prometheus_client import CollectorRegistry
 
-from monitors.alerting.acknowledgements import DeskClosedError
+from monitors.alerting.acknowledgements import NotLeaderError
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
 from monitors.api.openapi import openapi_handler
@@ -95,13 +95,13 @@ def admin_app(
         ],
         template_config=pages.templates if pages is not None else None,
         before_send=[pages.before_send] if pages is not None else [],
-        exception_handlers={DeskClosedError: _not_here},
+        exception_handlers={NotLeaderError: _not_here},
         openapi_config=None,
         logging_config=None,
     )
 
 
-def _not_here(_: Request[Any, Any, Any], error: DeskClosedError) -> Response[dict[str, Any]]:
+def _not_here(_: Request[Any, Any, Any], error: NotLeaderError) -> Response[dict[str, Any]]:
     """Answer a change that this process cannot make now: it has only begun, or another one leads."""
     return Response({"status_code": 503, "detail": str(error)}, status_code=503, headers={"retry-after": "1"})
 

@@ -14,8 +14,8 @@ import msgspec
 from litestar import Litestar, Response, get
 from litestar.openapi import OpenAPIConfig
 
-from monitors.alerting.acknowledgements import Ack, DeadLetter
-from monitors.alerting.engine import Watched
+from monitors.alerting.acknowledgements import Ack, UndeliveredNotification
+from monitors.alerting.engine import StreamStatus
 from monitors.alerting.silences import Silence
 from monitors.alerting.versions import Version
 from monitors.analysis.ab_compare import Compared
@@ -34,7 +34,7 @@ _TOLD = (
     Alert,
     Captured,
     Compared,
-    DeadLetter,
+    UndeliveredNotification,
     Failed,
     Labelled,
     Point,
@@ -46,7 +46,7 @@ _TOLD = (
     StoredTemplate,
     Supplement,
     Version,
-    Watched,
+    StreamStatus,
 )
 _REASONS = {
     400: "What is asked for cannot be: the detail says what is wrong with which parameter or field.",
@@ -150,7 +150,7 @@ _OPERATIONS = {
             notes=_many(_TEXT),
             metrics=_many(_ENABLED),
             queue=_QUEUE,
-            rules=_many(_ref(Watched)),
+            rules=_many(_ref(StreamStatus)),
         ),
     ),
     ("get", "/api/metrics"): _Operation(
@@ -177,7 +177,9 @@ _OPERATIONS = {
         errors=(400, 404, 413, 503),
     ),
     ("delete", "/api/alerts/{fingerprint}/ack"): _Operation(summary="Take that back", status=204, errors=(404, 503)),
-    ("get", "/api/dead-letters"): _Operation(summary="What could not be delivered", answer=_many(_ref(DeadLetter))),
+    ("get", "/api/dead-letters"): _Operation(
+        summary="What could not be delivered", answer=_many(_ref(UndeliveredNotification))
+    ),
     ("post", "/api/dead-letters/{letter_id}/retry"): _Operation(
         summary="Deliver it now", answer=_object(delivered={"const": True}), errors=(404, 502, 503)
     ),

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 
 from monitors.alerting.delivery import Result
-from monitors.alerting.engine import Watched
+from monitors.alerting.engine import StreamStatus
 from monitors.alerting.versions import Version
 from monitors.exporters.instruments import Instruments
 from monitors.runtime.label_cap import OVERFLOW
@@ -22,7 +22,7 @@ class AlertGauges:
         self._slices: set[tuple[str, ...]] = set()
         self._versions: set[tuple[str, ...]] = set()
 
-    def watched(self, streams: Sequence[Watched]) -> None:
+    def show_streams(self, streams: Sequence[StreamStatus]) -> None:
         """Set the gauges of every stream; a slice has one only while its alert fires."""
         firing: set[tuple[str, ...]] = set()
         for one in streams:
@@ -48,7 +48,7 @@ class AlertGauges:
                 self._instruments.quality_slice_alarm.remove(*gone)
         self._slices = firing
 
-    def seen(self, versions: Sequence[Version]) -> None:
+    def show_versions(self, versions: Sequence[Version]) -> None:
         """Show since when each of the latest versions is in the traffic."""
         shown: set[tuple[str, ...]] = set()
         for one in versions[-_VERSIONS:]:
@@ -64,14 +64,14 @@ class AlertGauges:
         """Count what became of telling an alert."""
         self._instruments.notifications.labels(notifier, result).inc()
 
-    def undescribed(self) -> None:
+    def description_failed(self) -> None:
         """Count an alert whose description could not be looked up."""
         self._instruments.worker_errors.labels("describe").inc()
 
-    def unwatched(self, app: str) -> None:
+    def app_over_limit(self, app: str) -> None:
         """Count an app that a rule has no room for, once."""
         self._instruments.cap.count("watched_app", app)
 
-    def uncovered(self, metric: str, scores: int) -> None:
+    def low_coverage(self, metric: str, scores: int) -> None:
         """Count scores that are no evidence, because too many evaluations beside them failed."""
         self._instruments.uncovered_scores.labels(metric).inc(scores)

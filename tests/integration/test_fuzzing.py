@@ -109,7 +109,7 @@ def test_a_body_that_is_no_json_is_refused_whatever_it_is_made_of(body, tmp_path
     async def main():
         store = SQLiteStore(tmp_path / "store.db")
         delivery = Delivery({}, store, lambda: 0.0, None, Alerts())
-        app = Litestar(alert_handlers(delivery.desk), openapi_config=None, logging_config=None)
+        app = Litestar(alert_handlers(delivery.acknowledgements), openapi_config=None, logging_config=None)
         async with serving(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
             assert (await client.post("/api/alerts/x/ack", content=body)).status_code == 400
         await store.aclose()

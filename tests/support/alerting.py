@@ -6,7 +6,9 @@ import asyncio
 
 from msgspec.structs import replace
 
-from monitors.alerting.engine import AlertEngine
+from monitors.alerting.description import JudgeSignals
+from monitors.alerting.engine import AlertEngine, NullObserver
+from monitors.alerting.notifiers import Notifier
 from monitors.alerting.rules import MONTH_S, watch_of
 from monitors.config import Alerts, Rule
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
@@ -28,7 +30,7 @@ def watching(budget_per_s=1e-6, rule=RULE, **changes):
     return watch_of(rule, config, rules=1, lower_is_better=False)
 
 
-class People:
+class People(Notifier):
     """A notifier that remembers, and fails as often as it is asked to."""
 
     def __init__(self, failures=0, delay_s=0.0):
@@ -72,7 +74,7 @@ class Stubborn:
         return call
 
 
-class World:
+class World(NullObserver):
     """A store, a clock and whoever is told; engines come and go."""
 
     def __init__(self, path, rules=(RULE,), config=CONFIG, **notifiers):
@@ -80,7 +82,7 @@ class World:
         self.now = T0
         self.oldest = None
         self.rules, self.config, self.notifiers = rules, config, notifiers
-        self.shown = []
+        self.shown, self.notifications, self.failed_descriptions = [], [], 0
         self.blind_since = None
         self.count = 0
         self.engine = self.restart()
@@ -99,15 +101,20 @@ class World:
             clock=lambda: self.now,
             lower_is_better=lambda metric: metric == "hallucination",
             observer=self,
-            blind_since=lambda: self.blind_since,
-            judged=TRIO,
+            judge=JudgeSignals(metrics=TRIO, failing_since=lambda: self.blind_since),
         )
         return self.engine
 
-    def watched(self, streams):
+    def show_streams(self, streams):
         self.shown = streams
 
-    def seen(self, versions):
+    def notified(self, notifier, result):
+        self.notifications.append((notifier, result))
+
+    def description_failed(self):
+        self.failed_descriptions += 1
+
+    def show_versions(self, versions):
         self.versions = versions
 
     async def add(

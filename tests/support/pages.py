@@ -142,7 +142,6 @@ async def world(path, *, token=None, config=None, alerts=ALERTS, gateways=(), cl
     instruments = Instruments(CollectorRegistry(), version="0")
     store, queue, people = SQLiteStore(path / "store.db"), MemoryQueue(), People()
     templates = SQLiteTemplates(path / "templates.db")
-    gauges = AlertGauges(instruments)
 
     async def nothing_waits():
         return None
@@ -155,8 +154,7 @@ async def world(path, *, token=None, config=None, alerts=ALERTS, gateways=(), cl
         queue_oldest=nothing_waits,
         notifiers={"people": people},
         lower_is_better=lambda name: name == "hallucination",
-        observer=gauges,
-        counts=gauges,
+        observer=AlertGauges(instruments),
     )
     plane = Scheduler(
         config,
@@ -187,7 +185,7 @@ async def world(path, *, token=None, config=None, alerts=ALERTS, gateways=(), cl
         instruments.registry,
         host="127.0.0.1",
         token=token,
-        handlers=[*alert_handlers(engine.desk), *rule_handlers(engine), *template_handlers(templates)],
+        handlers=[*alert_handlers(engine.acknowledgements), *rule_handlers(engine), *template_handlers(templates)],
         pages=pages(site),
     )
     async with (

@@ -54,7 +54,7 @@ def _silence_handler(site: Site) -> Any:
         if problems := made.problems(now):
             raise HTTPException(status_code=400, detail="; ".join(problems))
         try:
-            await site.engine.desk.silence(made)
+            await site.engine.acknowledgements.silence(made)
         except ValueError as error:
             raise HTTPException(status_code=409, detail=str(error)) from error
         audit.tell("silence", by=by, address=address_of(request), silence=made.id, ends=made.ends)
@@ -67,7 +67,9 @@ def _ack_handlers(site: Site) -> list[Any]:
     @post("/alerts/{fingerprint:str}/acknowledge", status_code=303)
     async def acknowledge(request: Page, fingerprint: FromPath[str]) -> Redirect:
         by, comment = _signed(await site.form(request))
-        known = await site.engine.desk.acknowledge(fingerprint, Ack(by=by, at=site.clock(), comment=comment))
+        known = await site.engine.acknowledgements.acknowledge(
+            fingerprint, Ack(by=by, at=site.clock(), comment=comment)
+        )
         if not known:
             raise NotFoundException("this alert is no longer firing")
         audit.tell("ack", by=by, address=address_of(request), alert=fingerprint)
@@ -76,7 +78,7 @@ def _ack_handlers(site: Site) -> list[Any]:
     @post("/alerts/{fingerprint:str}/unacknowledge", status_code=303)
     async def unacknowledge(request: Page, fingerprint: FromPath[str]) -> Redirect:
         await site.form(request)
-        await site.engine.desk.unacknowledge(found_alert(site, fingerprint).fingerprint)
+        await site.engine.acknowledgements.unacknowledge(found_alert(site, fingerprint).fingerprint)
         audit.tell("unack", address=address_of(request), alert=fingerprint)
         return _back(fingerprint, "unacknowledged")
 
@@ -103,7 +105,7 @@ def _desk_handlers(site: Site) -> list[Any]:
     @post("/silences/{silence_id:str}/remove", status_code=303)
     async def unsilence(request: Page, silence_id: FromPath[str]) -> Redirect:
         await site.form(request)
-        if not await site.engine.desk.unsilence(silence_id):
+        if not await site.engine.acknowledgements.unsilence(silence_id):
             raise NotFoundException("that silence has already ended")
         audit.tell("unsilence", address=address_of(request), silence=silence_id)
         return Redirect("/alerts?done=unsilenced", status_code=303)
@@ -112,7 +114,7 @@ def _desk_handlers(site: Site) -> list[Any]:
     async def retry(request: Page, letter_id: FromPath[str]) -> Redirect:
         await site.form(request)
         try:
-            known = await site.engine.desk.retry(letter_id)
+            known = await site.engine.acknowledgements.retry(letter_id)
         except NotDeliveredError as error:
             audit.tell("redeliver", outcome="failed", address=address_of(request), letter=letter_id)
             raise HTTPException(status_code=502, detail=f"not delivered: {error}") from error

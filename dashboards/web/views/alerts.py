@@ -134,17 +134,17 @@ def alert_view_handlers(site: Site) -> list[Any]:
     @get("/alerts")
     async def alerts(request: Page) -> Template:
         now, every = site.clock(), site.engine.alerts()
-        silences = await site.engine.desk.silences()
+        silences = await site.engine.acknowledgements.silences()
         return site.render(
             request,
             "alerts.html",
             title="Alerts",
             open_alerts=[(one, headline(one)) for one in every if one.state != "resolved"],
             over=[(one, headline(one)) for one in every if one.state == "resolved"],
-            acks=site.engine.desk.acks(),
+            acks=site.engine.acknowledgements.acks(),
             silenced={one.fingerprint for one in every if any(s.mutes(labels_of(one), now) for s in silences)},
             silences=[(one, one.state(now), ago(one.ends, now)) for one in silences],
-            letters=await site.engine.desk.dead_letters(),
+            letters=await site.engine.acknowledgements.undelivered(),
         )
 
     @get("/alerts/{fingerprint:str}")
@@ -156,7 +156,7 @@ def alert_view_handlers(site: Site) -> list[Any]:
         streams = [one for one in site.engine.streams() if one.rule == found.rule]
         watched = [one for one in streams if one.app == found.app and one.slice == found.slice]
         baseline = watched[0].m0 if watched else None
-        silences = await site.engine.desk.silences()
+        silences = await site.engine.acknowledgements.silences()
         return site.render(
             request,
             "alert.html",
@@ -165,10 +165,12 @@ def alert_view_handlers(site: Site) -> list[Any]:
             measured=measured,
             chart=chart(found, dots, since, until, baseline),
             baseline=baseline,
-            ack=site.engine.desk.acks().get(fingerprint),
+            ack=site.engine.acknowledgements.acks().get(fingerprint),
             silences=[one for one in silences if one.mutes(labels_of(found), now)],
             history=None if site.delivery_progress is None else history(site.delivery_progress(fingerprint)),
-            letters=[one for one in await site.engine.desk.dead_letters() if one.alert.fingerprint == fingerprint],
+            letters=[
+                one for one in await site.engine.acknowledgements.undelivered() if one.alert.fingerprint == fingerprint
+            ],
             durations=SILENCE_FOR,
             can_rebaseline=bool(streams),
             same=[

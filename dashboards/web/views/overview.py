@@ -17,7 +17,7 @@ from dashboards.web.format import interval, number
 from dashboards.web.site import Page, Site
 from dashboards.web.trends import HOUR_S, HOURS, Key, Trends, dot, movement
 from dashboards.web.views.alerts import headline
-from monitors.alerting.engine import Watched
+from monitors.alerting.engine import StreamStatus
 from monitors.alerting.rule_watch import ALL
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality, estimate, largest
@@ -55,7 +55,7 @@ class Row:
     lower_is_better: bool
 
 
-def watch_of(app: str, metric: str, streams: Iterable[Watched]) -> Watch:
+def watch_of(app: str, metric: str, streams: Iterable[StreamStatus]) -> Watch:
     """The worst state among the rules that watch an app's metric; slice streams are ignored."""
     found = [
         Watch(
@@ -72,7 +72,7 @@ def watch_of(app: str, metric: str, streams: Iterable[Watched]) -> Watch:
 
 def rows_of(
     quality: Iterable[Quality],
-    streams: Sequence[Watched],
+    streams: Sequence[StreamStatus],
     hours: Mapping[Key, Sequence[tuple[float, Summary]]],
     *,
     lower_is_better: Collection[str],

@@ -1,22 +1,22 @@
-"""Notifiers: who is told about an alert, and about which."""
+"""The notifier port: who receives an alert, how, and which alerts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from monitors.config import BUILT_IN_NOTIFIERS as BUILT_IN
 from monitors.records import Alert
 
-__all__ = ["BUILT_IN", "Acknowledging", "GroupNotifier", "NotDeliveredError", "Notifier", "Resending", "Route"]
+__all__ = ["BUILT_IN", "NotDeliveredError", "Notifier", "PluginNotifier", "Route"]
 
 
 class NotDeliveredError(Exception):
-    """The receiver did not take the alert; the text names nothing that may be a secret.
+    """The receiver did not accept the alert. The text contains no secret.
 
-    `retry_after_s` is how long the receiver asks to be left alone, if it does.
+    `retry_after_s` is the delay the receiver asked for, 0.0 if it named none.
     """
 
     def __init__(self, text: str, *, retry_after_s: float = 0.0) -> None:
@@ -24,41 +24,9 @@ class NotDeliveredError(Exception):
         self.retry_after_s = retry_after_s
 
 
-class Notifier(Protocol):
-    """Tells somebody about an alert that began to fire or was resolved."""
-
-    async def notify(self, alert: Alert) -> None:
-        """Deliver once. Raises when it was not delivered; the caller tries again later."""
-
-
-@runtime_checkable
-class GroupNotifier(Protocol):
-    """A notifier that can tell several alerts in one message."""
-
-    async def notify_all(self, alerts: Sequence[Alert]) -> None:
-        """Deliver all of them once, or raise."""
-
-
-@runtime_checkable
-class Acknowledging(Protocol):
-    """A notifier whose receiver wants to know that somebody looks after an alert."""
-
-    async def acknowledge(self, alert: Alert) -> None:
-        """Deliver once that the alert, told before, was acknowledged, or raise."""
-
-
-@runtime_checkable
-class Resending(Protocol):
-    """A notifier whose receiver forgets an alert that is not sent again every `resend_s` seconds while it fires."""
-
-    @property
-    def resend_s(self) -> float:
-        """Seconds from one sending to the next."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Which alerts a notifier is told: patterns of severities and apps. What concerns all apps ("*") always passes."""
+    """Which alerts a notifier gets, by patterns of severity and app. Alerts about all apps ("*") always pass."""
 
     severities: tuple[str, ...] = ("*",)
     apps: tuple[str, ...] = ("*",)
@@ -66,7 +34,7 @@ class Route:
     heartbeat: bool = False
 
     def takes(self, alert: Alert) -> bool:
-        """Whether `alert` is for this notifier.
+        """Return whether `alert` is for this notifier.
 
         >>> Route().heartbeat
         False
@@ -76,12 +44,46 @@ class Route:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Routed:
-    """A notifier with its route."""
+class Notifier(Protocol):
+    """Sends alerts to one receiver. Only `notify` is required; everything else has a default.
 
-    notifier: Notifier
-    route: Route = field(default_factory=Route)
+    A receiver that drops an alert unless it is sent again sets `resend_s`, the seconds between two sends while the
+    alert fires.
+    """
+
+    route: Route = Route()
+    takes_groups: bool = False
+    takes_acknowledgements: bool = False
+    resend_s: float | None = None
 
     async def notify(self, alert: Alert) -> None:
-        await self.notifier.notify(alert)
+        """Deliver a firing or resolved alert once. Raises if that failed; the caller retries."""
+
+    async def notify_all(self, alerts: Sequence[Alert]) -> None:
+        """Deliver several alerts in one message, or raise. Called only with `takes_groups`."""
+
+    async def acknowledge(self, alert: Alert) -> None:
+        """Deliver that an alert sent before was acknowledged, or raise. Called only with `takes_acknowledgements`."""
+
+
+class PluginNotifier(Notifier):
+    """Adapts a user's notifier, of which only `notify` is required, to the full port.
+
+    A method `notify_all` or `acknowledge` and an attribute `resend_s` are used where the plug-in has them.
+    """
+
+    def __init__(self, plugin: Any, route: Route | None = None) -> None:
+        self.plugin = plugin
+        self.route = route or Route()
+        self.takes_groups = hasattr(plugin, "notify_all")
+        self.takes_acknowledgements = hasattr(plugin, "acknowledge")
+        self.resend_s = getattr(plugin, "resend_s", None)
+
+    async def notify(self, alert: Alert) -> None:
+        await self.plugin.notify(alert)
+
+    async def notify_all(self, alerts: Sequence[Alert]) -> None:
+        await self.plugin.notify_all(alerts)
+
+    async def acknowledge(self, alert: Alert) -> None:
+        await self.plugin.acknowledge(alert)

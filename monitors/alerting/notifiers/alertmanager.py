@@ -5,26 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.notifiers import NotDeliveredError, Notifier
 from monitors.alerting.notifiers.http import Address
 from monitors.alerting.notifiers.message import RUNBOOK, alert_link, annotations_of, rfc3339, sent_labels
 from monitors.records import Alert
 
 ROUTE = "/api/v2/alerts"
 LASTS = 4
-"""A firing alert is good for this many sendings that fail to come; then Alertmanager takes it for over."""
+"""A firing alert expires in Alertmanager after this many missed sends."""
 _log = logging.getLogger("gaugeway")
 
 
-class AlertmanagerNotifier:
-    """Posts alerts to the API (v2) of every Alertmanager of a cluster, again every `resend_s` while they fire.
+class AlertmanagerNotifier(Notifier):
+    """Posts alerts to the v2 API of every Alertmanager in a cluster, again every `resend_s` while they fire.
 
-    One that takes the alert is enough: the others of a cluster do not share alerts, but they get each of the next
-    sendings, and an end that one missed comes by itself, as every sending says how long the alert lasts at least.
+    Delivery succeeds if one member accepts: members do not share alerts, but each gets the next send, and a missed
+    resolution takes effect anyway because every send carries the time at which the alert expires.
     """
+
+    takes_groups = True
 
     def __init__(
         self,
@@ -39,7 +41,6 @@ class AlertmanagerNotifier:
         heartbeat_s: float = 0.0,
         public_url: str | None = None,
         runbook_url: str = RUNBOOK,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         every = {"url": url} if url else {}
         every |= {f"urls[{index}]": one for index, one in enumerate(urls)}
@@ -64,20 +65,19 @@ class AlertmanagerNotifier:
                 address.sign_in(username, password or "")
         self._public_url = public_url
         self._runbook_url = runbook_url
-        self._clock = clock
 
     async def notify(self, alert: Alert) -> None:
         await self.notify_all([alert])
 
     async def notify_all(self, alerts: Sequence[Alert]) -> None:
-        # The end of one alert and the beginning of the next may bear the same labels: the later one is to stay.
+        # Resolved first: Alertmanager keeps the last of two alerts with the same labels.
         body = [self._posted(alert) for alert in sorted(alerts, key=lambda one: (one.state != "resolved", one.since))]
-        told = await asyncio.gather(*(self._post(address, body) for address in self._addresses))
-        failed = [error for error in told if error is not None]
-        if len(failed) == len(told):
+        errors = await asyncio.gather(*(self._post(address, body) for address in self._addresses))
+        failed = [error for error in errors if error is not None]
+        if len(failed) == len(errors):
             raise failed[0]
         for error in failed:
-            _log.warning("one of %d Alertmanagers rejected the alerts: %s", len(told), error)
+            _log.warning("one of %d Alertmanagers rejected the alerts: %s", len(errors), error)
 
     async def _post(self, address: Address, body: Sequence[dict[str, Any]]) -> NotDeliveredError | None:
         try:
@@ -87,8 +87,8 @@ class AlertmanagerNotifier:
         return None
 
     def _posted(self, alert: Alert) -> dict[str, Any]:
-        """One alert as the API takes it: without empty labels, which it refuses."""
-        ends = alert.ended_at if alert.ended_at is not None else self._clock() + self._lasts_s
+        """Return the alert in the API's format, without empty labels, which the API rejects."""
+        ends = alert.ended_at if alert.ended_at is not None else time.time() + self._lasts_s
         link = alert_link(alert, self._public_url)
         annotations = annotations_of(alert, self._public_url, self._runbook_url)
         return {

@@ -1,4 +1,4 @@
-"""Alerts by mail, over any SMTP server."""
+"""Email notifier, over SMTP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Literal
 
 import aiosmtplib
 
-from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.notifiers import NotDeliveredError, Notifier
 from monitors.alerting.notifiers.message import (
     RUNBOOK,
     alert_link,
@@ -35,8 +35,10 @@ MAX_ALERTS, MAX_FACT = 50, 1000
 _log = logging.getLogger("gaugeway")
 
 
-class EmailNotifier:
-    """Mails alerts from `sender` to `recipients`. A password is never sent over a connection that others can read."""
+class EmailNotifier(Notifier):
+    """Emails alerts from `sender` to `recipients`. The password is never sent over an unencrypted connection."""
+
+    takes_groups = True
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""From `[[notifiers]]` to notifiers: which keys a kind takes is what its constructor says."""
+"""Builds the notifiers of `[[notifiers]]`; the keys of a kind are the parameters of its constructor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from monitors.alerting import notifiers
-from monitors.alerting.notifiers import Notifier, Route, Routed
+from monitors.alerting.notifiers import Notifier, PluginNotifier, Route
 from monitors.config import OF_EVERY_NOTIFIER, Shared
 from monitors.config import Notifier as Settings
 from monitors.runtime.endpoints import host_problem
@@ -20,24 +20,24 @@ from monitors.runtime.settings import ConfigError
 
 _MAY_BE_EMPTY = "password"
 LOG_NAMES = ("log-0", "log-built-in", "log-built-in-2")
-"""Names of the log where no notifier is one: the first that is free."""
+"""Names of the implicit log notifier: the first one that is free."""
 WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - a host to be replaced, not to bind to
 _NO_HEARTBEAT = {
-    "slack": "every beat would be a message",
-    "pagerduty": "it would be an incident without end",
-    "email": "every beat would be a mail",
+    "slack": "every heartbeat would be a message",
+    "pagerduty": "it would be an incident that never ends",
+    "email": "every heartbeat would be an email",
 }
 _VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
 def open_notifiers(config: Shared) -> dict[str, Notifier]:
-    """Build the notifiers, each with its route; names tell them apart across restarts. Raises ConfigError.
+    """Build the notifiers by name, each with its route. Raises ConfigError.
 
-    One without a `name` is called by its kind and place. Alerts always go to the log, too.
+    Delivery state is stored under the name, `kind-index` by default. A log notifier is added where none is configured.
     """
     built: dict[str, Notifier] = {}
     problems: list[str] = []
-    ours = {
+    shared = {
         "public_url": config.monitors.public_url,
         "runbook_url": runbook_url(config),
         "group_by": config.alerts.group_by,
@@ -46,13 +46,14 @@ def open_notifiers(config: Shared) -> dict[str, Notifier]:
     for index, settings in enumerate(config.notifiers):
         where, name = f"notifiers[{index}]", settings.name or f"{settings.kind}-{index}"
         try:
-            notifier = _build(settings, where, ours)
+            notifier = _build(settings, where, shared)
         except ConfigError as error:
             problems += error.problems
             continue
         if name in built:
-            problems.append(f"{where}.name: two notifiers are called {name!r}")
-        built[name] = Routed(notifier, _route(settings))
+            problems.append(f"{where}.name: another notifier has the name {name!r}")
+        notifier.route = _route(settings)
+        built[name] = notifier
     if problems:
         raise ConfigError(problems)
     if not any(settings.kind == "log" for settings in config.notifiers):
@@ -61,7 +62,7 @@ def open_notifiers(config: Shared) -> dict[str, Notifier]:
 
 
 def runbook_url(config: Shared) -> str:
-    """Where alerts say that the runbook is: as configured, or the page, at its public URL or its own address."""
+    """Return the runbook link for alerts: as configured, else the page's, at its public URL or listen address."""
     if config.alerts.runbook_url:
         return config.alerts.runbook_url
     monitors = config.monitors
@@ -79,21 +80,22 @@ def _route(settings: Settings) -> Route:
     )
 
 
-def _build(settings: Settings, where: str, ours: Mapping[str, Any]) -> Notifier:
+def _build(settings: Settings, where: str, shared: Mapping[str, Any]) -> Notifier:
     try:
         kind = load(settings.kind, notifiers.BUILT_IN)
         parameters = inspect.signature(kind).parameters
     except (TypeError, ValueError) as error:
         raise ConfigError([f"{where}.kind: {error}"]) from error
-    what = settings.kind if settings.kind in notifiers.BUILT_IN else "this"
+    built_in = settings.kind in notifiers.BUILT_IN
+    what = settings.kind if built_in else "this"
     given = {
         key: value
         for key, value in msgspec.structs.asdict(settings).items()
         if key not in OF_EVERY_NOTIFIER | {"options"} and value is not None
     }
     problems = _key_problems(settings, where, given, parameters)
-    of_ours = {**ours, "timeout_s": settings.timeout_s}
-    arguments = {key: value for key, value in of_ours.items() if key in parameters} | given | settings.options
+    defaults = {**shared, "timeout_s": settings.timeout_s}
+    arguments = {key: value for key, value in defaults.items() if key in parameters} | given | settings.options
     missing = [
         f"{where}.{key}: a {what} notifier needs it"
         for key, one in parameters.items()
@@ -102,18 +104,18 @@ def _build(settings: Settings, where: str, ours: Mapping[str, Any]) -> Notifier:
     if missing:
         raise ConfigError(problems + missing)
     try:
-        notifier: Notifier = kind(**{key: value for key, value in arguments.items() if _takes(parameters, key)})
+        notifier = kind(**{key: value for key, value in arguments.items() if _takes(parameters, key)})
     except Exception as error:
         raise ConfigError(problems + placed(where, reason(error), parameters)) from error
     if problems:
         raise ConfigError(problems)
     if not callable(getattr(notifier, "notify", None)):
         raise ConfigError([f"{where}.kind: {settings.kind!r} has no method notify"])
-    return notifier
+    return notifier if built_in else PluginNotifier(notifier)
 
 
 def _empty(given: Mapping[str, Any], where: str, parameters: Mapping[str, inspect.Parameter]) -> list[str]:
-    """Name the texts that are given and empty; only a password may be."""
+    """Report empty strings; only a password may be empty."""
     empty = [key for key, value in given.items() if value == "" and key in parameters and key != _MAY_BE_EMPTY]
     return [f"{where}.{key}: missing: it is empty" for key in empty]
 
@@ -125,11 +127,11 @@ def _takes(parameters: Mapping[str, inspect.Parameter], key: str) -> bool:
 def _key_problems(
     settings: Settings, where: str, given: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter]
 ) -> list[str]:
-    """Say which keys the kind does not take; one that takes any keywords takes them all."""
+    """Report keys the kind does not take; a constructor with **kwargs takes every key."""
     problems = []
     built_in = settings.kind in notifiers.BUILT_IN
     if built_in and settings.options:
-        problems.append(f"{where}.options: only a notifier of one's own has them")
+        problems.append(f"{where}.options: only custom notifiers take options")
     if settings.heartbeat and settings.kind in _NO_HEARTBEAT:
         problems.append(f"{where}.heartbeat: not for {settings.kind}: {_NO_HEARTBEAT[settings.kind]}")
     if built_in and settings.host is not None and (problem := host_problem(settings.host)) is not None:

@@ -1,17 +1,18 @@
-"""Alerts in the log: the notifier that needs nothing."""
+"""The log notifier, which needs no receiver."""
 
 from __future__ import annotations
 
 import logging
 
+from monitors.alerting.notifiers import Notifier
 from monitors.alerting.notifiers.message import summary
 from monitors.records import Alert
 
 _log = logging.getLogger("gaugeway.alerts")
 
 
-class LogNotifier:
-    """Writes an alert to the log `gaugeway.alerts`: a warning when it fires, else information."""
+class LogNotifier(Notifier):
+    """Writes each alert to the logger `gaugeway.alerts`: WARNING when it fires, else INFO."""
 
     async def notify(self, alert: Alert) -> None:
         level = logging.WARNING if alert.state == "firing" and alert.severity != "none" else logging.INFO

@@ -1,9 +1,10 @@
-"""Alerts to PagerDuty's Events API, version 2: an incident opens, is acknowledged, and closes by itself."""
+"""PagerDuty notifier (Events API v2): opens, acknowledges and resolves incidents."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from monitors.alerting.notifiers import Notifier
 from monitors.alerting.notifiers.http import Address
 from monitors.alerting.notifiers.message import (
     RUNBOOK,
@@ -21,11 +22,13 @@ from monitors.records import Alert
 EVENTS_URL = "https://events.pagerduty.com/v2/enqueue"
 MAX_SUMMARY = 1024
 SEVERITIES = {"page": "critical", "critical": "critical", "error": "error", "warn": "warning", "warning": "warning"}
-"""Ours -> PagerDuty's four; any other is "info"."""
+"""Our severity -> PagerDuty's; any other is "info"."""
 
 
-class PagerDutyNotifier:
-    """Sends events for the integration with `routing_key`; the fingerprint ties all events of an alert together."""
+class PagerDutyNotifier(Notifier):
+    """Sends events for the integration `routing_key`; the alert's fingerprint is their deduplication key."""
+
+    takes_acknowledgements = True
 
     def __init__(
         self,
@@ -45,7 +48,7 @@ class PagerDutyNotifier:
         if alert.state == "resolved":
             await self._send(alert, "resolve", {})
         else:
-            await self._send(alert, "trigger", self._told(alert))
+            await self._send(alert, "trigger", self._trigger(alert))
 
     async def acknowledge(self, alert: Alert) -> None:
         await self._send(alert, "acknowledge", {})
@@ -54,7 +57,7 @@ class PagerDutyNotifier:
         event = {"routing_key": self._routing_key, "event_action": action, "dedup_key": alert.fingerprint}
         await self._address.post(event | more)
 
-    def _told(self, alert: Alert) -> dict[str, Any]:
+    def _trigger(self, alert: Alert) -> dict[str, Any]:
         text = summary(alert)
         payload = {
             "summary": text if len(text) <= MAX_SUMMARY else text[: MAX_SUMMARY - 1] + "…",

@@ -1,4 +1,4 @@
-"""Alerts to a Slack channel, through an incoming webhook or with a bot's token."""
+"""Slack notifier: an incoming webhook, or a bot token with a channel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from monitors.alerting.notifiers import NotDeliveredError
+from monitors.alerting.notifiers import NotDeliveredError, Notifier
 from monitors.alerting.notifiers.http import Address
 from monitors.alerting.notifiers.message import RUNBOOK, alert_link, exchange_link, facts, summary, title, worst
 from monitors.records import Alert
@@ -30,8 +30,10 @@ class _Answer(msgspec.Struct):
     error: str = "unknown_error"
 
 
-class SlackNotifier:
-    """Posts one message for each group of alerts: to an incoming webhook's `url`, or with `token` to a `channel`."""
+class SlackNotifier(Notifier):
+    """Posts one message per group of alerts: to an incoming webhook's `url`, or with `token` to a `channel`."""
+
+    takes_groups = True
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Alerts to anything that takes Alertmanager's webhook."""
+"""Webhook notifier, in Alertmanager's webhook format."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from monitors.alerting.notifiers import Notifier
 from monitors.alerting.notifiers.http import Address
 from monitors.alerting.notifiers.message import RUNBOOK, group_body
 from monitors.records import Alert
@@ -16,12 +17,14 @@ from monitors.records import Alert
 SIGNATURE = "x-gaugeway-signature"
 
 
-class WebhookNotifier:
-    """Posts alerts as JSON to `url`; anything but a 2xx answer within `timeout_s` raises NotDeliveredError.
+class WebhookNotifier(Notifier):
+    """Posts alerts as JSON to `url`; anything but a 2xx response within `timeout_s` raises NotDeliveredError.
 
-    With a `secret` the header `x-gaugeway-signature: t=<Unix time>,v1=<hex>` has the HMAC-SHA256 of the time, a dot and
-    the body: who knows the secret can tell that the message is ours, whole, and not an old one sent again.
+    With a `secret` the header `x-gaugeway-signature: t=<Unix time>,v1=<hex>` carries the HMAC-SHA256 of the time, a dot
+    and the body, so the receiver can check the origin, the integrity and the age of the message.
     """
+
+    takes_groups = True
 
     def __init__(
         self,

@@ -140,11 +140,11 @@ def test_a_form_that_is_not_ours_changes_nothing(tmp_path):
         await w.post(action, ours, 403, origin="null")
         await w.post(action, ours, 403, **{"sec-fetch-site": "cross-site"})
         await w.post(action, ours, 403, **{"sec-fetch-site": "same-site"})
-        assert not w.engine.desk.acks()
+        assert not w.engine.acknowledgements.acks()
         await w.post(action, ours, 303, origin="null", **{"sec-fetch-site": "same-origin"})
-        assert w.engine.desk.acks()
+        assert w.engine.acknowledgements.acks()
         await w.post(f"{where}/unacknowledge", ours, 303, origin=here)
-        assert not w.engine.desk.acks()
+        assert not w.engine.acknowledgements.acks()
 
     run(tmp_path, scenario)
 

@@ -57,7 +57,7 @@ def test_a_form_sent_by_a_browser_is_taken(tmp_path):
         tab.run("document.querySelector('form[action$=acknowledge] button').click()")
         until(tab, "document.body.innerText.includes('Acknowledged: repeat notifications are off')")
         assert not tab.complaints
-        return dict(w.engine.desk.acks())
+        return dict(w.engine.acknowledgements.acks())
 
     (ack,) = browse(tmp_path, fired, visit).values()
     assert ack.by == "Sam"
@@ -129,7 +129,7 @@ def test_from_a_firing_alert_to_its_worst_answer_in_two_clicks_then_silence_rate
         link = "document.querySelector('a[download]').href"
         exported = tab.run(f"fetch({link}).then(answer => answer.text())")
         assert not tab.complaints
-        return alert, worst, exported, soon(w.engine.desk.silences())
+        return alert, worst, exported, soon(w.engine.acknowledgements.silences())
 
     alert, worst, exported, silences = browse(tmp_path, prepare, visit)
     assert worst == alert.worst_exchanges[0]

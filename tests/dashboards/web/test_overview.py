@@ -9,7 +9,7 @@ from dashboards.web.charts import Dot, Line, Mark, bars, scale, sparkline, ticks
 from dashboards.web.format import shares
 from dashboards.web.trends import Trends, dot, movement
 from dashboards.web.views.overview import rows_of, watch_of
-from monitors.alerting.engine import Watched
+from monitors.alerting.engine import StreamStatus
 from monitors.analysis.quality import Quality
 from monitors.storage.stores import Summary
 from tests.support.pages import EVIL, world
@@ -17,7 +17,7 @@ from tests.support.pages import EVIL, world
 
 def watched(state="quiet", m0=0.9, **changes):
     about = {"rule": "r", "metric": "m", "app": "a", "evidence_log10": -3.0, "closed_until": 0.0}
-    return Watched(**about | {"state": state, "m0": m0} | changes)
+    return StreamStatus(**about | {"state": state, "m0": m0} | changes)
 
 
 def sums(value, n=100, failed=0, app="a", metric="m"):

@@ -9,9 +9,9 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from monitors.alerting.acknowledgements import Ack, DeskClosedError
+from monitors.alerting.acknowledgements import Ack, NotLeaderError
 from monitors.alerting.delivery import Delivery
-from monitors.alerting.notifiers import NotDeliveredError, Route, Routed
+from monitors.alerting.notifiers import NotDeliveredError, Route
 from monitors.alerting.silences import Matcher, Silence
 from monitors.config import Alerts
 from monitors.storage.stores.sqlite.store import SQLiteStore
@@ -29,7 +29,9 @@ def over(one):
 
 
 class Crowd(People):
-    """People who can be told of several alerts at once."""
+    """People who take several alerts at once."""
+
+    takes_groups = True
 
     def __init__(self, **options):
         super().__init__(**options)
@@ -52,7 +54,9 @@ class Forgetful(Crowd):
 
 
 class Duty(People):
-    """People who want to know that somebody looks after it."""
+    """People who take acknowledgements."""
+
+    takes_acknowledgements = True
 
     def __init__(self, **options):
         super().__init__(**options)
@@ -95,8 +99,13 @@ class World:
     async def silence(self, seconds, **labels):
         matchers = tuple(Matcher(name=name, op="=", value=value) for name, value in labels.items())
         made = Silence(id=f"s{self.now}", matchers=matchers, starts=self.now, ends=self.now + seconds, by="lee")
-        await self.delivery.desk.silence(made)
+        await self.delivery.acknowledgements.silence(made)
         return made
+
+
+def routed(notifier, route):
+    notifier.route = route
+    return notifier
 
 
 def play(tmp_path, scenario, config=None, **notifiers):
@@ -162,7 +171,7 @@ def test_a_receiver_that_forgets_is_told_at_least_every_minute_whoever_looks_aft
     async def scenario(world):
         times = []
         await world.tick(SHOP, BANK)
-        await world.delivery.desk.acknowledge("a" * 16, Ack(by="lee", at=world.now))
+        await world.delivery.acknowledgements.acknowledge("a" * 16, Ack(by="lee", at=world.now))
         for _ in range(120):
             before = len(forgetful.messages)
             await world.tick(after=5.0)
@@ -274,7 +283,7 @@ def test_a_route_lets_its_severities_and_apps_pass_and_what_concerns_all_apps(tm
         assert "".join(key[0] for key, _ in people.heard) == heard
 
     people = People()
-    play(tmp_path, scenario, people=Routed(people, route))
+    play(tmp_path, scenario, people=routed(people, route))
 
 
 def test_who_does_not_want_to_know_of_ends_is_not_told_of_them(tmp_path):
@@ -286,7 +295,7 @@ def test_who_does_not_want_to_know_of_ends_is_not_told_of_them(tmp_path):
         assert people.heard == [("a" * 16, "firing")]
 
     people = People()
-    play(tmp_path, scenario, people=Routed(people, Route(send_resolved=False)))
+    play(tmp_path, scenario, people=routed(people, Route(send_resolved=False)))
 
 
 # --- silences ---
@@ -350,8 +359,8 @@ def test_repeats_are_silenced_and_a_silence_that_is_taken_back_is_over(tmp_path)
         made = await world.silence(7200.0, app="shop")
         await world.tick(after=3600.0)
         assert len(people.heard) == 1
-        assert await world.delivery.desk.unsilence(made.id)
-        assert not await world.delivery.desk.unsilence(made.id)
+        assert await world.delivery.acknowledgements.unsilence(made.id)
+        assert not await world.delivery.acknowledgements.unsilence(made.id)
         await world.tick(after=5.0)
         assert len(people.heard) == 2
 
@@ -363,9 +372,9 @@ def test_silences_that_have_been_over_for_long_are_forgotten(tmp_path):
     async def scenario(world):
         await world.silence(10.0, app="shop")
         await world.tick(SHOP, after=6 * 86_400.0)
-        assert len(await world.delivery.desk.silences()) == 1
+        assert len(await world.delivery.acknowledgements.silences()) == 1
         await world.tick(after=2 * 86_400.0)
-        assert await world.delivery.desk.silences() == []
+        assert await world.delivery.acknowledgements.silences() == []
 
     play(tmp_path, scenario, people=People())
 
@@ -375,10 +384,10 @@ def test_silences_that_have_been_over_for_long_are_forgotten(tmp_path):
 
 def test_an_acknowledged_alert_is_not_repeated_and_its_end_is_told(tmp_path):
     async def scenario(world):
-        desk = world.delivery.desk
-        assert not await desk.acknowledge("a" * 16, Ack(by="lee", at=T0)), "nothing fires yet"
+        acks = world.delivery.acknowledgements
+        assert not await acks.acknowledge("a" * 16, Ack(by="lee", at=T0)), "nothing fires yet"
         await world.tick(SHOP)
-        assert await desk.acknowledge("a" * 16, Ack(by="lee", at=T0))
+        assert await acks.acknowledge("a" * 16, Ack(by="lee", at=T0))
         await world.tick(after=3600.0)
         await world.restart()
         await world.tick(after=3600.0)
@@ -386,7 +395,7 @@ def test_an_acknowledged_alert_is_not_repeated_and_its_end_is_told(tmp_path):
         assert duty.acknowledged == ["a" * 16], "told once to who wants to know"
         await world.tick(over(SHOP), after=5.0)
         assert people.heard[1:] == [("a" * 16, "resolved")]
-        assert world.delivery.desk.acks() == {}
+        assert world.delivery.acknowledgements.acks() == {}
 
     people, duty = People(), Duty()
     play(tmp_path, scenario, Alerts(repeat_interval_s=3600.0), people=people, duty=duty)
@@ -396,10 +405,10 @@ def test_taking_an_acknowledgement_back_brings_the_repeats_back(tmp_path):
     async def scenario(world):
         await world.tick(SHOP)
         for _ in range(2):
-            await world.delivery.desk.acknowledge("a" * 16, Ack(by="lee", at=T0))
+            await world.delivery.acknowledgements.acknowledge("a" * 16, Ack(by="lee", at=T0))
             await world.tick(after=5.0)
-            assert await world.delivery.desk.unacknowledge("a" * 16)
-            assert not await world.delivery.desk.unacknowledge("a" * 16)
+            assert await world.delivery.acknowledgements.unacknowledge("a" * 16)
+            assert not await world.delivery.acknowledgements.unacknowledge("a" * 16)
             await world.tick(after=5.0)
         await world.tick(after=3600.0)
         assert len(duty.heard) == 2
@@ -411,7 +420,7 @@ def test_taking_an_acknowledgement_back_brings_the_repeats_back(tmp_path):
 def test_an_acknowledgement_that_was_not_taken_is_tried_again(tmp_path):
     async def scenario(world):
         await world.tick(SHOP)
-        await world.delivery.desk.acknowledge("a" * 16, Ack(by="lee", at=T0))
+        await world.delivery.acknowledgements.acknowledge("a" * 16, Ack(by="lee", at=T0))
         duty.failures = 2
         await world.pass_by(60.0)
         assert duty.acknowledged == ["a" * 16]
@@ -447,7 +456,7 @@ def test_what_cannot_be_delivered_becomes_a_dead_letter_also_over_restarts_and_c
             await world.tick(after=400.0)
         assert world.counts.count(("deaf", "dead")) == 1
         await world.restart()
-        (letter,) = await world.delivery.desk.dead_letters()
+        (letter,) = await world.delivery.acknowledgements.undelivered()
         assert (letter.notifier, letter.alert, letter.error) == ("deaf", SHOP, "OSError: nobody at home")
         assert letter.at - letter.since >= 7200.0
         assert letter.attempts >= 8
@@ -455,15 +464,15 @@ def test_what_cannot_be_delivered_becomes_a_dead_letter_also_over_restarts_and_c
         await world.tick(after=5.0)
         assert deaf.calls == calls, "given up"
         with pytest.raises(NotDeliveredError, match="OSError: nobody at home"):
-            await world.delivery.desk.retry(letter.id)
-        assert len(await world.delivery.desk.dead_letters()) == 1
+            await world.delivery.acknowledgements.retry(letter.id)
+        assert len(await world.delivery.acknowledgements.undelivered()) == 1
         deaf.failures = 0
         await world.tick(over(SHOP), after=5.0)
-        assert await world.delivery.desk.retry(letter.id)
+        assert await world.delivery.acknowledgements.retry(letter.id)
         assert {state for _, state in deaf.heard} == {"resolved"}, "told as it is by now"
-        assert not await world.delivery.desk.retry(letter.id)
+        assert not await world.delivery.acknowledgements.retry(letter.id)
         await world.restart()
-        assert await world.delivery.desk.dead_letters() == []
+        assert await world.delivery.acknowledgements.undelivered() == []
 
     deaf = People(failures=10_000)
     play(tmp_path, scenario, Alerts(give_up_s=7200.0), deaf=deaf)
@@ -489,7 +498,7 @@ def test_of_dead_letters_the_latest_hundred_are_kept(tmp_path):
         many = [alert(fingerprint=f"{i:016}") for i in range(130)]
         await world.tick(*many)
         await world.tick(after=20.0)
-        letters = await world.delivery.desk.dead_letters()
+        letters = await world.delivery.acknowledgements.undelivered()
         assert [int(one.alert.fingerprint) for one in letters] == list(range(129, 29, -1))
 
     play(tmp_path, scenario, Alerts(give_up_s=10.0), deaf=People(failures=1000))
@@ -501,9 +510,9 @@ def test_a_letter_to_a_notifier_that_is_gone_stays_and_says_so(tmp_path):
         await world.tick(after=20.0)
         world.notifiers = {}
         await world.restart()
-        (letter,) = await world.delivery.desk.dead_letters()
+        (letter,) = await world.delivery.acknowledgements.undelivered()
         with pytest.raises(NotDeliveredError, match="no notifier is called deaf"):
-            await world.delivery.desk.retry(letter.id)
+            await world.delivery.acknowledgements.retry(letter.id)
 
     play(tmp_path, scenario, Alerts(give_up_s=10.0), deaf=People(failures=1000))
 
@@ -543,7 +552,7 @@ def test_the_watchdog_beats_as_long_as_the_engine_ticks_and_is_no_business_of_ot
         assert [one.rule for one in beaten.alerts if one.rule != "watchdog"] == []
 
     beaten, people = People(), People()
-    play(tmp_path, scenario, beaten=Routed(beaten, Route(heartbeat=True, severities=())), people=people)
+    play(tmp_path, scenario, beaten=routed(beaten, Route(heartbeat=True, severities=())), people=people)
 
 
 def test_a_beat_that_fails_is_counted_and_the_next_one_is_the_next_try(tmp_path):
@@ -551,19 +560,19 @@ def test_a_beat_that_fails_is_counted_and_the_next_one_is_the_next_try(tmp_path)
         await world.tick(SHOP)
         await world.pass_by(120.0)
         assert world.counts == [("beaten", "failed"), ("beaten", "failed"), ("beaten", "delivered")]
-        assert await world.delivery.desk.dead_letters() == []
+        assert await world.delivery.acknowledgements.undelivered() == []
 
     beaten = People(failures=2)
-    play(tmp_path, scenario, beaten=Routed(beaten, Route(heartbeat=True, severities=())))
+    play(tmp_path, scenario, beaten=routed(beaten, Route(heartbeat=True, severities=())))
 
 
 def test_before_the_ledger_was_read_nothing_can_be_changed(tmp_path):
     async def scenario(world):
-        closed = Delivery({}, world.store, lambda: T0, world, Alerts()).desk
+        closed = Delivery({}, world.store, lambda: T0, world, Alerts()).acknowledgements
         made = Silence(id="1", matchers=(), starts=0.0, ends=1.0, by="lee")
-        with pytest.raises(DeskClosedError):
+        with pytest.raises(NotLeaderError):
             await closed.silence(made)
-        with pytest.raises(DeskClosedError):
+        with pytest.raises(NotLeaderError):
             await closed.acknowledge("a" * 16, Ack(by="lee", at=T0))
 
     play(tmp_path, scenario)

@@ -9,9 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from monitors.alerting import delivery
+from monitors.alerting import cases, delivery
 from monitors.alerting import engine as engine_module
-from monitors.alerting.engine import Uncounted
 from monitors.alerting.rule_watch import name_of
 from monitors.config import Rule
 from tests.support.alerting import RULE, T0, People, World, replace_config, run
@@ -193,42 +192,21 @@ def test_a_notifier_that_fails_is_tried_again_ever_more_slowly_and_the_others_ar
     run(path, scenario, deaf=deaf, good=good)
 
 
-class Counts(Uncounted):
-    """Remembers what it was told."""
-
-    def __init__(self):
-        self.notifications, self.undescribed_alerts = [], 0
-
-    def notified(self, notifier, result):
-        self.notifications.append((notifier, result))
-
-    def undescribed(self):
-        self.undescribed_alerts += 1
-
-
-def counted(world):
-    counts = Counts()
-    world.engine._counts = world.engine._delivery._counts = counts
-    return counts
-
-
 def test_every_attempt_to_tell_is_counted(path):
     async def scenario(world):
-        counts = counted(world)
         await world.minutes([0.95] * 10 + [0.3] * 20)
         for _ in range(3):
             await world.later(60.0)
-        assert counts.notifications.count(("deaf", "failed")) == 2
-        assert counts.notifications.count(("deaf", "delivered")) == 1
-        assert counts.notifications.count(("good", "delivered")) == 1
-        assert len(counts.notifications) == 4
+        assert world.notifications.count(("deaf", "failed")) == 2
+        assert world.notifications.count(("deaf", "delivered")) == 1
+        assert world.notifications.count(("good", "delivered")) == 1
+        assert len(world.notifications) == 4
 
     run(path, scenario, deaf=People(failures=2), good=People())
 
 
 def test_an_alert_that_cannot_be_described_is_saved_and_told_like_the_others_and_described_later(path, caplog):
     async def scenario(world):
-        counts = counted(world)
         await world.tick()
         await world.minutes([0.95] * 10 + [0.3] * 20, tick=False)
         await world.minutes([0.95] * 10 + [0.3] * 20, app="other", tick=False)
@@ -239,7 +217,7 @@ def test_an_alert_that_cannot_be_described_is_saved_and_told_like_the_others_and
         assert (first.state, first.mean_since) == ("firing", None)
         assert second.mean_since is not None
         assert len(people.alerts) == 2
-        assert counts.undescribed_alerts == caplog.text.count("has no description") == 1
+        assert world.failed_descriptions == caplog.text.count("has no description") == 1
         world.store.failing = {"sample": 1}
         await world.tick()
         assert caplog.text.count("has no description") == 1, "said once"
@@ -322,7 +300,7 @@ def test_another_promise_under_the_same_name_starts_afresh_where_the_old_one_sto
 
 
 def test_history_is_bounded_and_keeps_what_still_fires(path, monkeypatch):
-    monkeypatch.setattr(engine_module, "HISTORY", 3)
+    monkeypatch.setattr(cases, "HISTORY", 3)
 
     async def scenario(world):
         await world.minutes([0.95] * 5 + [0.3] * 20, app="steady")

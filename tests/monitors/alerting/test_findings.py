@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from monitors.alerting.detectors.e_sr import FLOOR_LOG10, MixtureESR
-from monitors.alerting.engine import AlertEngine, Uncounted
+from monitors.alerting.engine import AlertEngine, NullObserver
 from monitors.alerting.notifiers.message import summary, webhook_body
 from monitors.alerting.rule_watch import MAX_STREAMS, SavedWatch
-from monitors.alerting.stream import blindness
+from monitors.alerting.stream import judge_outage
 from monitors.config import Rule
 from monitors.records import Failed, Skipped
 from monitors.statistics.multiple_testing import share
@@ -247,8 +247,8 @@ def test_a_small_rate_is_forgotten_after_a_day_and_the_last_one_known_is_not(pat
 def test_a_rule_watches_so_many_apps_and_the_others_are_told(path, caplog):
     apps = []
 
-    class Counts(Uncounted):
-        def unwatched(self, app):
+    class Counts(NullObserver):
+        def app_over_limit(self, app):
             apps.append(app)
 
     async def scenario(world):
@@ -261,7 +261,7 @@ def test_a_rule_watches_so_many_apps_and_the_others_are_told(path, caplog):
             notifiers={},
             clock=lambda: world.now,
             lower_is_better=lambda _: False,
-            counts=Counts(),
+            observer=Counts(),
         )
         for k in range(MAX_STREAMS + 3):
             await world.add(world.now + k / 10, 0.9, app=f"app-{k:03}")
@@ -272,7 +272,7 @@ def test_a_rule_watches_so_many_apps_and_the_others_are_told(path, caplog):
 
     run(path, scenario)
     assert sorted(apps) == ["app-200", "app-201", "app-202", "app-202"]
-    assert caplog.text.count("watches 200 streams and no more") == 1
+    assert caplog.text.count("has reached the limit of 200 streams") == 1
 
 
 def point(sample_id, started_at, value, rate=1.0, app="shop"):
@@ -353,8 +353,8 @@ def test_while_the_judge_is_blind_that_is_told_and_no_judged_metric_fires_or_res
     assert set(told) == {("judge_blind", "firing"), ("judge_blind", "resolved"), ("answers", "firing")}
 
 
-def test_blindness_is_told_in_words_of_its_own():
-    fires = blindness(1_790_000_000.0)
+def test_judge_outage_is_told_in_words_of_its_own():
+    fires = judge_outage(1_790_000_000.0)
     assert webhook_body(fires)["alerts"][0]["labels"]["alertname"] == "GaugewayJudgeBlind"
     assert "nothing is judged" in summary(fires)
     over = replace(fires, state="resolved", ended_at=1_790_000_600.0)

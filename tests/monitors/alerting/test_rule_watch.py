@@ -102,15 +102,15 @@ def test_scores_beside_too_many_failures_are_no_evidence_and_are_counted():
     few = [point(n, 0.2) for n in range(6005, 9000, 50)]
     both = sorted(failing + few, key=lambda one: one.started_at)
     cases, fed = feed(watching(min_coverage=0.5), both)
-    assert (cases, fed.uncovered) == ({}, len(few))
+    assert (cases, fed.low_coverage) == ({}, len(few))
     cases, fed = feed(watching(min_coverage=0.0), both)
-    assert (firing(cases), fed.uncovered) == ([("shop", "")], 0)
+    assert (firing(cases), fed.low_coverage) == ([("shop", "")], 0)
 
 
 def test_failures_of_the_same_minute_do_not_decide_about_its_scores():
     watch = watching(min_coverage=0.5)
     _, fed = feed(watch, [point(0, 0.9), *(point(n, None, outcome="failed") for n in range(1, 50))])
-    assert fed.uncovered == 0
+    assert fed.low_coverage == 0
 
 
 def test_a_baseline_is_learned_then_a_drop_is_found_and_another_judge_begins_a_new_one():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitors.alerting.acknowledgements import Ack, DeskClosedError
+from monitors.alerting.acknowledgements import Ack, NotLeaderError
 from tests.support.alerting import People, run
 
 
@@ -48,9 +48,9 @@ def test_who_follows_shows_no_gauges_tells_nobody_and_takes_no_changes(tmp_path)
         await follower.follow()
         assert [one.fingerprint for one in follower.alerts()] == [one.fingerprint for one in leader.alerts()]
         assert world.shown == ()
-        with pytest.raises(DeskClosedError, match="another process leads"):
-            await follower.desk.acknowledge(leader.alerts()[0].fingerprint, Ack(by="me", at=1.0))
-        with pytest.raises(DeskClosedError):
+        with pytest.raises(NotLeaderError, match="another process leads"):
+            await follower.acknowledgements.acknowledge(leader.alerts()[0].fingerprint, Ack(by="me", at=1.0))
+        with pytest.raises(NotLeaderError):
             follower.rebaseline("answers")
         assert people.alerts == []
         world.engine = follower

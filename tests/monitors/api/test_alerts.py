@@ -48,7 +48,7 @@ async def world(tmp_path, *, begun=True, config=None, **notifiers):
     made.delivery = Delivery(notifiers, store, lambda: time.time() + made.later_s, made, config or Alerts())
     if begun:
         made.delivery.restore(await store.load(), [])
-    app = Litestar(alert_handlers(made.delivery.desk), openapi_config=None, logging_config=None)
+    app = Litestar(alert_handlers(made.delivery.acknowledgements), openapi_config=None, logging_config=None)
     async with serving(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as made.client:
         yield made
     await store.aclose()
@@ -129,7 +129,7 @@ def test_an_alert_that_fires_is_acknowledged_and_the_acknowledgement_taken_back(
         await world.tick(alert())
         ack = await world.ask("POST", path, {"by": "lee", "comment": "on it"})
         assert (ack["by"], ack["comment"]) == ("lee", "on it")
-        assert world.delivery.desk.acks()["0123456789abcdef"].by == "lee"
+        assert world.delivery.acknowledgements.acks()["0123456789abcdef"].by == "lee"
         assert (await world.refused("POST", path, {"comment": "x"})).startswith(
             "body: Object missing required field `by`"
         )
@@ -178,7 +178,7 @@ def test_a_page_of_another_origin_changes_nothing(tmp_path):
 def test_before_the_engine_has_begun_changes_are_answered_503(tmp_path):
     async def scenario(world):
         body = {"matchers": MATCHERS, "duration_s": 600, "by": "lee"}
-        assert "not begun" in await world.refused("POST", "/api/silences", body, 503)
-        assert "not begun" in await world.refused("POST", "/api/alerts/1/ack", {"by": "lee"}, 503)
+        assert "is starting" in await world.refused("POST", "/api/silences", body, 503)
+        assert "is starting" in await world.refused("POST", "/api/alerts/1/ack", {"by": "lee"}, 503)
 
     play(tmp_path, scenario, begun=False)

@@ -8,6 +8,7 @@ import random
 import pytest
 from prometheus_client import CollectorRegistry
 
+from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine
 from monitors.app import _engine
 from monitors.choosing import Choice
@@ -56,8 +57,7 @@ class Play:
             notifiers={"people": self.people},
             clock=lambda: self.now,
             lower_is_better=lambda metric: metric == "hallucination",
-            judged=[one.name for one in judged],
-            cause_judging=self.more if samples else None,
+            judge=JudgeSignals(metrics=[one.name for one in judged], score_more=self.more if samples else None),
         )
 
     def claims(self, prompt):
@@ -260,7 +260,7 @@ def test_it_needs_stored_texts_and_can_be_switched_off(tmp_path, content, sample
     store = SQLiteStore(tmp_path / "store.db")
     catalogue = build({}, judging.judge, None)
     engine = _engine(config, MemoryQueue(), store, catalogue, instruments, judging=judging)
-    assert (engine._describer._more is not None) is there
+    assert (engine._judge.score_more is not None) is there
 
     async def close():
         await judging.judge.aclose()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from monitors.alerting.engine import Watched
+from monitors.alerting.engine import StreamStatus
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
 from monitors.exporters.alert_gauges import AlertGauges
@@ -50,12 +50,12 @@ def test_without_a_basis_for_a_number_its_gauge_is_taken_away_and_the_others_sta
 def test_apps_beyond_the_cap_have_no_gauges_and_are_counted_once(instruments):
     estimates = [quality(f"app-{k:03}") for k in range(103)]
     watched = [
-        Watched(rule="r", metric="m", app=one.app, m0=0.5, evidence_log10=0.0, state="quiet", closed_until=0.0)
+        StreamStatus(rule="r", metric="m", app=one.app, m0=0.5, evidence_log10=0.0, state="quiet", closed_until=0.0)
         for one in estimates
     ]
     for _ in range(3):
         instruments.show_quality(estimates, PROMISES)
-        AlertGauges(instruments).watched(watched)
+        AlertGauges(instruments).show_streams(watched)
     assert value(instruments, "quality_mean", app="app-099", metric="m") == 0.5
     assert value(instruments, "quality_alarm", app="app-099", metric="m", rule="r") == 0.0
     for app in ("app-100", "_other"):
@@ -98,7 +98,9 @@ def test_the_memory_for_values_beyond_the_cap_is_bounded():
 def test_a_baseline_is_shown_while_it_is_known_and_a_slice_while_its_alert_fires(instruments):
     def show(m0, state):
         about = {"rule": "r", "metric": "m", "app": "a", "evidence_log10": -1.0, "closed_until": 0.0}
-        gauges.watched([Watched(**about, m0=m0, state="quiet"), Watched(**about, m0=m0, state=state, slice="model=x")])
+        gauges.show_streams(
+            [StreamStatus(**about, m0=m0, state="quiet"), StreamStatus(**about, m0=m0, state=state, slice="model=x")]
+        )
         labels = {"app": "a", "metric": "m", "rule": "r"}
         return (
             value(instruments, "quality_baseline", **labels),

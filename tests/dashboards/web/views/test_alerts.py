@@ -9,7 +9,7 @@ from dataclasses import replace
 from dashboards.web.charts import Dot
 from dashboards.web.views.alert_forms import silence_of
 from dashboards.web.views.alerts import chart, history, query_of, span
-from monitors.alerting.acknowledgements import DeadLetter
+from monitors.alerting.acknowledgements import UndeliveredNotification
 from monitors.alerting.notifiers.message import labels_of
 from monitors.alerting.repeat_policy import Progress
 from tests.support.pages import ALERTS, EVIL, world
@@ -85,10 +85,10 @@ def test_a_silence_covers_the_alert_and_is_removed_on_the_list(tmp_path, caplog)
         alert = await fired(w)
         where = f"/alerts/{alert.fingerprint}"
         await w.send(where, f"{where}/silence", seconds="3600", by="Sam", comment="release")
-        (silence,) = await w.engine.desk.silences()
+        (silence,) = await w.engine.acknowledgements.silences()
         silenced, listed = await w.page(where), await w.page("/alerts")
         await w.send("/alerts", f"/silences/{silence.id}/remove")
-        return alert, silence, silenced, listed, await w.engine.desk.silences()
+        return alert, silence, silenced, listed, await w.engine.acknowledgements.silences()
 
     alert, silence, silenced, listed, left = run(tmp_path, scenario)
     assert silence.mutes(labels_of(alert), time.time())
@@ -105,7 +105,7 @@ def test_a_silence_without_a_name_or_with_a_length_of_its_own_is_refused(tmp_pat
         where = f"/alerts/{(await fired(w)).fingerprint}"
         await w.send(where, f"{where}/silence", 400, seconds="3600", by="  ")
         await w.send(where, f"{where}/silence", 400, seconds="9999999", by="Sam")
-        return await w.engine.desk.silences()
+        return await w.engine.acknowledgements.silences()
 
     assert not run(tmp_path, scenario)
 
@@ -136,7 +136,7 @@ def test_a_message_that_could_not_be_delivered_is_shown_and_sent_again(tmp_path,
 
     async def scenario(w):
         alert = await fired(w)
-        letter = DeadLetter(
+        letter = UndeliveredNotification(
             id="d1",
             notifier="people",
             alert=alert,
@@ -145,12 +145,12 @@ def test_a_message_that_could_not_be_delivered_is_shown_and_sent_again(tmp_path,
             since=0.0,
             at=time.time(),
         )
-        w.engine.desk.bury(letter)
+        w.engine.acknowledgements.add_undelivered(letter)
         shown = [await w.page("/alerts"), await w.page(f"/alerts/{alert.fingerprint}")]
         w.people.failures = 1
         await w.send("/alerts", "/dead-letters/d1/retry", 502)
         await w.send("/alerts", "/dead-letters/d1/retry")
-        return shown, await w.engine.desk.dead_letters()
+        return shown, await w.engine.acknowledgements.undelivered()
 
     shown, left = run(tmp_path, scenario)
     assert all("nobody at home" in page.words for page in shown)

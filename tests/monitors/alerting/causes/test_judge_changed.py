@@ -7,6 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from monitors.alerting.causes import JudgeEvidence, Observation, explain
+from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine
 from monitors.config import Judge
 from monitors.evaluation.judging import open_judging
@@ -99,9 +100,7 @@ class Suspicious(World):
             notifiers=self.notifiers,
             clock=lambda: self.now,
             lower_is_better=lambda _: False,
-            judged=TRIO,
-            judge_evidence=lambda _: self.said,
-            on_alarm=ask,
+            judge=JudgeSignals(metrics=TRIO, evidence=lambda _: self.said, on_alarm=ask),
         )
         return self.engine
 

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from monitors.alerting.notifiers import BUILT_IN, Route, Routed
+from monitors.alerting.notifiers import BUILT_IN, Route
 from monitors.alerting.notifiers.factory import open_notifiers, runbook_url
 from monitors.alerting.notifiers.log import LogNotifier
 from monitors.config import Config
@@ -56,7 +56,6 @@ def test_every_kind_is_built_with_the_keys_it_takes(kind):
     opened = open_notifiers(config({"kind": kind, **GOOD[kind]}))
     assert list(opened) == list(dict.fromkeys([f"{kind}-0", "log-0"]))
     built = opened[f"{kind}-0"]
-    assert isinstance(built, Routed)
     assert built.route == Route()
     assert "s3cret" not in repr(built)
 
@@ -103,7 +102,7 @@ def test_what_the_whole_configuration_says_reaches_those_who_need_it():
             alerts={"group_by": ["rule"], "heartbeat_s": 300},
         )
     )
-    webhook, alertmanager = (built[name].notifier for name in ("webhook-0", "alertmanager-1"))
+    webhook, alertmanager = (built[name] for name in ("webhook-0", "alertmanager-1"))
     assert webhook._runbook_url == alertmanager._runbook_url == "https://quality.example/runbook"
     assert (webhook._public_url, webhook._group_by) == ("https://quality.example", ("rule",))
     assert alertmanager._lasts_s == 1200.0
@@ -187,7 +186,7 @@ def test_all_that_is_wrong_is_said_at_once():
 def test_a_notifier_of_ones_own_gets_its_options_and_the_keys_it_takes():
     own = {"kind": f"{__name__}:Own", "url": "http://x", "options": {"room": "r", "colour": "blue"}}
     built, _ = open_notifiers(config(own, monitors={"public_url": "http://q.example"})).values()
-    assert built.notifier.arguments == ("r", "blue", "http://x", 10.0, "http://q.example")
+    assert built.plugin.arguments == ("r", "blue", "http://x", 10.0, "http://q.example")
 
 
 @pytest.mark.parametrize(

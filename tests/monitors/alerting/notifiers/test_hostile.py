@@ -12,7 +12,7 @@ import pytest
 
 from monitors.alerting.delivery import MAX_GROUPS, MAX_IN_MESSAGE, MAX_MESSAGES, Delivery
 from monitors.alerting.description import Describer
-from monitors.alerting.notifiers import NotDeliveredError, Route, Routed
+from monitors.alerting.notifiers import NotDeliveredError, Route
 from monitors.alerting.notifiers.email import MAX_ALERTS, html_of, text_of
 from monitors.alerting.notifiers.log import LogNotifier
 from monitors.alerting.notifiers.message import MAX_LABEL, MAX_WORST, group_body, webhook_body
@@ -130,7 +130,9 @@ def test_control_characters_in_texts_make_no_lines_and_turn_no_text_around():
 
 
 class Crowd(People):
-    """People who can be told of several alerts at once."""
+    """People who take several alerts at once."""
+
+    takes_groups = True
 
     def __init__(self, **options):
         super().__init__(**options)
@@ -207,7 +209,8 @@ def test_a_receiver_that_is_down_is_one_line_a_round(tmp_path, caplog):
 
 def test_the_heartbeat_comes_before_the_storm(tmp_path):
     people = People()
-    storm(tmp_path, {"people": Routed(people, Route(heartbeat=True))}, apps=300)
+    people.route = Route(heartbeat=True)
+    storm(tmp_path, {"people": people}, apps=300)
     assert people.alerts[0].rule == "watchdog"
 
 

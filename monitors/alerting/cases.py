@@ -1,0 +1,75 @@
+"""The open alerts and the latest resolved ones, with what the engine has to remember about each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from monitors.alerting.stream import Case, judge_outage
+from monitors.records import JUDGE_BLIND, Alert
+
+HISTORY = 200
+"""Alerts that are kept; the oldest resolved ones above this are dropped."""
+_NEVER = 1e18
+
+
+class Cases:
+    """All cases by their alert's fingerprint.
+
+    >>> cases = Cases()
+    >>> cases.track_judge_outage(1000.0, now=1060.0), cases.track_judge_outage(1000.0, now=1120.0)
+    (True, False)
+    >>> cases.track_judge_outage(None, now=1180.0), cases.alerts()[0].ended_at
+    (True, 1180.0)
+    """
+
+    def __init__(self) -> None:
+        self.by_fingerprint: dict[str, Case] = {}
+
+    def __iter__(self) -> Iterator[Case]:
+        return iter(list(self.by_fingerprint.values()))
+
+    def alerts(self) -> Sequence[Alert]:
+        """Return the alerts, newest first."""
+        return sorted((case.alert for case in self), key=lambda alert: alert.since, reverse=True)
+
+    def load(self, state: bytes) -> None:
+        """Replace the cases with a state from `dump`."""
+        cases = msgspec.json.decode(state, type=list[Case])
+        self.by_fingerprint = {case.alert.fingerprint: case for case in cases}
+
+    def dump(self) -> bytes:
+        """Return the state to save."""
+        return msgspec.json.encode(list(self.by_fingerprint.values()))
+
+    def close_orphans(self, tracked: Collection[str], now: float) -> None:
+        """Resolve firing alerts whose fingerprint no stream tracks (their rule was removed); drop pending ones."""
+        for case in self:
+            if case.alert.fingerprint in tracked:
+                continue
+            if case.alert.state == "pending":
+                del self.by_fingerprint[case.alert.fingerprint]
+            elif case.alert.state == "firing":
+                case.alert = replace(case.alert, state="resolved", ended_at=now)
+
+    def track_judge_outage(self, since: float | None, now: float) -> bool:
+        """Open an alert for a judge that fails `since` then, or resolve it (None); return whether anything changed."""
+        opened = next((one for one in self if one.alert.rule == JUDGE_BLIND and one.alert.state == "firing"), None)
+        if since is None and opened is not None:
+            opened.alert = replace(opened.alert, state="resolved", ended_at=now)
+            return True
+        if since is not None and opened is None:
+            alert = judge_outage(since)
+            self.by_fingerprint[alert.fingerprint] = Case(alert=alert, alarm_at=_NEVER, described_until=_NEVER)
+            return True
+        return False
+
+    def drop_old(self) -> Sequence[str]:
+        """Drop the oldest resolved alerts above `HISTORY`; return their fingerprints."""
+        resolved = [alert.fingerprint for alert in self.alerts() if alert.state == "resolved"]
+        dropped = resolved[max(0, HISTORY - (len(self.by_fingerprint) - len(resolved))) :]
+        for fingerprint in dropped:
+            del self.by_fingerprint[fingerprint]
+        return dropped
