@@ -30,7 +30,7 @@ from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.exporters import Exporter
 from monitors.exporters.instruments import Instruments
 from monitors.judges.anchors import AnchorWatch, Drift
-from monitors.judges.spending import Spending
+from monitors.judges.budget import Spending
 from monitors.metrics import lower_is_better
 from monitors.metrics.registry import Catalogue
 from monitors.records import Alert, Evaluation, Sample, Score
@@ -55,7 +55,7 @@ _PAUSE_S = 15.0
 """An alert that took long to describe is told in the next round: that must not be far away."""
 
 
-class _WorkerCounts(WorkerObserver):
+class WorkerCounts(WorkerObserver):
     """Counts the worker's events in Prometheus, in the capture coverage, and as scores too late for their bucket."""
 
     def __init__(self, instruments: Instruments, engine: AlertEngine, capture: CaptureCoverage) -> None:
@@ -119,7 +119,7 @@ class Scheduler:
         self._pacer = judging.pacer if judging else None
         self._spending = Spending(ledger, self._pacer, _replica(config)) if ledger and self._pacer else None
         self._judge_pace = JudgePace(config.monitors.concurrency, target_s=config.queue.target_age_s)
-        observer = _WorkerCounts(instruments, engine, self._capture)
+        observer = WorkerCounts(instruments, engine, self._capture)
         self._worker = Worker(
             queue,
             store,
