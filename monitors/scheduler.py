@@ -22,13 +22,15 @@ from monitors.choosing import Choice
 from monitors.config import Config, Judge, Sampled, Shared
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate
+from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.judging import Judging
+from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.prompt_marking import EVERY_S, PromptMarking
-from monitors.evaluation.worker import Worker
+from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.exporters import Exporter
 from monitors.exporters.instruments import Instruments
 from monitors.judges.anchors import AnchorWatch, Drift
-from monitors.judges.spending import Spending
+from monitors.judges.budget import Spending
 from monitors.metrics import lower_is_better
 from monitors.metrics.registry import Catalogue
 from monitors.records import Alert, Evaluation, Sample, Score
@@ -51,6 +53,34 @@ _ASKED_AT_ONCE, _ASKED_IN_A_ROW = 5, 3
 
 _PAUSE_S = 15.0
 """An alert that took long to describe is told in the next round: that must not be far away."""
+
+
+class WorkerCounts(WorkerObserver):
+    """Counts the worker's events in Prometheus, in the capture coverage, and as scores too late for their bucket."""
+
+    def __init__(self, instruments: Instruments, engine: AlertEngine, capture: CaptureCoverage) -> None:
+        self._instruments = instruments
+        self._engine = engine
+        self._capture = capture
+
+    def failed(self, operation: str) -> None:
+        self._instruments.worker_errors.labels(operation).inc()
+
+    def stored(self, sample: Sample, before: Sample | None) -> None:
+        self._capture.add(sample, before)
+        if before is None and (found := found_in(sample)) is not None:
+            self._instruments.answers.labels(self._instruments.cap("app", sample.app), found).inc()
+
+    def scored(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
+        for evaluation in evaluations:
+            if isinstance(evaluation.outcome, Score) and self._engine.late(sample, evaluation.metric):
+                self._instruments.late_scores.inc()
+
+    def supplement(self, source: str, result: str) -> None:
+        self._instruments.supplements.labels(source if source in SOURCES else OVERFLOW, result).inc()
+
+    def expired(self) -> None:
+        self._instruments.queue_expired.inc()
 
 
 class Scheduler:
@@ -89,26 +119,28 @@ class Scheduler:
         self._pacer = judging.pacer if judging else None
         self._spending = Spending(ledger, self._pacer, _replica(config)) if ledger and self._pacer else None
         self._judge_pace = JudgePace(config.monitors.concurrency, target_s=config.queue.target_age_s)
+        observer = WorkerCounts(instruments, engine, self._capture)
         self._worker = Worker(
-            queue=queue,
-            store=store,
-            metrics=catalogue.enabled,
+            queue,
+            store,
+            Evaluator(
+                catalogue.enabled,
+                choice_of(config.capture, config.judge),
+                judged_timeout_s=judged_timeout_s(config),
+                deadline_s=config.judge.deadline_s,
+                max_age_s=config.queue.max_age_s,
+                budget_factor=judging.pace if judging else lambda *_: 1.0,
+                judge_pace=self._judge_pace,
+                observer=observer,
+            ),
+            settings=WorkerSettings(
+                concurrency=config.monitors.concurrency,
+                join_window_s=config.monitors.join_window_s,
+                spans=config.monitors.otlp_receiver,
+                completes=config.capture.content,
+            ),
             exporters=exporters,
-            choice=choice_of(config.capture, config.judge),
-            concurrency=config.monitors.concurrency,
-            on_error=lambda operation: instruments.worker_errors.labels(operation).inc(),
-            on_scored=self._count_late,
-            judged_timeout_s=patience_s(config),
-            join_window_s=config.monitors.join_window_s,
-            spans=config.monitors.otlp_receiver,
-            on_supplement=self._count_supplement,
-            completes=config.capture.content,
-            deadline_s=config.judge.deadline_s,
-            pace=judging.pace if judging else lambda *_: 1.0,
-            judge_pace=self._judge_pace,
-            max_age_s=config.queue.max_age_s,
-            on_expired=instruments.queue_expired.inc,
-            on_stored=self._count_capture,
+            observer=observer,
         )
 
     def start(self) -> None:
@@ -195,18 +227,8 @@ class Scheduler:
         """Return the alerts, newest first."""
         return self._engine.alerts()
 
-    def _count_capture(self, sample: Sample, before: Sample | None) -> None:
-        self._capture.add(sample, before)
-        if before is None and (found := found_in(sample)) is not None:
-            self._instruments.answers.labels(self._instruments.cap("app", sample.app), found).inc()
-
     async def _tick(self) -> None:
         await (self._engine.tick() if self._leader.is_leader() else self._engine.follow())
-
-    def _count_late(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
-        for evaluation in evaluations:
-            if isinstance(evaluation.outcome, Score) and self._engine.late(sample, evaluation.metric):
-                self._instruments.late_scores.inc()
 
     def _watch_anchors(self, judging: Judging | None) -> AnchorWatch | None:
         if judging is None or not judging.anchors:
@@ -228,9 +250,6 @@ class Scheduler:
         watch = AnchorWatch(judging.anchors, score, every_s=self._config.judge.anchors_every_s, on_drift=show)
         judging.suspect.append(watch.wake)
         return watch
-
-    def _count_supplement(self, source: str, result: str) -> None:
-        self._instruments.supplements.labels(source if source in SOURCES else OVERFLOW, result).inc()
 
     async def _spend(self) -> None:
         if self._spending is not None and self._pacer is not None:
@@ -302,7 +321,7 @@ def tick_s(config: Shared) -> float:
     return min(5.0, max(0.2, config.alerts.bucket_s / 4))
 
 
-def patience_s(config: Config) -> float:
+def judged_timeout_s(config: Config) -> float:
     """How long a metric that asks the judge may take: more than its answers and waiting for a free judge can add up to.
 
     All samples under way ask all they can at once, the judge takes its whole `timeout_s` for every answer, and ours

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from monitors import config
-from monitors.judges import Judge
+from monitors.judges import MinimalJudge
 from monitors.metrics import Metric
-from monitors.metrics.embeddings import Embeddings
+from monitors.metrics.embeddings import MinimalEmbeddings
 from monitors.offline.library import evaluate
 from monitors.offline.results import Measure, Row, Run
 from monitors.records import Failed, Score, Skipped
@@ -43,8 +43,8 @@ def gaugeway_case(
     reference: str | None = None,
     metrics: Sequence[str | Metric] = ("lexical_groundedness",),
     fail_under: float | Mapping[str, float] | None = None,
-    judge: str | Judge | config.Judge | None = None,
-    embeddings: Embeddings | config.Embeddings | None = None,
+    judge: str | MinimalJudge | config.Judge | None = None,
+    embeddings: MinimalEmbeddings | config.Embeddings | None = None,
     **fields: Any,
 ) -> Case:
     """Score one case, and raise AssertionError that shows it when a metric misses its floor.

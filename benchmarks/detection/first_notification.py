@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/detection/first_notification.py              # 40 seeds a row, some ten minutes
     .venv/bin/python benchmarks/detection/first_notification.py --seeds 5
 
-Every run sends 800 exchanges through the worker's evaluation, then up to 4,000 with passages that do not fit, until
+Every run sends 800 exchanges through the evaluator, then up to 4,000 with passages that do not fit, until
 the first alert is delivered. The second column of causes is without `alerts.cause_samples`.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import math
 import random
 import tempfile
 from collections import Counter
@@ -26,12 +25,11 @@ from monitors.choosing import Choice
 from monitors.config import Alerts, Metric, Rule
 from monitors.evaluation.cause_judging import CauseJudging
 from monitors.evaluation.evaluate import judge_of
-from monitors.evaluation.worker import Worker
+from monitors.evaluation.evaluator import Evaluator
 from monitors.judges.scripted import Scripted
 from monitors.metrics import lower_is_better
 from monitors.metrics.registry import build
 from monitors.records import Alert, Context, Sample
-from monitors.storage.queues.memory import MemoryQueue
 from monitors.storage.stores.sqlite.store import SQLiteStore
 
 T0, BEFORE, MOST, TICK = 1_760_000_040.0, 800, 4000, 20
@@ -101,17 +99,7 @@ async def play(seed: int, metrics: dict[str, Metric], rule: Rule, samples: int) 
                 score_more=CauseJudging(store, judged, samples=samples) if samples else None,
             ),
         )
-        worker = Worker(
-            queue=MemoryQueue(),
-            store=store,
-            metrics=enabled,
-            exporters=[],
-            choice=Choice(str(seed)),
-            concurrency=1,
-            on_error=lambda _: None,
-            on_scored=lambda *_: None,
-            max_age_s=math.inf,  # the exchanges are dated in the past
-        )
+        evaluator = Evaluator(enabled, Choice(str(seed)))
         quiet = asked = 0
         for number in range(BEFORE + MOST):
             broken = number >= BEFORE
@@ -127,7 +115,7 @@ async def play(seed: int, metrics: dict[str, Metric], rule: Rule, samples: int) 
                 contexts=(Context(text=LOST if broken else FOUND),),
                 response="The parcel is in Hamburg since Tuesday, says Tom." if broken else good,
             )
-            await store.add(sample, await worker.evaluate(sample))
+            await store.add(sample, await evaluator.evaluate(sample))
             now += 1.0
             if number % TICK == TICK - 1:
                 asked = len(judge.asked)

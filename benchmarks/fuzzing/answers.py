@@ -20,9 +20,8 @@ import numpy as np
 
 from benchmarks.fuzzing.finding import expect
 from monitors.config import Metric as Settings
-from monitors.judges import JudgeError
+from monitors.judges import JudgeError, openai_client
 from monitors.judges import logprobs as likelihood
-from monitors.judges import openai_messages as wire
 from monitors.judges import structured_output as reading
 from monitors.metrics.judged import schemas as answers
 from monitors.metrics.registry import build
@@ -197,7 +196,7 @@ def _items(answer: Any) -> bool:
 
 def _completion(raw: bytes) -> None:
     try:
-        completion = wire.read(raw)
+        completion = openai_client.read_completion(raw)
     except ValueError:
         return
     tokens = completion.tokens()

@@ -37,7 +37,7 @@ TARGETS = {
     "configuration": ["gateway.config", "monitors.config", "monitors.runtime.settings", "monitors.metrics.registry"],
     "answers": [
         "monitors.judges.structured_output",
-        "monitors.judges.openai_messages",
+        "monitors.judges.openai_client",
         "monitors.judges.logprobs",
         "monitors.metrics",
     ],

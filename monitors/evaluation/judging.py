@@ -16,16 +16,14 @@ from monitors.exporters.instruments import Instruments
 from monitors.judges import Judge, anchors
 from monitors.judges.anchors import Anchor, Drift
 from monitors.judges.budget import BudgetPacer
-from monitors.judges.cost import Bill, Billing
+from monitors.judges.cost import Bill, Billing, Price, Prices
 from monitors.judges.exact_match import Verbatim
-from monitors.judges.middleware.cache import Cached
-from monitors.judges.middleware.cache_file import AnswerFile
+from monitors.judges.middleware.cache import AnswerFile, Cached
 from monitors.judges.middleware.cascade import Cascade, Tier
 from monitors.judges.middleware.circuit_breaker import Breaker, Sight
 from monitors.judges.middleware.failure_log import FailureLog
 from monitors.judges.middleware.stack import Guard, Guarded, guarded
 from monitors.judges.openai import OpenAIJudge
-from monitors.judges.prices import Price, Prices
 from monitors.records import Evaluation, Sample, Score
 from monitors.runtime.settings import ConfigError, Problems
 
@@ -163,7 +161,7 @@ def _price(settings: config.Judge) -> Price:
     return known or Price(input=settings.price_in, output=settings.price_out)
 
 
-def _endpoint(settings: config.Judge, instruments: Instruments, observer: Billing) -> OpenAIJudge:
+def _endpoint(settings: config.Judge, observer: Billing) -> OpenAIJudge:
     return OpenAIJudge(
         settings.base_url or "",
         settings.api_key,
@@ -175,7 +173,6 @@ def _endpoint(settings: config.Judge, instruments: Instruments, observer: Billin
         price=_price(settings),
         api_version=settings.api_version,
         observer=observer,
-        on_unusable=instruments.unusable,
     )
 
 
@@ -207,7 +204,7 @@ def _guarded(settings: config.Judge, instruments: Instruments, observer: Billing
         blind_after=settings.blind_after,
         blind_s=settings.blind_s,
     )
-    endpoint = FailureLog(_endpoint(settings, instruments, observer), origin=origin_of(settings.base_url or ""))
+    endpoint = FailureLog(_endpoint(settings, observer), origin=origin_of(settings.base_url or ""))
     return guarded(endpoint, guard, observer=observer, on_sight=on_sight)
 
 

@@ -10,13 +10,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.human_labels import Labelled
 from monitors.analysis.quality import Quality
+from monitors.judges import Observer
 from monitors.runtime.label_cap import OVERFLOW, LabelCap
 
 SCORE_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 JUDGE_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80)
 
 
-class Instruments:
+class Instruments(Observer):
     """Everything `/metrics` of the monitors shows; attributes are named as the series are."""
 
     def __init__(self, registry: CollectorRegistry, *, version: str) -> None:

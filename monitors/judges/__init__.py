@@ -1,13 +1,14 @@
-"""The judge: the only door to an LLM."""
+"""The judge: the port to the LLM that scores answers."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -39,56 +40,100 @@ class JudgeError(Exception):
         self.retry_after_s = retry_after_s
 
 
-class Judge(Protocol):
-    """Answers a prompt with an instance of `answer_type` (a msgspec.Struct)."""
+class MinimalJudge(Protocol):
+    """What a judge plug-in must have; `adapted` gives it the rest of `Judge`."""
 
     @property
     def model(self) -> str:
         """The judge model's name, recorded with every score."""
 
     async def ask(self, prompt: Prompt, answer_type: type[T]) -> T:
-        """Return the judge's answer, read strictly into `answer_type`. Raises JudgeError."""
+        """Return the judge's answer, read strictly into `answer_type` (a msgspec.Struct). Raises JudgeError."""
 
 
-@runtime_checkable
-class ScoringJudge(Protocol):
-    """A judge that can say how likely each of several answers was."""
+class Judge(ABC):
+    """The port to an LLM. An adapter needs only `model` and `ask`; the rest has defaults."""
 
-    async def ask_scored(self, prompt: Prompt, choices: Sequence[str]) -> Mapping[str, float] | None:
-        """Return the probabilities of the answer token's alternatives: of all `choices`, and of what is none of them.
+    @property
+    @abstractmethod
+    def model(self) -> str:
+        """The judge model's name, recorded with every score."""
 
-        None when the endpoint has no log-probabilities. Raises JudgeError.
+    @abstractmethod
+    async def ask(self, prompt: Prompt, answer_type: type[T]) -> T:
+        """Return the judge's answer, read strictly into `answer_type` (a msgspec.Struct). Raises JudgeError."""
+
+    @property
+    def identity(self) -> str:
+        """What makes two answers interchangeable (endpoint, model and settings); the model unless overridden."""
+        return self.model
+
+    async def ask_scored(  # a default, so it uses none of its parameters
+        self,
+        prompt: Prompt,  # noqa: ARG002
+        choices: Sequence[str],  # noqa: ARG002
+    ) -> Mapping[str, float] | None:
+        """Return the probabilities of the answer token's alternatives: all `choices`, and tokens that are no choice.
+
+        None, the default, when the endpoint has no log-probabilities. Raises JudgeError.
         """
-
-
-@runtime_checkable
-class SureJudge(Protocol):
-    """A judge that can say how sure it is of an answer."""
+        return None
 
     async def ask_sure(self, prompt: Prompt, answer_type: type[T]) -> tuple[T, float | None]:
-        """Return the answer and the probability of its least likely verdict, None where that is not known."""
+        """Return the answer and the probability of its least likely verdict; None, the default, if it is not known."""
+        return await self.ask(prompt, answer_type), None
+
+    async def aclose(self) -> None:  # noqa: B027 - a default, not an abstract method
+        """Release connections; nothing by default."""
 
 
-async def ask_scored(judge: Judge, prompt: Prompt, choices: Sequence[str]) -> Mapping[str, float] | None:
-    """Ask for probabilities; None from any judge that knows none. Raises JudgeError."""
-    return await judge.ask_scored(prompt, choices) if isinstance(judge, ScoringJudge) else None
+class _PluginJudge(Judge):
+    """A user's judge behind the whole port: calls the optional methods it has, and the defaults in place of others."""
+
+    def __init__(self, plugin: MinimalJudge) -> None:
+        self._plugin = plugin
+
+    @property
+    def model(self) -> str:
+        return self._plugin.model
+
+    @property
+    def identity(self) -> str:
+        return str(getattr(self._plugin, "identity", self._plugin.model))
+
+    async def ask(self, prompt: Prompt, answer_type: type[T]) -> T:
+        return await self._plugin.ask(prompt, answer_type)
+
+    async def ask_scored(self, prompt: Prompt, choices: Sequence[str]) -> Mapping[str, float] | None:
+        method = getattr(self._plugin, "ask_scored", super().ask_scored)
+        found: Mapping[str, float] | None = await method(prompt, choices)
+        return found
+
+    async def ask_sure(self, prompt: Prompt, answer_type: type[T]) -> tuple[T, float | None]:
+        method = getattr(self._plugin, "ask_sure", super().ask_sure)
+        answer: tuple[T, float | None] = await method(prompt, answer_type)
+        return answer
+
+    async def aclose(self) -> None:
+        await getattr(self._plugin, "aclose", super().aclose)()
 
 
-async def ask_sure(judge: Judge, prompt: Prompt, answer_type: type[T]) -> tuple[T, float | None]:
-    """Ask for an answer and how sure it is; None from any judge that does not know. Raises JudgeError."""
-    if isinstance(judge, SureJudge):
-        return await judge.ask_sure(prompt, answer_type)
-    return await judge.ask(prompt, answer_type), None
+def adapted(judge: MinimalJudge) -> Judge:
+    """Return a judge as a `Judge`; for where judges come from users, whose classes need only `model` and `ask`."""
+    return judge if isinstance(judge, Judge) else _PluginJudge(judge)
 
 
-class Observer(Protocol):
-    """Is told what judging costs, so that somebody can count it."""
+class Observer:
+    """Receives a judge's calls and failures, to count them; each method does nothing unless a subclass overrides it."""
 
     def judged(self, model: str, seconds: float, input_tokens: int, output_tokens: int, usd: float) -> None:
         """One call was answered and paid for, whether or not the answer could be used."""
 
     def failed(self, model: str, kind: str) -> None:
         """One `ask` ended with the JudgeError of this kind."""
+
+    def unusable(self, model: str, reason: str) -> None:
+        """One answer was paid for and could not be read, whether or not the question is asked again."""
 
 
 @dataclass(slots=True)

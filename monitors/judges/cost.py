@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from monitors.judges import SPEND, Observer
@@ -24,7 +25,7 @@ class Bill:
 Charge: TypeAlias = Callable[[Bill], None]
 
 
-class Billing:
+class Billing(Observer):
     """An Observer: tells `observer` everything, and `charges` each call's bill at the moment it is paid.
 
     App and metric are those of the tab that is open (`Spend.app`, `Spend.metric`), so that also a call whose asker has
@@ -51,3 +52,53 @@ class Billing:
 
     def failed(self, model: str, kind: str) -> None:
         self._observer.failed(model, kind)
+
+    def unusable(self, model: str, reason: str) -> None:
+        self._observer.unusable(model, reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """USD for `per` tokens; without `cached`, cached input costs what input costs.
+
+    >>> round(Price(input=0.40, output=1.60).usd(1000, 500), 9)
+    0.0012
+    >>> round(Price(input=0.0004, output=0.0016, per=1000).usd(1000, 500), 9)
+    0.0012
+    """
+
+    input: float
+    output: float
+    cached: float | None = None
+    per: int = 1_000_000
+
+    def usd(self, input_tokens: int, output_tokens: int, *, cached_tokens: int = 0) -> float:
+        """What one call cost; `cached_tokens` are part of the input's."""
+        cached = min(cached_tokens, input_tokens)
+        rate = self.input if self.cached is None else self.cached
+        return ((input_tokens - cached) * self.input + cached * rate + output_tokens * self.output) / self.per
+
+
+FREE = Price(input=0.0, output=0.0)
+
+
+class Prices:
+    """Prices by model pattern (`*`, `?`, `[...]`).
+
+    A name without any of these beats every pattern; of several patterns that fit, the longest one counts.
+
+    >>> prices = Prices({"gpt-*": Price(input=2.0, output=8.0), "gpt-6-luna*": Price(input=0.1, output=0.5)})
+    >>> prices.of("gpt-6-luna-mini").input, prices.of("gpt-5").input, prices.of("other")
+    (0.1, 2.0, None)
+    """
+
+    def __init__(self, table: Mapping[str, Price]) -> None:
+        self._exact = {name: price for name, price in table.items() if not any(one in name for one in "*?[")}
+        patterns = [(name, price) for name, price in table.items() if name not in self._exact]
+        self._patterns = sorted(patterns, key=lambda entry: (-len(entry[0]), entry[0]))
+
+    def of(self, model: str) -> Price | None:
+        """The model's price, if it has one."""
+        if (price := self._exact.get(model)) is not None:
+            return price
+        return next((price for pattern, price in self._patterns if fnmatchcase(model, pattern)), None)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from monitors.judges import JudgeError, Prompt
+from monitors.judges import Judge, JudgeError, Prompt
 
 T = TypeVar("T")
 TASK = "claim_verdicts"
@@ -17,7 +17,7 @@ _ASKING = ("?", "\uff1f")
 _WORDS = re.compile(r"(?:[-+\u2212](?=\d))?\w+(?:[.,:/'\u2019-]\w+)*|[%\u20ac$\u00a3\u00b0<>=]")
 
 
-class Verbatim:
+class Verbatim(Judge):
     """Answers `claim_verdicts` when every claim is, word for word, a whole sentence of a context: all are supported.
 
     Case and punctuation aside; a part of a sentence is not enough, for "it is not true that" may stand before it, and

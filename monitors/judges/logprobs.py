@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from monitors.judges.openai_messages import Token
+from monitors.judges.openai_client import Token
 
 _QUOTES = " \t\r\n\"'`*"
 _VALUE = re.compile(r':\s*(?:"([^"\\]*)"|(true|false)\b)')

@@ -10,13 +10,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from monitors.judges import SPEND, JudgeError, Observer, Prompt
+from monitors.judges import SPEND, Judge, JudgeError, Observer, Prompt
 from monitors.judges import logprobs as likelihood
 from monitors.judges import openai_client as sdk
-from monitors.judges import openai_messages as wire
 from monitors.judges import structured_output as reading
-from monitors.judges.openai_messages import Completion, Token, Usage
-from monitors.judges.prices import FREE, Price
+from monitors.judges.cost import FREE, Price
+from monitors.judges.openai_client import Completion, Token, Usage
 from monitors.runtime.bounds import token_count
 from monitors.runtime.replies import ReplyError
 
@@ -54,7 +53,7 @@ class _Request:
     logprobs: bool = False
 
 
-class OpenAIJudge:
+class OpenAIJudge(Judge):
     """Asks a chat model for structured output and reads the answer strictly.
 
     `timeout_s` bounds a whole `ask` from the moment it has one of the `concurrency` slots: retries (the SDK's own, at
@@ -76,12 +75,9 @@ class OpenAIJudge:
         timeout_s: float = 60.0,
         concurrency: int = 4,
         max_retries: int = 3,
-        price_in: float = 0.0,
-        price_out: float = 0.0,
-        price: Price | None = None,
+        price: Price = FREE,
         api_version: str | None = None,
         observer: Observer | None = None,
-        on_unusable: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
         self._client = sdk.connect(
             base_url=base_url,
@@ -91,20 +87,23 @@ class OpenAIJudge:
             api_version=api_version,
             deployment=model,
         )
-        self.identity = f"{base_url.rstrip('/')} {model} temperature={temperature:g}"
+        self._identity = f"{base_url.rstrip('/')} {model} temperature={temperature:g}"
         self._headers = None if api_version is None else sdk.azure_headers(api_key)
         self._api_key = api_key
         self._model = model
         self._timeout_s = timeout_s
         self._slots = asyncio.Semaphore(concurrency)
-        self._price = price or replace(FREE, input=price_in, output=price_out)
-        self._observer = observer
-        self._on_unusable = on_unusable
+        self._price = price
+        self._observer = observer or Observer()
         self._manner = _Manner(temperature)
 
     @property
     def model(self) -> str:
         return self._model
+
+    @property
+    def identity(self) -> str:
+        return self._identity
 
     async def ask(self, prompt: Prompt, answer_type: type[T]) -> T:
         return (await self._in_time(lambda: self._ask(prompt, answer_type, logprobs=False)))[0]
@@ -136,8 +135,7 @@ class OpenAIJudge:
             failure = JudgeError("timeout", f"no answer within {self._timeout_s:g} s")
         except JudgeError as error:
             failure = error
-        if self._observer is not None:
-            self._observer.failed(self._model, failure.kind)
+        self._observer.failed(self._model, failure.kind)
         raise failure from None
 
     async def _ask(self, prompt: Prompt, answer_type: type[T], *, logprobs: bool) -> tuple[T, list[Token]]:
@@ -173,7 +171,7 @@ class OpenAIJudge:
                 return await attempt(again=asked > 0)
             except reading.UnreadableError as error:
                 problem = str(error)
-                self._on_unusable(self._model, error.reason)
+                self._observer.unusable(self._model, error.reason)
                 if error.reason == "truncated":  # it would be as long again
                     break
         raise JudgeError("unreadable", sdk.clean(problem, self._api_key))
@@ -201,7 +199,7 @@ class OpenAIJudge:
             if manner != remembered:
                 self._manner = manner
             try:
-                completion = wire.read(raw.content)
+                completion = sdk.read_completion(raw.content)
             except ValueError as error:
                 self._count(time.perf_counter() - started, None)
                 raise reading.UnreadableError("no_completion", f"the reply is no chat completion: {error}") from None
@@ -239,8 +237,7 @@ class OpenAIJudge:
             spend.input_tokens += tokens_in
             spend.output_tokens += tokens_out
             spend.usd += usd
-        if self._observer is not None:
-            self._observer.judged(self._model, seconds, tokens_in, tokens_out, usd)
+        self._observer.judged(self._model, seconds, tokens_in, tokens_out, usd)
 
 
 def _other_manner(manner: _Manner, error: Exception, tried: set[str], *, logprobs: bool) -> _Manner | None:

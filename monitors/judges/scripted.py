@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from monitors.judges import SPEND, JudgeError, Prompt
+from monitors.judges import SPEND, Judge, JudgeError, Prompt
 from monitors.judges import structured_output as reading
 
 T = TypeVar("T")
 
 
-class Scripted:
+class Scripted(Judge):
     """Answers from `answers`: a function of the prompt, or a mapping from a prompt's task.
 
     An answer is a dict, a struct, or a text to be read like a model's; an exception (a JudgeError, say) is raised; a

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import msgspec
 
-from monitors.judges import Judge, JudgeError, Prompt, ask_scored
+from monitors.judges import JudgeError, MinimalJudge, Prompt, adapted
 from monitors.metrics.geval_steps import Criterion, Steps
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.items import contexts_of, question_of
@@ -40,7 +40,7 @@ class GEval:
 
     def __init__(
         self,
-        judge: Judge,
+        judge: MinimalJudge,
         *,
         name: str,
         criteria: str = "",
@@ -56,7 +56,7 @@ class GEval:
             text=criteria.strip(), texts=tuple(params), scale=scale, rubric=dict(rubric or {})
         )
         _check(criterion, steps)
-        self._llm = judge
+        self._llm = judge = adapted(judge)
         self._given = tuple(steps)
         self._steps = Steps(judge, criterion, steps_dir)
         self._samples = samples
@@ -81,7 +81,7 @@ class GEval:
         scores = self._criterion.scores
         problem = JudgeError("unreadable")
         for _ in range(_ASKED):
-            found = await ask_scored(self._llm, prompt, [str(one) for one in scores])
+            found = await self._llm.ask_scored(prompt, [str(one) for one in scores])
             if found is None:
                 return None
             try:

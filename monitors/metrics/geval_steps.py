@@ -12,7 +12,7 @@ from monitors.judges import Judge, JudgeError
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.schemas import GEvalSteps
-from monitors.metrics.judged.single_flight import Shared
+from monitors.metrics.judged.single_flight import SingleFlight
 from monitors.metrics.judged.texts import Part
 
 _ASKED = 2
@@ -42,7 +42,7 @@ class Steps:
         self.version = self._template.version
         self._key = sha256(msgspec.json.encode((criterion, self.version, judge.model))).hexdigest()[:16]
         self._file = None if directory is None else directory / f"{self._key}.json"
-        self._shared: Shared[tuple[str, ...]] = Shared(size=1)
+        self._shared: SingleFlight[tuple[str, ...]] = SingleFlight(size=1)
 
     async def get(self) -> tuple[str, ...]:
         """The steps, from memory, from the directory, or from the judge. Raises JudgeError."""

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from monitors import config
-from monitors.judges import Judge
+from monitors.judges import MinimalJudge, adapted
 from monitors.metrics import Metric, lower_is_better
-from monitors.metrics.embeddings import Embeddings
+from monitors.metrics.embeddings import MinimalEmbeddings
+from monitors.metrics.embeddings import adapted as adapted_embeddings
 from monitors.metrics.judged.claims import Fused, Separate
 from monitors.metrics.lexical.idf import shipped
 from monitors.metrics.lexical.idf.traffic import TrafficIdf
@@ -74,8 +75,8 @@ class Draft:
 
 def build(
     settings: Mapping[str, config.Metric],
-    judge: Judge | None,
-    embeddings: Embeddings | None,
+    judge: MinimalJudge | None,
+    embeddings: MinimalEmbeddings | None,
     mode: Mode = "fused",
     *,
     steps_dir: Path | None = None,
@@ -94,8 +95,8 @@ def build(
 
 def draft(
     settings: Mapping[str, config.Metric],
-    judge: Judge | None,
-    embeddings: Embeddings | None,
+    judge: MinimalJudge | None,
+    embeddings: MinimalEmbeddings | None,
     mode: Mode = "fused",
     *,
     steps_dir: Path | None = None,
@@ -110,10 +111,12 @@ def draft(
 class _Builder:
     """Collects metrics, notes and problems."""
 
-    def __init__(self, judge: Judge | None, embeddings: Embeddings | None, mode: Mode, steps_dir: Path | None) -> None:
+    def __init__(
+        self, judge: MinimalJudge | None, embeddings: MinimalEmbeddings | None, mode: Mode, steps_dir: Path | None
+    ) -> None:
         self._verdicts = Fused if mode == "fused" else Separate
         self._given: dict[str, Any] = {
-            "embeddings": embeddings,
+            "embeddings": None if embeddings is None else adapted_embeddings(embeddings),
             "steps_dir": steps_dir,
             "idf": TrafficIdf(shipped()),
         } | self._judging(judge)
@@ -201,8 +204,9 @@ class _Builder:
             unmade=frozenset(self._unmade),
         )
 
-    def _judging(self, judge: Judge | None) -> dict[str, Any]:
-        return {"judge": judge, "verdicts": None if judge is None else self._verdicts(judge)}
+    def _judging(self, judge: MinimalJudge | None) -> dict[str, Any]:
+        own = None if judge is None else adapted(judge)
+        return {"judge": own, "verdicts": None if own is None else self._verdicts(own)}
 
     def _own_judge(self, name: str, wanted: Any) -> dict[str, Any]:
         """What a metric with a judge of its own (an import string, called without arguments) is given."""

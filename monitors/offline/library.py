@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from monitors import config
-from monitors.judges import Judge
+from monitors.judges import MinimalJudge
 from monitors.metrics import Metric
-from monitors.metrics.embeddings import Embeddings
+from monitors.metrics.embeddings import MinimalEmbeddings
 from monitors.offline import dataset as reading
 from monitors.offline import plan as parts
 from monitors.offline.results import Run, gathered
@@ -27,8 +27,8 @@ def evaluate(
     data: Iterable[Any],
     *,
     metrics: Sequence[str | Metric] | Mapping[str, Mapping[str, Any]] | None = None,
-    judge: str | Judge | config.Judge | None = None,
-    embeddings: Embeddings | config.Embeddings | None = None,
+    judge: str | MinimalJudge | config.Judge | None = None,
+    embeddings: MinimalEmbeddings | config.Embeddings | None = None,
     fields: Mapping[str, str] | None = None,
     limit: int | None = None,
     concurrency: int | None = None,
@@ -68,8 +68,8 @@ async def evaluate_async(
     data: Iterable[Any],
     *,
     metrics: Sequence[str | Metric] | Mapping[str, Mapping[str, Any]] | None = None,
-    judge: str | Judge | config.Judge | None = None,
-    embeddings: Embeddings | config.Embeddings | None = None,
+    judge: str | MinimalJudge | config.Judge | None = None,
+    embeddings: MinimalEmbeddings | config.Embeddings | None = None,
     fields: Mapping[str, str] | None = None,
     limit: int | None = None,
     concurrency: int | None = None,

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from monitors import config
 from monitors.evaluation.evaluate import TIMEOUT_S
-from monitors.judges import Judge
+from monitors.judges import Judge, MinimalJudge, adapted
 from monitors.metrics import Metric, lower_is_better
-from monitors.metrics.embeddings import Embeddings
+from monitors.metrics.embeddings import Embeddings, MinimalEmbeddings
 from monitors.metrics.registry import BUILT_IN, ON_REQUEST, THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD, Enabled, build
 from monitors.offline.run import CONCURRENCY, Plan
 from monitors.runtime.plugins import load
@@ -44,8 +44,8 @@ class Wanted:
 
     config: config.Shared
     metrics: Sequence[str | Metric] | None = None
-    judge: str | Judge | None = None
-    embeddings: Embeddings | None = None
+    judge: str | MinimalJudge | None = None
+    embeddings: MinimalEmbeddings | None = None
     steps_dir: Path | None = None
     concurrency: int | None = None
 
@@ -62,11 +62,12 @@ async def opened(wanted: Wanted) -> AsyncIterator[tuple[Plan, tuple[str, ...]]]:
         yield _plan(shared, wanted, enabled, embeddings), notes
     finally:
         for one in ours:
-            if hasattr(one, "aclose"):
-                await one.aclose()
+            await one.aclose()
 
 
-def _plan(shared: config.Shared, wanted: Wanted, enabled: Sequence[Enabled], embeddings: Embeddings | None) -> Plan:
+def _plan(
+    shared: config.Shared, wanted: Wanted, enabled: Sequence[Enabled], embeddings: MinimalEmbeddings | None
+) -> Plan:
     from_config = wanted.judge in (None, LLM)
     rounds = 1 + math.ceil(_samples_at_once(wanted) * len(enabled) / shared.judge.concurrency)
     return Plan(
@@ -90,15 +91,18 @@ def _with_concurrency(wanted: Wanted) -> config.Shared:
     return msgspec.structs.replace(wanted.config, judge=judge)
 
 
-def _judging(shared: config.Shared, wanted: Wanted) -> tuple[Judge | None, Embeddings | None, list[Any]]:
+def _judging(
+    shared: config.Shared, wanted: Wanted
+) -> tuple[Judge | None, MinimalEmbeddings | None, list[Judge | Embeddings]]:
     """The judge, the embeddings, and those of them that are ours to close."""
     judge, ours = _judge(shared, wanted.judge)
     embeddings = wanted.embeddings
     if embeddings is None and shared.embeddings != config.Embeddings():
         from monitors.evaluation.embedding import open_embeddings  # noqa: PLC0415 - only for what a configuration names
 
-        embeddings = open_embeddings(shared, _instruments())
-        ours.append(embeddings)
+        if (opened := open_embeddings(shared, _instruments())) is not None:
+            embeddings = opened
+            ours.append(opened)
     return judge, embeddings, ours
 
 
@@ -111,7 +115,7 @@ def _instruments() -> Instruments:
     return Instruments(CollectorRegistry(), version=version("gaugeway"))
 
 
-def _judge(shared: config.Shared, wanted: str | Judge | None) -> tuple[Judge | None, list[Any]]:
+def _judge(shared: config.Shared, wanted: str | MinimalJudge | None) -> tuple[Judge | None, list[Judge | Embeddings]]:
     if wanted == NO_JUDGE:
         return None, []
     if wanted in (None, LLM):
@@ -127,17 +131,17 @@ def _judge(shared: config.Shared, wanted: str | Judge | None) -> tuple[Judge | N
         judging = open_judging(settings, _instruments(), paced=False)
         return (judging.judge, [judging.judge]) if judging else (None, [])
     if not isinstance(wanted, str):
-        return wanted, []
+        return adapted(wanted), []
     try:
         made = load(wanted, {})
-        own: Judge = made() if isinstance(made, type) or not hasattr(made, "ask") else made
+        own = adapted(made() if isinstance(made, type) or not hasattr(made, "ask") else made)
     except (TypeError, ValueError) as error:
         raise ConfigError([f"judge: {error}"]) from error
     return own, [own]
 
 
 def _metrics(
-    shared: config.Shared, wanted: Wanted, judge: Judge | None, embeddings: Embeddings | None
+    shared: config.Shared, wanted: Wanted, judge: Judge | None, embeddings: MinimalEmbeddings | None
 ) -> tuple[tuple[Enabled, ...], tuple[str, ...]]:
     names = None if wanted.metrics is None else [one for one in wanted.metrics if isinstance(one, str)]
     settings = selected(shared.metrics, names)
@@ -196,7 +200,7 @@ def _identity(judge: config.Judge) -> str:
     return blake2b(msgspec.json.encode(told, order="sorted"), digest_size=6).hexdigest()
 
 
-def _embedding(settings: config.Embeddings, given: Embeddings | None) -> str:
+def _embedding(settings: config.Embeddings, given: MinimalEmbeddings | None) -> str:
     if given is None:
         return ""
     model = getattr(given, "model", type(given).__name__)

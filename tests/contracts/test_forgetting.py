@@ -9,8 +9,7 @@ from click.testing import CliRunner
 
 from gateway.cli.main import main
 from gateway.demo.servers import free_ports
-from monitors.judges.middleware.cache import Kept
-from monitors.judges.middleware.cache_file import AnswerFile
+from monitors.judges.middleware.cache import AnswerFile, Kept
 from monitors.records import CaptureInfo, Context, Evaluation, PromptPart, Sample, Score, Supplement
 from monitors.storage.erase import Forgetful, Subject
 from monitors.storage.queues.opening import from_url as open_queue

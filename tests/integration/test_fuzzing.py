@@ -23,7 +23,7 @@ from monitors.api.openapi import document
 from monitors.api.otlp import Decoded, Span, receiver
 from monitors.api.otlp import codec as otlp
 from monitors.config import Alerts
-from monitors.judges import openai_messages as wire
+from monitors.judges import openai_client
 from monitors.runtime.settings import ConfigError
 from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.product import product
@@ -77,12 +77,12 @@ def test_a_configuration_that_is_none_is_a_config_error_under_options_too(text, 
 @pytest.mark.parametrize("body", [b'{"choices":[{"message":{"content":"\xff"}}]}', b'{"choices":' + DEEP, b"[]", b""])
 def test_a_reply_that_is_no_completion_is_one_kind_of_error(body):
     with pytest.raises(ValueError, match=r"."):
-        wire.read(body)
+        openai_client.read_completion(body)
 
 
 @pytest.mark.parametrize("odd", [b'["\xff"]', b'["\xff', DEEP])
 def test_log_probabilities_that_cannot_be_read_are_none(odd):
-    completion = wire.Completion(choices=[wire.Choice(message=wire.Message(), logprobs=odd)])
+    completion = openai_client.Completion(choices=[openai_client.Choice(message=openai_client.Message(), logprobs=odd)])
     assert completion.tokens() == []
 
 

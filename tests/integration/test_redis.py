@@ -7,7 +7,8 @@ import time
 from collections import Counter
 
 from monitors.choosing import Choice
-from monitors.evaluation.worker import Worker
+from monitors.evaluation.evaluator import Evaluator
+from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.metrics.registry import Enabled
 from monitors.records import Sample, Score
 from monitors.storage.queues.redis import RedisQueue
@@ -77,17 +78,8 @@ def test_two_workers_lose_nothing_when_redis_is_killed_under_load_and_never_eval
     metric = Noting()
 
     def worker(queue, store):
-        return Worker(
-            queue=queue,
-            store=store,
-            metrics=[Enabled(metric=metric, rate=1.0, threshold=0.5, objective=0.9)],
-            exporters=[],
-            choice=Choice("s"),
-            concurrency=8,
-            on_error=lambda _: None,
-            on_scored=lambda *_: None,
-            poll_s=0.01,
-        )
+        evaluator = Evaluator([Enabled(metric=metric, rate=1.0, threshold=0.5, objective=0.9)], Choice("s"))
+        return Worker(queue, store, evaluator, settings=WorkerSettings(concurrency=8, poll_s=0.01))
 
     async def scenario():
         url = server.url()

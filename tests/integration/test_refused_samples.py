@@ -11,7 +11,9 @@ import string
 import pytest
 
 from monitors.choosing import Choice
-from monitors.evaluation.worker import Worker
+from monitors.evaluation.evaluator import Evaluator
+from monitors.evaluation.observer import WorkerObserver
+from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.metrics.registry import Enabled
 from monitors.records import Context, Sample, Score, Supplement
 from monitors.storage.engines.failures import EngineError, RefusedError, engine_failed, refused
@@ -41,17 +43,10 @@ def sample(name, **fields):
 @contextlib.asynccontextmanager
 async def working(queue, store):
     failed = []
-    worker = Worker(
-        queue=queue,
-        store=store,
-        metrics=[Enabled(metric=Metric(), rate=1.0, threshold=0.5, objective=0.9)],
-        exporters=[],
-        choice=Choice("s"),
-        concurrency=8,
-        on_error=failed.append,
-        on_scored=lambda *_: None,
-        poll_s=0.01,
-    )
+    observer = WorkerObserver()
+    observer.failed = failed.append
+    evaluator = Evaluator([Enabled(metric=Metric(), rate=1.0, threshold=0.5, objective=0.9)], Choice("s"))
+    worker = Worker(queue, store, evaluator, settings=WorkerSettings(concurrency=8, poll_s=0.01), observer=observer)
     running = asyncio.ensure_future(worker.run())
     try:
         yield failed

@@ -22,7 +22,7 @@ from monitors.exporters.instruments import Instruments
 from monitors.metrics.registry import Catalogue
 from monitors.records import Evaluation, Failed, Sample, Score
 from monitors.runtime.settings import ConfigError
-from monitors.scheduler import Scheduler, _every
+from monitors.scheduler import Scheduler, WorkerCounts, _every
 from monitors.statistics.weighted_mean import hajek
 from monitors.storage.queues.memory import MemoryQueue
 from monitors.storage.queues.sqlite import SQLiteQueue
@@ -185,24 +185,23 @@ def test_a_queue_that_forgets_by_itself_is_not_pruned(tmp_path):
     run(tmp_path, scenario)
 
 
-def test_what_became_of_supplements_is_counted_by_channels_that_are_known(tmp_path):
-    async def scenario(plane, store, _):
-        for source, result in [
-            ("contexts", "joined"),
-            ("contexts", "joined"),
-            ("spans", "expired"),
-            ("tenant-7", "waiting"),
-        ]:
-            plane._count_supplement(source, result)
-        found = {
-            (one.labels["source"], one.labels["result"]): one.value
-            for family in plane._instruments.registry.collect()
-            for one in family.samples
-            if one.name == "gaugeway_supplements_total"
-        }
-        assert found == {("contexts", "joined"): 2.0, ("spans", "expired"): 1.0, ("_other", "waiting"): 1.0}
-
-    run(tmp_path, scenario)
+def test_what_became_of_supplements_is_counted_by_channels_that_are_known():
+    registry = CollectorRegistry()
+    counts = WorkerCounts(Instruments(registry, version="1"), engine=None, capture=None)
+    for source, result in [
+        ("contexts", "joined"),
+        ("contexts", "joined"),
+        ("spans", "expired"),
+        ("tenant-7", "waiting"),
+    ]:
+        counts.supplement(source, result)
+    found = {
+        (one.labels["source"], one.labels["result"]): one.value
+        for family in registry.collect()
+        for one in family.samples
+        if one.name == "gaugeway_supplements_total"
+    }
+    assert found == {("contexts", "joined"): 2.0, ("spans", "expired"): 1.0, ("_other", "waiting"): 1.0}
 
 
 @pytest.mark.parametrize(

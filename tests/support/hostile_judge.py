@@ -17,6 +17,7 @@ from gateway.demo import model_judge as judging
 from gateway.demo import model_text as texts
 from monitors.config import Metric
 from monitors.evaluation.evaluate import evaluate
+from monitors.judges import Observer
 from monitors.judges.middleware.deadline import PATIENCE, Deadline
 from monitors.judges.middleware.stack import Guard, guarded
 from monitors.judges.openai import OpenAIJudge
@@ -215,7 +216,7 @@ class Run:
         self.kinds[kind] += 1
 
 
-class Bench:
+class Bench(Observer):
     """A guarded judge and the four metrics on top, as the product builds them; judges in rounds."""
 
     def __init__(self, url: str, *, mode: Mode = "fused", timeout_s: float = 0.5, concurrency: int = 8) -> None:
@@ -228,7 +229,6 @@ class Bench:
             concurrency=concurrency,
             max_retries=0,
             observer=self,
-            on_unusable=lambda _, reason: self._now.unusable.update([reason]),
         )
         self._guarded = guarded(self._inner, Guard(concurrency=concurrency), observer=self)
         settings = {"answer_relevancy": {"method": "statements"}}
@@ -242,6 +242,9 @@ class Bench:
 
     def failed(self, model: str, kind: str) -> None:
         self._now.failed(model, kind)
+
+    def unusable(self, model: str, reason: str) -> None:
+        self._now.unusable[reason] += 1
 
     async def round(self, some: Sequence[Sample]) -> Run:
         """Judge every sample by every metric."""

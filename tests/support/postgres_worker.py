@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 from monitors.choosing import Choice
-from monitors.evaluation.worker import Worker
+from monitors.evaluation.evaluator import Evaluator
+from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.metrics.registry import Enabled
 from monitors.records import Sample, Score
 from monitors.storage.queues.postgres import PostgresQueue
@@ -41,17 +42,8 @@ class Noting:
 async def main(url: str, path: str, idle_s: str) -> None:
     """Work until nothing came for `idle_s`."""
     queue, store, metric = PostgresQueue(url, 30.0, 5), PostgresStore(url), Noting(Path(path))
-    worker = Worker(
-        queue=queue,
-        store=store,
-        metrics=[Enabled(metric=metric, rate=1.0, threshold=0.5, objective=0.9)],
-        exporters=[],
-        choice=Choice("s"),
-        concurrency=4,
-        on_error=lambda _: None,
-        on_scored=lambda *_: None,
-        poll_s=0.01,
-    )
+    evaluator = Evaluator([Enabled(metric=metric, rate=1.0, threshold=0.5, objective=0.9)], Choice("s"))
+    worker = Worker(queue, store, evaluator, settings=WorkerSettings(concurrency=4, poll_s=0.01))
     running = asyncio.ensure_future(worker.run())
     while time.monotonic() - metric.latest < float(idle_s):  # noqa: ASYNC110 - files have no event to wait for
         await asyncio.sleep(0.05)

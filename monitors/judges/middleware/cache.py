@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import re
+import sqlite3
 import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
+from cachetools import LRUCache
 
-from monitors.judges import SPEND, Judge, JudgeError, Prompt, ask_scored, itemised
+from monitors.judges import SPEND, Judge, JudgeError, Prompt, itemised
 from monitors.judges.middleware.base import Wrapper
-from monitors.judges.middleware.fingerprints import fingerprint
+from monitors.storage.engines.sqlite import Database, Schema
 
 T = TypeVar("T")
 Found: TypeAlias = Literal["hit", "miss"]
@@ -82,7 +87,7 @@ class Cached(Wrapper):
     ) -> None:
         super().__init__(judge)
         self._ttl_s = ttl_s
-        self._memory = _Memory(memory_bytes)
+        self._memory: LRUCache[bytes, Kept] = LRUCache(memory_bytes, getsizeof=_size)
         self._shelf = shelf
         self._clock = clock
         self._on_lookup = on_lookup
@@ -95,7 +100,7 @@ class Cached(Wrapper):
 
     async def ask_scored(self, prompt: Prompt, choices: Sequence[str]) -> Mapping[str, float] | None:
         key = fingerprint(prompt, self.identity, "scored", *choices)
-        return await self._once(key, dict[str, float], lambda: ask_scored(self._judge, prompt, choices))
+        return await self._once(key, dict[str, float], lambda: self._judge.ask_scored(prompt, choices))
 
     async def aclose(self) -> None:
         await super().aclose()
@@ -140,7 +145,7 @@ class Cached(Wrapper):
         self._on_lookup(self.model, "miss", 0.0)
         if answer is not None:
             kept = Kept(msgspec.json.encode(answer), cost.usd, self._clock() + self._ttl_s)
-            self._memory.put(key, kept)
+            self._remember(key, kept)
             if self._shelf is not None:
                 await self._shelf.put(key, kept)
         return answer  # type: ignore[return-value]  # the same
@@ -148,8 +153,12 @@ class Cached(Wrapper):
     async def _find(self, key: bytes) -> Kept | None:
         kept = self._memory.get(key)
         if kept is None and self._shelf is not None and (kept := await self._shelf.get(key)) is not None:
-            self._memory.put(key, kept)
+            self._remember(key, kept)
         return kept if kept is not None and kept.expires > self._clock() else None
+
+    def _remember(self, key: bytes, kept: Kept) -> None:
+        if _size(kept) <= self._memory.maxsize:
+            self._memory[key] = kept
 
     def _saved(self, usd: float) -> None:
         if (tab := SPEND.get()) is not None:
@@ -166,24 +175,108 @@ class _Turn:
         self.waiting = 0
 
 
-class _Memory:
-    """The answers used last, up to a number of bytes."""
+def _size(kept: Kept) -> int:
+    return len(kept.answer) + _OVERHEAD
 
-    def __init__(self, most: int) -> None:
+
+_CODE = re.compile(r"<data-([0-9]{9})\b")
+
+
+def fingerprint(prompt: Prompt, *more: str) -> bytes:
+    r"""A hash of `prompt` and of `more` (the judge, the type of the answer).
+
+    The fence's code is the one the system text names; the texts are cut where it stands. As it occurs in none of the
+    fenced texts, no text can pretend to be a fence and so be taken for another question.
+
+    >>> def ask(code, text):
+    ...     return Prompt(task="t", version="1", system=f"<data-{code} ...>", user=f"<data-{code}>{text}</data-{code}>")
+    >>> fingerprint(ask("012345678", "a")) == fingerprint(ask("987654321", "a"))
+    True
+    >>> fingerprint(ask("012345678", "a")) == fingerprint(ask("987654321", "b"))
+    False
+    """
+    found = _CODE.search(prompt.system)
+    cut = found[1] if found else "\0" * 9
+    return digest(
+        [*more, prompt.task, prompt.version],
+        prompt.system.split(cut),
+        prompt.user.split(cut),
+    )
+
+
+def digest(*lists: Iterable[str]) -> bytes:
+    """A hash of lists of texts: neither texts nor lists run into each other."""
+    hashed = blake2b(digest_size=20)
+    for texts in lists:
+        for text in texts:
+            data = text.encode("utf-8", "surrogatepass")
+            hashed.update(b"%d:" % len(data) + data)
+        hashed.update(b";")
+    return hashed.digest()
+
+
+_log = logging.getLogger("gaugeway.judge")
+_SCHEMA = Schema(
+    kind="judge cache",
+    application_id=0x67776A63,  # "gwjc"
+    migrations=(
+        """
+CREATE TABLE answers (
+    key BLOB PRIMARY KEY, answer BLOB NOT NULL, usd REAL NOT NULL, expires REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX answers_by_expiry ON answers (expires);
+""",
+    ),
+)
+_PRUNE_EVERY = 256
+
+
+class AnswerFile:
+    """A shelf of at most about `most` answers; the next to expire make room.
+
+    It holds what judges quoted of the samples: keep it as the store is kept. While the file cannot be used, nothing is
+    found and nothing is kept, and the log says so once.
+    """
+
+    def __init__(self, path: str | Path, *, most: int = 200_000, clock: Callable[[], float] = time.time) -> None:
+        self._database = Database(path, schema=_SCHEMA, busy_timeout_s=5.0)
         self._most = most
-        self._bytes = 0
-        self._kept: OrderedDict[bytes, Kept] = OrderedDict()
+        self._clock = clock
+        self._puts = 0
+        self._complained = False
 
-    def get(self, key: bytes) -> Kept | None:
-        if (kept := self._kept.get(key)) is not None:
-            self._kept.move_to_end(key)
-        return kept
+    async def get(self, key: bytes) -> Kept | None:
+        try:
+            async with self._database.reading() as connection:
+                rows = list(
+                    await connection.execute_fetchall("SELECT answer, usd, expires FROM answers WHERE key = ?", (key,))
+                )
+        except (sqlite3.Error, OSError) as error:
+            self._complain(error)
+            return None
+        return Kept(*rows[0]) if rows else None
 
-    def put(self, key: bytes, kept: Kept) -> None:
-        if (old := self._kept.pop(key, None)) is not None:
-            self._bytes -= len(old.answer) + _OVERHEAD
-        self._kept[key] = kept
-        self._bytes += len(kept.answer) + _OVERHEAD
-        while self._bytes > self._most:
-            _, gone = self._kept.popitem(last=False)
-            self._bytes -= len(gone.answer) + _OVERHEAD
+    async def put(self, key: bytes, kept: Kept) -> None:
+        prune = self._puts % _PRUNE_EVERY == 0
+        self._puts += 1
+        try:
+            async with self._database.writing() as connection:
+                row = (key, kept.answer, kept.usd, kept.expires)
+                await connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", row)
+                if prune:
+                    await connection.execute("DELETE FROM answers WHERE expires < ?", (self._clock(),))
+                    await connection.execute(
+                        "DELETE FROM answers WHERE key IN (SELECT key FROM answers ORDER BY expires "
+                        "LIMIT max(0, (SELECT count(*) FROM answers) - ?))",
+                        (self._most,),
+                    )
+        except (sqlite3.Error, OSError) as error:
+            self._complain(error)
+
+    async def aclose(self) -> None:
+        await self._database.aclose()
+
+    def _complain(self, error: Exception) -> None:
+        if not self._complained:
+            self._complained = True
+            _log.warning("judge cache file unusable: %s: %s", type(error).__name__, error)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
+import msgspec
+
 from monitors import sampling
-from monitors.judges import Judge, JudgeError, Prompt, ask_scored, ask_sure
-from monitors.judges.middleware.agreement import agreement
-from monitors.judges.middleware.base import close, identity_of
-from monitors.judges.middleware.fingerprints import fingerprint
+from monitors.judges import Judge, JudgeError, Prompt
+from monitors.judges.middleware.cache import fingerprint
 
 T = TypeVar("T")
 Outcome: TypeAlias = Literal["sure", "unsure", "failed"]
@@ -50,7 +51,7 @@ class Tally:
         return self.agreed_sure / self.compared_sure if self.compared_sure else None
 
 
-class Cascade:
+class Cascade(Judge):
     """Asks its tiers in turn until one is sure enough.
 
     A tier whose judge cannot say how sure it is (no log-probabilities) is asked twice and is sure if both answers give
@@ -85,7 +86,7 @@ class Cascade:
     @property
     def identity(self) -> str:
         """What makes answers interchangeable."""
-        return " > ".join(f"{identity_of(tier.judge)} {tier.least:g}" for tier in self._tiers)
+        return " > ".join(f"{tier.judge.identity} {tier.least:g}" for tier in self._tiers)
 
     async def ask(self, prompt: Prompt, answer_type: type[T]) -> T:
         doubted: list[tuple[Tier, T]] = []
@@ -121,7 +122,7 @@ class Cascade:
         for tier in self._tiers:
             last = tier is self._tiers[-1]
             try:
-                found = await ask_scored(tier.judge, prompt, choices)
+                found = await tier.judge.ask_scored(prompt, choices)
             except JudgeError as error:
                 if last or error.kind not in PASSED_ON:
                     raise
@@ -133,10 +134,10 @@ class Cascade:
     async def aclose(self) -> None:
         """Close the judges."""
         for tier in self._tiers:
-            await close(tier.judge)
+            await tier.judge.aclose()
 
     async def _answer(self, tier: Tier, prompt: Prompt, answer_type: type[T]) -> tuple[T, bool]:
-        answer, sureness = await ask_sure(tier.judge, prompt, answer_type)
+        answer, sureness = await tier.judge.ask_sure(prompt, answer_type)
         if sureness is None:
             again = await tier.judge.ask(prompt, answer_type)
             return answer, agreement(answer, again) == 1.0
@@ -170,3 +171,51 @@ class Cascade:
         tally.unsure += outcome == "unsure"
         tally.failed += outcome == "failed"
         self._on_outcome(tier.name, outcome)
+
+
+_NAMES = ("id", "index")
+_JUDGED = ("boolean", "integer", "number")
+
+
+def agreement(one: Any, other: Any) -> float | None:
+    """The share of verdicts that two answers of one type have in common, each counted once (Dice's coefficient).
+
+    Verdicts are enumerated texts, booleans and numbers, told apart by the key they stand under and the `id` or `index`
+    of the objects around them; what has none (claims each judge splits in its own way) is compared as a collection.
+    None when neither holds any.
+
+    Reference: L. R. Dice (1945), Measures of the amount of ecologic association between species.
+
+    >>> class Mood(msgspec.Struct):
+    ...     good: bool
+    ...     why: str
+    >>> agreement(Mood(True, "sun"), Mood(True, "warm")), agreement(Mood(True, "sun"), Mood(False, "rain"))
+    (1.0, 0.0)
+    """
+    ours, theirs = Counter(_verdicts(one)), Counter(_verdicts(other))
+    total = ours.total() + theirs.total()
+    return 2.0 * (ours & theirs).total() / total if total else None
+
+
+def _verdicts(answer: Any) -> Iterator[tuple[str, ...]]:
+    schema = msgspec.json.schema(type(answer))
+    yield from _walk(msgspec.to_builtins(answer), schema, schema.get("$defs", {}), ())
+
+
+def _walk(
+    value: Any, node: Mapping[str, Any], known: Mapping[str, Any], path: tuple[str, ...]
+) -> Iterator[tuple[str, ...]]:
+    if "$ref" in node:
+        node = known[node["$ref"].rpartition("/")[2]]
+    if isinstance(value, dict):
+        path += tuple(f"{name}={value[name]}" for name in _NAMES if name in value)
+        for key, item in value.items():
+            if key not in _NAMES:
+                yield from _walk(item, node.get("properties", {}).get(key, {}), known, (*path, key))
+    elif isinstance(value, list):
+        inside = node.get("items", {})
+        if "$ref" in inside:  # a list of bare numbers names things (contexts), it judges nothing
+            for item in value:
+                yield from _walk(item, inside, known, path)
+    elif "enum" in node or node.get("type") in _JUDGED:
+        yield (*path, str(value))

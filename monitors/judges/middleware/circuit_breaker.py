@@ -53,7 +53,7 @@ class Breaker(Wrapper):
         self._threshold = failures
         self._first_s, self._most_s = blind_s, most_blind_s
         self._clock = clock
-        self._observer = observer
+        self._observer = observer or Observer()
         self._on_change = on_change
         self._sight = Sight()
         self._pause_s = blind_s
@@ -92,8 +92,7 @@ class Breaker(Wrapper):
     def _let_through(self) -> None:
         """Let one question pass when the time has come; raise for all others."""
         if self._probing or self._clock() < self._closed_until:
-            if self._observer is not None:
-                self._observer.failed(self.model, "blind")
+            self._observer.failed(self.model, "blind")
             raise JudgeError("blind", f"not asked: {self._sight.failures} failures in a row, last {self._sight.kind}")
         self._probing = True
 

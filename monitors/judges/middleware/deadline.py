@@ -59,7 +59,7 @@ class Patient(Wrapper):
 
     def __init__(self, judge: Judge, *, observer: Observer | None = None) -> None:
         super().__init__(judge)
-        self._observer = observer
+        self._observer = observer or Observer()
 
     async def _through(self, call: Callable[[], Awaitable[T]]) -> T:
         patience = PATIENCE.get()
@@ -72,6 +72,5 @@ class Patient(Wrapper):
                         return await call()
             except TimeoutError:
                 pass
-        if self._observer is not None:
-            self._observer.failed(self.model, "deadline")
+        self._observer.failed(self.model, "deadline")
         raise JudgeError("deadline", f"the sample's {patience.seconds:g} s of judging are used up")

@@ -26,7 +26,7 @@ class _Call:
     vectors: asyncio.Future[NDArray[np.float64]]
 
 
-class Batched:
+class Batched(Embeddings):
     """Collects texts for at most `wait_s` seconds, or until there are `size` of them, and asks `inner` once.
 
     The same text is asked for once. More texts than `size` go out as several requests at once. When a request fails
@@ -61,8 +61,7 @@ class Batched:
         self._send_now()
         if self._sending:
             await asyncio.wait(self._sending)
-        if hasattr(self._inner, "aclose"):
-            await self._inner.aclose()
+        await self._inner.aclose()
 
     def _send_now(self) -> None:
         if self._timer is not None:

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitors.judges import JudgeError
-from monitors.metrics.embeddings import Observer
+from monitors.metrics.embeddings import Embeddings, Observer
 
 _DETAIL = 300
 
 
-class LocalEmbeddings:
+class LocalEmbeddings(Embeddings):
     """A model that `fastembed` runs, loaded when first used or by `prepare`, and computed beside the event loop.
 
     Nothing is fetched from anywhere unless `download` is set. The files are those in `path` (a directory with the

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from monitors.judges import SPEND, JudgeError
 from monitors.judges import openai_client as sdk
-from monitors.metrics.embeddings import Observer
+from monitors.metrics.embeddings import Embeddings, Observer
 from monitors.runtime.bounds import token_count
 from monitors.runtime.replies import MAX_REPLY_BYTES, ReplyError
 
@@ -31,7 +31,7 @@ class _Reply(msgspec.Struct):
     usage: _Usage | None = None
 
 
-class OpenAIEmbeddings:
+class OpenAIEmbeddings(Embeddings):
     """One request a batch, `concurrency` of them at once.
 
     As with a judge, `timeout_s` bounds a request from the moment it has a place, retries included (the SDK's own, at

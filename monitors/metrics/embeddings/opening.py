@@ -6,7 +6,7 @@ from typing import Literal
 
 from monitors.metrics.embeddings import Embeddings, Observer
 from monitors.metrics.embeddings.batching import Batched
-from monitors.metrics.embeddings.cache import Cached
+from monitors.metrics.embeddings.cache import CachedEmbeddings
 from monitors.runtime.replies import MAX_REPLY_BYTES, MAX_VECTOR_BYTES
 
 
@@ -64,4 +64,4 @@ def open_embeddings(
         except ValueError as error:
             raise ValueError(f"embeddings.kind: {error}") from error
     batched = Batched(engine, size=batch_size, wait_s=batch_wait_s)
-    return Cached(batched, model=model, max_mb=cache_mb, observer=observer) if cache_mb else batched
+    return CachedEmbeddings(batched, model=model, max_mb=cache_mb, observer=observer) if cache_mb else batched

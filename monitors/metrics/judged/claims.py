@@ -11,7 +11,7 @@ from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged import schemas as answers
 from monitors.metrics.judged.items import claims_of, complete, contexts_of, question_of
 from monitors.metrics.judged.prompts import Datum
-from monitors.metrics.judged.single_flight import Shared
+from monitors.metrics.judged.single_flight import SingleFlight
 from monitors.metrics.judged.texts import sent_contexts
 from monitors.records import Context, Sample
 
@@ -81,7 +81,7 @@ class Fused:
         self._claims = prompting.load("claims_verdicts")
         self._verdicts = _ClaimVerdicts(judge)
         self._statements = _Statements(judge)
-        self._shared: Shared[answers.ClaimsVerdicts] = Shared()
+        self._shared: SingleFlight[answers.ClaimsVerdicts] = SingleFlight()
 
     @property
     def model(self) -> str:
@@ -146,7 +146,7 @@ class Separate:
         self._relevance = prompting.load("claim_relevance")
         self._contradicted = prompting.load("contradicted_contexts")
         self._statements = _Statements(judge)
-        self._shared: Shared[answers.Claims] = Shared()
+        self._shared: SingleFlight[answers.Claims] = SingleFlight()
 
     @property
     def model(self) -> str:
@@ -258,7 +258,7 @@ class _Statements:
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
         self._template = prompting.load("context_statements")
-        self._shared: Shared[tuple[answers.StatementsOfContext, ...]] = Shared()
+        self._shared: SingleFlight[tuple[answers.StatementsOfContext, ...]] = SingleFlight()
 
     @property
     def version(self) -> str:

@@ -1,45 +1,44 @@
-"""One answer for everybody who asks the same thing at about the same time."""
+"""Request coalescing: callers that need the same judge answer at about the same time share one call."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Generic, TypeVar
+
+from cachetools import LRUCache
 
 from monitors.judges import JudgeError
 from monitors.runtime.tasks import spawn
 
 T = TypeVar("T")
 DEFAULT_SIZE = 32
-"""Who shares an answer asks at about the same time; an answer quotes much of its sample, so that few are kept."""
+"""Answers kept. Few, because an answer quotes much of its sample, and the metrics that share it run side by side."""
 
 
 class _Flight(Generic[T]):
-    """A computation under way, and how many wait for it."""
+    """A computation under way and the number of its waiters."""
 
     def __init__(self, task: asyncio.Task[T | JudgeError]) -> None:
         self.task = task
         self.waiting = 0
 
 
-class Shared(Generic[T]):
-    """Computes each key once; the `size` used last are remembered.
+class SingleFlight(Generic[T]):
+    """Computes each key once, and caches the `size` results used last.
 
-    A waiter that gives up leaves the computation to the others, and the last one to give up ends it. A JudgeError goes
-    to everybody who waits and is not remembered. The judge's bill goes to the one that asked first, whose context the
-    computation runs in.
+    A waiter that is cancelled leaves the computation to the others; when the last one is cancelled, so is the
+    computation. A JudgeError goes to all waiters and is not cached. The judge's cost is charged to the first caller,
+    in whose context the computation runs.
     """
 
     def __init__(self, size: int = DEFAULT_SIZE) -> None:
-        self._size = size
-        self._known: OrderedDict[Hashable, T] = OrderedDict()
+        self._known: LRUCache[Hashable, T] = LRUCache(size)
         self._flights: dict[Hashable, _Flight[T]] = {}
 
     async def get(self, key: Hashable, compute: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return the value for `key`, from memory, from a computation under way, or from `compute`."""
         if key in self._known:
-            self._known.move_to_end(key)
             return self._known[key]
         flight = self._flights.get(key)
         if flight is None:
@@ -62,6 +61,4 @@ class Shared(Generic[T]):
         except JudgeError as error:  # as a value: every waiter raises its own, and no task "ended with an error"
             return error
         self._known[key] = value
-        while len(self._known) > self._size:
-            self._known.popitem(last=False)
         return value

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import msgspec
 
-from monitors.metrics.embeddings import Embeddings
+from monitors.metrics.embeddings import MinimalEmbeddings, adapted
 from monitors.metrics.judged.claims import JudgedClaims, Verdicts
 from monitors.metrics.judged.texts import unanswered
-from monitors.metrics.reference.similarity import clipped, cosines_with_first, model_of
+from monitors.metrics.reference.similarity import clipped, cosines_with_first
 from monitors.records import Context, Sample, Score, Skipped
 
 
@@ -27,17 +27,17 @@ class AnswerCorrectness:
     def __init__(
         self,
         verdicts: Verdicts,
-        embeddings: Embeddings | None,
+        embeddings: MinimalEmbeddings | None,
         *,
         weight: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.75,
     ) -> None:
         if embeddings is None and weight < 1.0:
             raise ValueError("answer_correctness needs embeddings; with weight = 1.0 it does not")
         self._verdicts = verdicts
-        self._embeddings = embeddings if weight < 1.0 else None
+        self._embeddings = None if embeddings is None or weight == 1.0 else adapted(embeddings)
         self._weight = weight
         self.judge = verdicts.model
-        compared = "" if self._embeddings is None else f"-{model_of(self._embeddings)}"
+        compared = "" if self._embeddings is None else f"-{self._embeddings.model}"
         self.version = f"1-{verdicts.version('claims')}-{weight:g}{compared}"
 
     async def score(self, sample: Sample) -> Score | Skipped:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import msgspec
 
-from monitors.metrics.embeddings import Embeddings
+from monitors.metrics.embeddings import MinimalEmbeddings, adapted
 from monitors.metrics.judged.texts import unanswered
-from monitors.metrics.reference.similarity import clipped, cosines_with_first, model_of
+from monitors.metrics.reference.similarity import clipped, cosines_with_first
 from monitors.records import Sample, Score, Skipped
 
 
@@ -22,11 +22,11 @@ class AnswerSimilarity:
     name = "answer_similarity"
 
     def __init__(
-        self, embeddings: Embeddings, *, threshold: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None
+        self, embeddings: MinimalEmbeddings, *, threshold: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None
     ) -> None:
-        self._embeddings = embeddings
+        self._embeddings = adapted(embeddings)
         self._threshold = threshold
-        self.judge = model_of(embeddings)
+        self.judge = self._embeddings.model
         self.version = "1" if threshold is None else f"1-{threshold:g}"
 
     async def score(self, sample: Sample) -> Score | Skipped:

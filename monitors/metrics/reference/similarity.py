@@ -25,9 +25,3 @@ async def cosines_with_first(embeddings: Embeddings, texts: Sequence[str]) -> ND
 def clipped(cosine: float) -> float:
     """A cosine as a score: nothing below 0, no rounding error above 1."""
     return min(1.0, max(0.0, float(cosine)))
-
-
-def model_of(embeddings: Embeddings) -> str | None:
-    """The name of the embedding model, where it says one."""
-    model = getattr(embeddings, "model", None)
-    return None if model is None else str(model)

@@ -13,7 +13,9 @@ import pytest
 
 from monitors.choosing import Choice
 from monitors.evaluation.backpressure import FLOOR, TARGET_S, JudgePace
-from monitors.evaluation.worker import Worker
+from monitors.evaluation.evaluator import Evaluator
+from monitors.evaluation.observer import WorkerObserver
+from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.metrics.registry import Enabled
 from monitors.records import Sample, Score, Skipped
 from monitors.statistics.weighted_mean import hajek
@@ -180,24 +182,17 @@ def sample(number, **fields):
     return Sample(id=f"s{number}", started_at=time.time(), response="Yes.", **fields)
 
 
-def evaluated(path, samples, *, judge_pace, look_s=0.05, **options):
+def evaluated(path, samples, *, judge_pace, look_s=0.05, on_expired=lambda: None, **options):
     """Bring samples through a real worker; its evaluations by sample and metric."""
 
     async def main():
         queue, store = SQLiteQueue(path / "queue.db"), SQLiteStore(path / "store.db")
-        worker = Worker(
-            queue=queue,
-            store=store,
-            metrics=[Enabled(metric=one, rate=1.0, threshold=0.5, objective=0.9) for one in (Slow(), Free())],
-            exporters=[],
-            choice=Choice("s"),
-            concurrency=4,
-            on_error=pytest.fail,
-            on_scored=lambda *_: None,
-            poll_s=0.01,
-            judge_pace=judge_pace,
-            **options,
-        )
+        observer = WorkerObserver()
+        observer.failed, observer.expired = pytest.fail, on_expired
+        metrics = [Enabled(metric=one, rate=1.0, threshold=0.5, objective=0.9) for one in (Slow(), Free())]
+        evaluator = Evaluator(metrics, Choice("s"), judge_pace=judge_pace, observer=observer, **options)
+        settings = WorkerSettings(concurrency=4, poll_s=0.01)
+        worker = Worker(queue, store, evaluator, settings=settings, observer=observer)
         await queue.put(samples)
         running = asyncio.ensure_future(worker.run())
         async with asyncio.timeout(60):

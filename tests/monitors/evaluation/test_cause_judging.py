@@ -15,8 +15,8 @@ from monitors.choosing import Choice
 from monitors.config import Alerts, Config, Judge, Metric, Rule, Sampled
 from monitors.evaluation.cause_judging import LOOKS_PERIOD_S, MAX_LOOK_S, MAX_LOOKS, CauseJudging
 from monitors.evaluation.evaluate import judge_of
+from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.judging import open_judging
-from monitors.evaluation.worker import Worker
 from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
@@ -77,17 +77,7 @@ class Play:
 
     async def run(self, broken=True):
         """Return the first alert that fires, with the evaluations that are stored by then."""
-        worker = Worker(
-            queue=MemoryQueue(),
-            store=self.store,
-            metrics=self.metrics,
-            exporters=[],
-            choice=Choice(str(self.seed)),
-            concurrency=1,
-            on_error=lambda _: None,
-            on_scored=lambda *_: None,
-            max_age_s=float("inf"),
-        )
+        evaluator = Evaluator(self.metrics, Choice(str(self.seed)))
         try:
             for number in range(BEFORE + (MOST if broken else 100)):
                 bad = broken and number >= BEFORE
@@ -99,7 +89,7 @@ class Play:
                     contexts=(LOST if bad and self.retrieval else FOUND,),
                     response="It is in Hamburg, says Tom." if bad else "The parcel leaves Leipzig on Monday.",
                 )
-                await self.store.add(sample, await worker.evaluate(sample))
+                await self.store.add(sample, await evaluator.evaluate(sample))
                 self.now += 1.0
                 if number % 20 == 19:
                     self.asked = len(self.judge.asked)

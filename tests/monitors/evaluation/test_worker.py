@@ -12,7 +12,9 @@ import pytest
 from monitors.choosing import Choice
 from monitors.config import Config, Judge, Monitors
 from monitors.evaluation import persist as persisting
-from monitors.evaluation.worker import Worker
+from monitors.evaluation.evaluator import Evaluator
+from monitors.evaluation.observer import WorkerObserver
+from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.judges import JudgeError
 from monitors.judges.openai import OpenAIJudge
 from monitors.metrics.faithfulness import Faithfulness
@@ -22,7 +24,7 @@ from monitors.metrics.registry import Enabled
 from monitors.records import Context, Failed, Sample, Score, Skipped, Supplement
 from monitors.redaction import Redactor
 from monitors.runtime.bounds import MAX_PASSAGES, MAX_TEXT
-from monitors.scheduler import patience_s
+from monitors.scheduler import judged_timeout_s
 from monitors.storage.queues.memory import MemoryQueue
 from monitors.storage.queues.sqlite import SQLiteQueue
 from monitors.storage.stores import hashing_store as discreet
@@ -42,29 +44,29 @@ class Metric:
         return self._outcome
 
 
-def work(path, samples, metrics, *, store=None, leave=0, **options):
+def work(path, samples, metrics, *, store=None, leave=0, concurrency=8, **timeouts):
     """Evaluate `samples`; the outcomes by sample and metric, the operations that failed, and the queue's depth."""
 
     async def run():
         queue, real = MemoryQueue(), SQLiteStore(path, busy_timeout_s=0.2)
         failed, scored = [], []
+        observer = WorkerObserver()
+        observer.failed = failed.append
+        observer.scored = lambda sample, new: scored.append((sample.id, list(new)))
+        enabled = [Enabled(metric=one, rate=1.0, threshold=0.5, objective=0.9) for one in metrics]
         worker = Worker(
-            queue=queue,
-            store=store(real) if store else real,
-            metrics=[Enabled(metric=one, rate=1.0, threshold=0.5, objective=0.9) for one in metrics],
-            exporters=[],
-            choice=Choice("s"),
-            on_error=failed.append,
-            on_scored=lambda sample, new: scored.append((sample.id, list(new))),
-            poll_s=0.01,
-            **{"concurrency": 8, **options},
+            queue,
+            store(real) if store else real,
+            Evaluator(enabled, Choice("s"), **timeouts),
+            settings=WorkerSettings(concurrency=concurrency, poll_s=0.01),
+            observer=observer,
         )
         await queue.put(samples)
         running = asyncio.ensure_future(worker.run())
         deadline = time.monotonic() + 60
         while (await queue.depth()).ready + (await queue.depth()).leased > leave and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
-            if options.get("concurrency") == 1 and scored:
+            if concurrency == 1 and scored:
                 break
         worker.stop()
         await asyncio.wait([running], timeout=5)
@@ -188,33 +190,21 @@ def slowly(request):
 
 
 @pytest.mark.parametrize("mode", [Fused, Separate])
-def test_waiting_for_a_busy_judge_costs_no_score(tmp_path, mode):
+def test_waiting_for_a_busy_judge_costs_no_score(mode):
     """Eight samples, two places, 0.1 s an answer: the last one waits longer than a metric without a judge may take."""
 
     async def run(url):
-        queue, store = MemoryQueue(), SQLiteStore(tmp_path / "s.db")
         judge = OpenAIJudge(url, None, "judge-1", concurrency=2, timeout_s=5.0, max_retries=0)
         verdicts = mode(judge)
-        worker = Worker(
-            queue=queue,
-            store=store,
-            metrics=[
-                Enabled(metric=one, rate=1.0, threshold=0.5, objective=0.9)
-                for one in (Faithfulness(verdicts), Hallucination(verdicts))
-            ],
-            exporters=[],
-            choice=Choice("s"),
-            concurrency=8,
-            on_error=lambda _: None,
-            on_scored=lambda *_: None,
-            timeout_s=0.3,
-            judged_timeout_s=30.0,
-        )
+        metrics = [
+            Enabled(metric=one, rate=1.0, threshold=0.5, objective=0.9)
+            for one in (Faithfulness(verdicts), Hallucination(verdicts))
+        ]
+        evaluator = Evaluator(metrics, Choice("s"), timeout_s=0.3, judged_timeout_s=30.0)
         ids = [f"s{k}" for k in range(8)]
         samples = [sample(name, question="q?", contexts=(Context(text="No."),)) for name in ids]
-        evaluations = await asyncio.gather(*(worker.evaluate(one) for one in samples))
+        evaluations = await asyncio.gather(*(evaluator.evaluate(one) for one in samples))
         await judge.aclose()
-        await store.aclose()
         return [one.outcome for both in evaluations for one in both]
 
     with LLMServer(slowly) as server:
@@ -252,9 +242,9 @@ def test_the_deadline_with_a_judge_grows_with_what_waiting_may_take():
         judge = Judge(concurrency=places, timeout_s=timeout_s)
         return Config(monitors=Monitors(concurrency=samples), judge=judge)
 
-    assert patience_s(config(8, 4, 60.0)) == 3 * 11 * 60.0
-    assert patience_s(config(16, 4, 60.0)) > patience_s(config(8, 4, 60.0))
-    assert patience_s(config(1, 8, 1.0)) == 90.0
+    assert judged_timeout_s(config(8, 4, 60.0)) == 3 * 11 * 60.0
+    assert judged_timeout_s(config(16, 4, 60.0)) > judged_timeout_s(config(8, 4, 60.0))
+    assert judged_timeout_s(config(1, 8, 1.0)) == 90.0
 
 
 class Grounded:
@@ -278,26 +268,22 @@ class Grounded:
 class Bench:
     """A running worker on a real store and a queue in memory."""
 
-    def __init__(self, path, metric, **options):
-        self.queue, self.store, self.metric = MemoryQueue(), SQLiteStore(path), metric
+    def __init__(self, path, metric, queue=None, **options):
+        self.queue, self.store, self.metric = queue or MemoryQueue(), SQLiteStore(path), metric
         self.failed, self.scored, self.counts, self.kept = [], [], [], []
         self.began = time.monotonic()
-        self.worker = Worker(
-            queue=self.queue,
-            store=self.store,
-            metrics=[
-                Enabled(metric=metric, rate=1.0, threshold=0.5, objective=0.9),
-                Enabled(metric=Metric("other", Score(0.5)), rate=1.0, threshold=0.5, objective=0.9),
-            ],
-            exporters=[],
-            choice=Choice("s"),
-            on_error=self.failed.append,
-            on_scored=lambda sample, new: self.scored.append((sample.id, [one.metric for one in new])),
-            on_supplement=lambda source, result: self.counts.append((source, result)),
-            on_stored=lambda sample, before: self.kept.append((sample, before)),
-            poll_s=0.01,
-            **{"concurrency": 4, "join_window_s": 5.0, **options},
-        )
+        self.metrics = [
+            Enabled(metric=metric, rate=1.0, threshold=0.5, objective=0.9),
+            Enabled(metric=Metric("other", Score(0.5)), rate=1.0, threshold=0.5, objective=0.9),
+        ]
+        observer = WorkerObserver()
+        observer.failed = self.failed.append
+        observer.scored = lambda sample, new: self.scored.append((sample.id, [one.metric for one in new]))
+        observer.supplement = lambda source, result: self.counts.append((source, result))
+        observer.stored = lambda sample, before: self.kept.append((sample, before))
+        evaluator = Evaluator(self.metrics, Choice("s"))
+        settings = WorkerSettings(**{"concurrency": 4, "join_window_s": 5.0, "poll_s": 0.01, **options})
+        self.worker = Worker(self.queue, self.store, evaluator, settings=settings, observer=observer)
 
     async def outcome(self, name="s1"):
         """The outcome that is stored for the metric that needs contexts, or None."""
@@ -497,7 +483,8 @@ def test_hops_of_a_trace_that_are_exported_one_after_the_other_are_all_joined(tm
 
 
 async def _waits(here):
-    return len(here.worker._room) == 1
+    running = any(task.get_name().startswith("evaluation of ") for task in asyncio.all_tasks())
+    return here.worker.held == 1 and not running
 
 
 def test_what_comes_between_looking_and_waiting_is_not_overlooked(tmp_path):
@@ -592,14 +579,14 @@ def test_a_supplement_that_no_store_can_take_does_not_stop_the_others(tmp_path, 
         assert here.failed == ["supplement"]
 
     bench(tmp_path / "s.db", scenario, join_window_s=0.0)
-    assert "cannot be stored" in caplog.text
+    assert "cannot store a supplement" in caplog.text
 
 
 def test_a_late_score_keeps_the_rate_with_which_its_metric_was_chosen(tmp_path):
     async def scenario(here):
         await here.queue.put([sample(context_key="k", rate=0.5)])
         await is_settled(here)
-        here.worker._metrics = [Enabled(metric=here.metric, rate=0.1, threshold=0.5, objective=0.9)]
+        here.metrics[0] = Enabled(metric=here.metric, rate=0.1, threshold=0.5, objective=0.9)
         await here.queue.supply([said("a")])
         await is_settled(here)
         late = (await here.store.sample("s1"))[1][0]
@@ -646,8 +633,6 @@ def test_samples_that_wait_are_left_to_their_leases_when_the_worker_stops(tmp_pa
 @pytest.mark.parametrize("engine", ["memory", "sqlite"])
 def test_what_a_gateway_without_bounds_sends_is_cut_on_arrival_and_counted(tmp_path, engine):
     async def scenario(here):
-        if engine == "sqlite":
-            here.queue = here.worker._queue = SQLiteQueue(tmp_path / "q.db")
         much = said(*(f"{at}" for at in range(MAX_PASSAGES + 500)), key="k", reference="r" * (2 * MAX_TEXT))
         await here.queue.supply([much])
 
@@ -659,7 +644,8 @@ def test_what_a_gateway_without_bounds_sends_is_cut_on_arrival_and_counted(tmp_p
         (kept,) = await here.store.supplements_of(sample(context_key="k"))
         assert (kept.contexts, kept.reference) == (much.contexts[:MAX_PASSAGES], "r" * MAX_TEXT)
 
-    bench(tmp_path / "s.db", scenario, join_window_s=60.0)
+    queue = SQLiteQueue(tmp_path / "q.db") if engine == "sqlite" else None
+    bench(tmp_path / "s.db", scenario, queue=queue, join_window_s=60.0)
 
 
 def test_of_a_store_without_texts_no_more_than_some_megabytes_of_supplements_are_remembered(tmp_path, monkeypatch):

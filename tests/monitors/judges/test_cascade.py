@@ -9,8 +9,7 @@ import pytest
 
 from monitors.judges import SPEND, JudgeError, Prompt, Spend
 from monitors.judges.exact_match import Verbatim
-from monitors.judges.middleware.agreement import agreement
-from monitors.judges.middleware.cascade import Cascade, Tier
+from monitors.judges.middleware.cascade import Cascade, Tier, agreement
 from monitors.judges.scripted import Scripted
 from monitors.metrics.faithfulness import Faithfulness
 from monitors.metrics.judged import prompts as prompting

@@ -13,7 +13,6 @@ from monitors.config import Judge
 from monitors.evaluation.judging import open_judging
 from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError, Prompt
-from monitors.judges.middleware.base import close
 from monitors.judges.middleware.failure_log import MAX_KINDS, REPEAT_S, STEADY_S, FailureLog
 from monitors.judges.scripted import Scripted
 from tests.support.llm_server import LLMServer, error
@@ -31,7 +30,7 @@ def ask(judge, times=1):
         for _ in range(times):
             with suppress(JudgeError):
                 await judge.ask(PROMPT, dict)
-        await close(judge)
+        await judge.aclose()
 
     asyncio.run(main())
 
@@ -73,7 +72,7 @@ def test_an_endpoint_that_cannot_be_reached_is_named_at_the_first_try_and_not_af
         assert not asking.done()
         asking.cancel()
         await asyncio.wait([asking])
-        await close(judging.judge)
+        await judging.judge.aclose()
 
     asyncio.run(main())
     message = lines(caplog)[0].getMessage()

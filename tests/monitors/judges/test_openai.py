@@ -14,8 +14,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from monitors.judges import SPEND, JudgeError, Prompt, Spend
+from monitors.judges import SPEND, JudgeError, Observer, Prompt, Spend
 from monitors.judges import structured_output as reading
+from monitors.judges.cost import Price
 from monitors.judges.openai import OpenAIJudge
 from monitors.metrics.embeddings.openai import OpenAIEmbeddings
 from monitors.metrics.judged import schemas as answers
@@ -280,7 +281,7 @@ def test_no_more_than_the_configured_number_of_questions_are_under_way():
         assert asyncio.run(run(server.url)) >= 0.3
 
 
-class Told:
+class Told(Observer):
     """An observer that remembers."""
 
     def __init__(self):
@@ -301,7 +302,7 @@ def test_every_answered_call_is_paid_for_and_every_failed_question_told_once():
     async def run(url):
         SPEND.set(tab)
         judge = OpenAIJudge(
-            url, KEY, "judge-1", max_retries=0, price_in=2.0, price_out=8.0, observer=told, timeout_s=5.0
+            url, KEY, "judge-1", max_retries=0, price=Price(input=2.0, output=8.0), observer=told, timeout_s=5.0
         )
         await judge.ask(PROMPT, Mood)
         with contextlib.suppress(JudgeError):
@@ -321,7 +322,7 @@ def test_every_answered_call_is_paid_for_and_every_failed_question_told_once():
 def test_tokens_that_cannot_be_are_not_counted(odd):
     told = Told()
     with LLMServer(Reply(content=GOOD.content, tokens=(odd, 50))) as server:
-        ask(server, price_in=2.0, price_out=8.0, observer=told)
+        ask(server, price=Price(input=2.0, output=8.0), observer=told)
     assert told.calls == [("judge-1", 0, 50, pytest.approx(50 * 8.0 / 1e6))]
 
 

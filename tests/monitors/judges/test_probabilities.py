@@ -10,11 +10,11 @@ from typing import Literal
 import msgspec
 import pytest
 
-from monitors.judges import SPEND, JudgeError, Prompt, Spend, ask_scored, ask_sure
+from monitors.judges import SPEND, JudgeError, Observer, Prompt, Spend
+from monitors.judges.cost import Price
 from monitors.judges.logprobs import choice_in, sureness, weights
 from monitors.judges.openai import OpenAIJudge
-from monitors.judges.openai_messages import Alternative, Token
-from monitors.judges.prices import Price
+from monitors.judges.openai_client import Alternative, Token
 from monitors.judges.scripted import Scripted
 from monitors.judges.structured_output import strict_schema
 from tests.support.llm_server import LLMServer, Reply, error
@@ -143,17 +143,17 @@ def test_a_judge_is_as_sure_as_of_its_least_likely_verdict():
     assert sureness(plain, strict_schema(Mood)) == pytest.approx(0.72)
     assert sureness([], strict_schema(Mood)) is None
     with LLMServer(completion(*plain)) as server:
-        answer, sure = run(server, lambda judge: ask_sure(judge, PROMPT, Mood))
+        answer, sure = run(server, lambda judge: judge.ask_sure(PROMPT, Mood))
     assert (answer, sure) == (Mood("good", "sun"), pytest.approx(0.72))
     assert server.requests[0].body["response_format"]["type"] == "json_schema"
     with LLMServer(completion(*plain, logprobs=False)) as server:
-        assert run(server, lambda judge: ask_sure(judge, PROMPT, Mood)) == (Mood("good", "sun"), None)
+        assert run(server, lambda judge: judge.ask_sure(PROMPT, Mood)) == (Mood("good", "sun"), None)
 
 
 def test_a_judge_that_knows_no_probabilities_is_no_obstacle():
     judge = Scripted({"geval": {"mood": "bad"}})
-    assert asyncio.run(ask_scored(judge, PROMPT, SCALE)) is None
-    assert asyncio.run(ask_sure(judge, PROMPT, Mood)) == (Mood("bad"), None)
+    assert asyncio.run(judge.ask_scored(PROMPT, SCALE)) is None
+    assert asyncio.run(judge.ask_sure(PROMPT, Mood)) == (Mood("bad"), None)
 
 
 def test_azures_form_has_the_deployment_in_the_path_and_the_key_in_its_own_header():
@@ -220,6 +220,8 @@ def test_every_unreadable_answer_is_told_with_what_was_wrong():
                 with pytest.raises(JudgeError):
                     await judge.ask(PROMPT, Mood)
 
-        run(server, asking, on_unusable=lambda model, reason: told.append((model, reason)))
+        observer = Observer()
+        observer.unusable = lambda model, reason: told.append((model, reason))
+        run(server, asking, observer=observer)
     reasons = ["empty", "no_json", "wrong_shape", "no_completion", "truncated"]
     assert told == [("judge-1", reason) for reason in reasons]

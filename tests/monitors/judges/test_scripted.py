@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from monitors.judges import SPEND, JudgeError, Prompt, Spend
+from monitors.judges import SPEND, JudgeError, Prompt, Spend, adapted
 from monitors.judges.scripted import Scripted
 from monitors.metrics.judged import schemas as answers
 
@@ -59,3 +59,29 @@ def test_a_call_is_on_the_tab():
         return spend.calls
 
     assert asyncio.run(run()) == 1
+
+
+def test_a_judge_of_the_users_own_needs_only_model_and_ask_and_keeps_what_else_it_has():
+    class Mine:
+        model = "mine"
+
+        async def ask(self, prompt, answer_type):
+            return answer_type({"happy": True})
+
+    class Sure(Mine):
+        identity = "mine at home"
+
+        async def ask_sure(self, prompt, answer_type):
+            return await self.ask(prompt, answer_type), 0.5
+
+    async def run():
+        plain, sure = adapted(Mine()), adapted(Sure())
+        assert (plain.model, plain.identity, sure.identity) == ("mine", "mine", "mine at home")
+        assert await plain.ask(PROMPT, dict) == {"happy": True}
+        assert await plain.ask_sure(PROMPT, dict) == ({"happy": True}, None)
+        assert await plain.ask_scored(PROMPT, ["1"]) is None
+        assert await sure.ask_sure(PROMPT, dict) == ({"happy": True}, 0.5)
+        await plain.aclose()
+        assert adapted(plain) is plain
+
+    asyncio.run(run())

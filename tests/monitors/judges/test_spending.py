@@ -9,8 +9,7 @@ import random
 import msgspec
 import pytest
 
-from monitors.judges.budget import DAY_S, BudgetPacer, Spent
-from monitors.judges.spending import PREFIX, Spending
+from monitors.judges.budget import DAY_S, PREFIX, BudgetPacer, Spending, Spent
 from monitors.storage.stores.sqlite.store import SQLiteStore
 
 DAY = 20_000

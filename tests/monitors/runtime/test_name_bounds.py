@@ -11,7 +11,9 @@ from dashboards.web.views.overview import MAX_ROWS, rows_of
 from monitors.alerting.versions import ENOUGH, MAX_APPS, Versions
 from monitors.analysis.quality import Quality, largest
 from monitors.choosing import Choice
-from monitors.evaluation.worker import Worker
+from monitors.evaluation.evaluator import Evaluator
+from monitors.evaluation.observer import WorkerObserver
+from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.exporters.instruments import Instruments
 from monitors.exporters.prometheus import PrometheusExporter
 from monitors.metrics.registry import Enabled
@@ -69,16 +71,15 @@ def evaluated(path, samples, supplements=(), done=lambda found: found is not Non
         queue, store = MemoryQueue(), SQLiteStore(path)
         await queue.put(samples)
         await queue.supply(supplements)
+        observer = WorkerObserver()
+        observer.failed = pytest.fail
         worker = Worker(
-            queue=queue,
-            store=store,
-            metrics=[Enabled(metric=Fine(), rate=1.0, threshold=0.5, objective=0.9)],
+            queue,
+            store,
+            Evaluator([Enabled(metric=Fine(), rate=1.0, threshold=0.5, objective=0.9)], Choice("s")),
+            settings=WorkerSettings(concurrency=4, poll_s=0.01),
             exporters=[PrometheusExporter(Instruments(registry, version="1"), {})],
-            choice=Choice("s"),
-            concurrency=4,
-            on_error=pytest.fail,
-            on_scored=lambda *_: None,
-            poll_s=0.01,
+            observer=observer,
         )
         running = asyncio.ensure_future(worker.run())
         async with asyncio.timeout(60):

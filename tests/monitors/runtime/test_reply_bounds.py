@@ -24,7 +24,7 @@ from monitors.judges import JudgeError, Prompt
 from monitors.judges import logprobs as likelihood
 from monitors.judges import structured_output as reading
 from monitors.judges.openai import OpenAIJudge
-from monitors.judges.openai_messages import Token
+from monitors.judges.openai_client import Token
 from monitors.metrics.embeddings.openai import OpenAIEmbeddings
 from monitors.runtime import otlp_exporters as telemetry
 from monitors.runtime.replies import MAX_REPLY_BYTES, ReplyError, ReplyTooLargeError, limited

@@ -8,10 +8,8 @@ import sqlite3
 import msgspec
 import pytest
 
-from monitors.judges import SPEND, JudgeError, Prompt, Spend
-from monitors.judges.middleware.cache import Cached, fresh
-from monitors.judges.middleware.cache_file import AnswerFile
-from monitors.judges.middleware.fingerprints import fingerprint
+from monitors.judges import SPEND, Judge, JudgeError, Prompt, Spend
+from monitors.judges.middleware.cache import AnswerFile, Cached, fingerprint, fresh
 from monitors.judges.openai import OpenAIJudge
 from monitors.judges.scripted import Scripted
 from monitors.metrics.judged import prompts as prompting
@@ -31,15 +29,19 @@ class Clock:
         return self.now
 
 
-class Paid:
+class Paid(Judge):
     """A judge that costs a dollar and answers with the number of the call; or fails."""
 
     model = "paid"
 
     def __init__(self, identity="paid"):
-        self.identity = identity
+        self._identity = identity
         self.calls = 0
         self.failing = False
+
+    @property
+    def identity(self):
+        return self._identity
 
     async def ask(self, prompt, answer_type):
         self.calls += 1

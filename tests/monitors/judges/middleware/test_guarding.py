@@ -8,9 +8,8 @@ import time
 import pytest
 
 from monitors.evaluation.evaluate import evaluate
-from monitors.judges import SPEND, JudgeError, Prompt, Spend
+from monitors.judges import SPEND, Judge, JudgeError, Observer, Prompt, Spend
 from monitors.judges.cost import Billing
-from monitors.judges.middleware.base import identity_of
 from monitors.judges.middleware.circuit_breaker import Breaker
 from monitors.judges.middleware.concurrency import Adaptive
 from monitors.judges.middleware.deadline import PATIENCE, Deadline, Patient
@@ -43,7 +42,7 @@ class Clock:
         await asyncio.sleep(0)
 
 
-class Slow:
+class Slow(Judge):
     """A judge whose answers come when a test says so."""
 
     model = "slow"
@@ -69,7 +68,7 @@ class Slow:
             await asyncio.sleep(0)
 
 
-class Told:
+class Told(Observer):
     def __init__(self):
         self.failures, self.calls = [], []
 
@@ -207,7 +206,7 @@ def test_the_pause_a_server_asks_for_is_read_from_its_answer():
             assert asyncio.run(run(server.url)) == ("rate_limited", seconds)
 
 
-class Faulty:
+class Faulty(Judge):
     """A judge whose next outcomes a test writes down."""
 
     model = "faulty"
@@ -350,7 +349,7 @@ def test_the_whole_guard_passes_everything_through_and_says_who_it_guards():
     async def run():
         inner = Scripted({"t": GOOD})
         built = guarded(inner, Guard(concurrency=2))
-        assert (built.judge.model, identity_of(built.judge)) == ("scripted", "scripted")
+        assert (built.judge.model, built.judge.identity) == ("scripted", "scripted")
         assert await built.judge.ask(PROMPT, dict) == GOOD
         assert await built.judge.ask_sure(PROMPT, dict) == (GOOD, None)
         assert await built.judge.ask_scored(PROMPT, ["1"]) is None

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from monitors.judges import SPEND, JudgeError, Spend
+from monitors.metrics.embeddings import Embeddings
 from monitors.metrics.embeddings.batching import Batched
-from monitors.metrics.embeddings.cache import Cached
+from monitors.metrics.embeddings.cache import CachedEmbeddings
 from monitors.metrics.embeddings.openai import OpenAIEmbeddings
 from monitors.metrics.embeddings.opening import open_embeddings
 from tests.support.llm_server import LLMServer, Reply, error
@@ -190,14 +191,14 @@ def test_a_text_is_paid_for_once():
 def test_the_cache_is_bounded_and_forgets_the_least_recently_used():
     asked = []
 
-    class Model:
+    class Model(Embeddings):
         async def embed(self, texts):
             asked.extend(texts)
             return np.array([vector(text) for text in texts])
 
     async def use():
         entry = 3 * 8 + 250
-        cached = Cached(Model(), model="e-1", max_mb=3 * entry / 1e6)
+        cached = CachedEmbeddings(Model(), model="e-1", max_mb=3 * entry / 1e6)
         await cached.embed(["a", "b", "c"])
         await cached.embed(["a"])
         await cached.embed(["d"])
@@ -214,21 +215,21 @@ def test_the_cache_is_bounded_and_forgets_the_least_recently_used():
 
 
 def test_another_model_has_other_vectors():
-    class Model:
+    class Model(Embeddings):
         def __init__(self, value):
             self.value = value
 
         async def embed(self, texts):
             return np.full((len(texts), 2), self.value)
 
-    one, two = (Cached(Model(value), model=name) for value, name in ((1.0, "e-1"), (2.0, "e-2")))
+    one, two = (CachedEmbeddings(Model(value), model=name) for value, name in ((1.0, "e-1"), (2.0, "e-2")))
     assert one._key("a") != two._key("a")
     assert one._key("a\ud800") != one._key("a?")
     assert asyncio.run(two.embed(["a"])).tolist() == [[2.0, 2.0]]
 
 
 def test_a_model_that_changes_its_length_fails_once_and_recovers():
-    class Model:
+    class Model(Embeddings):
         length = 2
 
         async def embed(self, texts):
@@ -236,7 +237,7 @@ def test_a_model_that_changes_its_length_fails_once_and_recovers():
 
     async def use():
         model = Model()
-        cached = Cached(model, model="e-1")
+        cached = CachedEmbeddings(model, model="e-1")
         await cached.embed(["a"])
         model.length = 3
         with pytest.raises(JudgeError) as failure:

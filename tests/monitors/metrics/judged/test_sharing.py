@@ -9,7 +9,7 @@ import pytest
 
 from monitors.judges import JudgeError
 from monitors.metrics.judged.claims import _key
-from monitors.metrics.judged.single_flight import DEFAULT_SIZE, Shared
+from monitors.metrics.judged.single_flight import DEFAULT_SIZE, SingleFlight
 from monitors.records import Context, Sample
 
 
@@ -29,7 +29,7 @@ def counting(value="v", *, gate=None, error=None):
 
 def test_those_who_ask_at_once_share_one_computation():
     async def run():
-        shared, (compute, calls) = Shared(), counting()
+        shared, (compute, calls) = SingleFlight(), counting()
         assert await asyncio.gather(*(shared.get("k", compute) for _ in range(5))) == ["v"] * 5
         assert await shared.get("k", compute) == "v"
         return calls
@@ -39,7 +39,7 @@ def test_those_who_ask_at_once_share_one_computation():
 
 def test_only_the_last_used_are_remembered():
     async def run():
-        shared, (compute, calls) = Shared(size=2), counting()
+        shared, (compute, calls) = SingleFlight(size=2), counting()
         for key in ("a", "b", "a", "c", "a", "b"):
             await shared.get(key, compute)
         return len(calls)
@@ -59,7 +59,7 @@ def test_what_is_remembered_holds_no_sample():
 
 def test_a_judges_failure_reaches_everybody_and_is_forgotten():
     async def run():
-        shared, (compute, calls) = Shared(), counting(error=JudgeError("timeout", "slow"))
+        shared, (compute, calls) = SingleFlight(), counting(error=JudgeError("timeout", "slow"))
         results = await asyncio.gather(*(shared.get("k", compute) for _ in range(3)), return_exceptions=True)
         assert [(one.kind, one.detail) for one in results] == [("timeout", "slow")] * 3
         assert len({id(one) for one in results}) == 3
@@ -73,7 +73,7 @@ def test_a_judges_failure_reaches_everybody_and_is_forgotten():
 def test_one_who_gives_up_leaves_the_computation_to_the_others():
     async def run():
         gate = asyncio.Event()
-        shared, (compute, calls) = Shared(), counting(gate=gate)
+        shared, (compute, calls) = SingleFlight(), counting(gate=gate)
         impatient = asyncio.ensure_future(shared.get("k", compute))
         patient = asyncio.ensure_future(shared.get("k", compute))
         await asyncio.sleep(0)
@@ -90,7 +90,7 @@ def test_one_who_gives_up_leaves_the_computation_to_the_others():
 def test_the_last_one_to_give_up_ends_the_computation_and_the_next_starts_afresh():
     async def run():
         gate = asyncio.Event()
-        shared, (compute, calls) = Shared(), counting(gate=gate)
+        shared, (compute, calls) = SingleFlight(), counting(gate=gate)
         only = asyncio.ensure_future(shared.get("k", compute))
         await asyncio.sleep(0.01)
         only.cancel()

@@ -1,0 +1,99 @@
+"""The evaluator: chooses the metrics of a sample and runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from monitors.choosing import Choice
+from monitors.evaluation.backpressure import JudgePace
+from monitors.evaluation.evaluate import TIMEOUT_S, evaluate, judge_of
+from monitors.evaluation.observer import WorkerObserver
+from monitors.judges.middleware.deadline import PATIENCE, Deadline
+from monitors.metrics import Metric
+from monitors.records import Evaluation, Sample, Skipped
+
+
+class SampledMetric(Protocol):
+    """A metric and the share of exchanges it is computed for."""
+
+    @property
+    def metric(self) -> Metric:
+        """The metric."""
+
+    @property
+    def rate(self) -> float:
+        """The probability, in [0, 1], that an exchange gets this metric."""
+
+
+class Evaluator:
+    """Runs the metrics that `choice` selects for a sample: first those without a judge, then the judged ones.
+
+    A metric without a judge has `timeout_s`. A judged one has `judged_timeout_s`, which must exceed the longest wait
+    for a free judge: the judge bounds each answer from the moment its turn comes, and giving up because others came
+    first would lose scores, and not at random. All judging of one sample has `deadline_s`, waiting not counted.
+
+    The rates of judged metrics are multiplied by `budget_factor(sample, evaluations without a judge)` and by
+    `judge_pace.factor`. A sample that began more than `max_age_s` ago is not judged: its judged metrics are skipped as
+    "expired".
+    """
+
+    def __init__(
+        self,
+        metrics: Sequence[SampledMetric],
+        choice: Choice,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        judged_timeout_s: float = 3600.0,
+        deadline_s: float = 3600.0,
+        max_age_s: float = math.inf,
+        budget_factor: Callable[[Sample, Sequence[Evaluation]], float] = lambda *_: 1.0,
+        judge_pace: JudgePace | None = None,
+        observer: WorkerObserver | None = None,
+    ) -> None:
+        self.judge_pace = judge_pace or JudgePace(1)
+        self._metrics = metrics
+        self._choice = choice
+        self._timeout_s = timeout_s
+        self._judged_timeout_s = judged_timeout_s
+        self._deadline_s = deadline_s
+        self._max_age_s = max_age_s
+        self._budget_factor = budget_factor
+        self._observer = observer or WorkerObserver()
+
+    async def evaluate(self, sample: Sample) -> Sequence[Evaluation]:
+        """Return one evaluation for each metric chosen for the sample. Raises nothing that a metric raises."""
+        judged = [one for one in self._metrics if judge_of(one.metric) is not None]
+        free = [one for one in self._metrics if judge_of(one.metric) is None and self._choice.keeps(sample, one.rate)]
+        began, pace = time.monotonic(), self.judge_pace.factor
+        done = await asyncio.gather(*(self._run(one, sample, one.rate) for one in free))
+        if expired := sample.skip_reason is None and time.time() - sample.started_at > self._max_age_s:
+            self._observer.expired()
+        asks = bool(judged) and sample.skip_reason is None and not expired
+        factor = self._budget_factor(sample, done) * pace if asks else 1.0
+        rates = [(one, self._choice.rate(sample, one.rate, done) * factor) for one in judged]
+        paid = [(one, rate) for one, rate in rates if self._choice.keeps(sample, rate)]
+        asked = replace(sample, skip_reason="expired") if expired else sample
+        PATIENCE.set(Deadline(self._deadline_s))
+        found = [*done, *await asyncio.gather(*(self._run(one, asked, rate) for one, rate in paid))]
+        now = time.monotonic()
+        self.judge_pace.finished(now - began, pace, judged=asks and bool(paid), now=now)
+        return found
+
+    async def retry_skipped(self, sample: Sample, before: Sequence[Evaluation]) -> Sequence[Evaluation]:
+        """Run the metrics that were skipped in `before`; return the evaluations of those that are not skipped again."""
+        rates = {(one.metric, one.version): one.rate for one in before if isinstance(one.outcome, Skipped)}
+        again = [one for one in self._metrics if (one.metric.name, str(one.metric.version)) in rates]
+        outcomes = await asyncio.gather(*(self._run(one, sample, one.rate) for one in again))
+        # The probability of getting a metric is the one of the first time, when the metric was chosen.
+        outcomes = [replace(one, rate=rates[one.metric, one.version]) for one in outcomes]
+        return [one for one in outcomes if not isinstance(one.outcome, Skipped)]
+
+    async def _run(self, one: SampledMetric, sample: Sample, rate: float) -> Evaluation:
+        timeout_s = self._timeout_s if judge_of(one.metric) is None else self._judged_timeout_s
+        rate = min(rate, sample.rate)
+        return await evaluate(one.metric, sample, rate=rate, clock=time.perf_counter, timeout_s=timeout_s)

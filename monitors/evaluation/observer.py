@@ -1,0 +1,30 @@
+"""The port through which the worker's events are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from monitors.records import Evaluation, Sample
+
+
+class WorkerObserver:
+    """Receives the worker's events; each method does nothing unless a subclass overrides it."""
+
+    def failed(self, operation: str) -> None:
+        """An operation of the queue, the store or an exporter failed, perhaps to be retried."""
+
+    def stored(self, sample: Sample, before: Sample | None) -> None:
+        """A sample was stored; `before` is what was stored until supplements completed it, None the first time."""
+
+    def scored(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
+        """These evaluations are new in the store."""
+
+    def supplement(self, source: str, result: str) -> None:
+        """A supplement from the channel `source` was handled.
+
+        `result` is "joined", "waiting" (its exchange has not arrived yet), "expired" (an exchange waited for it in
+        vain) or "cut" (to `runtime.bounds`, counted besides one of the others).
+        """
+
+    def expired(self) -> None:
+        """A sample was too old to be judged: its judged metrics were skipped."""

@@ -1,0 +1,159 @@
+"""The intake of supplements: what is said about an exchange beside it, such as retrieval spans and feedback."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+
+from monitors.evaluation.observer import WorkerObserver
+from monitors.evaluation.persist import Persistence
+from monitors.records import Sample, Supplement
+from monitors.runtime.bounds import bounded, bounded_supplement
+from monitors.runtime.tasks import happens_within, spawn
+from monitors.storage.engines.failures import engine_failed
+from monitors.storage.joining import Address, WaitingRoom, address_of, addresses_of, complete, targets_of
+from monitors.storage.queues import Queue
+from monitors.storage.stores import Store
+
+_log = logging.getLogger("gaugeway.worker")
+_BATCH = 50
+_MAX_UNACKNOWLEDGED_BATCHES = 50
+
+
+class SupplementIntake:
+    """Moves supplements from the queue to the store, and notes which samples they concern.
+
+    `ready` holds the samples that waited in the `room` and need not wait longer; `late` the ids of stored samples that
+    a supplement completes, each with a future that the worker resolves: True once the sample is completed, False when
+    the worker stops first. A batch is acknowledged when all its samples are completed; else its lease runs out and the
+    batch is delivered again.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        store: Store,
+        persistence: Persistence,
+        *,
+        room: WaitingRoom,
+        observer: WorkerObserver,
+        stopping: asyncio.Event,
+        poll_s: float,
+    ) -> None:
+        self.room = room
+        self.ready: dict[str, Sample] = {}
+        self.late: deque[tuple[str, asyncio.Future[bool]]] = deque()
+        self._queue = queue
+        self._store = store
+        self._persistence = persistence
+        self._observer = observer
+        self._stopping = stopping
+        self._poll_s = poll_s
+        self._batches = 0
+        self._unacknowledged: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Move supplements until `stopping` is set."""
+        while not self._stopping.is_set():
+            taken = await self._persistence.attempt("take", partial(self._queue.take, _BATCH))
+            if not taken:
+                await happens_within(self._stopping, self._poll_s)
+                continue
+            batch = [self._bounded(bounded_supplement(one)) for one in taken]
+            stored = await self._store_batch(batch)
+            if stored is None:
+                return
+            self._batches += 1
+            self.ready |= {sample.id: sample for sample in self.room.release(batch, time.monotonic())}
+            self._count(batch, stored)
+            by_address = _by_address(batch)
+            late = [one.id for one in stored if complete(one, _concerning(one, by_address)) != one]
+            task = spawn(self._acknowledge([one.id for one in batch], late), name="late supplements")
+            self._unacknowledged.add(task)
+            task.add_done_callback(self._unacknowledged.discard)
+            while len(self._unacknowledged) >= _MAX_UNACKNOWLEDGED_BATCHES:
+                await asyncio.wait(self._unacknowledged, return_when=asyncio.FIRST_COMPLETED)
+
+    async def aclose(self) -> None:
+        """Give up batches that are not acknowledged yet: their leases run out and they are delivered again."""
+        for task in (tasks := list(self._unacknowledged)):
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def stored_for(self, sample: Sample) -> Sequence[Supplement] | None:
+        """Return the stored supplements of a sample; None when the worker is stopped first."""
+        return await self._persistence.attempt("join", lambda: self._store.supplements_of(sample), engine_failed)
+
+    async def settled_for(self, sample: Sample) -> Sequence[Supplement] | None:
+        """Do what `stored_for` does, and again while a batch came meanwhile, so that none is missed between two steps.
+
+        The caller may put the sample into the `room` before it awaits anything else.
+        """
+        while True:
+            batches, found = self._batches, await self.stored_for(sample)
+            if found is None or batches == self._batches:
+                return found
+
+    def _bounded(self, supplement: Supplement) -> Supplement:
+        """Cut a supplement to this release's bounds: a gateway of an earlier one may send more."""
+        within, cut = bounded(supplement)
+        if cut:
+            self._observer.supplement(supplement.source, "cut")
+        return within
+
+    async def _store_batch(self, batch: Sequence[Supplement]) -> Sequence[Sample] | None:
+        """Store what can be stored; return the stored samples that it concerns, None when stopped first."""
+
+        async def store(some: Sequence[Supplement]) -> Sequence[Sample] | None:
+            return await self._persistence.attempt("supplement", lambda: self._store.supplement(some), engine_failed)
+
+        try:
+            return await store(batch)
+        except Exception as error:  # noqa: BLE001 - one of them is at fault, and it must not stop the others
+            self._observer.failed("supplement")
+            _log.warning("cannot store a supplement: %s: %s", type(error).__name__, error)
+        concerned: dict[str, Sample] = {}
+        for one in batch:
+            with suppress(Exception):  # counted above
+                some = await store([one])
+                if some is None:
+                    return None
+                concerned |= {sample.id: sample for sample in some}
+        return list(concerned.values())
+
+    def _count(self, batch: Sequence[Supplement], stored: Sequence[Sample]) -> None:
+        """Count the batch; what joins a sample that waited is counted when that sample is stored."""
+        reached = {target for sample in stored for target in targets_of(sample)}
+        about_to = {target for sample in self.ready.values() for target in targets_of(sample)}
+        for one in batch:
+            target = address_of(one), one.app
+            if target in reached:
+                self._observer.supplement(one.source, "joined")
+            elif target not in about_to and not self.room.holds(one):
+                self._observer.supplement(one.source, "waiting")
+
+    async def _acknowledge(self, supplement_ids: Sequence[str], sample_ids: Sequence[str]) -> None:
+        """Wait until these samples are completed, then acknowledge the supplements."""
+        loop = asyncio.get_running_loop()
+        waiting = [(sample_id, loop.create_future()) for sample_id in sample_ids]
+        self.late.extend(waiting)
+        if all(await asyncio.gather(*(done for _, done in waiting))):
+            await self._persistence.attempt("ack", lambda: self._queue.ack_supplies(supplement_ids))
+
+
+def _by_address(supplements: Iterable[Supplement]) -> dict[Address, list[Supplement]]:
+    found: dict[Address, list[Supplement]] = {}
+    for one in supplements:
+        if (address := address_of(one)) is not None:
+            found.setdefault(address, []).append(one)
+    return found
+
+
+def _concerning(sample: Sample, by_address: Mapping[Address, Sequence[Supplement]]) -> list[Supplement]:
+    return [one for address in addresses_of(sample) for one in by_address.get(address, ())]
