@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from monitors.judges.middleware.cache import Kept
+from monitors.storage.engines.failures import FAILURES
 from monitors.storage.engines.sqlite import Database, Schema
 
 _log = logging.getLogger("gaugeway.judge")
@@ -47,7 +47,7 @@ class AnswerFile:
                 rows = list(
                     await connection.execute_fetchall("SELECT answer, usd, expires FROM answers WHERE key = ?", (key,))
                 )
-        except (sqlite3.Error, OSError) as error:
+        except FAILURES as error:
             self._complain(error)
             return None
         return Kept(*rows[0]) if rows else None
@@ -66,7 +66,7 @@ class AnswerFile:
                         "LIMIT max(0, (SELECT count(*) FROM answers) - ?))",
                         (self._most,),
                     )
-        except (sqlite3.Error, OSError) as error:
+        except FAILURES as error:
             self._complain(error)
 
     async def aclose(self) -> None:
