@@ -51,7 +51,7 @@ class KeySync:
         try:
             async with asyncio.timeout(_LONGEST_S):
                 await self._sync()
-        except FAILURES as error:
+        except (*FAILURES, TimeoutError) as error:
             if not self._failing:
                 said = str(error) or "no answer in time"
                 _log.warning("keys: %s: %s; using the last known state", type(error).__name__, said)

@@ -9,6 +9,7 @@ from typing import Protocol
 from gateway.access.gate import Gate
 from gateway.access.shared_limits import Sharing
 from monitors.runtime.tasks import happens_within, spawn
+from monitors.storage.engines.failures import FAILURES, EngineError
 
 _LONGEST_S = 2.0
 _log = logging.getLogger("gaugeway")
@@ -49,7 +50,7 @@ class Sync:
         try:
             for _ in range(self._gate.rounds()):
                 processes = await self._exchange()
-        except (OSError, ValueError) as error:
+        except (*FAILURES, TimeoutError) as error:
             self._gate.part()
             self._observer.limits_shared(0)
             self._observer.limits_unshared()
@@ -80,7 +81,7 @@ class Sync:
         try:
             async with asyncio.timeout(_LONGEST_S):
                 await self._sharing.aclose()
-        except OSError as error:
+        except (EngineError, TimeoutError) as error:
             _log.warning("limits: %s while leaving", type(error).__name__)
 
     async def _run(self) -> None:

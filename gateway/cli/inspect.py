@@ -14,7 +14,6 @@ import msgspec
 from gateway.capture.factory import extractors_of
 from monitors.cli.config_option import config_option
 from monitors.runtime.settings import ConfigError
-from monitors.storage.engines.failures import FAILURES
 
 if TYPE_CHECKING:
     from gateway.cli.inspection import Inspection
@@ -52,7 +51,7 @@ def inspect(what: str, config: Path | None, data_dir: Path, as_json: bool) -> No
         _fail(*error.problems)
     except (InspectionError, LookupError) as error:
         _fail(f"{what}: {error.args[0]}")
-    except FAILURES as error:
+    except (OSError, ValueError) as error:  # EngineError and RefusedError among them
         _fail(f"{what}: {error}")
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(inspection)).decode())

@@ -23,7 +23,7 @@ from monitors.cli.config_option import config_option
 from monitors.config import load
 from monitors.runtime import audit
 from monitors.runtime.settings import ConfigError
-from monitors.storage.engines.failures import FAILURES
+from monitors.storage.engines.failures import EngineError
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -173,7 +173,7 @@ def _with_store(place: Place, use: Callable[[Keys], Awaitable[T]]) -> T:
 
     try:
         return asyncio.run(run())
-    except FAILURES as error:
+    except (EngineError, ValueError) as error:
         _fail(str(error) if place.url else f"{place.data_dir / FILE}: {error}")
 
 

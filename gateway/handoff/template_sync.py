@@ -89,7 +89,7 @@ class TemplateSync:
         try:
             async with asyncio.timeout(_WITHIN_S):
                 await self._sync()
-        except FAILURES as error:
+        except (*FAILURES, TimeoutError) as error:
             self._observer.template_failed("store")
             if not self._failing:
                 said = str(error) or "no answer in time"

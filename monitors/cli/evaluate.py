@@ -14,7 +14,6 @@ import click
 
 from monitors.cli.config_option import config_option
 from monitors.runtime.settings import ConfigError
-from monitors.storage.engines.failures import FAILURES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -285,7 +284,7 @@ def _complaining() -> Iterator[None]:
         yield
     except (ConfigError, DataError) as error:
         _fail(error.problems)
-    except FAILURES as error:
+    except (OSError, ValueError) as error:  # EngineError and RefusedError among them
         _fail([str(error)])
     except KeyboardInterrupt:
         click.echo("gaugeway: stopped; what was done is kept, the same command goes on from there", err=True)

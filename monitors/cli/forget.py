@@ -7,13 +7,14 @@ import contextlib
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from monitors.cli import store_options as store_cli
+from monitors.storage.engines.failures import EngineError
 
 if TYPE_CHECKING:
     from monitors.config import Config
@@ -103,9 +104,19 @@ async def _templates(url: str, subject: Subject, *, dry_run: bool) -> int:
     return len(found)
 
 
+@contextlib.contextmanager
+def _connected(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open the file without its adapter. Raises EngineError."""
+    try:
+        with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        raise EngineError(f"{path}: {error}") from error
+
+
 def _answers(path: Path, *, dry_run: bool) -> int:
     """Empty the file of judge answers: they quote, and nothing in them says whom."""
-    with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)) as connection:
+    with _connected(path) as connection:
         connection.execute("PRAGMA secure_delete = ON")
         ((count,),) = connection.execute("SELECT count(*) FROM answers").fetchall()
         if not dry_run:
@@ -115,6 +126,6 @@ def _answers(path: Path, *, dry_run: bool) -> int:
 
 def _fold_log(path: Path) -> bool:
     """Write the log that lies beside the file into it, and empty it; whether nobody was in the way."""
-    with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)) as connection:
+    with _connected(path) as connection:
         ((busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return not busy

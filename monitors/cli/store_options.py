@@ -14,7 +14,6 @@ import click
 
 from monitors.cli.config_option import config_option
 from monitors.runtime.settings import ConfigError
-from monitors.storage.engines.failures import FAILURES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -109,7 +108,7 @@ def complaining() -> Iterator[None]:
         yield
     except ConfigError as error:
         _fail(error.problems)
-    except FAILURES as error:
+    except (OSError, ValueError) as error:  # EngineError and RefusedError among them
         _fail([str(error)])
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -86,7 +86,7 @@ class Persistence:
             try:
                 added = await add(evaluation)
             except Exception as error:  # noqa: BLE001 - the same
-                added = await add(replace(evaluation, outcome=Failed("unstorable", type(error).__name__)))
+                added = await add(replace(evaluation, outcome=Failed("unstorable", reason_of(error))))
             if added is None:
                 return None
             new += added

@@ -111,7 +111,7 @@ async def evaluate_samples(
 ) -> Run:
     """Evaluate samples that are read already, and close `kept`. `on_plan` may refuse before anything is paid for.
 
-    Raises ConfigError, what `on_plan` raises, and sqlite3.Error or OSError for the file of `kept`.
+    Raises ConfigError, what `on_plan` raises, and EngineError for the file of `kept`.
     """
     started = time.time()
     try:

@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from monitors.records import Evaluation, Sample
+from monitors.storage.engines.failures import RefusedError
 from monitors.storage.queues import Queue
 from monitors.storage.stores import Portable, StateStore, Store
 
@@ -68,9 +69,7 @@ async def _move_samples(source: Movable, target: Movable, moved: Moved) -> bool:
         async with gate:
             try:
                 await target.add(sample, evaluations)
-            except OSError:
-                raise
-            except Exception:  # noqa: BLE001 - whatever the engine has against this one, the others are moved
+            except RefusedError:  # the other samples are still moved
                 return sample.id
         return None
 

@@ -26,7 +26,7 @@ class Created(NamedTuple):
 
 
 class Keys(Protocol):
-    """Where keys and spending are kept. Operations raise `engines.failures.FAILURES`; the next one tries again."""
+    """Where keys and spending are kept. Operations raise `storage.engines.failures.FAILURES`."""
 
     async def create(
         self,

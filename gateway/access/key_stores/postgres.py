@@ -27,7 +27,7 @@ _FORGET = """
 
 
 class PostgresKeyStore:
-    """The tables `keys` and `spending`. Operations raise `storage.engines.postgres.EngineError`, which is an OSError.
+    """The tables `keys` and `spending`. Operations raise `EngineError`.
 
     The tables are made when the store is first used, never again: tables that vanish under a running gateway are a
     failure, no empty list of keys. When the answer to `spend` is lost, what it was about may be counted twice.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.access.keys import Quota, VirtualKey
+from monitors.storage.engines.failures import EngineError
 
 COLUMNS = "id, digest, app, models, created_at, expires_at, revoked_at, requests_per_min, tokens_per_min, usd_per_day"
 
@@ -23,13 +24,17 @@ def row_of(key: VirtualKey) -> tuple[Any, ...]:
 
 
 def read_key(row: Sequence[Any]) -> VirtualKey:
-    """Make a key from its row. Raises ValueError for models that are no JSON."""
+    """Make a key from its row. Raises EngineError for models that are not JSON."""
     key_id, key_digest, app, models, created_at, expires_at, revoked_at, requests, tokens, usd = row
+    try:
+        names = tuple(json.loads(models))
+    except (TypeError, ValueError) as error:
+        raise EngineError(f"the row of key {key_id} is damaged: {type(error).__name__}") from error
     return VirtualKey(
         id=key_id,
         digest=key_digest,
         app=app,
-        models=tuple(json.loads(models)),
+        models=names,
         created_at=created_at,
         expires_at=expires_at,
         revoked_at=revoked_at,

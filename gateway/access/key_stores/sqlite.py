@@ -10,6 +10,7 @@ from gateway.access.key_stores import SPENDING_DAYS, Created, new_key
 from gateway.access.key_stores.rows import COLUMNS, read_key, row_of
 from gateway.access.keys import Quota, VirtualKey
 from gateway.access.prices import Spending
+from monitors.storage.engines.failures import EngineError
 from monitors.storage.engines.sqlite import Database, Schema
 
 FILE = "keys.db"
@@ -57,7 +58,7 @@ _SPENT_TODAY = "SELECT day, subject, usd FROM spending WHERE day = ?"
 
 
 class KeyStore:
-    """The file. Operations raise `sqlite3.Error` or `OSError` when it cannot be used within `busy_timeout_s`."""
+    """Keys in one file. Operations raise `EngineError` when it cannot be used within `busy_timeout_s`."""
 
     def __init__(self, path: Path, *, busy_timeout_s: float = 5.0) -> None:
         self.path = path
@@ -91,7 +92,7 @@ class KeyStore:
     async def changed(self, revision: bytes | None) -> tuple[bytes, list[VirtualKey] | None]:
         if self._known and not self.path.exists():
             # Opening would make an empty one, and an empty one shuts everybody out.
-            raise FileNotFoundError(f"{self.path} is gone")
+            raise EngineError(f"{self.path} is gone")
         async with self._database.reading() as connection:
             ((current,),) = await connection.execute_fetchall("SELECT value FROM revision")
             self._known = True

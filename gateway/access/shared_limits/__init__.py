@@ -28,7 +28,7 @@ class Sharing(Protocol):
         """Take all of `draws` out of their buckets, all or nothing, and say what is left in each.
 
         A bucket that is not known begins at the draw's level. Time is the place's own, so that the processes' clocks
-        need not agree. Raises OSError; whether anything was taken is then not known.
+        need not agree. Raises EngineError; whether anything was taken is then not known.
         """
 
     async def aclose(self) -> None:

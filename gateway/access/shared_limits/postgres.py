@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from gateway.access.key_names import stored_name
 from gateway.access.shared_limits import SEEN_S
 from gateway.access.token_bucket import Draw, Heard
-from monitors.storage.engines.postgres import Database, EngineError
+from monitors.storage.engines.failures import EngineError
+from monitors.storage.engines.postgres import Database
 
 _TIDY_EVERY_S = 60.0
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from gateway.access.key_names import stored_name
 from gateway.access.shared_limits import SEEN_S
 from gateway.access.token_bucket import Draw, Heard
-from monitors.storage.engines.redis import Address, Argument, Engine, EngineError, Script, read_url
+from monitors.storage.engines.failures import EngineError
+from monitors.storage.engines.redis import Address, Argument, Engine, Script, read_url
 
 _KEPT_MS = 60_000
 

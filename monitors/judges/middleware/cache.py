@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import re
-import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from cachetools import LRUCache
 
 from monitors.judges import SPEND, Judge, JudgeError, Prompt, itemised
 from monitors.judges.middleware.base import Wrapper
+from monitors.storage.engines.failures import FAILURES
 from monitors.storage.engines.sqlite import Database, Schema
 
 T = TypeVar("T")
@@ -251,7 +251,7 @@ class AnswerFile:
                 rows = list(
                     await connection.execute_fetchall("SELECT answer, usd, expires FROM answers WHERE key = ?", (key,))
                 )
-        except (sqlite3.Error, OSError) as error:
+        except FAILURES as error:
             self._complain(error)
             return None
         return Kept(*rows[0]) if rows else None
@@ -270,7 +270,7 @@ class AnswerFile:
                         "LIMIT max(0, (SELECT count(*) FROM answers) - ?))",
                         (self._most,),
                     )
-        except (sqlite3.Error, OSError) as error:
+        except FAILURES as error:
             self._complain(error)
 
     async def aclose(self) -> None:

@@ -1,16 +1,14 @@
-"""One ClickHouse database over HTTP: opened at first use, its tables made there, left in peace while it is gone.
+"""Connections to a ClickHouse database over HTTP: opened at first use, which also creates the tables.
 
-Raises `EngineError`, which is an OSError, when the engine cannot do what it is asked; the next call tries afresh. What
-the engine says in words is not passed on, because it quotes the statement: its number and name say what is wrong.
+Raises `EngineError` when the engine cannot be used; the next call tries again. The engine's own message is not passed
+on, because it quotes the statement: the error's number and name say what is wrong.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 import re
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -22,9 +20,8 @@ try:
 except ModuleNotFoundError as missing:  # pragma: no cover - the extra is installed where this is tested
     raise ValueError("ClickHouse needs an extra: pip install 'gaugeway[clickhouse]'") from missing
 
-from monitors.storage.engines import failures as engines
-from monitors.storage.engines.failures import RefusedError
-from monitors.storage.engines.migrate import SchemaError
+from monitors.storage.engines.circuit import Circuit
+from monitors.storage.engines.failures import VALUE_ERRORS, EngineError, RefusedError, SchemaError
 
 T = TypeVar("T")
 _REFUSED = {6, 26, 27, 38, 41, 53, 69, 70, 72, 117, 128, 131, 321, 349}
@@ -36,7 +33,6 @@ LINGER_MS = 20
 _LONGEST_LINGER_MS = 1000
 _PORTS = {"clickhouse": 8123, "clickhouses": 8443}
 _CONNECT_S = 5.0
-_FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0
 _TLS_OPTIONS = {"ca_cert", "client_cert", "client_cert_key"}
 _FORM = (
     "expected clickhouse://user:password@host:8123/database (clickhouses:// with TLS); in a password, "
@@ -52,13 +48,9 @@ _VERSION = "SELECT max(version) FROM versions"
 logging.getLogger("clickhouse_connect").setLevel(logging.ERROR)  # what it warns of, with a traceback, it raises too
 
 
-class EngineError(engines.EngineError):
-    """The engine is not there, or does not do what it is asked; it says where, without user and password."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """What a URL says: how to connect, and how it is called (`name`)."""
+    """A parsed URL; `name` is its form for messages, without user and password."""
 
     name: str
     host: str
@@ -72,11 +64,10 @@ class Address:
 
 
 class Database:
-    """The connections of one process to the database at `address`, whose tables `scripts` make.
+    """The connections to the database at `address`, behind a `Circuit`; `scripts` create and upgrade its tables.
 
-    The script at n, statements that may be repeated, leads from version n to n + 1. While the engine cannot be reached
-    one call at a time knocks, after waits that grow to 5 s and are drawn at random; the others fail at once. After
-    `aclose` the next operation connects again.
+    The script at n, whose statements are idempotent, upgrades version n to n + 1. After `aclose` the next operation
+    connects again.
     """
 
     def __init__(
@@ -84,13 +75,9 @@ class Database:
     ) -> None:
         self.address = address
         self._scripts = scripts
-        self._draw = draw
+        self._circuit = Circuit(address.name, draw=draw)
         self._client: Any = None
         self._before = 0
-        self._knocking = asyncio.Lock()
-        self._works = False
-        self._failures = 0
-        self._not_before = 0.0
 
     async def query(
         self, statement: str, values: Mapping[str, Any] | None = None, *, raw: Sequence[str] = ()
@@ -132,37 +119,33 @@ class Database:
     async def aclose(self) -> None:
         """Close the connections, if there are any."""
         client, self._client = self._client, None
-        self._works = False
+        self._circuit.reset()
         if client is not None:
             await client.close()
 
-    async def _run(self, ask: Callable[[Any], Awaitable[T]]) -> T:
-        if self._works:
-            return await self._ask(ask)
-        async with self._knocking:
-            if (wait := self._wait_s()) > 0:
-                raise EngineError(f"{self.address.name}: cannot be reached; the next try is in {wait:.1f} s")
-            return await self._ask(ask)
+    async def _run(self, call: Callable[[Any], Awaitable[T]]) -> T:
+        return await self._circuit.run(lambda: self._call(call))
 
-    async def _ask(self, ask: Callable[[Any], Awaitable[T]]) -> T:
+    async def _call(self, call: Callable[[Any], Awaitable[T]]) -> T:
         try:
             if self._client is None:
                 await self._open()
-            answer = await ask(self._client)
-        except DataError as error:  # the client cannot write the value as its column's type
+            answer = await call(self._client)
+        except (DataError, *VALUE_ERRORS) as error:  # the client cannot write the value as its column's type
             raise RefusedError(f"{self.address.name}: {type(error).__name__}") from error
         except ClickHouseError as error:
             code = error.code if isinstance(error, Error) else None
             if code is None or self._client is None:
-                self._failed()
+                self._circuit.failed()
             if code is None:
-                raise self._told(error.__cause__ or error) from None
+                raise self._translated(error.__cause__ or error) from None
             said = f"{self.address.name}: error {code} ({getattr(error, 'name', None)})"
             raise (RefusedError(said) if code in _REFUSED else EngineError(said)) from None
-        except (SchemaError, OSError) as error:
-            self._failed()
-            raise self._told(error) from error
-        self._works, self._failures = True, 0
+        except OSError as error:
+            self._circuit.failed()
+            raise self._translated(error) from error
+        if self._client is not None:  # not closed meanwhile
+            self._circuit.succeeded()
         return answer
 
     async def _open(self) -> None:
@@ -201,16 +184,7 @@ class Database:
             await client.insert("versions", [[number]], ["version"], column_type_names=["UInt32"])
         return before
 
-    def _wait_s(self) -> float:
-        return 0.0 if self._works else self._not_before - time.monotonic()
-
-    def _failed(self) -> None:
-        longest = min(_MAX_BACK_OFF_S, _FIRST_BACK_OFF_S * 2 ** min(self._failures, 10))
-        self._works = False
-        self._failures += 1
-        self._not_before = time.monotonic() + longest * (0.5 + self._draw() / 2)
-
-    def _told(self, error: BaseException) -> EngineError:
+    def _translated(self, error: BaseException) -> EngineError:
         return EngineError(f"{self.address.name}: {str(error)[:200] or type(error).__name__}")
 
 

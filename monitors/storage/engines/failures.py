@@ -1,55 +1,69 @@
-"""What queues and stores raise: whether the engine failed, or refuses what it was given."""
+"""How queues and stores fail: `EngineError` (unusable now, retry later) or `RefusedError` (never takes this value)."""
 
 from __future__ import annotations
 
-import sqlite3
+from typing import Any
+
+import msgspec
 
 
 class EngineError(ConnectionError):
-    """The engine cannot be reached, or fails by itself: the same operation may succeed later."""
+    """The engine cannot be used now: unreachable, locked, full, read-only, too new. The same operation may work later.
+
+    The message names the engine, without user and password.
+    """
+
+
+class SchemaError(EngineError):
+    """A newer release wrote the tables, or they belong to something else: upgrade, or use another database."""
 
 
 class RefusedError(ValueError):
-    """The engine refuses the value it was given, and would refuse it again.
+    """The engine never takes this value, so a retry is pointless.
 
     The message names the engine's error and quotes nothing of the value.
     """
 
 
-FAILURES = sqlite3.Error, OSError, ValueError
-"""What an operation of any engine may raise, EngineError (an OSError) and RefusedError (a ValueError) too."""
+FAILURES = EngineError, RefusedError
+"""Everything that an operation of a queue, store, key store, limit store, template store or leader may raise."""
 
-_SQLITE_REFUSALS = (
-    sqlite3.DataError,
-    sqlite3.IntegrityError,
-    sqlite3.InterfaceError,
-    sqlite3.NotSupportedError,
-    sqlite3.ProgrammingError,
-)
-_VALUES = ValueError, TypeError, OverflowError, RecursionError
+VALUE_ERRORS = ValueError, TypeError, OverflowError, RecursionError
 """What encoders and drivers raise for a value before it reaches the engine (`UnicodeError` is a ValueError)."""
 
 
-def engine_failed(error: Exception) -> bool:
-    """Whether an engine complains about itself, as opposed to the value it was given.
+def encoded(value: Any) -> bytes:
+    """Return `value` as JSON. Raises RefusedError for one that JSON or UTF-8 cannot express.
 
-    >>> engine_failed(OSError("disk full")), engine_failed(RefusedError("too long")), engine_failed(KeyError("x"))
+    >>> encoded({"a": 1})
+    b'{"a":1}'
+    """
+    try:
+        return msgspec.json.encode(value)
+    except VALUE_ERRORS as error:
+        raise RefusedError(type(error).__name__) from error
+
+
+def engine_failed(error: Exception) -> bool:
+    """Whether the engine is at fault, so that a retry may succeed.
+
+    >>> engine_failed(EngineError("disk full")), engine_failed(RefusedError("too long")), engine_failed(KeyError("x"))
     (True, False, False)
     """
-    return isinstance(error, (sqlite3.Error, OSError)) and not isinstance(error, (*_SQLITE_REFUSALS, RefusedError))
+    return isinstance(error, EngineError)
 
 
 def refused(error: Exception) -> bool:
-    """Whether the value is at fault: to offer the same one again is in vain. An unknown error is not such a one.
+    """Whether the value is at fault, so that no retry can succeed. An unknown error may be either: False.
 
-    >>> refused(OverflowError("int too big")), refused(OSError("disk full")), refused(KeyError("x"))
+    >>> refused(RefusedError("too long")), refused(EngineError("disk full")), refused(KeyError("x"))
     (True, False, False)
     """
-    return isinstance(error, (*_SQLITE_REFUSALS, *_VALUES)) and not isinstance(error, OSError)
+    return isinstance(error, RefusedError)
 
 
 def reason_of(error: Exception) -> str:
-    """The reason for people. Only our own message is known to quote no content.
+    """The reason to log or store. Only our own message is known to quote no content.
 
     >>> reason_of(RefusedError("54000: index row too long")), reason_of(ValueError("secret"))
     ('54000: index row too long', 'ValueError')

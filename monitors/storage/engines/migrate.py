@@ -1,7 +1,7 @@
-"""Bringing a PostgreSQL database's tables up to date: plain SQL files, applied in order, each once.
+"""Migrations of the PostgreSQL schema: plain SQL files, applied in order, each once.
 
-Why no tool does it: docs/decisions/0007-postgresql-schema.md. A script that begins with `-- oldest: N` only adds to
-what a release that knows version N uses: processes of that release go on, and start, beside the newer ones.
+Why there is no migration tool: docs/decisions/0007-postgresql-schema.md. A script that begins with `-- oldest: N` is
+backward compatible with releases that know version N: their processes may run, and start, beside the newer ones.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import re
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, TypeAlias
+
+from monitors.storage.engines.failures import SchemaError
 
 if TYPE_CHECKING:
     import asyncpg
@@ -25,10 +27,6 @@ _OLDEST = re.compile(r"-- oldest: (\d+)\n")
 _NEEDS = (
     "SELECT max(coalesce((to_jsonb(v) ->> 'oldest')::integer, version)) FROM gaugeway.versions v WHERE version > $1"
 )
-
-
-class SchemaError(ConnectionError):
-    """The database was written by a newer release that leaves nothing for this one."""
 
 
 @cache

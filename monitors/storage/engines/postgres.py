@@ -1,7 +1,7 @@
-"""One PostgreSQL database: a pool opened at first use, reopened after a loss, with limits on what a statement may take.
+"""Connection pool of a PostgreSQL database: opened at first use, reopened after a loss, with limits on statements.
 
-Raises `EngineError`, which is an OSError, when the database cannot be used; the next call tries again. Raises
-`RefusedError` for a value that the database does not take, whenever it is offered.
+Raises `EngineError` when the database cannot be used; the next call tries again. Raises `RefusedError` for a value that
+the database never takes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import random
 import re
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -20,9 +19,9 @@ try:
 except ModuleNotFoundError as missing:  # pragma: no cover - the extra is installed where this is tested
     raise ValueError("PostgreSQL needs an extra: pip install 'gaugeway[postgres]'") from missing
 
-from monitors.storage.engines import failures as engines
 from monitors.storage.engines import migrate as migrating
-from monitors.storage.engines.failures import RefusedError
+from monitors.storage.engines.circuit import Circuit
+from monitors.storage.engines.failures import VALUE_ERRORS, EngineError, RefusedError
 from monitors.storage.engines.migrate import SCHEMA, migrate
 
 if TYPE_CHECKING:
@@ -33,10 +32,10 @@ if TYPE_CHECKING:
 STATEMENT_S = 30.0
 """The longest a statement may run; the longest it may wait for a lock is a third of that."""
 _CONNECT_S = 5.0
-_FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0
 _REFUSED = {"22", "23", "54"}
 """Classes of SQLSTATE: data exception, integrity constraint violation, program limit exceeded."""
 _LIMIT = "54"
+_DRIVER_ERRORS = asyncpg.PostgresError, asyncpg.InterfaceError, OSError
 _REMOVE = """
     WITH gone AS (DELETE FROM dead WHERE id = ANY($1::text[]))
     DELETE FROM waiting WHERE id = ANY($1::text[])
@@ -61,18 +60,12 @@ _SESSION = {
 }
 
 
-class EngineError(engines.EngineError):
-    """The database is not there, or does not do what it is asked; it says where, without user and password."""
-
-
 class Database:
-    """The pool of one process for one purpose: at most `size` connections to the database that `url` names.
+    """A pool of at most `size` connections to the database that `url` names, behind a `Circuit`.
 
-    While the database cannot be reached one call at a time knocks, after waits that grow to 5 s and are drawn at
-    random, so that many processes do not come back all at once; the others fail at once. After `aclose` the next
-    operation opens the pool again. With `migrates` the tables are created or
-    brought up to date at first use. With `replans` each statement is planned for the values it is given: a plan for any
-    of them, which PostgreSQL makes after five times, may take a thousand times as long where a table has many days.
+    After `aclose` the next operation opens the pool again. With `migrates` the tables are created or upgraded at first
+    use. With `replans` each statement is planned for its values: the generic plan that PostgreSQL switches to after
+    five executions may take a thousand times as long where a table has a partition for each of many days.
     """
 
     def __init__(
@@ -89,23 +82,20 @@ class Database:
         self._size = size
         self._migrates = migrates
         self._session = _SESSION | ({"plan_cache_mode": "force_custom_plan"} if replans else {})
-        self._draw = draw
+        self._circuit = Circuit(self.name, draw=draw)
         self._pool: Pool | None = None
-        self._opening = asyncio.Lock()
-        self._failures = 0
-        self._not_before = 0.0
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """Lend a connection: every statement is a transaction of its own."""
         try:
-            pool, connection = await self._acquire()
+            pool, connection = await self._circuit.run(self._acquire)
             try:
                 yield connection
             finally:
                 await pool.release(connection)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
-            raise self._told(error) from error
+        except (*_DRIVER_ERRORS, asyncpg.InternalClientError, *VALUE_ERRORS) as error:
+            raise self._translated(error) from error
 
     @contextlib.asynccontextmanager
     async def transaction(self, *, reading: bool = False) -> AsyncIterator[Connection]:
@@ -121,39 +111,34 @@ class Database:
         """Open a connection beside the pool, which the caller keeps and closes. Raises EngineError."""
         try:
             async with self.connection():
-                pass  # the tables are there now, and nobody knocks at a closed door
+                pass  # the tables exist now, and the circuit is closed
             return await self._connect()
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-            raise self._told(error) from error
+        except _DRIVER_ERRORS as error:
+            raise self._translated(error) from error
 
     async def aclose(self) -> None:
         """Close the connections, if there are any; those in use are waited for, but not for long."""
         pool, self._pool = self._pool, None
+        self._circuit.reset()
         if pool is None:
             return
         try:
             async with asyncio.timeout(_CONNECT_S):
                 await pool.close()
-        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        except _DRIVER_ERRORS:
             pool.terminate()
 
     async def _acquire(self) -> tuple[Pool, Lent]:
-        if self._pool is not None and not self._failures:
-            return await self._knock(self._pool)
-        async with self._opening:
-            if self._failures and (wait := self._not_before - time.monotonic()) > 0:
-                raise EngineError(f"cannot be reached; the next try is in {wait:.1f} s")
+        try:
             if self._pool is None:
                 self._pool = await self._open()
-            return await self._knock(self._pool)
-
-    async def _knock(self, pool: Pool) -> tuple[Pool, Lent]:
-        try:
+            pool = self._pool
             connection = await pool.acquire()
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-            self._failed()
+        except Exception:
+            self._circuit.failed()
             raise
-        self._failures = 0
+        if pool is self._pool:  # not closed meanwhile
+            self._circuit.succeeded()
         return pool, connection
 
     async def _open(self) -> Pool:
@@ -167,12 +152,9 @@ class Database:
             async with pool.acquire() as connection:
                 if self._migrates:
                     await migrate(connection)
-        except BaseException as error:
-            if isinstance(error, Exception):
-                self._failed()
+        except BaseException:
             pool.terminate()
             raise
-        self._failures = 0
         return pool
 
     async def _connect(self, *_: object, **__: object) -> asyncpg.Connection[asyncpg.Record]:
@@ -180,16 +162,13 @@ class Database:
             self.url, timeout=_CONNECT_S, command_timeout=STATEMENT_S + _CONNECT_S, server_settings=self._session
         )
 
-    def _failed(self) -> None:
-        longest = min(_MAX_BACK_OFF_S, _FIRST_BACK_OFF_S * 2 ** min(self._failures, 10))
-        self._failures += 1
-        self._not_before = time.monotonic() + longest * (0.5 + self._draw() / 2)
-
-    def _told(self, error: Exception) -> EngineError | RefusedError:
-        """The same error with the database's name in front, once."""
-        if isinstance(error, EngineError) and str(error).startswith(self.name):
+    def _translated(self, error: Exception) -> EngineError | RefusedError:
+        """The error as the class that says whether the database or the value is at fault, with the database's name."""
+        if isinstance(error, RefusedError) or (isinstance(error, EngineError) and str(error).startswith(self.name)):
             return error
         state = str(getattr(error, "sqlstate", None) or "")
+        if isinstance(error, VALUE_ERRORS) and not isinstance(error, asyncpg.PostgresError):
+            return RefusedError(f"{self.name}: {type(error).__name__}")
         if state[:2] in _REFUSED:
             # Messages about limits state sizes; those about data and constraints may quote the value.
             said = f": {str(error).splitlines()[0]}" if state[:2] == _LIMIT else ""

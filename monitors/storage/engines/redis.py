@@ -1,7 +1,7 @@
-"""One Redis or Valkey, single or a cluster: opened at first use, left in peace while it is gone, scripts run whole.
+"""Connections to Redis or Valkey, a single node or a cluster: opened at first use, and used to run Lua scripts.
 
-Raises `EngineError`, which is an OSError, when the engine cannot do what it is asked; the next call tries again. Raises
-`RefusedError` for a value that is too long for the engine, whenever it is offered.
+Raises `EngineError` when the engine cannot be used; the next call tries again. Raises `RefusedError` for a value that
+is too long for the engine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import hashlib
 import logging
 import random
 import re
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -28,8 +27,8 @@ try:
 except ModuleNotFoundError as missing:  # pragma: no cover - the extra is installed where this is tested
     raise ValueError("Redis needs an extra: pip install 'gaugeway[redis]'") from missing
 
-from monitors.storage.engines import failures as engines
-from monitors.storage.engines.failures import RefusedError
+from monitors.storage.engines.circuit import Circuit
+from monitors.storage.engines.failures import VALUE_ERRORS, EngineError, RefusedError
 
 COMMAND_S = 5.0
 """The longest a command, or opening a connection, may take."""
@@ -47,21 +46,16 @@ _LEAST_LIMIT = 1024 * 1024
 """The lowest proto-max-bulk-len that an engine can have. What is longer ends the connection while it is written."""
 _TOO_LONG = re.compile("invalid (?:multi)?bulk length|exceeds maximum allowed size|too large to be stored")
 _CONNECTIONS = 8
-_FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0
 _log = logging.getLogger("gaugeway")
 
 Argument: TypeAlias = str | bytes | int | float
 
 
-class EngineError(engines.EngineError):
-    """The engine is not there, or does not do what it is asked; it says where, without user and password."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """What a URL says: how to connect (`url`, with the password: not to be shown), and how it is called (`name`).
+    """A parsed URL: `url` to connect with, password included, and `name` for messages, without it.
 
-    `prefix` keeps apart those who share one engine. `shards` streams are spread over a cluster's nodes.
+    `prefix` separates several installations on one engine. `shards` streams are spread over a cluster's nodes.
     """
 
     url: str
@@ -73,7 +67,7 @@ class Address:
 
 
 class Script:
-    """A Lua script: everything in it happens at once, or, when its first write is refused, not at all."""
+    """A Lua script, which runs atomically; when its first write is refused it changes nothing."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -81,32 +75,22 @@ class Script:
 
 
 class Engine:
-    """The connections of one process for one purpose.
+    """The connections to the engine at `address`, behind a `Circuit`.
 
-    While the engine cannot be reached one call at a time knocks, after waits that grow to 5 s and are drawn at random,
-    so that many processes do not come back all at once; the others fail at once. A step may be done twice, when the
-    connection is lost before it has answered. After `aclose` the next operation connects again.
+    A script may run twice when the connection is lost before the reply. After `aclose` the next operation connects
+    again.
     """
 
     def __init__(self, address: Address, *, draw: Callable[[], float] = random.random) -> None:
         self.address = address
-        self._draw = draw
+        self._circuit = Circuit(address.name, draw=draw)
         self._client: Any = None
         self._looked = False
         self._places = asyncio.Semaphore(_CONNECTIONS)
-        self._knocking = asyncio.Lock()
-        self._works = False
-        self._failures = 0
-        self._not_before = 0.0
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
         """Run a script, whose keys share one hash tag; return its reply. Raises EngineError."""
-        if self._works:
-            return await self._run(script, keys, arguments)
-        async with self._knocking:
-            if (wait := self._wait_s()) > 0:
-                raise EngineError(f"{self.address.name}: cannot be reached; the next try is in {wait:.1f} s")
-            return await self._run(script, keys, arguments)
+        return await self._circuit.run(lambda: self._run(script, keys, arguments))
 
     async def aclose(self) -> None:
         """Close the connections, if there are any."""
@@ -121,9 +105,9 @@ class Engine:
                 try:
                     reply = await self._ask(script, keys, arguments)
                 except LostError:
-                    if not self._works or self.address.cluster or self._client is None:
+                    if not self._circuit.closed or self.address.cluster or self._client is None:
                         raise
-                    # A connection that was ended while it lay idle says so at its next use. So may the others.
+                    # The server closes idle connections; each fails at its next use, and so may the others.
                     await self._client.connection_pool.disconnect(inuse_connections=False)
                     reply = await self._ask(script, keys, arguments)
         except (LostError, SlowError, RedisClusterException, OSError) as error:
@@ -134,21 +118,23 @@ class Engine:
                 if await self._answers():
                     said = f"{longest} bytes; it closes the connection (proto-max-bulk-len)"
                     raise RefusedError(f"{self.address.name}: {said}") from error
-            self._failed()
-            raise self._told(error) from error
-        except ReadOnlyError as error:  # it is a replica now: whom the name stands for is asked anew
-            self._failed()
+            self._circuit.failed()
+            raise self._translated(error) from error
+        except ReadOnlyError as error:  # it is a replica now: resolve the name again
+            self._circuit.failed()
             await self.aclose()
-            raise self._told(error) from error
+            raise self._translated(error) from error
         except RedisError as error:
             if _TOO_LONG.search(str(error)):
                 raise RefusedError(f"{self.address.name}: {error}") from error
-            raise self._told(error) from error
-        self._works, self._failures = True, 0
+            raise self._translated(error) from error
+        except VALUE_ERRORS as error:
+            raise RefusedError(f"{self.address.name}: {type(error).__name__}") from error
+        self._circuit.succeeded()
         return reply
 
     async def _answers(self) -> bool:
-        """Whether the engine is there, over a new connection."""
+        """Whether the engine answers on a new connection."""
         if self._client is None or self.address.cluster:
             return False
         with contextlib.suppress(RedisError, OSError):
@@ -161,16 +147,16 @@ class Engine:
             self._client = _connect(self.address)
         client = self._client
         if not (self._looked or self.address.cluster):
-            with contextlib.suppress(ResponseError):  # who may not look does without the advice
-                self._judge(await client.info())
+            with contextlib.suppress(ResponseError):  # without permission for INFO there is no check
+                self._check(await client.info())
             self._looked = True
         try:
             return await client.execute_command("EVALSHA", script.sha, len(keys), *keys, *arguments)
-        except NoScriptError:  # a fresh engine, or one that forgot: it learns it here
+        except NoScriptError:  # the script is not loaded yet, or was flushed
             return await client.execute_command("EVAL", script.text, len(keys), *keys, *arguments)
 
-    def _judge(self, facts: dict[str, Any]) -> None:
-        """Refuse a release that is too old; warn of an engine that throws away what it was given to keep."""
+    def _check(self, facts: dict[str, Any]) -> None:
+        """Raise EngineError for a release that is too old; warn about an engine that may evict the queue."""
         release = str(facts.get("redis_version", ""))
         numbers = re.match(r"(\d+)\.(\d+)", release)
         if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST:
@@ -178,21 +164,12 @@ class Engine:
         policy = str(facts.get("maxmemory_policy", ""))
         if policy.startswith("allkeys"):
             _log.warning(
-                "%s: with maxmemory-policy %s it forgets what waits when memory is short, uncounted; set noeviction",
+                "%s: maxmemory-policy %s may evict queued samples, uncounted, when memory is short; set noeviction",
                 self.address.name,
                 policy,
             )
 
-    def _wait_s(self) -> float:
-        return 0.0 if self._works else self._not_before - time.monotonic()
-
-    def _failed(self) -> None:
-        longest = min(_MAX_BACK_OFF_S, _FIRST_BACK_OFF_S * 2 ** min(self._failures, 10))
-        self._works = False
-        self._failures += 1
-        self._not_before = time.monotonic() + longest * (0.5 + self._draw() / 2)
-
-    def _told(self, error: Exception) -> EngineError:
+    def _translated(self, error: Exception) -> EngineError:
         """The same error with the engine's name in front, once."""
         if isinstance(error, EngineError):
             return error

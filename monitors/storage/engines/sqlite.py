@@ -1,13 +1,14 @@
-"""One SQLite file: opened at first use, reopened after a failure, changed in transactions only.
+"""Connection to a SQLite file: opened at first use, reopened after a failure, written in transactions only.
 
-Raises `FileError` (both an `EngineError` and a `sqlite3.Error`) or `OSError` when the file cannot be used; the next
-call tries again. Raises `RefusedError` for a value that SQLite does not take, whenever it is offered.
+Raises `EngineError` when the file cannot be used; the next call tries again. Raises `RefusedError` for a value that
+SQLite never takes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -19,22 +20,22 @@ from typing import Any
 import aiosqlite
 
 from monitors.runtime.files import directory_problem
-from monitors.storage.engines import failures as engines
-from monitors.storage.engines.failures import EngineError, RefusedError
+from monitors.storage.engines.failures import VALUE_ERRORS, EngineError, RefusedError, SchemaError
 
 _RETRY_S = 0.01
 _HEADER_BYTES, _MAGIC = 100, b"SQLite format 3\0"
 """How a database begins: https://www.sqlite.org/fileformat2.html#the_database_header"""
 _VERSION, _APPLICATION_ID = slice(60, 64), slice(68, 72)
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-
-
-class FileError(EngineError, sqlite3.OperationalError):
-    """The file cannot be used now: it is locked, full, read-only, damaged ... The message names it."""
-
-
-class SchemaError(sqlite3.DatabaseError):
-    """The file was written by a newer release, or holds something else."""
+_REFUSALS = (
+    sqlite3.DataError,
+    sqlite3.IntegrityError,
+    sqlite3.InterfaceError,
+    sqlite3.NotSupportedError,
+    sqlite3.ProgrammingError,
+)
+_CLOSED = re.compile("closed database|connection closed|no active connection", re.IGNORECASE)
+"""How sqlite3 and aiosqlite report a connection that is gone: as errors of the classes for wrong values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +132,8 @@ class Database:
     async def _transaction(self, begin: str) -> AsyncIterator[aiosqlite.Connection]:
         try:
             connection = await self._connected()
-        except sqlite3.Error as error:
-            raise self._told(error) from error
+        except (sqlite3.Error, OSError) as error:
+            raise self._translated(error) from error
         # The thread does its work in order and to the end, also for a caller who was cancelled and waits no more: the
         # rollback comes after everything asked for before, and before everything asked for later.
         try:
@@ -140,24 +141,25 @@ class Database:
             yield connection
             await connection.commit()
         except BaseException as error:
-            with suppress(sqlite3.Error):
+            with suppress(sqlite3.Error, ValueError):  # aiosqlite raises a ValueError on a connection that is gone
                 await connection.rollback()
-            if isinstance(error, sqlite3.Error):
-                await self._drop()
-                raise self._told(error) from error
+            if isinstance(error, (sqlite3.Error, OSError, *VALUE_ERRORS)):
+                if not isinstance(error, VALUE_ERRORS) or _CLOSED.search(str(error)):
+                    await self._drop()
+                raise self._translated(error) from error
             raise
 
-    def _told(self, error: sqlite3.Error) -> Exception:
-        """The same error with the file's name in front, as the class that says whose fault it is."""
-        if isinstance(error, (SchemaError, FileError)):
+    def _translated(self, error: Exception) -> EngineError | RefusedError:
+        """The error as the class that says whether the file or the value is at fault, with the file's name in front."""
+        if isinstance(error, (EngineError, RefusedError)):
             return error
-        name = f"{getattr(error, 'sqlite_errorname', None) or type(error).__name__}"
-        if engines.refused(error) and "closed database" not in str(error):
+        if isinstance(error, (*_REFUSALS, *VALUE_ERRORS)) and not _CLOSED.search(str(error)):
+            name = getattr(error, "sqlite_errorname", None) or type(error).__name__
             return RefusedError(f"{self._path}: {name}")
-        said = f"{self._path}: {error}"
+        message = f"{self._path}: {error}"
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
-            said += f"; the {self._schema.kind} is damaged: move it away with its -wal and -shm, or restore a backup"
-        return FileError(said)
+            message += f"; the {self._schema.kind} is damaged: move it away with its -wal and -shm, or restore a backup"
+        return EngineError(message)
 
     async def _connected(self) -> aiosqlite.Connection:
         # SQLite goes on writing to a file that was removed, and what it writes is lost.
@@ -188,7 +190,7 @@ class Database:
     async def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(sqlite3.Error):
+            with suppress(sqlite3.Error, ValueError):
                 await connection.close()
 
     def _open(self) -> sqlite3.Connection:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from monitors.runtime.plugins import load
 from monitors.runtime.tasks import spawn
+from monitors.storage.engines.failures import EngineError
 from monitors.storage.stores import StateStore
 
 BUILT_IN = dict.fromkeys(("postgresql", "postgres"), "monitors.storage.leader.postgres:stand")
@@ -22,7 +23,7 @@ MONITORS = "monitors"
 _log = logging.getLogger("gaugeway")
 
 
-class DeposedError(ConnectionError):
+class DeposedError(EngineError):
     """Another process leads by now: what this one wanted to save is not saved."""
 
 

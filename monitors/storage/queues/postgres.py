@@ -11,6 +11,7 @@ import msgspec
 
 from monitors.records import Sample, Supplement
 from monitors.runtime.bounds import shed
+from monitors.storage.engines.failures import encoded
 from monitors.storage.engines.postgres import Database, count_of, plain, remove
 from monitors.storage.erase import Subject
 from monitors.storage.queues import Depth, Lease
@@ -99,7 +100,7 @@ class PostgresQueue:
     """Samples in a PostgreSQL database, for any number of processes on any number of machines.
 
     Leases are ended by the database's clock, so that no machine's own needs to be right; `clock`, Unix seconds, takes
-    its place in tests. An operation that cannot be done raises `monitors.storage.engines.postgres.EngineError`.
+    its place in tests. An operation that cannot be done raises `EngineError`.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class PostgresQueue:
         return cls(url, lease_s, max_attempts, max_bytes=max_bytes)
 
     async def put(self, samples: Sequence[Sample]) -> None:
-        rows = [(plain(one.id), float(one.started_at), msgspec.json.encode(one)) for one in samples]
+        rows = [(plain(one.id), float(one.started_at), encoded(one)) for one in samples]
         if rows:
             await self._bound.admit(sum(len(row[2]) for row in rows), self._used)
             async with self._database.connection() as connection:
@@ -164,7 +165,7 @@ class PostgresQueue:
         )
 
     async def supply(self, supplements: Sequence[Supplement]) -> None:
-        rows = [(plain(one.id), float(one.received_at), msgspec.json.encode(one)) for one in supplements]
+        rows = [(plain(one.id), float(one.received_at), encoded(one)) for one in supplements]
         if rows:
             async with self._database.connection() as connection:
                 await connection.execute(_SUPPLY, *map(list, zip(*rows, strict=True)))

@@ -15,7 +15,8 @@ import msgspec
 
 from monitors.records import Sample, Supplement
 from monitors.runtime.bounds import shed
-from monitors.storage.engines.redis import Address, Engine, EngineError, read_url
+from monitors.storage.engines.failures import VALUE_ERRORS, EngineError, RefusedError, encoded
+from monitors.storage.engines.redis import Address, Engine, read_url
 from monitors.storage.erase import Subject
 from monitors.storage.queues import Depth, Lease
 from monitors.storage.queues import redis_erase as forgetting_redis
@@ -36,7 +37,7 @@ class RedisQueue:
     At most `max_waiting` of the address wait; beyond that the oldest go and are counted (`Depth.trimmed`).
 
     Leases are ended by the engine's clock, so that no machine's own needs to be right; `clock`, Unix seconds, takes its
-    place in tests. An operation that cannot be done raises `monitors.storage.engines.redis.EngineError`.
+    place in tests. An operation that cannot be done raises `EngineError`.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class RedisQueue:
         return cls(read_url(url), lease_s, max_attempts, max_bytes=max_bytes)
 
     async def put(self, samples: Sequence[Sample]) -> None:
-        rows = [(one.id.encode(), _age(one.started_at), msgspec.json.encode(one)) for one in samples]
+        rows = [(_bytes(one.id), _age(one.started_at), encoded(one)) for one in samples]
         if rows:
             await self._bound.admit(sum(len(row[2]) for row in rows), self._used)
         for shard, some in self._spread(rows):
@@ -78,11 +79,11 @@ class RedisQueue:
         return await self._gather(limit, self._claim)
 
     async def set_aside(self, sample_id: str, reason: str) -> None:
-        for shard, _ in self._spread([(sample_id.encode(),)]):
+        for shard, _ in self._spread([(_bytes(sample_id),)]):
             await self._engine.run(REJECT, (*shard.waiting, *shard.dead, shard.counts), (self._most, sample_id, reason))
 
     async def ack(self, sample_ids: Sequence[str]) -> None:
-        for shard, some in self._spread([(one.encode(),) for one in sample_ids]):
+        for shard, some in self._spread([(_bytes(one),) for one in sample_ids]):
             await self._engine.run(ACK, (*shard.waiting, *shard.dead), [sample_id for (sample_id,) in some])
 
     async def depth(self) -> Depth:
@@ -105,7 +106,7 @@ class RedisQueue:
         )
 
     async def supply(self, supplements: Sequence[Supplement]) -> None:
-        rows = [(one.id.encode(), _age(one.received_at), msgspec.json.encode(one)) for one in supplements]
+        rows = [(_bytes(one.id), _age(one.received_at), encoded(one)) for one in supplements]
         for shard, some in self._spread(rows):
             self._complain("supplements", await self._add((*shard.supplies, shard.counts), "supplements", some))
 
@@ -113,7 +114,7 @@ class RedisQueue:
         return await self._gather(limit, self._claim_supplies)
 
     async def ack_supplies(self, supplement_ids: Sequence[str]) -> None:
-        for shard, some in self._spread([(one.encode(),) for one in supplement_ids]):
+        for shard, some in self._spread([(_bytes(one),) for one in supplement_ids]):
             await self._engine.run(ACK, shard.supplies, [supplement_id for (supplement_id,) in some])
 
     async def prune(self, before: float) -> int:
@@ -278,6 +279,14 @@ class Shard:
 
 def _room(stream: str) -> tuple[str, str, str]:
     return stream, f"{stream}:ids", f"{stream}:since"
+
+
+def _bytes(name: str) -> bytes:
+    """The id as Redis takes it. Raises RefusedError for one with lone surrogates."""
+    try:
+        return name.encode()
+    except VALUE_ERRORS as error:
+        raise RefusedError(type(error).__name__) from error
 
 
 def _age(seconds: float) -> bytes:

@@ -12,6 +12,7 @@ import msgspec
 
 from monitors.records import Sample, Supplement
 from monitors.runtime.bounds import shed
+from monitors.storage.engines.failures import encoded
 from monitors.storage.engines.sqlite import Database, Schema, path_from_url
 from monitors.storage.erase import Subject
 from monitors.storage.queues import Depth, Lease
@@ -112,8 +113,8 @@ class SQLiteQueue:
     """Samples in a SQLite file, for any number of processes on one machine.
 
     `clock` gives Unix seconds; leases taken by one process are ended by the clocks of the others. An operation that
-    cannot get at the file within `busy_timeout_s`, or at all, raises `sqlite3.Error` or `OSError`. The file takes up
-    about `max_bytes`, if given; it does not shrink, but what was taken out makes room.
+    cannot use the file within `busy_timeout_s` raises `EngineError`. The file grows to about `max_bytes`, if given; it
+    never shrinks, but the space of removed samples is reused.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class SQLiteQueue:
     async def put(self, samples: Sequence[Sample]) -> None:
         if not samples:
             return
-        rows = [(sample.id, sample.started_at, msgspec.json.encode(sample), sample.id) for sample in samples]
+        rows = [(sample.id, sample.started_at, encoded(sample), sample.id) for sample in samples]
         async with self._database.writing() as connection:
             await self._bound.admit(sum(len(row[2]) for row in rows), lambda: _bytes(connection))
             await connection.executemany(_PUT, rows)
@@ -184,7 +185,7 @@ class SQLiteQueue:
     async def supply(self, supplements: Sequence[Supplement]) -> None:
         if not supplements:
             return
-        rows = [(one.id, one.received_at, msgspec.json.encode(one)) for one in supplements]
+        rows = [(one.id, one.received_at, encoded(one)) for one in supplements]
         async with self._database.writing() as connection:
             await connection.executemany(
                 "INSERT OR IGNORE INTO supplies (id, received_at, payload) VALUES (?, ?, ?)", rows

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 
+from monitors.storage.engines.failures import RefusedError
+
 DAY_S = 86_400.0
 _MAX_DAY = 2**31 - 1
 
 
 def day_of(moment: float) -> int:
-    """The UTC day of a time in Unix seconds, counted from 1970. Raises ValueError for a time no day can have.
+    """The UTC day of a time in Unix seconds, counted from 1970. Raises RefusedError for one out of range.
 
     >>> day_of(0.0), day_of(-1.0), day_of(86_400.0)
     (0, -1, 1)
     """
     if not abs(moment) / DAY_S < _MAX_DAY:
-        raise ValueError(f"{moment!r} is no time")
+        raise RefusedError(f"{moment!r} is not a valid time")
     return math.floor(moment / DAY_S)
 
 

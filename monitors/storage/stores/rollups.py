@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import sqlite3
 import time
 import uuid
 from collections import defaultdict
@@ -21,6 +20,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 import msgspec
 
 from monitors.runtime.tasks import spawn
+from monitors.storage.engines.failures import EngineError
 from monitors.storage.stores import Query, ScoreHistogram, ScoreSums, Spreads, Summary
 from monitors.storage.stores.rollup_windows import (
     DAY_S,
@@ -52,7 +52,7 @@ SCORED, SPREAD = "scored", "hundredths:"
 
 
 class Kept(Protocol):
-    """Where sums are kept; what it raises when it cannot is a `sqlite3.Error` or an OSError."""
+    """Where rollups are stored. Operations raise EngineError."""
 
     async def bounds(self) -> tuple[Any, Any]:
         """When the first and the last evaluation began; None without any."""
@@ -272,14 +272,14 @@ class Sums:
                 if span in found:
                     continue
                 mark = uuid.uuid4().hex
-                with suppress(sqlite3.Error, OSError):  # then nothing is kept: reading goes on with a full disk too
+                with suppress(EngineError):  # then nothing is kept: reading goes on with a full disk too
                     await self._kept.announce(span, kind, mark)
                 parts: list[Any] = []
                 for since, until in span.hours:
                     parts += await read(Query(since=since, until=until))
                 found[span] = add(parts)
                 sums = msgspec.json.encode(found[span]).decode()
-                with suppress(sqlite3.Error, OSError):
+                with suppress(EngineError):
                     await self._kept.keep(span, kind, mark, sums)
         return found
 

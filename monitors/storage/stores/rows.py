@@ -12,6 +12,7 @@ import msgspec
 
 from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
 from monitors.statistics.control_variate import Sums
+from monitors.storage.engines.failures import encoded
 from monitors.storage.stores import PairedSums, Point, ScoreHistogram, ScoreSums, Summary
 from monitors.storage.stores.rollup_windows import packed
 
@@ -124,13 +125,13 @@ def row(sample: Sample, evaluation: Evaluation) -> tuple[Any, ...]:
         value,
         reason,
         detail,
-        msgspec.json.encode(evidence).decode(),
+        encoded(evidence).decode(),
         evaluation.judge,
         float(evaluation.seconds),
         float(evaluation.cost_usd),
         float(evaluation.rate),
         sample.prompt,
-        msgspec.json.encode(sample.tags).decode() if sample.tags else None,
+        encoded(sample.tags).decode() if sample.tags else None,
     )
 
 

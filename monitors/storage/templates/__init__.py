@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from monitors.storage.engines.failures import RefusedError, encoded
 from monitors.storage.erase import Subject
 
 State: TypeAlias = Literal["learned", "confirmed", "rejected", "asked", "marked"]
@@ -51,7 +52,7 @@ class StoredTemplate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Templates(Protocol):
-    """Where learned templates are kept. Operations raise one of `engines.failures.FAILURES`; the next one tries again.
+    """Where learned templates are kept. Operations raise `engines.failures.FAILURES`.
 
     A template that cannot be read, because something else wrote it, is left out.
     """
@@ -65,7 +66,7 @@ class Templates(Protocol):
     async def put_template(self, template: StoredTemplate) -> None:
         """Keep a template. Of one that is there only `stale` and `seen` change: its state is what people made it.
 
-        Raises ValueError for one of more than MAX_TEMPLATE_BYTES.
+        Raises RefusedError for one of more than MAX_TEMPLATE_BYTES.
         """
 
     async def set_template_state(self, app: str, version: str, state: State) -> bool:
@@ -82,10 +83,10 @@ class Templates(Protocol):
 
 
 def body_of(template: StoredTemplate) -> str:
-    """Encode it. Raises ValueError for one that is too large."""
-    body = msgspec.json.encode(template)
+    """Encode it. Raises RefusedError for one that is too large."""
+    body = encoded(template)
     if len(body) > MAX_TEMPLATE_BYTES:
-        raise ValueError(f"a template of {len(body)} bytes is too large to be kept")
+        raise RefusedError(f"a template of {len(body)} bytes is too large to be kept")
     return body.decode()
 
 

@@ -39,7 +39,7 @@ _DROP = """
 
 
 class ClickHouseTemplates:
-    """Templates for gateways on many machines. Operations raise `engines.clickhouse.EngineError`, an OSError.
+    """Templates for gateways on many machines. Operations raise `EngineError`.
 
     There is no transaction: a state that a person sets while a gateway writes the same template may be lost.
     """

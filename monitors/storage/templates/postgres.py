@@ -23,7 +23,7 @@ _SET = "UPDATE templates SET state = $3 WHERE app = $1 AND version = $2 AND stat
 
 
 class PostgresTemplates:
-    """Templates for gateways on many machines. Operations raise `engines.postgres.EngineError`, an OSError."""
+    """Templates for gateways on many machines. Operations raise `EngineError`."""
 
     def __init__(self, url: str) -> None:
         self._database = Database(url, size=1)

@@ -38,7 +38,7 @@ _DROP = "DELETE FROM templates WHERE app = ? AND version = ? AND (state = 'learn
 
 
 class SQLiteTemplates:
-    """Templates in one file. Operations raise `sqlite3.Error` or OSError."""
+    """Templates in one file. Operations raise `EngineError`."""
 
     def __init__(self, path: Path, *, busy_timeout_s: float = 5.0) -> None:
         self._path = path

@@ -13,6 +13,7 @@ from gateway.access.gate import Gate
 from gateway.access.limit_sync import Sync
 from gateway.access.token_bucket import Heard, SharedBucket, most_admitted
 from gateway.config import Limits
+from monitors.storage.engines.failures import EngineError
 from tests.gateway.access.test_limits import NOON, Clock
 
 HEARING_S = 1.0
@@ -29,7 +30,7 @@ class Place:
 
     async def exchange(self, draws):
         if self.gone:
-            raise ConnectionError("the place is gone")
+            raise EngineError("the place is gone")
         return self.take(draws)
 
     def take(self, draws):

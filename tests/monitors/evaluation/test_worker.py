@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import time
 
 import numpy as np
@@ -25,6 +24,7 @@ from monitors.records import Context, Failed, Sample, Score, Skipped, Supplement
 from monitors.redaction import Redactor
 from monitors.runtime.bounds import MAX_PASSAGES, MAX_TEXT
 from monitors.scheduler import judged_timeout_s
+from monitors.storage.engines.failures import EngineError, SchemaError
 from monitors.storage.queues.memory import MemoryQueue
 from monitors.storage.queues.sqlite import SQLiteQueue
 from monitors.storage.stores import hashing_store as discreet
@@ -122,7 +122,7 @@ def test_a_sample_whose_storing_alone_keeps_failing_gives_its_place_free(tmp_pat
         async def add(self, sample, evaluations):
             if sample.id == "bad":
                 Picky.tries += 1
-                raise OSError("statement timeout")
+                raise EngineError("statement timeout")
             await asyncio.sleep(0.002)
             return await self._store.add(sample, evaluations)
 
@@ -141,7 +141,7 @@ def test_a_sample_whose_storing_alone_keeps_failing_gives_its_place_free(tmp_pat
 def test_an_engine_that_fails_is_waited_for(tmp_path):
     class Stubborn:
         def __init__(self, store):
-            self._store, self._failures = store, [sqlite3.OperationalError("locked"), OSError("full"), TimeoutError()]
+            self._store, self._failures = store, [EngineError("locked"), EngineError("full"), SchemaError("too new")]
 
         async def add(self, *args):
             if self._failures:
@@ -550,7 +550,7 @@ def test_a_supplement_is_acknowledged_only_when_what_it_changed_is_stored(tmp_pa
         real = here.store.add
 
         async def broken(*_):
-            raise sqlite3.OperationalError("disk full")
+            raise EngineError("disk full")
 
         here.store.add = broken
         await here.queue.supply([said("a")])

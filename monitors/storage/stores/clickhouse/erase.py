@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from monitors.storage.engines.clickhouse import Database, EngineError
+from monitors.storage.engines.clickhouse import Database
+from monitors.storage.engines.failures import EngineError
 from monitors.storage.erase import Subject, Trail
 from monitors.storage.stores.clickhouse.queries import APART, pages
 

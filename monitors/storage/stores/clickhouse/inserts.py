@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import msgspec
-
 from monitors.records import Evaluation, Sample, Skipped
+from monitors.storage.engines.failures import RefusedError, encoded
 from monitors.storage.joining import completes
 from monitors.storage.stores import rows
 from monitors.storage.stores.calendar import day_of
@@ -52,11 +51,11 @@ class Additions:
 
 
 def wanted(sample: Sample, evaluations: Sequence[Evaluation]) -> Wanted:
-    """Check one call by itself, so that it cannot spoil the batch. Raises ValueError or TypeError."""
+    """Check one call by itself, so that it cannot spoil the batch. Raises RefusedError."""
     if any(evaluation.sample_id != sample.id for evaluation in evaluations):
-        raise ValueError(f"an evaluation belongs to another sample than {sample.id!r}")
-    one = Wanted(sample, evaluations, msgspec.json.encode(sample).decode())
-    msgspec.json.encode([rows.row(sample, evaluation) for evaluation in evaluations])
+        raise RefusedError(f"an evaluation belongs to another sample than {sample.id!r}")
+    one = Wanted(sample, evaluations, encoded(sample).decode())
+    encoded([rows.row(sample, evaluation) for evaluation in evaluations])
     day_of(sample.started_at)
     return one
 

@@ -12,6 +12,7 @@ import msgspec
 from monitors.records import Evaluation, Sample, Supplement
 from monitors.runtime.bounds import MAX_HEARD_BYTES
 from monitors.storage.engines.clickhouse import Database, read_url
+from monitors.storage.engines.failures import encoded
 from monitors.storage.erase import Subject
 from monitors.storage.joining import Address, address_of, targets_of
 from monitors.storage.stores import LabelledScore, PairedSums, Point, Query, Summary, rows
@@ -76,7 +77,7 @@ class ClickHouseStore(rows.Lenient):
     inserted twice all the same, by two processes that have the same sample at the same moment, is read once: an
     outcome before a skip, and of equals the first. Both processes are then told that theirs was new. The sample goes
     before its evaluations, which go all at once: a process that dies in between leaves a sample that is completed when
-    the queue hands it out again. An operation that cannot be done raises `engines.clickhouse.EngineError`.
+    the queue hands it out again. An operation that cannot be done raises `EngineError`.
     """
 
     def __init__(self, url: str) -> None:
@@ -256,7 +257,7 @@ def _says(one: Supplement) -> bool:
 
 
 def _json(one: Supplement) -> str:
-    return msgspec.json.encode(one).decode()
+    return encoded(one).decode()
 
 
 def _sample(row: Sequence[Any]) -> Sample:

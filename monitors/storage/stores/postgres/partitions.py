@@ -6,7 +6,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from monitors.storage.engines.postgres import Database, EngineError
+from monitors.storage.engines.failures import EngineError
+from monitors.storage.engines.postgres import Database
 from monitors.storage.stores.calendar import DAY_S
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
+from monitors.storage.engines.failures import encoded
 from monitors.storage.engines.postgres import plain
 from monitors.storage.stores import Query
 from monitors.storage.stores.calendar import days_between
@@ -161,7 +160,7 @@ class Asked:
         It is looked for as JSON has it, because what JSON can hold (NUL) no text of PostgreSQL can; a sample with such
         a thing in it cannot be taken apart there, and is searched as a whole.
         """
-        written = msgspec.json.encode(text).decode()[1:-1]
+        written = encoded(text).decode()[1:-1]
         pattern = self.value("%" + _WILD.sub(r"\\\g<0>", written) + "%")
         return _HOLDS.format(pattern=pattern)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from monitors.records import Evaluation, Sample, Supplement
 from monitors.runtime.bounds import MAX_HEARD_BYTES
-from monitors.storage.engines.failures import RefusedError
+from monitors.storage.engines.failures import RefusedError, encoded
 from monitors.storage.engines.postgres import Database, count_of, plain, remove, save
 from monitors.storage.erase import Subject
 from monitors.storage.joining import address_of, completes
@@ -126,7 +126,7 @@ class PostgresStore(rows.Lenient):
     """Store and StateStore in a PostgreSQL database, for any number of processes on any number of machines.
 
     A sample's identity is its id and the UTC day on which it started. An operation that cannot be done raises
-    `engines.postgres.EngineError`; a value that the database refuses raises `engines.failures.RefusedError`.
+    `EngineError`; a value that the database never takes raises `RefusedError`.
     """
 
     def __init__(self, url: str, size: int = 8) -> None:
@@ -177,7 +177,7 @@ class PostgresStore(rows.Lenient):
                 plain(at.value),
                 _plain(one.app),
                 _says(one),
-                msgspec.json.encode(one).decode(),
+                encoded(one).decode(),
             )
             for one, at in addressed.values()
         ]
@@ -286,8 +286,8 @@ class PostgresStore(rows.Lenient):
         self, sample: Sample, evaluations: Sequence[Evaluation], settled: Sequence[str]
     ) -> Sequence[Evaluation]:
         if any(evaluation.sample_id != sample.id for evaluation in evaluations):
-            raise ValueError(f"an evaluation belongs to another sample than {sample.id!r}")
-        payload = msgspec.json.encode(sample).decode()
+            raise RefusedError(f"an evaluation belongs to another sample than {sample.id!r}")
+        payload = encoded(sample).decode()
         day = day_of(sample.started_at)
         new = rows.new(evaluations, (), fills=False)
         keys = list(map(_plain, (sample.trace_id, sample.context_key)))
@@ -334,7 +334,7 @@ def _columns(sample: Sample, day: int, evaluations: Sequence[Evaluation]) -> lis
     """The parameters of a statement that adds evaluations: what they share, then a list for each column."""
     shared = [plain(sample.id), day, float(sample.started_at), plain(sample.app), plain(sample.model)]
     prompt = None if sample.prompt is None else plain(sample.prompt)
-    tags = msgspec.json.encode({plain(name): plain(value) for name, value in sample.tags.items()}).decode()
+    tags = encoded({plain(name): plain(value) for name, value in sample.tags.items()}).decode()
     found = []
     for one in evaluations:
         _, metric, version, _, _, _, *outcome, _, _ = rows.row(sample, one)

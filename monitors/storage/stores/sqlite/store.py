@@ -14,6 +14,7 @@ import msgspec
 
 from monitors.records import Evaluation, Sample, Supplement
 from monitors.runtime.bounds import MAX_HEARD_BYTES
+from monitors.storage.engines.failures import RefusedError, encoded
 from monitors.storage.engines.sqlite import Database, path_from_url
 from monitors.storage.erase import Subject
 from monitors.storage.joining import address_of, completes
@@ -121,8 +122,8 @@ _SAVE = "INSERT INTO states (name, value) VALUES (?, ?) ON CONFLICT (name) DO UP
 class SQLiteStore(rows.Lenient):
     """Store and StateStore on one SQLite file; reading has a connection of its own and never waits for a writer.
 
-    An operation that cannot get at the file within `busy_timeout_s`, or at all, raises `sqlite3.Error` or `OSError`;
-    a file written by a newer release raises `monitors.storage.engines.sqlite.SchemaError`, which is a `sqlite3.Error`.
+    An operation that cannot use the file within `busy_timeout_s` raises `EngineError`; for a file that a newer release
+    wrote it is a `SchemaError`.
     """
 
     def __init__(self, path: str | Path, busy_timeout_s: float = 5.0) -> None:
@@ -139,8 +140,8 @@ class SQLiteStore(rows.Lenient):
 
     async def add(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
         if any(evaluation.sample_id != sample.id for evaluation in evaluations):
-            raise ValueError(f"an evaluation belongs to another sample than {sample.id!r}")
-        payload = msgspec.json.encode(sample).decode()
+            raise RefusedError(f"an evaluation belongs to another sample than {sample.id!r}")
+        payload = encoded(sample).decode()
         row = (sample.id, sample.started_at, sample.app, sample.model, payload, sample.trace_id, sample.context_key)
         async with self._writer.writing() as connection:
             fresh = (await connection.execute(_ADD_SAMPLE, row)).rowcount > 0
@@ -163,7 +164,7 @@ class SQLiteStore(rows.Lenient):
 
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
         async with self._reader.reading() as connection:
-            stored = await connection.execute_fetchall(_PAYLOADS, (msgspec.json.encode(list(sample_ids)).decode(),))
+            stored = await connection.execute_fetchall(_PAYLOADS, (encoded(list(sample_ids)).decode(),))
         return rows.questions(row[0] for row in stored)
 
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
@@ -171,8 +172,7 @@ class SQLiteStore(rows.Lenient):
         if not addressed:
             return []
         new = [
-            (one.id, one.received_at, *address, one.app, msgspec.json.encode(one).decode())
-            for one, address in addressed.values()
+            (one.id, one.received_at, *address, one.app, encoded(one).decode()) for one, address in addressed.values()
         ]
         concerned: dict[str, Any] = {}
         async with self._writer.writing() as connection:
@@ -271,7 +271,7 @@ class SQLiteStore(rows.Lenient):
 
     async def holds(self, sample_ids: Sequence[str]) -> Mapping[str, int]:
         async with self._reader.reading() as connection:
-            found = await connection.execute_fetchall(_HOLDS, (msgspec.json.encode(list(sample_ids)).decode(),))
+            found = await connection.execute_fetchall(_HOLDS, (encoded(list(sample_ids)).decode(),))
         return {row[0]: row[1] for row in found}
 
     async def said(self, after: str, limit: int) -> Sequence[tuple[str, Supplement | None]]:

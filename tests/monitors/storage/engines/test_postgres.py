@@ -16,8 +16,9 @@ import pytest
 from monitors.records import Context, Evaluation, Sample, Score, Skipped, Supplement
 from monitors.redaction import Redactor
 from monitors.storage.engines import migrate as migrating
+from monitors.storage.engines.failures import EngineError
 from monitors.storage.engines.migrate import migrate
-from monitors.storage.engines.postgres import Database, EngineError, name_of
+from monitors.storage.engines.postgres import Database, name_of
 from monitors.storage.leader import Alone, DeposedError, stand, while_leading
 from monitors.storage.queues.postgres import PostgresQueue
 from monitors.storage.queues.sqlite import SQLiteQueue
@@ -253,7 +254,7 @@ def test_text_that_postgresql_cannot_hold_is_kept_and_found():
 def test_a_sample_of_no_day_is_refused_and_that_is_not_the_engines_fault(started_at):
     async def scenario():
         async with engines(postgres().database()) as (_, store):
-            with pytest.raises(ValueError, match="is no time"):
+            with pytest.raises(ValueError, match="not a valid time"):
                 await store.add(sample(started_at=started_at), [])
 
     asyncio.run(scenario())

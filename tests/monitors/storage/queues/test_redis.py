@@ -19,7 +19,8 @@ from redis.crc import key_slot
 
 from monitors.records import Sample, Supplement
 from monitors.storage.engines import redis as engine_module
-from monitors.storage.engines.redis import Engine, EngineError, read_url
+from monitors.storage.engines.failures import EngineError
+from monitors.storage.engines.redis import Engine, read_url
 from monitors.storage.queues import Depth
 from monitors.storage.queues.opening import from_url
 from monitors.storage.queues.redis import RedisQueue, Shard
@@ -414,8 +415,8 @@ def test_an_engine_that_forgets_when_memory_is_short_is_warned_of_once(policy, w
 
 def test_a_release_that_is_too_old_is_refused_in_words():
     with pytest.raises(EngineError, match=r"redis://h: needs release 6.2 or later, this is 5.0.7"):
-        Engine(read_url("redis://:secret@h"))._judge({"redis_version": "5.0.7"})
-    Engine(read_url("redis://h"))._judge({"redis_version": "10.0.0"})
+        Engine(read_url("redis://:secret@h"))._check({"redis_version": "5.0.7"})
+    Engine(read_url("redis://h"))._check({"redis_version": "10.0.0"})
 
 
 # --- a cluster ---

@@ -11,12 +11,14 @@ from contextlib import closing
 import pytest
 
 from monitors.records import Sample, Supplement
+from monitors.storage.engines.failures import EngineError
 from monitors.storage.engines.sqlite import Database, Schema
 from monitors.storage.queues import Depth
 from monitors.storage.queues.sqlite import SCHEMA, SQLiteQueue
 
 PRELUDE = """
 import asyncio, resource, sqlite3, sys, time
+from monitors.storage.engines.failures import EngineError
 from monitors.storage.queues.sqlite import SQLiteQueue
 from monitors.records import Sample
 
@@ -183,7 +185,7 @@ def test_a_locked_file_fails_a_put_in_time_and_the_next_one_succeeds(queue, path
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")
             started = time.monotonic()
-            with pytest.raises(sqlite3.OperationalError, match="locked"):
+            with pytest.raises(EngineError, match="locked"):
                 await queue.put([sample("b")])
             assert 0.1 < time.monotonic() - started < 30.0
             other.execute("ROLLBACK")
@@ -202,7 +204,7 @@ def test_a_file_locked_at_first_use_is_opened_later(queue, path):
             other.execute("BEGIN EXCLUSIVE")
             other.execute("DELETE FROM dead")
             started = time.monotonic()
-            with pytest.raises(sqlite3.OperationalError, match="locked"):
+            with pytest.raises(EngineError, match="locked"):
                 await queue.put([sample("b")])
             assert time.monotonic() - started < 30.0
             other.execute("ROLLBACK")
@@ -234,7 +236,7 @@ def test_a_full_disk_fails_the_whole_put_and_the_next_one_succeeds(queue):
     async def scenario():
         await queue.put([sample("a")])
         await queue._database._connection.execute("PRAGMA max_page_count = 20")
-        with pytest.raises(sqlite3.OperationalError, match="full"):
+        with pytest.raises(EngineError, match="full"):
             await queue.put([sample(f"big-{number}", "x" * 10_000) for number in range(50)])
         await queue.put([sample("b", "x" * 500_000)])
         return await queue.lease(100)
@@ -251,7 +253,7 @@ async def main():
     for attempt in ("b", "c"):
         try:
             await queue.put([sample(f"{attempt}-{number}", "x" * 10_000) for number in range(50)])
-        except sqlite3.Error:
+        except EngineError:
             print("refused")
     resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
     await queue.put([sample("d", "x" * 500_000)])

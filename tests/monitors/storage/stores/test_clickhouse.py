@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped
-from monitors.storage.engines.failures import RefusedError
+from monitors.storage.engines.failures import EngineError, RefusedError
 from monitors.storage.stores.clickhouse.batching import Gathering
 from monitors.storage.stores.clickhouse.inserts import There, additions, wanted
 
@@ -77,7 +77,7 @@ def test_an_evaluation_keeps_the_moment_that_its_sample_is_stored_under():
     ],
 )
 def test_what_cannot_be_inserted_is_refused_before_it_is_in_a_batch(call):
-    with pytest.raises(ValueError, match=r"another sample|no time|surrogates"):
+    with pytest.raises(RefusedError, match=r"another sample|valid time|UnicodeEncodeError"):
         wanted(*call)
 
 
@@ -88,7 +88,7 @@ def gathering(scenario, **options):
         batches.append(list(requests))
         await asyncio.sleep(0.01)
         if "bad" in requests:
-            raise OSError("gone")
+            raise EngineError("gone")
         if "refused" in requests:
             raise RefusedError("too long")
         return [request.upper() for request in requests]
@@ -122,7 +122,7 @@ def test_a_batch_has_an_upper_limit():
 def test_a_failure_is_told_to_everybody_in_the_batch_and_to_nobody_else():
     async def scenario(gathering):
         found = await asyncio.gather(gathering.ask("a"), gathering.ask("bad"), return_exceptions=True)
-        assert [type(one) for one in found] == [OSError, OSError]
+        assert [type(one) for one in found] == [EngineError, EngineError]
         assert await gathering.ask("a") == "A"
 
     gathering(scenario)

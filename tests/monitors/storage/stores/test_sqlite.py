@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from monitors.records import Evaluation, Sample, Score, Skipped, Supplement
-from monitors.storage.engines.sqlite import Database, Schema, SchemaError
+from monitors.storage.engines.failures import EngineError, SchemaError
+from monitors.storage.engines.sqlite import Database, Schema
 from monitors.storage.queues.sqlite import SQLiteQueue
 from monitors.storage.stores import Query
 from monitors.storage.stores.opening import from_url
@@ -152,7 +153,7 @@ def test_migrations_lead_an_old_file_forward_and_keep_its_rows(path):
 def test_a_migration_that_fails_changes_nothing(path):
     use(path, layers("CREATE TABLE t (a TEXT);"))
     broken = layers("CREATE TABLE t (a TEXT);", "ALTER TABLE t ADD COLUMN b INTEGER;\nNONSENSE;")
-    with pytest.raises(sqlite3.OperationalError, match="NONSENSE"):
+    with pytest.raises(EngineError, match="NONSENSE"):
         use(path, broken)
     assert execute(path, "PRAGMA user_version") == [(1,)]
     assert execute(path, "SELECT name FROM pragma_table_info('t')") == [("a",)]
@@ -239,7 +240,7 @@ def test_a_locked_file_fails_an_addition_in_time_and_the_next_one_succeeds(store
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")
             started = time.monotonic()
-            with pytest.raises(sqlite3.OperationalError, match="locked"):
+            with pytest.raises(EngineError, match="locked"):
                 await store.add(sample("b"), [evaluation("b")])
             assert time.monotonic() - started < 30.0
             other.execute("ROLLBACK")
@@ -254,7 +255,7 @@ def test_a_full_disk_fails_the_whole_addition_and_the_next_one_succeeds(store):
     async def scenario():
         await store.add(sample("a"), [evaluation("a")])
         await store._writer._connection.execute("PRAGMA max_page_count = 30")
-        with pytest.raises(sqlite3.OperationalError, match="full"):
+        with pytest.raises(EngineError, match="full"):
             await store.add(sample("b"), [evaluation("b", "small"), large])
         assert await store.sample("b") is None
         return await store.add(sample("b"), [large])
@@ -361,7 +362,7 @@ def test_a_file_that_is_no_database_is_reported_until_it_is_gone(store, path):
 
     async def scenario():
         for _ in range(2):
-            with pytest.raises(sqlite3.DatabaseError, match="not a database"):
+            with pytest.raises(EngineError, match="not a database"):
                 await store.add(sample("a"), [])
         path.unlink()
         await store.add(sample("b"), [])
