@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from gateway.handoff.backpressure import EASES_AT
+from gateway.handoff.backpressure import SHEDS_AT
 from monitors.records import Sample, Supplement
 from monitors.runtime.tasks import spawn
 from monitors.storage.engines.failures import reason_of, refused
@@ -126,7 +126,7 @@ class Spill:
 
         Raises what the queue raises, mostly before anything is taken out: that would be held for a while.
         """
-        if (await self._queue.depth()).fill >= EASES_AT:
+        if (await self._queue.depth()).fill >= SHEDS_AT:
             return 0
         leases = await self._file.lease(limit)
         if leases:
