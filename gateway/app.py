@@ -110,8 +110,7 @@ class Gateway:
             queue=self._queue,
             authorise=_authorise(config, self._admission.gate),
             redact=redactor_of(config.capture, self._key(config)).redact_supplement,
-            on_result=self._instruments.supplement,
-            on_failure=self._instruments.hand_off_failed,
+            observer=self._instruments,
         )
         self._origins, self._own_origins = _origins(config)
         access = _Access(self._admission.gate, self._accounting, self._origins)
@@ -184,8 +183,7 @@ class Gateway:
             self._templates.form = form
         if self._sampler is not None and config.capture != self._config.capture:
             self._sampler.use(config.capture)
-        self._supplements.authorise = _authorise(config, gate)
-        self._supplements.redact = redactor.redact_supplement
+        self._supplements.use(_authorise(config, gate), redactor.redact_supplement)
         self._config = config
 
     def reload(self, read: Callable[[], Config]) -> None:
