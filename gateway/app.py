@@ -25,8 +25,8 @@ from gateway.api import health as routes
 from gateway.api.feedback import Authorise, Supplements
 from gateway.capture.factory import capture_of, redactor_of, template_form
 from gateway.config import Config
-from gateway.exchange import Exchange
-from gateway.handoff.buffer import CaptureBuffer
+from gateway.handoff.buffer import BufferSettings, CaptureBuffer
+from gateway.handoff.observer import CaptureObserver
 from gateway.handoff.sampler_client import SamplerClient
 from gateway.handoff.spill import ATTEMPTS, LEASE_S, Spill
 from gateway.handoff.template_sync import TemplateSync
@@ -98,18 +98,19 @@ class Gateway:
         self._redaction_key = redaction_key
         self._clients: dict[Way, Upstream] = {} if upstream_client is None else {Way(None, None): upstream_client}
         self._span_processor = _span_processor(config)
-        self._spans = None if self._span_processor is None else _spans(config, self._span_processor)
         self._admission = Admission(config, keys_file, self._instruments)
         self._cache = _cache(config)
         self._accounting = self._build_accounting(config, self._admission.gate)
+        spans = None if self._span_processor is None else _spans(config, self._span_processor)
+        self._observer = CaptureObserver(self._instruments, self._accounting, spans)
         self._templates = self._build_templates(config, templates)
-        self.handoff = self._build_handoff(config, offload=offload)
+        self._sampler = SamplerClient(config.capture, self._key(config), self._templates) if offload else None
+        self.handoff = self._build_handoff(config)
         self._supplements = Supplements(
             queue=self._queue,
             authorise=_authorise(config, self._admission.gate),
             redact=redactor_of(config.capture, self._key(config)).redact_supplement,
-            on_result=self._instruments.supplement,
-            on_failure=self._instruments.hand_off_failed,
+            observer=self._instruments,
         )
         self._origins, self._own_origins = _origins(config)
         access = _Access(self._admission.gate, self._accounting, self._origins)
@@ -165,7 +166,7 @@ class Gateway:
         reader = capture_of(config.capture, self._key(config))
         redactor = redactor_of(config.capture, self._key(config))
         form = template_form(config.capture, self._key(config))
-        spans = self._spans if self._span_processor is None else _spans(config, self._span_processor)
+        spans = None if self._span_processor is None else _spans(config, self._span_processor)
         accounting = self._build_accounting(config, gate)
         origins, own_origins = _origins(config)
         access = _Access(gate, accounting, origins)
@@ -173,16 +174,16 @@ class Gateway:
         proxy = self._build_proxy(config, access, cache)
         # Whatever can fail is behind us.
         self._admission.use(parts, config)
-        self._cache, self._spans, self._accounting = cache, spans, accounting
+        self._cache, self._accounting = cache, accounting
+        self._observer.accounting, self._observer.spans = accounting, spans
         self._realtime, self._proxy = realtime, proxy
         self._origins, self._own_origins = origins, own_origins
-        self.handoff.reader = reader
+        self.handoff.use(reader)
         if self._templates is not None:
             self._templates.form = form
-        if self.handoff.offload is not None and config.capture != self._config.capture:
-            self.handoff.offload.use(config.capture)
-        self._supplements.authorise = _authorise(config, gate)
-        self._supplements.redact = redactor.redact_supplement
+        if self._sampler is not None and config.capture != self._config.capture:
+            self._sampler.use(config.capture)
+        self._supplements.use(_authorise(config, gate), redactor.redact_supplement)
         self._config = config
 
     def reload(self, read: Callable[[], Config]) -> None:
@@ -232,11 +233,6 @@ class Gateway:
     def _key(self, config: Config) -> str:
         return self._redaction_key or config.capture.salt
 
-    def _on_exchange(self, exchange: Exchange) -> None:
-        self._accounting.account(exchange)
-        if self._spans is not None:
-            self._spans.emit(exchange)
-
     def _client(self, way: Way) -> Upstream:
         """Return the client for a way to the upstreams; kept over reloads. The native one knows no proxies."""
         if way not in self._clients:
@@ -269,15 +265,13 @@ class Gateway:
     def _build_accounting(self, config: Config, gate: Gate | None) -> Accounting:
         return Accounting(Prices(config.prices), gate, self._instruments)
 
-    def _build_handoff(self, config: Config, *, offload: bool) -> CaptureBuffer:
+    def _build_handoff(self, config: Config) -> CaptureBuffer:
         return CaptureBuffer(
             queue=self._queue,
             reader=capture_of(config.capture, self._key(config)),
-            offload=SamplerClient(config.capture, self._key(config), self._templates) if offload else None,
-            instruments=self._instruments,
-            on_exchange=self._on_exchange,
-            max_items=config.capture.buffer_exchanges,
-            max_bytes=config.capture.buffer_bytes,
+            observer=self._observer,
+            sampler=self._sampler,
+            settings=BufferSettings(config.capture.buffer_exchanges, config.capture.buffer_bytes),
         )
 
     def _build_templates(self, config: Config, templates: Templates | None) -> TemplateSync | None:
@@ -313,7 +307,9 @@ class Gateway:
         return Proxy(
             router=router,
             record=self.handoff.offer,
-            tracing=tracing.OwnSpans(propagate=config.telemetry.propagate) if self._spans else tracing.ForeignSpans(),
+            tracing=tracing.OwnSpans(propagate=config.telemetry.propagate)
+            if self._span_processor
+            else tracing.ForeignSpans(),
             limits=Limits(
                 body_bytes=settings.max_body_bytes,
                 upload_bytes=settings.max_upload_bytes,

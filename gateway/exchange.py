@@ -83,9 +83,9 @@ class Recording(msgspec.Struct, kw_only=True):
     """What the proxy saw, raw. Filled on the request path, then handed over and never touched again.
 
     Times are seconds; `started_at` is Unix time, the others are durations from the start of the request.
-    `request_body` is None when the body was passed through without being kept. `pressure` is set by the hand-off: the
-    factor by which less was captured when this was read. A struct because one is made for every request (a dataclass
-    costs 2 µs more).
+    `request_body` is None when the body was passed through without being kept. `pressure` is set by the capture buffer:
+    the factor, 0 to 1, by which back-pressure lowered the capture rate. A struct because one is made for every request
+    (a dataclass costs 2 µs more).
     """
 
     id: str
@@ -176,3 +176,35 @@ class Exchange:
     digest: bytes | None = None
     resent: bool = False
     pressure: float = 1.0
+
+
+class ExchangeSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of a decoded exchange that are counted, priced and traced; no content.
+
+    `status` is the HTTP status, times are seconds. `parameters` are the request's generation parameters
+    (`SPAN_PARAMETERS`) that are numbers, booleans or short strings.
+    """
+
+    id: str
+    app: str
+    route: str
+    model: str
+    stream: bool
+    started_at: float
+    duration_s: float
+    ending: Ending
+    status: int
+    first_chunk_s: float | None = None
+    cached: bool = False
+    trace: Trace | None = None
+    usage: Usage | None = None
+    response_id: str | None = None
+    response_model: str | None = None
+    finish_reason: str | None = None
+    parameters: dict[str, bool | int | float | str] = {}
+
+
+SPAN_PARAMETERS = (
+    *("temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "max_output_tokens", "seed", "n"),
+    *("frequency_penalty", "presence_penalty", "stream"),
+)

@@ -24,7 +24,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 from engines import ENGINES, Engine  # noqa: E402 - from beside this file
 
 from gateway.demo.model import Model, serve  # noqa: E402
-from gateway.exchange import Exchange, Request, Response, Trace  # noqa: E402
+from gateway.exchange import ExchangeSummary, Trace  # noqa: E402
 from gateway.telemetry.tracing import OTelSpans  # noqa: E402
 from monitors.exporters import BUILT_IN  # noqa: E402
 from monitors.exporters.outbox import OutboxExporter  # noqa: E402
@@ -166,18 +166,18 @@ def emit(engine: Engine, sample: Sample) -> None:
     assert sample.trace_id is not None
     assert sample.span_id is not None
     spans.emit(
-        Exchange(
+        ExchangeSummary(
             id=sample.id,
+            app=sample.app,
+            route="chat_completions",
+            model="m",
+            stream=False,
             started_at=time.time(),
             duration_s=0.1,
-            first_chunk_s=None,
             ending="complete",
-            stream=False,
-            app=sample.app,
-            model="m",
-            request=Request(route="chat_completions", headers={}, body={}),
-            response=Response(status=200, body={}, usage=Usage(input_tokens=1, output_tokens=1)),
+            status=200,
             trace=Trace(sample.trace_id, sample.span_id),
+            usage=Usage(input_tokens=1, output_tokens=1),
         )
     )
     processor.shutdown()

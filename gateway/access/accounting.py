@@ -17,7 +17,7 @@ from gateway.access.metering import BASE64_BYTES_PER_TOKEN, Meter, Metered, larg
 from gateway.access.operations import Operation
 from gateway.access.prices import Prices, costs_at
 from gateway.access.restrictions import is_ambiguous
-from gateway.exchange import Exchange, Recording
+from gateway.exchange import ExchangeSummary, Recording
 from gateway.telemetry.metrics import Instruments
 from monitors.records import Usage
 
@@ -86,14 +86,14 @@ class Accounting:
         self._gate = gate
         self._instruments = instruments
 
-    def account(self, exchange: Exchange) -> None:
-        """Count one exchange that capture read; without usage there is nothing to count. The cache costs nothing."""
-        usage = exchange.response.usage
+    def account(self, exchange: ExchangeSummary) -> None:
+        """Count the tokens and cost of a decoded exchange; cached answers and those without usage cost nothing."""
+        usage = exchange.usage
         if usage is None or exchange.cached:
             return
-        self._instruments.usage(exchange)
+        self._instruments.usage(exchange.app, exchange.model, usage)
         # Anthropic counts cached tokens apart from the input; everybody else counts them as part of it.
-        costs = self.prices.costs(exchange.model, usage, cached_apart=exchange.request.route == "messages")
+        costs = self.prices.costs(exchange.model, usage, cached_apart=exchange.route == "messages")
         if costs is not None:
             self._instruments.cost(exchange.app, exchange.model, costs)
 

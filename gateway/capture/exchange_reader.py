@@ -1,11 +1,12 @@
-"""Reading a recording into an exchange, and an exchange into a sample: pure, off the request path."""
+"""Capture decisions, decoding of recordings, and the samples made of them. Pure; runs off the request path."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from time import perf_counter
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -16,7 +17,17 @@ from gateway.capture.prompt_version import prompt_version
 from gateway.contexts import INFERRING, Extraction, Extractor, last_user_text, name_of
 from gateway.contexts.learning import LearnedCapture
 from gateway.contexts.prompt_parts import capture_info
-from gateway.exchange import Exchange, Explicit, Headers, Recording, Request, Response
+from gateway.exchange import (
+    SPAN_PARAMETERS,
+    Ending,
+    Exchange,
+    ExchangeSummary,
+    Explicit,
+    Headers,
+    Recording,
+    Request,
+    Response,
+)
 from gateway.http import encoding, sse
 from monitors.choosing import keeps
 from monitors.records import Sample
@@ -24,15 +35,32 @@ from monitors.runtime.bounds import bounded_capture, bounded_name
 
 _decode = msgspec.json.Decoder().decode
 _CUT_SHORT = {"length": "truncated_response", "content_filter": "content_filter"}
+_INT64 = 2**63
+Decision: TypeAlias = Literal["captured", "opted_out", "back_pressure", "sampled_out"]
+
+
+class CaptureResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What decoding one recording gave: its facts, and its sample or the name of the exception that prevented one.
+
+    `summary` is None when a body could not be read; `unreadable` is then the reason that is counted. `read_s` is the
+    time that decoding the bodies took, in seconds.
+    """
+
+    summary: ExchangeSummary | None = None
+    sample: Sample | None = None
+    error: str | None = None
+    unreadable: str | None = None
+    read_s: float = 0.0
 
 
 class Capture:
-    """Reads recordings and chooses samples: `rate` is the probability, decided by a salted hash of the trace's id.
+    """Decides which exchanges are captured, decodes them and makes their samples.
 
-    Without a trace the exchange's own id decides. With `errors` every one that failed is captured. `limit` bounds what
-    a body may unpack to, in bytes. `protect` is applied to every sample before anybody else sees it. Without `content`
-    a sample has no text that its evaluation does not need. An answer to a request that was answered before, as
-    `resubmissions` remembers, is not to be judged again. With `learned` apps' prompts are learned from their requests.
+    `rate` is the capture probability, 0 to 1, decided by a salted hash of the trace id or, without a trace, of the
+    exchange id. With `errors`, every failed exchange is captured. `limit` bounds the decompressed size of a body in
+    bytes. `protect` redacts each sample before it leaves this object. With `content=False` a sample carries only the
+    text that its evaluation needs. `resubmissions` recognises retried requests, whose answers are not judged again.
+    `learned` learns prompt templates from the requests.
     """
 
     def __init__(
@@ -61,26 +89,49 @@ class Capture:
         self._resubmissions = resubmissions
         self.learned = learned
 
+    def decide(self, recording: Recording) -> Decision:
+        """Decide from the recording alone, without decoding a body, whether the exchange becomes a sample."""
+        if recording.explicit is not None and not recording.explicit.capture:
+            return "opted_out"
+        if self._keeps(recording, recording.pressure):
+            return "captured"
+        return "back_pressure" if recording.pressure < 1.0 and self._keeps(recording, 1.0) else "sampled_out"
+
+    def summarise(self, recording: Recording) -> CaptureResult:
+        """Decode a recording that does not become a sample."""
+        return self._result(recording, lambda _: None)
+
+    def capture(self, recording: Recording) -> CaptureResult:
+        """Decode a recording and make its sample."""
+        return self._result(recording, self.make)
+
+    def _result(self, recording: Recording, make: Callable[[Exchange], Sample | None]) -> CaptureResult:
+        started, summary = perf_counter(), None
+        try:
+            exchange = self.read(recording)
+            read_s = perf_counter() - started
+            summary = summary_of(exchange)
+            return CaptureResult(summary=summary, sample=make(exchange), read_s=read_s)
+        except Exception as error:  # noqa: BLE001 - one odd exchange must not stop the capture of others; it is counted
+            unreadable = _unreadable_reason(error) if summary is None else None
+            read_s = perf_counter() - started
+            return CaptureResult(summary=summary, error=type(error).__name__, unreadable=unreadable, read_s=read_s)
+
+    def _keeps(self, recording: Recording, pressure: float) -> bool:
+        trace_id = recording.trace.trace_id if recording.trace else None
+        rate = self._rate_of(recording.ending, recording.status, pressure)
+        return keeps(trace_id, recording.id, rate, salt=self._salt, nested_with_otel=self._nested)
+
+    def _rate_of(self, ending: Ending, status: int, pressure: float) -> float:
+        """The probability with which an exchange is captured; back-pressure lowers it."""
+        return (1.0 if self._errors and is_error(ending, status) else self._rate) * pressure
+
     def read(self, recording: Recording) -> Exchange:
-        """Read a recording. Raises ValueError when its bodies make no sense."""
+        """Decode a recording. Raises ValueError when its bodies make no sense."""
         return read(recording, self._limit)
 
-    def chosen(self, exchange: Exchange) -> bool:
-        """Whether the exchange becomes a sample."""
-        trace_id = exchange.trace.trace_id if exchange.trace else None
-        rate = self.rate(exchange)
-        return keeps(trace_id, exchange.id, rate, salt=self._salt, nested_with_otel=self._nested)
-
-    def rate(self, exchange: Exchange) -> float:
-        """The probability with which an exchange is captured: lower while what was captured finds no room."""
-        return (1.0 if self._errors and is_error(exchange) else self._rate) * exchange.pressure
-
-    def sample(self, exchange: Exchange) -> Sample | None:
-        """Return the exchange's sample, or None when it was not chosen."""
-        return self.make(exchange) if self.chosen(exchange) else None
-
     def make(self, exchange: Exchange) -> Sample:
-        """Make the sample of an exchange that was chosen."""
+        """Make the sample of a decoded exchange that is captured."""
         reason, kind = skip_reason(exchange), None
         if reason is None and (kind := auxiliary(exchange.request, exchange.response)) is not None:
             reason = "auxiliary"
@@ -89,7 +140,8 @@ class Capture:
         extraction = self._extract(exchange, learns=reason is None)
         version = prompt_version(exchange.request, extraction, salt=self._salt)
         found = capture_info(exchange.request, extraction, content=self._content)
-        sample = to_sample(exchange, extraction, self.rate(exchange), reason, kind)
+        rate = self._rate_of(exchange.ending, exchange.response.status, exchange.pressure)
+        sample = to_sample(exchange, extraction, rate, reason, kind)
         return self._protected(replace(sample, prompt=version, capture=found))
 
     def _extract(self, exchange: Exchange, *, learns: bool) -> Extraction:
@@ -201,9 +253,34 @@ def _completed(exchange: Exchange, found: Extraction | None) -> Extraction:
     return replace(found, question=question)
 
 
-def is_error(exchange: Exchange) -> bool:
-    """Whether the upstream or the way there failed; a client that left is no error."""
-    return exchange.ending not in ("complete", "client_cancelled") or exchange.response.status >= 400  # noqa: PLR2004
+def summary_of(exchange: Exchange) -> ExchangeSummary:
+    """Return what is counted, priced and traced of a decoded exchange."""
+    body, response = exchange.request.body, exchange.response
+    fit = {name: _parameter(body[name]) for name in SPAN_PARAMETERS if name in body}
+    return ExchangeSummary(
+        id=exchange.id,
+        app=exchange.app,
+        route=exchange.request.route,
+        model=exchange.model,
+        stream=exchange.stream,
+        started_at=exchange.started_at,
+        duration_s=exchange.duration_s,
+        ending=exchange.ending,
+        status=response.status,
+        first_chunk_s=exchange.first_chunk_s,
+        cached=exchange.cached,
+        trace=exchange.trace,
+        usage=response.usage,
+        response_id=response.id,
+        response_model=response.model,
+        finish_reason=response.finish_reason,
+        parameters={name: value for name, value in fit.items() if value is not None},
+    )
+
+
+def is_error(ending: Ending, status: int) -> bool:
+    """Whether the upstream or the connection to it failed; a client that disconnects is not an error."""
+    return ending not in ("complete", "client_cancelled") or status >= 400  # noqa: PLR2004 - HTTP's border
 
 
 def skip_reason(exchange: Exchange) -> str | None:
@@ -220,6 +297,21 @@ def skip_reason(exchange: Exchange) -> str | None:
     if not response.text.strip():
         return "empty_response"
     return None
+
+
+def _parameter(value: Any) -> bool | int | float | str | None:
+    """A generation parameter as it can be encoded; None for other types and for integers beyond 64 bits."""
+    if isinstance(value, str):
+        return bounded_name(value)
+    if isinstance(value, int):
+        return value if -_INT64 <= value < _INT64 else None
+    return value if isinstance(value, float) else None
+
+
+def _unreadable_reason(error: Exception) -> str:
+    if isinstance(error, encoding.EncodingError):
+        return error.reason
+    return "invalid_json" if isinstance(error, ValueError) else "internal"
 
 
 def _digest(recording: Recording, explicit: Explicit, headers: dict[str, str]) -> bytes | None:

@@ -1,4 +1,4 @@
-"""A queue that fills up: how full it is, asked beside the traffic, and by which factor less is captured for it."""
+"""Back-pressure on capture: the utilisation of the queue, and the capture rate it allows."""
 
 from __future__ import annotations
 
@@ -7,34 +7,44 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from monitors.runtime.tasks import spawn
 from monitors.storage.queues import Queue
 
-EASES_AT, FLOOR_AT, FLOOR = 0.5, 0.9, 0.05
+SHEDS_AT, FLOOR_AT, FLOOR = 0.5, 0.9, 0.05
+"""Utilisation at which the capture rate starts to fall, and at which it reaches its floor; the factor at the floor."""
 EVERY_S = 5.0
 _PAUSE = 9
+"""Pause after a read, as a multiple of the time the read took."""
 _log = logging.getLogger("gaugeway.handoff")
 
 
-def easing(fill: float) -> float:
-    """The factor for the capture rate when a share `fill` of the room is used: 1 up to a half, then less and less.
+def capture_factor(utilisation: float) -> float:
+    """Return the factor of the capture rate at a utilisation (0 to 1): 1 up to a half, then falling linearly to 0.05.
 
-    It is a function of what is there already, not of the exchange that comes, and goes into the sample's rate: so
-    weighting by 1/rate stays unbiased. It never is 0; what does not fit in the end is counted where it is lost.
+    It depends on what is held already, not on the new exchange, and is part of the sample's rate, so that weights of
+    1/rate stay unbiased. It is never 0; an exchange that finds no room is counted as overflow.
 
-    >>> [round(easing(fill), 3) for fill in (0.0, 0.5, 0.7, 0.9, 1.0)]
+    >>> [round(capture_factor(utilisation), 3) for utilisation in (0.0, 0.5, 0.7, 0.9, 1.0)]
     [1.0, 1.0, 0.525, 0.05, 0.05]
     """
-    part = (min(max(fill, EASES_AT), FLOOR_AT) - EASES_AT) / (FLOOR_AT - EASES_AT)
+    part = (min(max(utilisation, SHEDS_AT), FLOOR_AT) - SHEDS_AT) / (FLOOR_AT - SHEDS_AT)
     return 1.0 - part * (1.0 - FLOOR)
 
 
-class QueueWatch:
-    """Asks a queue every `every_s` seconds, give or take a half, how full it is; gateways do not ask all at once.
+class Failures(Protocol):
+    """Counts failed attempts to reach the queue."""
 
-    A queue that does not answer is `fill` 0: how full it is is unknown, and what piles up here says enough. Where the
-    answer takes long it is asked for less often: a tenth of the time at most. `on_failure` counts failed attempts.
+    def hand_off_failed(self) -> None:
+        """Count one failed attempt."""
+
+
+class QueueMonitor:
+    """Reads a queue's utilisation about every `every_s` seconds, with jitter so that gateways do not ask all at once.
+
+    While the queue does not answer, `utilisation` is 0: it is unknown, and the capture buffer fills up anyway. A slow
+    queue is read less often, so that reading takes a tenth of the time at most.
     """
 
     def __init__(
@@ -43,40 +53,39 @@ class QueueWatch:
         *,
         every_s: float = EVERY_S,
         draw: Callable[[], float] = random.random,
-        on_failure: Callable[[], None] = lambda: None,
+        observer: Failures,
     ) -> None:
-        self.fill = 0.0
+        self.utilisation = 0.0
         self._queue = queue
         self._every_s = every_s
         self._draw = draw
-        self._on_failure = on_failure
-        self._silent = False
+        self._observer = observer
+        self._failing = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start asking; needs a running event loop."""
-        self._task = spawn(self._run(), name="queue's fill")
+        """Start reading in the background; needs a running event loop."""
+        self._task = spawn(self._run(), name="queue monitor")
 
     async def aclose(self) -> None:
-        """Stop asking."""
+        """Stop reading."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def look(self) -> None:
-        """Ask once."""
+    async def _read(self) -> None:
         try:
-            self.fill = (await self._queue.depth()).fill
-            self._silent = False
-        except Exception as error:  # noqa: BLE001 - whatever an engine raises, it is counted and asked again
-            self._on_failure()
-            self.fill = 0.0
-            if not self._silent:
+            self.utilisation = (await self._queue.depth()).fill
+            self._failing = False
+        except Exception as error:  # noqa: BLE001 - any failure of any engine is counted, and the depth is read again
+            self._observer.hand_off_failed()
+            self.utilisation = 0.0
+            if not self._failing:
                 _log.warning("cannot read the queue depth: %s: %s", type(error).__name__, error)
-            self._silent = True
+            self._failing = True
 
     async def _run(self) -> None:
         while True:
             began = time.monotonic()
-            await self.look()
+            await self._read()
             await asyncio.sleep(max(self._every_s * (0.5 + self._draw()), _PAUSE * (time.monotonic() - began)))

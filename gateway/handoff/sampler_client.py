@@ -1,4 +1,4 @@
-"""The gateway's end of the process that makes samples."""
+"""The client of the sampler process."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gateway.capture.exchange_reader import CaptureResult
 from gateway.config import Capture as Settings
 from gateway.exchange import Recording
-from gateway.handoff.sampler_process import LENGTH_BYTES, Answer, Load, Made, Setup, frame
+from gateway.handoff.sampler_process import LENGTH_BYTES, Answer, Load, Setup, frame
 from gateway.handoff.template_sync import TemplateSync
+from monitors.runtime.backoff import Backoff
 from monitors.runtime.settings import child_environment
 from monitors.runtime.tasks import spawn
 
@@ -23,69 +25,64 @@ _FIRST_PAUSE_S, _MAX_PAUSE_S = 1.0, 60.0
 
 
 class SamplerClientError(Exception):
-    """The process did not answer; nothing of the batch was made."""
+    """The sampler process did not answer; no recording of the batch was processed."""
 
 
 class SamplerClient:
-    """Makes samples in a separate process, which `start` or the first batch starts, and restarts it after its end.
+    """Decodes recordings and makes samples in a separate process, which `start` or the first batch starts.
 
-    The process gets its settings with its first batch; before that it only loads its code. After a failure it restarts
-    with a backoff of 1 s that doubles up to a minute; until then every call raises SamplerClientError at once, and the
-    capture buffer makes the samples in this process. With `templates` the process gets the templates that all gateways
-    have learned, and reports those it learns itself.
+    The process gets its settings with its first batch; before that it only loads its code. After a failure it is
+    restarted with a back-off of 1 s that doubles up to a minute; until then every call raises SamplerClientError at
+    once, and the capture buffer makes the samples in this process. With `templates` the process gets the templates that
+    all gateways have learned, and reports those it learns itself.
     """
 
     def __init__(self, settings: Settings, key: str, templates: TemplateSync | None = None) -> None:
-        self._setup = Setup(settings, key, reports=templates is not None)
+        self._setup = Setup(settings, key, reports=True, results=True)
         self._templates = templates
         self._revision = 0
         """Of the templates that the process has."""
-        self._takes_loads = False
-        """Whether the process is known to be of a release that does."""
         self._process: Process | None = None
         self._stopped: list[Process] = []
         self._is_set_up = False
         self._starting = asyncio.Lock()
         self._early: asyncio.Task[None] | None = None
-        self._pause_s, self._not_before = 0.0, 0.0
-        self._decoder = msgspec.msgpack.Decoder(list[Made] | Answer)
+        self._backoff, self._not_before = Backoff(_FIRST_PAUSE_S, _MAX_PAUSE_S), 0.0
+        self._decoder = msgspec.msgpack.Decoder(Answer)
 
     def start(self) -> None:
         """Start the process before it is needed, in the background; not when no traffic is captured.
 
-        It takes a second of a processor to load its code, and the requests of that second would be answered late.
+        Loading its code takes a second of processor time, which would delay the requests of that second.
         """
         if self._setup.capture.rate > 0:
             self._early = spawn(self._start_early(), name="starting the sampler process")
 
     def use(self, settings: Settings) -> None:
-        """Take over new settings; the process is started anew with them."""
+        """Use new settings; the process is restarted with them."""
         self._setup = msgspec.structs.replace(self._setup, capture=settings)
         self._stop()
 
-    async def samples(self, recordings: Sequence[Recording]) -> Sequence[Made]:
-        """Make a sample of each recording, or return the name of the exception. Raises SamplerClientError."""
+    async def capture(self, recordings: Sequence[Recording]) -> Sequence[CaptureResult]:
+        """Return the result of each recording. Raises SamplerClientError."""
         loop = asyncio.get_running_loop()
         if self._process is None and loop.time() < self._not_before:
-            raise SamplerClientError("it ended a moment ago")
+            raise SamplerClientError("it failed a moment ago")
         try:
             async with asyncio.timeout(BATCH_S):
-                answer = await self._ask(frame(recordings))
-            made = self._decoder.decode(answer)
+                answer = await self._exchange(frame(recordings))
+            decoded = self._decoder.decode(answer)
+            if len(decoded.results) != len(recordings):
+                raise EOFError  # noqa: TRY301 - the process is of an earlier release, without results
         except (OSError, EOFError, RuntimeError, TimeoutError, msgspec.DecodeError) as error:
             # uvloop raises RuntimeError for a pipe that was closed.
             self._stop()
-            self._pause_s = min(max(_FIRST_PAUSE_S, self._pause_s * 2), _MAX_PAUSE_S)
-            self._not_before = loop.time() + self._pause_s
+            self._not_before = loop.time() + self._backoff.failed()
             raise SamplerClientError(type(error).__name__) from error
-        self._pause_s = 0.0
-        if isinstance(made, list):  # the process is of an earlier release
-            return made
-        self._takes_loads = True
+        self._backoff.reset()
         if self._templates is not None:
-            self._templates.heard(made.events)
-        samples: Sequence[Made] = made.made
-        return samples
+            self._templates.heard(decoded.events)
+        return decoded.results
 
     async def aclose(self) -> None:
         """End the process."""
@@ -95,7 +92,7 @@ class SamplerClient:
         for process in self._stopped:
             await process.wait()
 
-    async def _ask(self, question: bytes) -> bytes:
+    async def _exchange(self, batch: bytes) -> bytes:
         process = await self._started()
         assert process.stdin is not None  # noqa: S101 - for the type checker: both are pipes
         assert process.stdout is not None  # noqa: S101
@@ -104,7 +101,7 @@ class SamplerClient:
         else:
             self._is_set_up = True
             process.stdin.write(frame(self._with_templates()))
-        process.stdin.write(question)
+        process.stdin.write(batch)
         await process.stdin.drain()
         head = await process.stdout.readexactly(LENGTH_BYTES)
         return await process.stdout.readexactly(int.from_bytes(head, "big"))
@@ -130,13 +127,13 @@ class SamplerClient:
     def _with_templates(self) -> Setup:
         if self._templates is None:
             return self._setup
-        self._revision, self._takes_loads = self._templates.revision, False
+        self._revision = self._templates.revision
         return msgspec.structs.replace(self._setup, templates=self._templates.known())
 
     def _load(self, pipe: asyncio.StreamWriter) -> None:
-        """Send the templates if they have changed by what others did."""
+        """Send the templates if other gateways have changed them."""
         templates = self._templates
-        if templates is not None and self._takes_loads and self._revision != templates.revision:
+        if templates is not None and self._revision != templates.revision:
             self._revision = templates.revision
             pipe.write(frame(Load(templates.known())))
 

@@ -1,7 +1,7 @@
-"""The process in which samples are made: recordings come on standard input, samples go out on standard output.
+"""The sampler process: reads recordings from standard input and writes capture results to standard output.
 
-Finding contexts and redacting cost ten times what the rest of capture costs. In a thread they would share the
-interpreter's lock with the traffic; here they do not, and they give way to it on a busy processor.
+Extracting contexts and redacting cost ten times as much as the rest of capture. In a thread they would compete with the
+traffic for the interpreter's lock; in this process they do not, and they yield to the traffic on a busy processor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import BinaryIO, TypeAlias
 
 import msgspec
 
-from gateway.capture.exchange_reader import Capture
+from gateway.capture.exchange_reader import Capture, CaptureResult
 from gateway.capture.factory import capture_of
 from gateway.capture.stored_templates import learned_of, marked_of
 from gateway.config import Capture as Settings
@@ -27,45 +27,50 @@ from monitors.storage.templates import StoredTemplate
 
 LENGTH_BYTES = 4
 NICENESS = 19
-"""With less, a gateway whose only core is full lets through a fraction of the requests (docs/explanation/faults.md)."""
+"""With less, a gateway on a single saturated core serves a fraction of the requests (docs/explanation/faults.md)."""
 Made: TypeAlias = Sample | str
-"""A sample, or the name of the exception that came in its place."""
+"""A sample, or the name of the exception that prevented it."""
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """The first frame: how to make samples.
+    """The first frame: the settings.
 
-    `templates` is a first `Load`. `reports`: the gateway takes answers that report. One of an earlier release, replaced
-    on disk while it runs, does not.
+    `templates` is a first `Load`. `reports` and `results` say which answers the gateway reads: a gateway of an earlier
+    release, whose code was replaced on disk while it runs, reads neither template events nor capture results.
     """
 
     capture: Settings
     key: str
     templates: list[StoredTemplate] = []
     reports: bool = False
+    results: bool = False
 
 
 class Load(msgspec.Struct, frozen=True):
-    """A frame between batches: all learned templates there are, in place of those known so far. It has no answer."""
+    """A frame between batches: all learned templates, replacing those loaded before. It has no answer."""
 
     templates: list[StoredTemplate]
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The answer to a batch: what was made of each recording, and which templates came or went meanwhile."""
+    """The answer to a batch: the result of each recording, and the template events since the last answer.
 
-    made: list[Made]
+    `made` replaces `results` for gateways of an earlier release.
+    """
+
+    made: list[Made] = []
     events: list[TemplateEvent] = []
+    results: list[CaptureResult] = []
 
 
 def frame(value: object) -> bytes:
-    """Encode with the length in front."""
+    """Encode a value with its length in front."""
     body = msgspec.msgpack.encode(value)
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
 def main(source: BinaryIO, sink: BinaryIO, ready: Callable[[], None] = lambda: None) -> None:
-    """Serve until the other side closes; `ready` is called when only the samples are yet to be made."""
+    """Serve until the gateway closes the pipe; `ready` is called before the first batch is read."""
     setup = _next(source)
     if setup is None:
         return
@@ -77,13 +82,13 @@ def main(source: BinaryIO, sink: BinaryIO, ready: Callable[[], None] = lambda: N
     gc.collect()
     gc.freeze()
     ready()
-    while (said := _next(source)) is not None:
-        batch = decoder.decode(said)
+    while (received := _next(source)) is not None:
+        batch = decoder.decode(received)
         if isinstance(batch, Load):
             _load(capture, batch.templates)
             continue
-        made = [_make(capture, recording) for recording in batch]
-        sink.write(frame(Answer(made, events) if how.reports else made))
+        results = [capture.capture(recording) for recording in batch]
+        sink.write(_answer(how, results, events))
         sink.flush()
         events.clear()
 
@@ -96,11 +101,11 @@ def _load(capture: Capture, templates: Sequence[StoredTemplate]) -> None:
         )
 
 
-def _make(capture: Capture, recording: Recording) -> Made:
-    try:
-        return capture.make(capture.read(recording))
-    except Exception as error:  # noqa: BLE001 - one odd exchange must not end the process
-        return type(error).__name__
+def _answer(setup: Setup, results: list[CaptureResult], events: list[TemplateEvent]) -> bytes:
+    if setup.results:
+        return frame(Answer(results=results, events=events))
+    made: list[Made] = [one.error or "" if one.sample is None else one.sample for one in results]
+    return frame(Answer(made, events) if setup.reports else made)
 
 
 def _next(source: BinaryIO) -> bytes | None:
@@ -112,8 +117,8 @@ def _next(source: BinaryIO) -> bytes | None:
     return body if len(body) == length else None
 
 
-def _give_way() -> None:
-    """Only now: one that gives way while it starts may not get to its first sample on a busy processor."""
+def _lower_priority() -> None:
+    """Called after start-up: with a low priority from the start, a busy processor might never finish it."""
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
 
@@ -122,4 +127,4 @@ if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # it ends when its gateway closes the pipe, and not before
     with contextlib.suppress(BrokenPipeError):
-        main(sys.stdin.buffer, sys.stdout.buffer, _give_way)
+        main(sys.stdin.buffer, sys.stdout.buffer, _lower_priority)

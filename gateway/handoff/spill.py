@@ -1,4 +1,4 @@
-"""A queue on another machine that cannot be reached for long: samples wait in a file here and go back bit by bit."""
+"""The spill queue: while the queue is unreachable for long, samples go to a local file and later back to the queue."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from gateway.handoff.backpressure import EASES_AT
+from gateway.handoff.backpressure import SHEDS_AT
 from monitors.records import Sample, Supplement
+from monitors.runtime.backoff import Backoff
 from monitors.runtime.tasks import spawn
 from monitors.storage.engines.failures import reason_of, refused
 from monitors.storage.queues import Depth, Lease, Queue, QueueFull, SettingAside
 
 Step: TypeAlias = Literal["spilled", "returned"]
 AFTER_S = 10.0
-"""For so long the queue must have failed: a restart of it is waited for in memory."""
+"""How long the queue must have failed before samples go to the file; a shorter outage is bridged in memory."""
 LEASE_S, ATTEMPTS = 30.0, 2**31 - 1
-"""What is being brought back is not offered to the other workers meanwhile; it never becomes a dead letter."""
+"""Samples being drained from the file are leased: other workers skip them, and they never become dead letters."""
 _FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 1.0, 30.0
 _AT_ONCE = 100
 _log = logging.getLogger("gaugeway.handoff")
 
 
 class Spill:
-    """A `queue` with a `file` beside it, itself a queue, for the time when the first has failed for `after_s`.
+    """A queue that puts samples into `file`, itself a queue, once `queue` has failed for `after_s` seconds.
 
-    What comes then goes into the file, as long as that has room, and from there to the queue once it works again: while
-    that is less than half full, at most `drain_per_s` samples a second, in steps after pauses drawn at random, so that
-    neither the queue nor the judge is run over by all gateways at once. What comes meanwhile does not wait behind it. A
-    sample that comes to the queue twice is there once. A queue that is full is no outage: what it refuses is the
-    caller's to keep.
+    When `queue` works again the file is drained into it: while the queue is less than half full, at most `drain_per_s`
+    samples per second, in steps with random pauses, so that many gateways do not overload the queue and the judge
+    together. New samples do not wait behind the file. Putting a sample into the queue twice stores it once. A full
+    queue is not an outage: the caller keeps what it refuses.
 
-    `count` is told how many samples were spilled or returned.
+    `count` is called with the number of samples that were spilled or returned.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class Spill:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start bringing back what is in the file, also what an earlier process left there."""
+        """Start draining the file, including samples that an earlier process left there."""
         self._task = spawn(self._drain(), name="spill")
 
     def hurry(self) -> None:
-        """Wait for no queue any more: what it does not take at once goes into the file."""
+        """Shut down soon: from now on samples that the queue does not accept at once go to the file."""
         self._after_s = 0.0
 
     async def put(self, samples: Sequence[Sample]) -> None:
@@ -83,18 +83,18 @@ class Spill:
                 await self._file.put(samples)
             except QueueFull as full:
                 raise error from full
-            self._tell(spilling=True)
+            self._log_state(spilling=True)
             self._count("spilled", len(samples))
         else:
             self._failing_since = None
-            self._tell(spilling=False)
+            self._log_state(spilling=False)
 
     async def depth(self) -> Depth:
-        """The queue's, as full as the file if that is fuller; the file's while the queue does not answer."""
+        """The queue's depth, with the file's utilisation where that is higher; the file's while the queue fails."""
         kept = await self._file.depth()
         try:
             depth = await self._queue.depth()
-        except Exception:  # noqa: BLE001 - whatever it is, it is met by spilling
+        except Exception:  # noqa: BLE001 - any failure of any engine; `put` meets it by spilling
             return kept
         return replace(depth, fill=max(depth.fill, kept.fill))
 
@@ -114,7 +114,7 @@ class Spill:
         await self._queue.ack_supplies(supplement_ids)
 
     async def aclose(self) -> None:
-        """Stop; what is in the file stays there for the next time."""
+        """Stop draining; the samples in the file stay for the next start."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -122,11 +122,11 @@ class Spill:
         await self._queue.aclose()
 
     async def drain(self, limit: int) -> int:
-        """Bring at most `limit` samples back; return how many. None while the queue has to do with what is new.
+        """Move at most `limit` samples to the queue; return how many. None while the queue is half full or more.
 
-        Raises what the queue raises, mostly before anything is taken out: that would be held for a while.
+        Raises what the queue raises, usually before any sample is leased: a leased one is held back for a while.
         """
-        if (await self._queue.depth()).fill >= EASES_AT:
+        if (await self._queue.depth()).fill >= SHEDS_AT:
             return 0
         leases = await self._file.lease(limit)
         if leases:
@@ -141,7 +141,7 @@ class Spill:
         return len(leases)
 
     async def _return_each(self, leases: Sequence[Lease]) -> list[Lease]:
-        """Put back one at a time; what the queue refuses becomes a dead letter of the file."""
+        """Put one sample at a time; a sample that the queue refuses becomes a dead letter of the file."""
         returned = []
         for lease in leases:
             try:
@@ -157,24 +157,23 @@ class Spill:
         return returned
 
     async def _drain(self) -> None:
-        """Bring back, one sample at first: what is taken out in vain is held for a while."""
-        at_once, back_off = 1, _FIRST_BACK_OFF_S
+        """Drain repeatedly, after a failure one sample at first: a sample leased in vain is held back for a while."""
+        at_once, backoff = 1, Backoff(_FIRST_BACK_OFF_S, _MAX_BACK_OFF_S, self._draw)
         most = min(_AT_ONCE, math.ceil(self._drain_per_s))
         while True:
-            pause_s = self._draw() * back_off
             try:
                 returned = await self.drain(at_once)
-            except Exception as error:  # noqa: BLE001 - whatever fails, it is tried again
-                _log.debug("not brought back yet: %s", type(error).__name__)
-                at_once, back_off = 1, min(back_off * 2, _MAX_BACK_OFF_S)
+            except Exception as error:  # noqa: BLE001 - any failure of any engine; the attempt is repeated
+                _log.debug("spool file not drained yet: %s", type(error).__name__)
+                at_once, pause_s = 1, backoff.failed()
             else:
-                at_once, back_off = most, _FIRST_BACK_OFF_S
-                if returned:
-                    pause_s = returned / self._drain_per_s * (0.5 + self._draw())
+                backoff.reset()
+                at_once, jitter = most, self._draw()
+                pause_s = returned / self._drain_per_s * (0.5 + jitter) if returned else _FIRST_BACK_OFF_S * jitter
             await asyncio.sleep(pause_s)
 
-    def _tell(self, *, spilling: bool) -> None:
-        """Say once that it begins, and that it is over."""
+    def _log_state(self, *, spilling: bool) -> None:
+        """Log once that spilling begins, and once that it ends."""
         if spilling and not self._spilling:
             _log.warning("queue unreachable: spooling samples to a file")
         elif self._spilling and not spilling:

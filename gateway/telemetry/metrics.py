@@ -7,9 +7,9 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from gateway.exchange import GENERATION_ROUTES, Exchange, Recording
+from gateway.exchange import GENERATION_ROUTES, Recording
 from gateway.telemetry.worker_metrics import Mode
-from monitors.records import Sample
+from monitors.records import Sample, Usage
 from monitors.runtime.label_cap import OVERFLOW, LabelCap
 
 DURATION_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 163.84, 600)
@@ -136,12 +136,9 @@ class Instruments:
         if kind is not None and recording.ending != "rejected":
             self._upstream_errors.labels(recording.upstream or "none", kind).inc()
 
-    def usage(self, exchange: Exchange) -> None:
+    def usage(self, app: str, model: str, usage: Usage) -> None:
         """Count the tokens the upstream reported."""
-        usage = exchange.response.usage
-        if usage is None:
-            return
-        app, model = self._cap.pair(exchange.app, exchange.model)
+        app, model = self._cap.pair(app, model)
         for kind, count in (
             ("input", usage.input_tokens),
             ("output", usage.output_tokens),

@@ -8,7 +8,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from gateway.exchange import Exchange, Trace
+from gateway.exchange import ExchangeSummary, Trace
 from monitors.runtime.bounds import bounded_name
 
 if TYPE_CHECKING:
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?\s*\Z")
 _OPERATIONS = {"chat_completions": "chat", "responses": "chat", "completions": "text_completion"}
-_PARAMETERS = (
-    *("temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "max_output_tokens", "seed", "n"),
-    *("frequency_penalty", "presence_penalty", "stream"),
-)
 _MAX_ATTRIBUTE = 1000
 _INT64 = 2**63
 _API_TYPES = {"chat_completions": "chat_completions", "responses": "responses"}
@@ -71,7 +67,7 @@ class OTelSpans:
         self._resource = Resource.create({"service.name": "gaugeway-gateway"})
         self._server: dict[str, Any] = {"server.address": server_address, "server.port": server_port}
 
-    def emit(self, exchange: Exchange) -> None:
+    def emit(self, exchange: ExchangeSummary) -> None:
         """Build the finished span from the exchange and pass it to the processor."""
         from opentelemetry.sdk.trace import ReadableSpan  # noqa: PLC0415 - only with telemetry on
         from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags  # noqa: PLC0415
@@ -101,10 +97,8 @@ class OTelSpans:
             )
         )
 
-    def _attributes(self, exchange: Exchange) -> dict[str, Any]:
-        body, response = exchange.request.body, exchange.response
-        route = exchange.request.route
-        usage = response.usage
+    def _attributes(self, exchange: ExchangeSummary) -> dict[str, Any]:
+        parameters, route, usage = exchange.parameters, exchange.route, exchange.usage
         found = {
             **self._server,
             "gen_ai.operation.name": _OPERATIONS.get(route, "chat"),
@@ -112,16 +106,16 @@ class OTelSpans:
             "gen_ai.request.model": exchange.model,
             "openai.api.type": _API_TYPES.get(route),
             "gen_ai.request.stream": exchange.stream or None,
-            "gen_ai.request.max_tokens": body.get("max_completion_tokens") or body.get("max_tokens"),
-            "gen_ai.request.temperature": body.get("temperature"),
-            "gen_ai.request.top_p": body.get("top_p"),
-            "gen_ai.request.seed": body.get("seed"),
-            "gen_ai.request.frequency_penalty": body.get("frequency_penalty"),
-            "gen_ai.request.presence_penalty": body.get("presence_penalty"),
-            "gen_ai.request.choice.count": body.get("n") if body.get("n") != 1 else None,
-            "gen_ai.response.id": response.id,
-            "gen_ai.response.model": response.model,
-            "gen_ai.response.finish_reasons": [response.finish_reason] if response.finish_reason else None,
+            "gen_ai.request.max_tokens": parameters.get("max_completion_tokens") or parameters.get("max_tokens"),
+            "gen_ai.request.temperature": parameters.get("temperature"),
+            "gen_ai.request.top_p": parameters.get("top_p"),
+            "gen_ai.request.seed": parameters.get("seed"),
+            "gen_ai.request.frequency_penalty": parameters.get("frequency_penalty"),
+            "gen_ai.request.presence_penalty": parameters.get("presence_penalty"),
+            "gen_ai.request.choice.count": parameters.get("n") if parameters.get("n") != 1 else None,
+            "gen_ai.response.id": exchange.response_id,
+            "gen_ai.response.model": exchange.response_model,
+            "gen_ai.response.finish_reasons": [exchange.finish_reason] if exchange.finish_reason else None,
             "gen_ai.response.time_to_first_chunk": exchange.first_chunk_s if exchange.stream else None,
             "gen_ai.usage.input_tokens": usage.input_tokens if usage else None,
             "gen_ai.usage.output_tokens": usage.output_tokens if usage else None,
@@ -142,16 +136,15 @@ def batch_processor(exporter: SpanExporter) -> SpanProcessor:
     return BatchSpanProcessor(exporter)
 
 
-def _openinference(exchange: Exchange) -> dict[str, Any]:
+def _openinference(exchange: ExchangeSummary) -> dict[str, Any]:
     """What OpenInference calls the same things (https://github.com/Arize-ai/openinference, spec)."""
-    body, usage = exchange.request.body, exchange.response.usage
+    usage = exchange.usage
     sent, received = (usage.input_tokens, usage.output_tokens) if usage else (None, None)
-    fit = {name: _fit(body.get(name)) for name in _PARAMETERS}
-    parameters = {name: value for name, value in fit.items() if isinstance(value, bool | int | float)}
+    parameters = {name: value for name, value in exchange.parameters.items() if not isinstance(value, str)}
     return {
         "openinference.span.kind": "LLM",
-        "llm.model_name": exchange.response.model or exchange.model,
-        "llm.provider": _provider(exchange.request.route),
+        "llm.model_name": exchange.response_model or exchange.model,
+        "llm.provider": _provider(exchange.route),
         "llm.invocation_parameters": json.dumps(parameters) if parameters else None,
         "llm.token_count.prompt": sent,
         "llm.token_count.completion": received,
@@ -175,7 +168,7 @@ def _provider(route: str) -> str:
     return "anthropic" if route == "messages" else "openai"
 
 
-def _error_type(exchange: Exchange) -> str | None:
+def _error_type(exchange: ExchangeSummary) -> str | None:
     if exchange.ending != "complete":
         return exchange.ending
-    return str(exchange.response.status) if exchange.response.status >= 400 else None  # noqa: PLR2004 - HTTP's border
+    return str(exchange.status) if exchange.status >= 400 else None  # noqa: PLR2004 - HTTP's border

@@ -1,4 +1,4 @@
-"""What goes to other systems over the network: a bounded buffer, sent in the background, repeated until it is taken."""
+"""The outbox of an exporter: a bounded buffer whose deliveries are sent in the background, with retries."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from itertools import count as count_up
 from typing import Generic, NamedTuple, TypeVar
 
 from monitors.records import Evaluation, Sample, Score
+from monitors.runtime.backoff import delay_s
 from monitors.runtime.tasks import happens_within, spawn
 
 T = TypeVar("T")
 Observer = Callable[[str, int], None]
-"""Is told a result (`sent`, `retried`, or why it was dropped) and of how many scores."""
+"""Called with a result (`sent`, `retried`, or why scores were dropped) and the number of scores."""
 
 FIRST_S, LONGEST_S = 0.5, 60.0
 _BUSY_S, _SILENT_S = 0.05, 60.0
@@ -26,11 +27,11 @@ _log = logging.getLogger("gaugeway.sinks")
 
 
 class NotYetError(Exception):
-    """What the delivery is about has not arrived there yet; others may have."""
+    """The server does not have the delivery's trace yet; other deliveries may succeed."""
 
 
 class UnavailableError(Exception):
-    """Nothing can be delivered now; `retry_after_s` is what the server asked to wait, if it did."""
+    """No delivery can succeed now; `retry_after_s` is the server's Retry-After in seconds, if it sent one."""
 
     def __init__(self, detail: str, retry_after_s: float | None = None) -> None:
         super().__init__(detail)
@@ -38,24 +39,24 @@ class UnavailableError(Exception):
 
 
 class RefusedError(Exception):
-    """The delivery will never be taken."""
+    """The server will never accept the delivery."""
 
 
 class SampleScores(NamedTuple):
-    """An evaluation that came to a score."""
+    """An evaluation with a score."""
 
     evaluation: Evaluation
     score: Score
 
     @property
     def identity(self) -> str:
-        """The evaluation's identity as one string: whoever stores under it stores once."""
+        """The evaluation's identity as one string: the idempotency key of its delivery."""
         one = self.evaluation
         return f"{one.sample_id}:{one.metric}:{one.version}"
 
 
 class Delivery(NamedTuple, Generic[T]):
-    """Something to send. Of those with the same `key` one is sent at a time, in order; `size` is its scores."""
+    """Something to send. Deliveries with the same `key` are sent one at a time, in order; `size` counts scores."""
 
     item: T
     key: str
@@ -72,11 +73,11 @@ class _Entry(Generic[T]):
 
 
 class Outbox(Generic[T]):
-    """Sends what it is offered, at most `places` at once, and holds at most `limit`; beyond that the newest is dropped.
+    """Sends deliveries, at most `places` at once, and holds at most `limit`; beyond that new ones are dropped.
 
-    A delivery that comes too early is sent again after 0.5 s, then after twice the time, up to 60 s. When the server
-    cannot be reached or asks to wait, everything waits, and then one delivery goes first. After `give_up_s` a delivery
-    is dropped. `count` hears of everything.
+    A delivery that is too early is sent again after 0.5 s, with back-off up to 60 s. When the server is unreachable or
+    asks to wait, all deliveries pause, and a single one is sent first. After `give_up_s` a delivery is dropped. `count`
+    is called with every result.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Outbox(Generic[T]):
         self._order = count_up()
 
     def offer(self, delivery: Delivery[T]) -> None:
-        """Take a delivery: only keeps it, never waits. Needs a running event loop."""
+        """Add a delivery without waiting. Needs a running event loop."""
         if self._closed or len(self._heap) + len(self._under_way) >= self._limit:
             self._count("overflow", delivery.size)
             return
@@ -116,7 +117,7 @@ class Outbox(Generic[T]):
             self._task = spawn(self._run(), name=f"sending to {self._name}")
 
     async def aclose(self, timeout_s: float = 3.0) -> None:
-        """Send what is left within `timeout_s`, without waiting for what was to be waited for; count the rest."""
+        """Send what is left within `timeout_s`, ignoring pauses; count the rest as unsent."""
         self._closed = True
         if self._task is None:
             return
@@ -155,7 +156,7 @@ class Outbox(Generic[T]):
             await happens_within(self._wake, idle_s)
 
     def _pop(self, now: float) -> _Entry[T] | None:
-        """Take the first that is due and has none of its key before it."""
+        """Remove the first due delivery whose key is not under way."""
         passed: list[_Entry[T]] = []
         found = None
         while self._heap and self._heap[0].due <= now and found is None:
@@ -177,17 +178,17 @@ class Outbox(Generic[T]):
             settled = True
         except NotYetError as error:
             self._failures = 0
-            entry.due = time.monotonic() + _back_off(entry.attempts)
-            settled = self._again(entry, str(error))
+            entry.due = time.monotonic() + delay_s(entry.attempts, first_s=FIRST_S, longest_s=LONGEST_S)
+            settled = self._retry(entry, str(error))
         except UnavailableError as error:
             self._pause(error)
-            settled = self._again(entry, str(error))
+            settled = self._retry(entry, str(error))
             self._expire()
-        except Exception as error:  # noqa: BLE001 - whatever it is, to send the same again would not help
+        except Exception as error:  # noqa: BLE001 - an unknown failure is counted as refused: sending the same again would not help
             self._settle("refused", entry)
             settled = True
             reason = str(error) if isinstance(error, RefusedError) else type(error).__name__
-            self._complain("%s: %d scores were refused: %s", self._name, delivery.size, reason)
+            self._warn("%s: %d scores were refused: %s", self._name, delivery.size, reason)
         finally:
             if not settled:
                 heapq.heappush(self._heap, entry)
@@ -196,12 +197,12 @@ class Outbox(Generic[T]):
                 self._drained.set()
             self._wake.set()
 
-    def _again(self, entry: _Entry[T], why: str) -> bool:
-        """Count a failed attempt; whether it was the last one."""
+    def _retry(self, entry: _Entry[T], why: str) -> bool:
+        """Count a failed attempt; return whether it was the last one."""
         entry.attempts += 1
         if max(entry.due, time.monotonic()) >= entry.until:
             self._settle("gave_up", entry)
-            self._complain("%s: gave up %d scores: %s", self._name, entry.delivery.size, why)
+            self._warn("%s: gave up %d scores: %s", self._name, entry.delivery.size, why)
             return True
         self._count("retried", entry.delivery.size)
         return False
@@ -212,21 +213,23 @@ class Outbox(Generic[T]):
             return
         if not self._failures:
             _log.warning("%s unreachable, retrying: %s", self._name, error)
-        self._paused_until = now + max(_back_off(self._failures), error.retry_after_s or 0.0)
+        self._paused_until = now + max(
+            delay_s(self._failures, first_s=FIRST_S, longest_s=LONGEST_S), error.retry_after_s or 0.0
+        )
         self._failures += 1
 
     def _expire(self) -> None:
-        """Drop what has waited long enough; while nothing gets through, nobody else would."""
+        """Drop deliveries past their deadline: while the server is unreachable, no attempt would do it."""
         now = time.monotonic()
         if gone := [entry for entry in self._heap if entry.until <= now]:
             self._heap = [entry for entry in self._heap if entry.until > now]
             heapq.heapify(self._heap)
             for entry in gone:
                 self._settle("gave_up", entry)
-            self._complain("%s: gave up %d deliveries that waited too long", self._name, len(gone))
+            self._warn("%s: gave up %d deliveries that waited too long", self._name, len(gone))
 
-    def _complain(self, message: str, *about: object) -> None:
-        """Write a warning, once a minute: the counts have them all."""
+    def _warn(self, message: str, *about: object) -> None:
+        """Log a warning, at most once a minute; every event is in the counts."""
         now = time.monotonic()
         level = logging.WARNING if now >= self._silent_until else logging.DEBUG
         if level == logging.WARNING:
@@ -238,9 +241,9 @@ class Outbox(Generic[T]):
 
 
 class OutboxExporter(Generic[T]):
-    """An exporter that sends scores: `prepare` says what, without the texts that nobody asked for, `send` how.
+    """An exporter that sends scores through an outbox: `prepare` builds the deliveries, `send` sends one.
 
-    Only scores of the `metrics` (shell patterns) go out. What was skipped or failed is no verdict on an answer.
+    Only scores of the `metrics` (shell patterns) are sent; skipped and failed evaluations are not.
     """
 
     def __init__(self, name: str, *, observe: Observer, metrics: Sequence[str], give_up_s: float) -> None:
@@ -264,13 +267,13 @@ class OutboxExporter(Generic[T]):
             self._outbox.offer(delivery)
 
     async def aclose(self) -> None:
-        """Send what is left, for a while."""
+        """Send what is left within the outbox's time limit, and close the connections."""
         await self._outbox.aclose()
         await self.disconnect()
 
     @abstractmethod
     def prepare(self, sample: Sample, scores: Sequence[SampleScores]) -> Iterable[Delivery[T]]:
-        """Return what to send about a sample that has a trace."""
+        """Return the deliveries for a sample that has a trace."""
 
     @abstractmethod
     async def send(self, item: T) -> None:
@@ -278,8 +281,4 @@ class OutboxExporter(Generic[T]):
 
     @abstractmethod
     async def disconnect(self) -> None:
-        """Let go of the connections."""
-
-
-def _back_off(attempts: int) -> float:
-    return min(LONGEST_S, FIRST_S * 2.0 ** min(attempts, 20))
+        """Close the connections."""

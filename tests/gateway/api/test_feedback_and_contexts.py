@@ -40,14 +40,19 @@ class BrokenQueue(MemoryQueue):
 
 
 class Bench:
-    """A running traffic port with its supplements."""
+    """A running traffic port with its supplements; counts what becomes of them."""
 
     def __init__(self, queue=None, **options):
         self.queue = queue or MemoryQueue()
         self.results = []
-        self.supplements = Supplements(
-            queue=self.queue, on_result=lambda source, result: self.results.append((source, result)), **options
-        )
+        self.failures = 0
+        self.supplements = Supplements(queue=self.queue, observer=self, **options)
+
+    def supplement(self, source, result):
+        self.results.append((source, result))
+
+    def hand_off_failed(self):
+        self.failures += 1
 
     async def post(self, path, body, **headers):
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -336,7 +341,7 @@ fields = st.sampled_from(
 
 @given(st.dictionaries(fields, json_values).map(json.dumps).map(str.encode) | st.binary(max_size=60))
 def test_whatever_is_sent_is_either_taken_or_refused_with_400(body):
-    supplements, refusals = Supplements(queue=MemoryQueue()), []
+    supplements, refusals = Bench().supplements, []
     for read in (supplements._contexts, supplements._feedback):
         try:
             one = read(body, [])

@@ -40,7 +40,7 @@ def answer(content="A.", finish="stop", **message):
 def test_a_completion_becomes_an_exchange_and_a_sample():
     explicit = Explicit(app="shop", session="s", tags={"v": "7"}, reference="R")
     found = recording(trace=Trace("a" * 32, "b" * 16), explicit=explicit, duration_s=0.5)
-    sample = Capture([], rate=1.0, salt="s", limit=LIMIT).sample(read(found, LIMIT))
+    sample = Capture([], rate=1.0, salt="s", limit=LIMIT).make(read(found, LIMIT))
     assert sample is not None
     assert (sample.id, sample.app, sample.model, sample.question, sample.response) == ("e1", "shop", "m", "Q?", "A.")
     assert (sample.session, sample.tags, sample.reference, sample.rate) == ("s", {"v": "7"}, "R", 1.0)
@@ -130,7 +130,7 @@ def test_sampling_is_decided_by_the_trace_so_that_all_its_calls_share_one_fate()
         trace = Trace(f"{number:032x}", "b" * 16)
         one, other = recording(trace=trace), recording(trace=trace)
         other.id = "e2"
-        assert (capture.sample(capture.read(one)) is None) == (capture.sample(capture.read(other)) is None)
+        assert capture.decide(one) == capture.decide(other)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_only_what_must_be_the_same_request_again_is_not_judged_twice(first, sec
         body |= {"user": said["user"]} if "user" in said else {}
         found = recording(body, explicit=Explicit(session=said.get("session")))
         found.request_headers += [(b"x-stainless-retry-count", said.get("x-stainless-retry-count", "0").encode())]
-        reasons.append(capture.sample(read(found, LIMIT)).skip_reason)
+        reasons.append(capture.make(read(found, LIMIT)).skip_reason)
     assert reasons == [None, None if judged_again else "resubmission"]
 
 
@@ -161,14 +161,14 @@ def test_an_auxiliary_call_is_kept_but_not_judged():
         "standalone question.\n\nChat History:\nUser: How long?\nFollow Up Input: And then?\nStandalone question:"
     )
     body = {"model": "m", "messages": [{"role": "user", "content": asked}]}
-    sample = Capture([], rate=1.0, salt="s", limit=LIMIT).sample(read(recording(body), LIMIT))
+    sample = Capture([], rate=1.0, salt="s", limit=LIMIT).make(read(recording(body), LIMIT))
     assert (sample.skip_reason, sample.tags) == ("auxiliary", {"auxiliary": "standalone_question"})
 
 
 def test_a_sample_is_protected_before_anybody_sees_it():
     redactor = Redactor(("email",), (), "k")
     body = {"model": "m", "messages": [{"role": "user", "content": "Mail ada@example.com"}]}
-    sample = Capture([], rate=1.0, salt="s", limit=LIMIT, protect=redactor.redact_sample).sample(
+    sample = Capture([], rate=1.0, salt="s", limit=LIMIT, protect=redactor.redact_sample).make(
         read(recording(body, answer("Sent to ada@example.com.")), LIMIT)
     )
     assert "example.com" not in f"{sample.question}{sample.response}"
@@ -176,7 +176,7 @@ def test_a_sample_is_protected_before_anybody_sees_it():
 
 
 def captured(body, **options):
-    return Capture([], rate=1.0, salt="s", limit=LIMIT, **options).sample(read(recording(body), LIMIT))
+    return Capture([], rate=1.0, salt="s", limit=LIMIT, **options).make(read(recording(body), LIMIT))
 
 
 def test_a_sample_says_how_it_was_found_and_its_instructions_are_protected_too():

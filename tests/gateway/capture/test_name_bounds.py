@@ -10,8 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from gateway.config import Config, Gateway, Price, Upstream
-from gateway.exchange import Explicit, Recording
-from gateway.handoff.buffer import MAX_OVERFLOWN
+from gateway.exchange import Recording
 from gateway.telemetry.metrics import MAX_REQUEST_SERIES, Instruments
 from monitors.runtime.bounds import MAX_NAME, MAX_TAGS
 from monitors.runtime.label_cap import MAX_PAIRS
@@ -208,13 +207,3 @@ async def test_series_of_requests_are_bounded_however_kinds_combine(path, monkey
             one = ended(route="chat_completions", status=status)
             instruments.request(one, app=f"a{app}", model="m", stream=False)
     assert len(series(registry, "gaugeway_requests_total")) <= 100 + 11
-
-
-async def test_apps_of_requests_that_found_no_room_are_bounded(path):
-    async with running_gateway("http://127.0.0.1:9/v1", http_path=path) as running:
-        handoff = running.gateway.handoff
-        handoff._max_items = 0
-        for number in range(MAX_OVERFLOWN + 500):
-            handoff.offer(ended(route="models", status=200, explicit=Explicit(app=f"a{number}")))
-        assert len(handoff._overflown) == MAX_OVERFLOWN + 1
-        assert sum(handoff._overflown.values()) == MAX_OVERFLOWN + 500

@@ -1,4 +1,5 @@
 import asyncio
+from collections import Counter
 from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
@@ -6,8 +7,10 @@ from prometheus_client import CollectorRegistry
 from gateway.capture.exchange_reader import Capture
 from gateway.config import Capture as Settings
 from gateway.exchange import Explicit
-from gateway.handoff.backpressure import easing
-from gateway.handoff.buffer import CaptureBuffer
+from gateway.handoff.backlog import MAX_OVERFLOWN, OverflowCounter
+from gateway.handoff.backpressure import capture_factor
+from gateway.handoff.buffer import BufferSettings, CaptureBuffer
+from gateway.handoff.observer import CaptureObserver
 from gateway.handoff.sampler_client import SamplerClient
 from gateway.telemetry.metrics import Instruments
 from monitors.records import Context
@@ -43,16 +46,26 @@ async def wait_for(condition):
 
 
 class Bench:
-    def __init__(self, queue=None, rate=1.0, **limits):
+    def __init__(self, queue=None, rate=1.0, reader=None, sampler=None, accounting=None, **limits):
         self.registry = CollectorRegistry()
         self.queue = queue or MemoryQueue()
+        self.reader = reader or Capture([], rate=rate, salt="s", limit=10_000)
         self.handoff = CaptureBuffer(
             queue=self.queue,
-            reader=Capture([], rate=rate, salt="s", limit=10_000),
-            instruments=Instruments(self.registry, version="0"),
-            interval_s=0.0,
-            **limits,
+            reader=self.reader,
+            observer=CaptureObserver(Instruments(self.registry, version="0"), accounting),
+            sampler=sampler,
+            settings=BufferSettings(interval_s=0.0, **limits),
         )
+
+    def requests(self):
+        """How many requests were counted, by model."""
+        counts = Counter()
+        for family in self.registry.collect():
+            for sample in family.samples:
+                if sample.name == "gaugeway_requests_total":
+                    counts[sample.labels["model"]] += sample.value
+        return counts
 
     def outcomes(self):
         return {
@@ -116,6 +129,22 @@ def test_beyond_the_count_or_the_bytes_the_newest_is_dropped_and_counted():
     asyncio.run(scenario())
 
 
+def test_apps_of_requests_that_found_no_room_are_bounded():
+    class Counts:
+        def __init__(self):
+            self.by_app = Counter()
+
+        def overflown(self, app, route, status, ending, count):
+            self.by_app[app] += count
+
+    overflow, counts = OverflowCounter(), Counts()
+    for number in range(MAX_OVERFLOWN + 500):
+        overflow.add(one(number, route="models", explicit=Explicit(app=f"a{number}")))
+    overflow.flush(counts)
+    assert len(counts.by_app) == MAX_OVERFLOWN + 1
+    assert counts.by_app.total() == MAX_OVERFLOWN + 500
+
+
 def test_while_the_queue_fails_samples_wait_and_arrive_afterwards_once():
     async def scenario():
         bench = Bench(BrokenQueue())
@@ -156,21 +185,16 @@ def test_an_upstreams_own_413_is_an_answer_like_any_other():
 
 def test_a_listener_that_raises_costs_one_exchange_and_counts_its_request_once():
     async def scenario():
-        def broken(exchange):
-            raise RuntimeError
+        class Broken:
+            def account(self, exchange):
+                raise RuntimeError
 
-        bench = Bench(on_exchange=broken)
+        bench = Bench(accounting=Broken())
         bench.handoff.start()
         bench.handoff.offer(one(1))
         await bench.handoff.aclose()
         assert bench.outcomes() == {"error": 1}
-        requests = [
-            sample.value
-            for family in bench.registry.collect()
-            for sample in family.samples
-            if sample.name == "gaugeway_requests_total"
-        ]
-        assert requests == [1]
+        assert bench.requests().total() == 1
 
     asyncio.run(scenario())
 
@@ -212,18 +236,23 @@ class FullQueue(MemoryQueue):
     """A queue that says how full it is."""
 
     fill = 0.0
+    reads = 0
 
     async def depth(self):
+        self.reads += 1
         return replace(await super().depth(), fill=self.fill)
+
+    async def fill_is_read(self, fill):
+        self.fill, reads = fill, self.reads
+        await wait_for(lambda: self.reads > reads)
 
 
 def test_the_fuller_the_queue_the_less_is_captured_and_the_rate_says_so():
     async def scenario():
-        bench = Bench(FullQueue(), rate=0.8, watch_s=0.01)
-        bench.queue.fill = 0.7
+        bench = Bench(FullQueue(), rate=0.8, depth_interval_s=0.01)
         bench.handoff.start()
-        factor = easing(0.7)
-        await wait_for(lambda: bench.handoff._watch.fill == 0.7)
+        factor = capture_factor(0.7)
+        await bench.queue.fill_is_read(0.7)
         for number in range(1000):
             bench.handoff.offer(one(number))
         await wait_for(lambda: sum(bench.outcomes().values()) == 1000)
@@ -232,10 +261,9 @@ def test_the_fuller_the_queue_the_less_is_captured_and_the_rate_says_so():
         assert 150 < outcomes["sampled_out"] < 250
         leases = await bench.queue.lease(1000)
         assert {lease.sample.rate for lease in leases} == {0.8 * factor}
-        bench.queue.fill = 0.0
-        await wait_for(lambda: bench.handoff._watch.fill == 0.0)
+        await bench.queue.fill_is_read(0.0)
         alone = Capture([], rate=0.8 * factor, salt="s", limit=10_000)  # other gateways choose the same ones
-        chosen = [number for number in range(1000) if alone.chosen(alone.read(one(number)))]
+        chosen = [number for number in range(1000) if alone.decide(one(number)) == "captured"]
         assert [lease.sample.id for lease in leases] == [f"e{number}" for number in chosen]
         bench.handoff.offer(one(2000))
         await bench.handoff.aclose()
@@ -250,7 +278,7 @@ def test_what_piles_up_here_lowers_the_rate_before_anything_overflows():
         for number in range(600):
             bench.handoff.offer(one(number))
             if number % 10 == 9:
-                await wait_for(lambda: not bench.handoff._recordings and not bench.handoff._reading)
+                await wait_for(lambda: bench.handoff.undecided == 0)
         assert "overflow" not in bench.outcomes()
         bench.queue.broken = False
         await wait_for(lambda: sum(bench.outcomes().values()) == 600)
@@ -270,7 +298,7 @@ def test_after_a_long_time_what_does_not_fit_is_counted_as_overflow():
         bench.handoff.start()
         for number in range(300):
             bench.handoff.offer(one(number))
-            await wait_for(lambda: not bench.handoff._recordings and not bench.handoff._reading)
+            await wait_for(lambda: bench.handoff.undecided == 0)
         bench.queue.broken = False
         await wait_for(lambda: sum(bench.outcomes().values()) == 300)
         assert bench.outcomes()["captured"] == 20
@@ -286,7 +314,7 @@ def test_a_queue_that_does_not_say_how_full_it_is_is_no_reason_to_capture_less()
             raise OSError("gone")
 
     async def scenario():
-        bench = Bench(Silent(), watch_s=0.01)
+        bench = Bench(Silent(), depth_interval_s=0.01)
         bench.handoff.start()
         await asyncio.sleep(0.05)
         for number in range(20):
@@ -299,14 +327,14 @@ def test_a_queue_that_does_not_say_how_full_it_is_is_no_reason_to_capture_less()
 
 def test_the_other_process_knows_by_how_much_the_rate_was_lowered():
     async def scenario():
-        offload = SamplerClient(Settings(rate=0.5), "key")
+        sampler = SamplerClient(Settings(rate=0.5), "key")
         made = one(1)
         made.pressure = 0.25
         try:
-            (sample,) = await offload.samples([made])
+            (result,) = await sampler.capture([made])
         finally:
-            await offload.aclose()
-        assert sample.rate == 0.125
+            await sampler.aclose()
+        assert result.sample.rate == 0.125
 
     asyncio.run(scenario())
 
@@ -319,7 +347,7 @@ def test_a_sample_that_the_queue_refuses_is_counted_and_the_rest_of_its_batch_ar
 
     async def scenario():
         bench = Bench(queue=SQLiteQueue(tmp_path / "queue.db"))
-        bench.handoff.reader = Odd([], rate=1.0, salt="s", limit=10_000)
+        bench.handoff.use(Odd([], rate=1.0, salt="s", limit=10_000))
         for number in range(100):
             bench.handoff.offer(one(number))
         bench.handoff.start()
@@ -327,5 +355,54 @@ def test_a_sample_that_the_queue_refuses_is_counted_and_the_rest_of_its_batch_ar
         assert bench.outcomes() == {"captured": 97, "error": 3}
         assert (await bench.queue.depth()).ready == 97
         await bench.queue.aclose()
+
+    asyncio.run(scenario())
+
+
+class CountingCapture(Capture):
+    """Counts how often each recording is decoded."""
+
+    def __init__(self, rate):
+        super().__init__([], rate=rate, salt="s", limit=10_000)
+        self.decoded = Counter()
+
+    def read(self, recording):
+        self.decoded[recording.id] += 1
+        return super().read(recording)
+
+
+def test_every_body_is_decoded_once():
+    async def scenario(rate):
+        bench = Bench(reader=CountingCapture(rate))
+        bench.handoff.start()
+        for number in range(100):
+            bench.handoff.offer(one(number))
+        bench.handoff.offer(one(100, explicit=Explicit(capture=False)))
+        await bench.handoff.aclose()
+        assert bench.reader.decoded == {f"e{number}": 1 for number in range(101)}
+        assert sum(bench.outcomes().values()) == bench.requests().total() == 101
+        assert "unknown" not in bench.requests()
+
+    for rate in (0.0, 0.5, 1.0):
+        asyncio.run(scenario(rate))
+
+
+def test_what_the_sampler_process_decodes_is_not_decoded_in_the_gateway_process():
+    async def scenario():
+        sampler = SamplerClient(Settings(rate=0.5, salt="s", extractors=()), "key")
+        bench = Bench(reader=CountingCapture(0.5), sampler=sampler)
+        bench.handoff.start()
+        for number in range(40):
+            bench.handoff.offer(one(number))
+        for number in (40, 41):
+            bench.handoff.offer(one(number, raw=b"<html>"))
+        await wait_for(lambda: sum(bench.outcomes().values()) == 42)
+        await bench.handoff.aclose(timeout_s=30)
+        captured = {f"e{number}" for number in range(42) if bench.reader.decide(one(number)) == "captured"}
+        assert bench.reader.decoded == {f"e{number}": 1 for number in range(42) if f"e{number}" not in captured}
+        samples = {lease.sample.id for lease in await bench.queue.lease(100)}
+        assert samples == captured - {"e40", "e41"}
+        assert bench.requests().total() == 42
+        assert bench.registry.get_sample_value("gaugeway_unreadable_total", {"reason": "invalid_json"}) == 2
 
     asyncio.run(scenario())

@@ -51,6 +51,11 @@ def recording(index=0, **fields):
 SETTINGS = Capture(redact=("email",))
 
 
+async def samples(client, recordings):
+    """The sample of each recording, or the name of the exception."""
+    return [result.sample or result.error for result in await client.capture(recordings)]
+
+
 def run(scenario, settings=SETTINGS):
     async def main():
         offload = SamplerClient(settings, "key")
@@ -65,23 +70,23 @@ def run(scenario, settings=SETTINGS):
 def test_the_other_process_makes_the_same_samples():
     here = capture_of(SETTINGS, "key")
     some = [recording(index) for index in range(20)]
-    there = run(lambda offload: offload.samples(some))
+    there = run(lambda offload: samples(offload, some))
     assert there == [here.make(here.read(one)) for one in some]
     assert there[0].question == "How many moons? 0"
     assert "example.com" not in there[0].response
 
 
 def test_one_that_cannot_be_read_is_named_and_the_others_are_made():
-    made = run(lambda offload: offload.samples([recording(0), recording(1, request_body=b"[1]"), recording(2)]))
+    made = run(lambda offload: samples(offload, [recording(0), recording(1, request_body=b"[1]"), recording(2)]))
     assert [type(one) for one in made] == [Sample, str, Sample]
     assert made[1] == "ValueError"
 
 
 def test_new_settings_reach_it():
     async def scenario(offload):
-        before = await offload.samples([recording()])
+        before = await samples(offload, [recording()])
         offload.use(Capture(redact=()))
-        return before + await offload.samples([recording()])
+        return before + await samples(offload, [recording()])
 
     redacted, plain = run(scenario)
     assert "example.com" not in redacted.response
@@ -90,16 +95,16 @@ def test_new_settings_reach_it():
 
 def test_when_it_dies_the_caller_is_told_at_once_and_it_is_started_again_later():
     async def scenario(offload):
-        await offload.samples([recording()])
+        await samples(offload, [recording()])
         offload._process.send_signal(signal.SIGKILL)
         await offload._process.wait()
         started = time.monotonic()
         for _ in range(2):  # once because the pipe is broken, once because it is too soon
             with pytest.raises(SamplerClientError):
-                await offload.samples([recording()])
+                await samples(offload, [recording()])
         assert time.monotonic() - started < 1.0
         await asyncio.sleep(1.1)
-        return await offload.samples([recording()])
+        return await samples(offload, [recording()])
 
     assert isinstance(run(scenario)[0], Sample)
 
@@ -110,7 +115,7 @@ def test_it_is_started_before_the_first_batch_and_set_up_with_it():
         await offload._early
         early = offload._process.pid
         offload._setup = msgspec.structs.replace(offload._setup, capture=Capture(redact=()))
-        return early, await offload.samples([recording()]), offload._process.pid
+        return early, await samples(offload, [recording()]), offload._process.pid
 
     early, (sample,), late = run(scenario)
     assert early == late
@@ -121,11 +126,11 @@ def test_a_batch_that_comes_while_it_starts_does_not_start_another():
     async def scenario(offload):
         offload.start()
         before = set(children(os.getpid()))
-        samples = await offload.samples([recording()])
-        return samples, set(children(os.getpid())) - before
+        made = await samples(offload, [recording()])
+        return made, set(children(os.getpid())) - before
 
-    samples, started = run(scenario)
-    assert isinstance(samples[0], Sample)
+    made, started = run(scenario)
+    assert isinstance(made[0], Sample)
     assert len(started) == 1
 
 
@@ -154,7 +159,7 @@ def test_a_failed_early_start_is_logged_and_the_first_batch_tries_again(monkeypa
             patched.setattr(sys, "executable", "/nowhere/python")
             offload.start()
             await offload._early
-        return await offload.samples([recording()])
+        return await samples(offload, [recording()])
 
     assert isinstance(run(scenario)[0], Sample)
     assert "the sampler process could not be started" in caplog.text

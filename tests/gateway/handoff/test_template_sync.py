@@ -60,7 +60,9 @@ class Gateway:
         self.offload = SamplerClient(settings, "key", self.sync)
 
     async def send(self, numbers, **how):
-        return await self.offload.samples([recording(number, **how) for number in numbers])
+        return [
+            result.sample for result in await self.offload.capture([recording(number, **how) for number in numbers])
+        ]
 
     def errors(self, reason):
         return self.registry.get_sample_value("gaugeway_template_errors_total", {"reason": reason}) or 0
@@ -352,12 +354,12 @@ def test_a_prompt_that_only_the_judge_explains_is_learned_by_all_gateways(tmp_pa
     async def scenario(one, other):
         marking = PromptMarking(one.store, judge, retention_s=1e9, clock=lambda: 0.0)
         for start in range(1, 60, 4):
-            await one.offload.samples([one_of(number) for number in range(start, start + 4)])
+            await one.offload.capture([one_of(number) for number in range(start, start + 4)])
             await one.sync.sync()
             await marking.tick()
             await one.sync.sync()
         await other.sync.sync()
-        samples = await other.offload.samples([one_of(100)])
+        samples = [result.sample for result in await other.offload.capture([one_of(100)])]
         passages, question = said(100)
         assert len(judge.asked) == 1
         assert (samples[0].context_source, samples[0].question) == ("learned", question)

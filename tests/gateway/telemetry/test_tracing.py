@@ -8,6 +8,7 @@ import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from gateway.capture.exchange_reader import summary_of
 from gateway.exchange import Exchange, Explicit, Request, Response, Trace
 from gateway.http.headers import for_upstream
 from gateway.telemetry.tracing import OTelSpans
@@ -20,21 +21,20 @@ def emitted(route="chat_completions", usage=None, **options):
     exporter = InMemorySpanExporter()
     spans = OTelSpans(SimpleSpanProcessor(exporter), server_address="h", server_port=443, **options)
     body = {"temperature": 0.5, "n": 2, "max_tokens": 9, "messages": [{"role": "user", "content": "secret words"}]}
-    spans.emit(
-        Exchange(
-            id="x1",
-            started_at=1.0,
-            duration_s=0.5,
-            first_chunk_s=None,
-            ending="complete",
-            stream=False,
-            app="shop",
-            model="m",
-            request=Request(route=route, headers={}, body=body, explicit=Explicit(session="s1")),
-            response=Response(status=200, body={}, text="secret answer", model="m-2026", usage=usage),
-            trace=Trace(TRACE, SPAN),
-        )
+    exchange = Exchange(
+        id="x1",
+        started_at=1.0,
+        duration_s=0.5,
+        first_chunk_s=None,
+        ending="complete",
+        stream=False,
+        app="shop",
+        model="m",
+        request=Request(route=route, headers={}, body=body, explicit=Explicit(session="s1")),
+        response=Response(status=200, body={}, text="secret answer", model="m-2026", usage=usage),
+        trace=Trace(TRACE, SPAN),
     )
+    spans.emit(summary_of(exchange))
     (span,) = exporter.get_finished_spans()
     return span
 

@@ -1,0 +1,159 @@
+"""A bounded FIFO buffer that sends its items in batches and repeats a failed batch with back-off."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from monitors.runtime.backoff import Backoff
+from monitors.runtime.tasks import happens_within, spawn
+
+T = TypeVar("T")
+
+
+class Capacity:
+    """How many items, and bytes of them, may be held together. Buffers of one pipeline share it."""
+
+    def __init__(self, max_items: int, max_bytes: int) -> None:
+        self.max_items = max_items
+        self.max_bytes = max_bytes
+        self.items = 0
+        self.bytes = 0
+
+    def take(self, size: int) -> bool:
+        """Reserve room for one item of `size` bytes; False when there is none."""
+        if self.items >= self.max_items or self.bytes + size > self.max_bytes:
+            return False
+        self.items += 1
+        self.bytes += size
+        return True
+
+    def release(self, size: int) -> None:
+        """Free the room of one item of `size` bytes."""
+        self.items -= 1
+        self.bytes -= size
+
+
+class Sink(ABC, Generic[T]):
+    """Where a `RetryBuffer` sends its items, and what it reports about them."""
+
+    @abstractmethod
+    async def send(self, items: Sequence[T]) -> None:
+        """Send a batch, all of it or nothing."""
+
+    @abstractmethod
+    def refuses(self, error: Exception) -> bool:
+        """Whether `send` failed because of an item's value, so that sending the same item again cannot succeed."""
+
+    @abstractmethod
+    def sent(self, item: T) -> None:
+        """Count an item that was sent."""
+
+    @abstractmethod
+    def dropped(self, item: T, error: Exception | None) -> None:
+        """Count an item that was lost: refused with `error`, or still unsent when the buffer was closed (None)."""
+
+    @abstractmethod
+    def failed(self, count: int, error: Exception) -> None:
+        """Count a failed attempt to send `count` items; it will be repeated."""
+
+
+class RetryBuffer(Generic[T]):
+    """Holds items until the sink accepts them: bounded in items and bytes, in order, in batches of at most `batch`.
+
+    A batch with a refused item is sent again one item at a time, so that only that item is dropped. After any other
+    failure the batch is repeated after a delay. Before a batch that is not full, the buffer waits `gather_s` for more.
+    """
+
+    def __init__(
+        self, name: str, sink: Sink[T], capacity: Capacity, backoff: Backoff, *, batch: int, gather_s: float = 0.0
+    ) -> None:
+        self._name = name
+        self._sink = sink
+        self._capacity = capacity
+        self._backoff = backoff
+        self._batch = batch
+        self._gather_s = gather_s
+        self._items: deque[tuple[T, int]] = deque()
+        self._wake, self._closing = asyncio.Event(), asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def start(self) -> None:
+        """Start sending in the background; needs a running event loop."""
+        self._task = spawn(self._run(), name=self._name)
+
+    def offer(self, item: T, size: int) -> bool:
+        """Take an item of `size` bytes without waiting; False when there is no room for it."""
+        if not self._capacity.take(size):
+            return False
+        self.add(item, size)
+        return True
+
+    def add(self, item: T, size: int) -> None:
+        """Take an item for which the capacity is reserved already."""
+        self._items.append((item, size))
+        self._wake.set()
+
+    async def aclose(self, timeout_s: float) -> int:
+        """Send what is left within `timeout_s` seconds, at once; return how many items were dropped."""
+        self._backoff.reset()
+        self._closing.set()
+        self._wake.set()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=timeout_s)
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        left = len(self._items)
+        for _ in range(left):
+            self._sink.dropped(self._pop(), None)
+        return left
+
+    async def _run(self) -> None:
+        while self._items or not self._closing.is_set():
+            if not self._items:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            if len(self._items) < self._batch and self._gather_s:
+                await happens_within(self._closing, self._gather_s)
+            count = min(self._batch, len(self._items))
+            try:
+                await self._send_first(count)
+                self._backoff.reset()
+            except Exception as error:  # noqa: BLE001 - any failure is counted by the sink, and the batch is repeated
+                self._sink.failed(count, error)
+                await self._pause(self._backoff.failed())
+
+    async def _send_first(self, count: int) -> None:
+        """Send the first items; raises what the sink raises, unless it refuses an item."""
+        try:
+            await self._sink.send([self._items[index][0] for index in range(count)])
+        except Exception as error:
+            if not self._sink.refuses(error):
+                raise
+            if count == 1:
+                self._sink.dropped(self._pop(), error)
+            else:
+                for _ in range(count):
+                    await self._send_first(1)
+        else:
+            for _ in range(count):
+                self._sink.sent(self._pop())
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait; closing ends the wait once, so that the last attempt is not missed."""
+        if self._closing.is_set():
+            await asyncio.sleep(seconds)
+        else:
+            await happens_within(self._closing, seconds)
+
+    def _pop(self) -> T:
+        item, size = self._items.popleft()
+        self._capacity.release(size)
+        return item
