@@ -53,7 +53,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the contexts say about a claim, which of them say it, and the words of the first."""
+    """The verdict of the contexts on a claim, the indexes of those contexts, and a quote of the first."""
 
     kind: VerdictKind
     contexts: tuple[int, ...] = ()
