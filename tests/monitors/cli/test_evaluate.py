@@ -248,6 +248,15 @@ def test_as_a_process_a_pipe_gets_the_table_and_no_bar(tmp_path):
     assert "Traceback" not in ran.stderr
 
 
+# A shell starts a background job with SIGINT ignored, and the tests' own children inherit that.
+INTERRUPTIBLE = """
+import signal
+from monitors.cli.evaluate import evaluate
+signal.signal(signal.SIGINT, signal.default_int_handler)
+evaluate()
+"""
+
+
 def test_stopped_half_way_it_goes_on_from_there(tmp_path):
     numbers, holding = itertools.count(), True
 
@@ -261,7 +270,7 @@ def test_stopped_half_way_it_goes_on_from_there(tmp_path):
         command = [
             sys.executable,
             "-c",
-            "from monitors.cli.evaluate import evaluate; evaluate()",
+            INTERRUPTIBLE,
             DATA,
             "--config",
             config,
