@@ -1,4 +1,4 @@
-"""One request and its response through the gateway: as the proxy recorded it, and as capture reads it."""
+"""An exchange, one request and its response: as recorded by the proxy, and as decoded for capture."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Ending: TypeAlias = Literal[
 ]
 
 GENERATION_ROUTES = frozenset({"chat_completions", "completions", "responses", "messages"})
-"""Routes whose exchanges are captured. All else (models, files, embeddings ...) is traffic: counted, not captured."""
+"""Routes whose exchanges are captured. Other routes (models, files, embeddings ...) are counted only."""
 
 _ROUTES = {
     "chat/completions": "chat_completions",
@@ -56,7 +56,7 @@ def route_of(method: str, path: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explicit:
-    """What the client said out of band about its request; None where it said nothing."""
+    """Fields that the client sent explicitly with its request; None for those it did not send."""
 
     question: str | None = None
     contexts: tuple[Context, ...] | None = None
@@ -71,7 +71,7 @@ class Explicit:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The W3C trace of an exchange: `span_id` is the span that stands for it, `parent_id` that span's parent."""
+    """The W3C trace of an exchange: `span_id` is the exchange's own span, `parent_id` its parent."""
 
     trace_id: str
     span_id: str
@@ -80,7 +80,7 @@ class Trace:
 
 
 class Recording(msgspec.Struct, kw_only=True):
-    """What the proxy saw, raw. Filled on the request path, then handed over and never touched again.
+    """A raw exchange as the proxy recorded it. Filled on the request path, then handed over and never changed again.
 
     Times are seconds; `started_at` is Unix time, the others are durations from the start of the request.
     `request_body` is None when the body was passed through without being kept. `pressure` is set by the capture buffer:
@@ -115,7 +115,7 @@ class Recording(msgspec.Struct, kw_only=True):
     pressure: float = 1.0
 
     def keep(self, chunk: bytes, limit: int) -> None:
-        """Keep bytes of the response, unless that makes more than `limit` bytes, request included."""
+        """Append response bytes, unless the recording would exceed `limit` bytes, request included."""
         if self.too_large:
             return
         self.size += len(chunk)
@@ -128,7 +128,7 @@ class Recording(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The client's request, read. `headers` has lower-case names; `body` is the JSON object ({} without one)."""
+    """The decoded client request. `headers` has lower-case names; `body` is the JSON object ({} without one)."""
 
     route: str
     headers: dict[str, str]
@@ -138,7 +138,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """The upstream's response, read; a stream is folded into the object it stands for."""
+    """The decoded upstream response; a stream is folded into the equivalent object."""
 
     status: int
     body: dict[str, Any]
@@ -153,7 +153,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """One request and its response, read.
+    """A decoded request and its response.
 
     `digest` is the same for the same request of the same sender; with `resent` such a request is the same one again,
     and not another user's: it says that it is a retry, or names its session or end user.

@@ -47,7 +47,7 @@ class Looks:
         self.rows.append(row)
 
     def _process(self, one: Product) -> dict[str, float]:
-        about = Path(f"/proc/{self._fleet.pid(one)}")
+        about = Path(f"/proc/{one.pid}")
         url = f"http://127.0.0.1:{one.port}/healthz" if one in self._fleet.gateways else f"{one.monitors}/healthz"
         with httpx.Client(timeout=10) as client:
             client.get(url)

@@ -114,7 +114,7 @@ def measure(engine: str, capture: float, judged: float, options: argparse.Namesp
                 asyncio.run(steady(fleet.ports[0], warm, options.per_s, sent, 0))
                 fleet.settle(warm)
                 (gateway,), (monitors,) = fleet.gateways, fleet.monitors
-                pids = fleet.pid(gateway), fleet.pid(monitors)
+                pids = gateway.pid, monitors.pid
                 before, size = [cpu_s(pid) for pid in pids], place.store_mib()
                 began = time.monotonic()
                 asyncio.run(steady(fleet.ports[0], options.exchanges, options.per_s, sent, warm))

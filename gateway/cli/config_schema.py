@@ -1,4 +1,4 @@
-"""The JSON Schema of `gaugeway.toml`, with which editors complete and check it."""
+"""The JSON Schema of `gaugeway.toml`, for completion and validation in editors."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def config_schema() -> dict[str, Any]:
-    """Return the schema. It knows keys, types and ranges; what depends on several keys only `gaugeway check` knows.
+    """Return the schema: keys, types and ranges. Rules across several keys are checked by `gaugeway check` only.
 
-    A metric's own options stand beside the keys that all metrics have, so a metric's table takes any other key.
+    A metric's own options share a table with the keys common to all metrics, so that table allows any other key.
     """
     schema = msgspec.json.schema(Config)
     schema["$defs"][Metric.__name__]["properties"].pop("options")

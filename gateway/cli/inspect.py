@@ -1,4 +1,4 @@
-"""`gaugeway inspect`: what the extractors see in a request, or what was stored of an exchange."""
+"""`gaugeway inspect`: what the extractors find in a request, or what is stored of an exchange."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gateway.cli.inspection import Inspection
 
 _BAD_INPUT = 2
-_NOT_ASKED_FOR = "http://localhost"  # an upstream has to be named, but nothing is sent anywhere
+_NOT_ASKED_FOR = "http://localhost"  # the configuration requires an upstream, but nothing is sent
 
 
 @click.command()
@@ -31,14 +31,14 @@ _NOT_ASKED_FOR = "http://localhost"  # an upstream has to be named, but nothing 
     envvar="GAUGEWAY_DATA_DIR",
     default=Path("gaugeway-data"),
     show_default=True,
-    help="Where the embedded store lives.",
+    help="Directory of the embedded store.",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def inspect(what: str, config: Path | None, data_dir: Path, as_json: bool) -> None:  # noqa: FBT001 - a click flag
-    """Show what the extractors see in a request: question, contexts, which extractor, and why.
+    """Show what the extractors find in a request: question, contexts, the extractor used, and why.
 
-    REQUEST.json (- for standard input) is a request's body; or an object with `request` and maybe `response` and
-    `route`; or one with `path`, `headers` and `body`. Anything that is no file is the id of a stored exchange.
+    REQUEST.json (- for standard input) is a request body; an object with `request` and optionally `response` and
+    `route`; or an object with `path`, `headers` and `body`. Any other argument is the ID of a stored exchange.
     """
     from rich.console import Console  # noqa: PLC0415 - `--help` need not load it
 
@@ -68,7 +68,7 @@ def _of_file(what: str, config: Path | None) -> Inspection:
 
 
 def _of_exchange(exchange_id: str, config: Path | None, data_dir: Path) -> Inspection:
-    """Read a stored exchange. Raises LookupError when there is no such one, or no store."""
+    """Read a stored exchange. Raises LookupError when the exchange or the store does not exist."""
     from gateway import config as configuration  # noqa: PLC0415
     from gateway.cli.inspection import inspect_sample  # noqa: PLC0415
     from monitors.config import store_url  # noqa: PLC0415
@@ -76,10 +76,10 @@ def _of_exchange(exchange_id: str, config: Path | None, data_dir: Path) -> Inspe
     from monitors.storage.stores.opening import from_url  # noqa: PLC0415
 
     if exchange_id.endswith(".json") or "/" in exchange_id:
-        raise LookupError("there is no such file")
+        raise LookupError("no such file")
     loaded = configuration.load(config, upstream=_NOT_ASKED_FOR)
     if loaded.store.url is None and not (data_dir / "store.db").is_file():
-        raise LookupError(f"neither a file, nor a stored exchange: there is no store in {data_dir}")
+        raise LookupError(f"neither a file nor a stored exchange: no store in {data_dir}")
 
     async def read() -> tuple[Sample, Sequence[Evaluation]] | None:
         store = from_url(store_url(loaded, data_dir))
@@ -90,7 +90,7 @@ def _of_exchange(exchange_id: str, config: Path | None, data_dir: Path) -> Inspe
 
     stored = asyncio.run(read())
     if stored is None:
-        raise LookupError("neither a file nor the id of a stored exchange")
+        raise LookupError("neither a file nor the ID of a stored exchange")
     return inspect_sample(*stored)
 
 

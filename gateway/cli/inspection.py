@@ -1,4 +1,4 @@
-"""What the gateway sees in one request, and why: for `gaugeway inspect`, when contexts or questions are not found."""
+"""What the extractors find in one request, and why: debugging output of `gaugeway inspect`."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _STYLES = {"instructions": "dim", "question": "bold green", "passage": "cyan"}
 
 
 class InspectionError(ValueError):
-    """The input is no request."""
+    """The input is not a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One extractor that was asked. `passages` is None when it did not recognise the request."""
+    """An extractor that was run. `passages` is None when it did not recognise the request."""
 
     extractor: str
     passages: int | None
@@ -42,7 +42,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One metric's outcome, flat: `value` for a score, `reason` for all."""
+    """One metric's outcome: `value` for scores only, `reason` for all."""
 
     metric: str
     outcome: str
@@ -52,10 +52,10 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What was seen. `source` "none": no extractor recognised the request. `guessed`: the route was not given.
+    """The result. `source` "none": no extractor recognised the request. `guessed`: the route was not given.
 
-    `found_by`, `confidence`, `reason` and `parts` are what the extractors saw in the request. Of a stored exchange
-    `source` differs from `found_by` when contexts came beside it; `found_by` is None if an older release stored it.
+    `found_by`, `confidence`, `reason` and `parts` are the extractors' findings. In a stored exchange `source` differs
+    from `found_by` when contexts were sent separately; `found_by` is None if an older release stored it.
     """
 
     route: str | None
@@ -79,7 +79,7 @@ class Inspection:
 
 @dataclass(slots=True)
 class _Input:
-    """The file's content, taken apart."""
+    """The parsed input."""
 
     body: dict[str, Any]
     headers: dict[str, str] = field(default_factory=dict)
@@ -121,7 +121,7 @@ def inspect_request(raw: bytes, extractors: Sequence[Extractor]) -> Inspection:
 
 
 def inspect_sample(sample: Sample, evaluations: Sequence[Evaluation]) -> Inspection:
-    """Show a stored sample the same way; the request it came from is not kept."""
+    """Inspect a stored sample; its original request is not stored."""
     reason = sample.skip_reason
     return Inspection(
         route=None,
@@ -145,7 +145,7 @@ def _provenance(info: CaptureInfo | None) -> dict[str, Any]:
 
 
 def guess_route(body: dict[str, Any]) -> str:
-    """Say which API a body is made for. Where Anthropic's and OpenAI's look the same, it is OpenAI's.
+    """Return the route a body is made for; OpenAI's where it fits Anthropic's API as well.
 
     >>> guess_route({"messages": [], "system": "Be brief."}), guess_route({"input": "Hi", "instructions": "Be brief."})
     ('messages', 'responses')
@@ -161,7 +161,7 @@ def guess_route(body: dict[str, Any]) -> str:
 
 
 def _blocks(body: dict[str, Any]) -> bool:
-    """Whether messages or tools have a form that only Anthropic's API knows."""
+    """Whether messages or tools have a form that only Anthropic's API has."""
     contents = [one.get("content") for one in body["messages"] if isinstance(one, dict)]
     parts = [part for content in contents if isinstance(content, list) for part in content if isinstance(part, dict)]
     tools = body.get("tools")
@@ -184,12 +184,12 @@ def _taken_apart(value: dict[str, Any]) -> _Input:
         if isinstance(body, str):
             body = _object(body.encode("utf-8", "surrogatepass"), "the body")
         if not isinstance(body, dict):
-            raise InspectionError("the body is no JSON object")
+            raise InspectionError("the body is not a JSON object")
         route = route_of("POST", str(value["path"]).partition("?")[0]) if "path" in value else None
         return _Input(body=body, headers=_headers(value.get("headers")), route=route, response=value.get("response"))
     if not {"messages", "input", "prompt", "instructions"} & value.keys():
         raise InspectionError(
-            "this is no request: expected an API's body (messages, input or prompt), or an object with request, "
+            "not a request: expected an API's body (messages, input or prompt), or an object with request, "
             "or with path, headers and body"
         )
     return _Input(body=value)
@@ -201,18 +201,18 @@ def _object(raw: bytes, what: str) -> dict[str, Any]:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise InspectionError(f"{what} is not one JSON object: {error}") from error
     if not isinstance(value, dict):
-        raise InspectionError(f"{what} is no JSON object")
+        raise InspectionError(f"{what} is not a JSON object")
     return value
 
 
 def _headers(value: Any) -> dict[str, str]:
-    """Read headers as an object or as pairs; names become small letters."""
+    """Read headers given as an object or as pairs; names become lower case."""
     pairs = value.items() if isinstance(value, dict) else value if isinstance(value, list) else []
     return {str(pair[0]).lower(): str(pair[1]) for pair in pairs if isinstance(pair, tuple | list) and len(pair) == 2}  # noqa: PLR2004 - a name and a value
 
 
 def _explicit(given: _Input) -> Explicit | None:
-    """Read what the client said out of band, as the proxy does, and take it out of the body."""
+    """Read and remove the `gaugeway` body key and read our headers, as the proxy does."""
     in_body = in_headers = None
     try:
         if "gaugeway" in given.body:
@@ -236,30 +236,30 @@ def _response(value: Any, route: str) -> Response:
 def _warnings(
     route: str, explicit: Explicit | None, found: Extraction | None, question: str | None, kind: str | None
 ) -> Iterator[str]:
-    """Say what a person would want to know before they look for a mistake elsewhere."""
+    """Yield hints about why contexts, a question or scores are missing."""
     if route not in GENERATION_ROUTES:
         yield f"requests of route {route} are passed through and counted, but not captured"
     if explicit is not None and not explicit.capture:
-        yield "capture is switched off by the client: nothing of this exchange would be stored"
+        yield "the client turned capture off: this exchange would not be stored"
     if kind is not None:
         yield f"an auxiliary call ({kind}): captured, but not judged"
     if question is None:
-        yield "no question found: the request has no text of a user"
+        yield "no question found: the request has no user text"
     if found is None:
         yield "no extractor recognised passages: metrics that need contexts skip this exchange"
         if question is not None and len(question) > _LONG_QUESTION:
             yield (
-                f"the question has {len(question)} characters: maybe it holds passages in a form that no extractor "
-                "knows; describe it in [[capture.templates]], or say the contexts explicitly"
+                f"the question has {len(question)} characters: it may contain passages in a form that no extractor "
+                "recognises; describe it in [[capture.templates]], or send the contexts explicitly"
             )
     elif not found.contexts:
-        yield "recognised, but without passages: the retrieval found nothing"
+        yield "recognised, but without passages: retrieval returned nothing"
     else:
         texts = [one.text for one in found.contexts]
         if twice := len(texts) - len(set(texts)):
-            yield f"passages that are there already: {twice}"
+            yield f"duplicate passages: {twice}"
         if found.cut:
-            yield "there were too many or too long passages: some were left out or shortened"
+            yield "too many or too long passages: some were dropped or shortened"
 
 
 def _judged(evaluation: Evaluation) -> Judged:
@@ -272,7 +272,7 @@ def _judged(evaluation: Evaluation) -> Judged:
 
 
 def render(inspection: Inspection) -> RenderableType:
-    """Lay an inspection out for a terminal. What was captured is data: none of it is taken for markup or control."""
+    """Render an inspection for a terminal. Captured text is never interpreted as markup or control characters."""
     parts: list[RenderableType] = [_facts(inspection)]
     for number, context in enumerate(inspection.contexts[:_SHOWN_PASSAGES], start=1):
         about = [f"passage {number}", *(one for one in (context.id, context.source) if one)]
@@ -305,7 +305,7 @@ def _facts(inspection: Inspection) -> Table:
     if inspection.reason:
         facts.add_row("reason", _safe(inspection.reason))
     if inspection.tried:
-        facts.add_row("asked", _safe(", ".join(_said(one) for one in inspection.tried)))
+        facts.add_row("tried", _safe(", ".join(_said(one) for one in inspection.tried)))
     facts.add_row("auxiliary", inspection.auxiliary or "no")
     if inspection.response:
         facts.add_row("response", _safe(inspection.response))
@@ -313,7 +313,7 @@ def _facts(inspection: Inspection) -> Table:
 
 
 def _prompt(inspection: Inspection) -> Panel:
-    """The prompt with its parts in styles of their own; a name in front of each says the same without colours."""
+    """Render the prompt with each part in its own style, preceded by its name for terminals without colours."""
     info = CaptureInfo(source=inspection.found_by or "none", parts=inspection.parts)
     lines: list[Text] = []
     before = -1
@@ -325,7 +325,7 @@ def _prompt(inspection: Inspection) -> Panel:
     if inspection.source == info.source and (others := unplaced(info.parts, len(inspection.contexts))):
         numbers = ", ".join(map(str, others[:_SHOWN_PASSAGES])) + (" ..." if len(others) > _SHOWN_PASSAGES else "")
         some = "passage" if len(others) == 1 else "passages"
-        lines.append(Text(f"not word for word in the prompt: {some} {numbers}", style="italic"))
+        lines.append(Text(f"not verbatim in the prompt: {some} {numbers}", style="italic"))
     legend = Text.assemble("prompt: ", *(one for kind in _STYLES for one in ((kind, _STYLES[kind]), " ")))
     return Panel(Group(*lines), title=legend, title_align="left")
 
@@ -350,6 +350,6 @@ def _said(tried: Tried) -> str:
 
 
 def _safe(text: str, most: int = _SHOWN) -> Text:
-    """Shorten a text and take its control characters out, so that it cannot steer the terminal."""
+    """Shorten a text and replace its control characters, so that it cannot control the terminal."""
     shown = text if len(text) <= most else f"{text[:most]} ... ({len(text)} characters)"
     return Text("".join(one if one in "\n\t" or one.isprintable() else "\ufffd" for one in shown))

@@ -1,4 +1,4 @@
-"""`gaugeway keys`: make, list and revoke the gateway's own keys."""
+"""`gaugeway keys`: create, list and revoke virtual keys."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
 class Place(NamedTuple):
-    """Where the keys are: in a database, or in a file of the data directory, where the audit log is in any case.
+    """Where keys are stored: a database (`url`), or a file in the data directory, which also holds the audit log.
 
-    `has_prices` is whether the configuration has any.
+    `has_prices`: the configuration has a [prices] table.
     """
 
     url: str | None
@@ -42,12 +42,12 @@ class Place(NamedTuple):
     has_prices: bool
 
     def is_empty(self) -> bool:
-        """Whether there can be no keys yet; looking is not to make the file."""
+        """Whether there can be no keys yet; reading must not create the file."""
         return self.url is None and not (self.data_dir / FILE).exists()
 
 
 def _places(function: F) -> F:
-    """Add the options that say where keys are, and pass what they mean as `place`."""
+    """Add the options that locate the key store, and pass it as `place`."""
 
     @functools.wraps(function)
     def placed(*, config: Path | None, data_dir: Path, **options: Any) -> Any:
@@ -59,33 +59,33 @@ def _places(function: F) -> F:
         place = Place(url if isinstance(url, str) else None, data_dir, has_prices=bool(loaded.prices))
         return function(place=place, **options)
 
-    config = config_option("gaugeway.toml, whose [keys] url says where the keys are.")
+    config = config_option("gaugeway.toml; its [keys] url locates the key store.")
     data_dir = click.option(
         "--data-dir",
         type=click.Path(path_type=Path, file_okay=False),
         envvar="GAUGEWAY_DATA_DIR",
         default=Path("gaugeway-data"),
         show_default=True,
-        help="Where keys.db lives, unless [keys] names a database, and the audit log.",
+        help="Directory of the audit log, and of keys.db unless [keys] url names a database.",
     )
     return config(data_dir(placed))  # type: ignore[return-value]  # click leaves the function's own type
 
 
 @click.group()
 def keys() -> None:
-    """Make, list and revoke the gateway's own keys. They are asked for with `[keys] enabled = true`."""
+    """Create, list and revoke virtual keys. Requests need one with `[keys] enabled = true`."""
 
 
 @keys.command()
-@click.option("--app", required=True, help="The app that requests with this key are counted for.")
-@click.option("--models", default="*", show_default=True, help="Patterns of the models it may use: 'gpt-*,o3'.")
+@click.option("--app", required=True, help="App to which requests with this key are attributed.")
+@click.option("--models", default="*", show_default=True, help="Patterns of allowed models, such as 'gpt-*,o3'.")
 @click.option("--expires", help="30d, 12h, or an ISO date or time (UTC). [never]")
 @click.option("--requests-per-min", type=_POSITIVE, help="[no limit]")
 @click.option("--tokens-per-min", type=_POSITIVE, help="[no limit]")
 @click.option("--usd-per-day", type=_POSITIVE, help="Needs [prices]. [no limit]")
 @_places
 def create(app: str, models: str, expires: str | None, place: Place, **quota: float | None) -> None:
-    """Make a key and print it: once, on standard output. Only its hash is kept."""
+    """Create a key and print it to standard output. It is shown only once; only its hash is stored."""
     now = time.time()
     patterns = tuple(pattern for one in models.split(",") if (pattern := one.strip()))
     if not app.strip() or not app.isprintable():
@@ -104,10 +104,10 @@ def create(app: str, models: str, expires: str | None, place: Place, **quota: fl
     )
     _tell("key_create", place, key=created.key.id, app=created.key.app)
     end = _time(expires_at) if expires_at is not None else "never"
-    click.echo(f"{created.key.id} for app {created.key.app}, expires {end}. The key is shown only now:", err=True)
+    click.echo(f"{created.key.id} for app {created.key.app}, expires {end}. The key is shown only once:", err=True)
     if quota["usd_per_day"] is not None and not place.has_prices:
         click.echo(
-            "gaugeway: warning: --usd-per-day: the configuration has no [prices], without which nothing is charged",
+            "gaugeway: warning: --usd-per-day has no effect: the configuration has no [prices]",
             err=True,
         )
     click.echo(created.secret)
@@ -116,7 +116,7 @@ def create(app: str, models: str, expires: str | None, place: Place, **quota: fl
 @keys.command("list")
 @_places
 def list_keys(place: Place) -> None:
-    """List all keys with what they allow, their state, and what was spent with them today (UTC)."""
+    """List all keys with their limits, state and spending of today (UTC)."""
     if place.is_empty():
         click.echo("no keys")
         return
@@ -142,7 +142,7 @@ def list_keys(place: Place) -> None:
 @click.argument("key_id", metavar="ID")
 @_places
 def revoke(key_id: str, place: Place) -> None:
-    """End a key for good. Running gateways refuse it within a few seconds ([keys] refresh_s)."""
+    """Revoke a key permanently. Running gateways reject it within a few seconds ([keys] refresh_s)."""
     if key_id.startswith("gw-"):
         _fail("expected the key's ID (key_...), not the key itself; see 'gaugeway keys list'")
     known = not place.is_empty() and _with_store(place, lambda store: store.revoke(key_id, time.time()))
@@ -153,7 +153,7 @@ def revoke(key_id: str, place: Place) -> None:
 
 
 def _tell(action: str, place: Place, **about: str) -> None:
-    """Write down who did it: on this machine, wherever the keys are."""
+    """Write an audit record to the data directory on this machine, even when keys are in a database."""
     try:
         told = audit.open_file(place.data_dir)
     except OSError as error:

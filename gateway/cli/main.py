@@ -40,23 +40,23 @@ if TYPE_CHECKING:
 @click.version_option(version("gaugeway"), prog_name="gaugeway")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Know how good your RAG answers are, and be called when they get worse."""
+    """Measure the quality of RAG answers, and alert when it degrades."""
     context.obj = _page
-    if "" not in sys.path:  # own metrics are found in the working directory, as `python -m` finds them
+    if "" not in sys.path:  # import custom metrics from the working directory, as `python -m` does
         sys.path.insert(0, "")
 
 
 @main.command()
 @plane_options
 def serve(supervised: bool, **options: Any) -> None:  # noqa: ARG001, FBT001 - click passes options by name
-    """Run both planes: the gateway and, beside it, the monitors. Needs no other service."""
+    """Run both planes: the gateway and the monitors. Requires no other service."""
     _supervise(options, monitors=True)
 
 
 @main.command()
 @plane_options
 def gateway(data_dir: Path, supervised: bool, **options: Any) -> None:  # noqa: FBT001 - click passes options by name
-    """Run the data plane alone: the proxy with its capture, and its admin port."""
+    """Run the data plane only: the proxy with capture, and its admin port."""
     from gateway import app  # noqa: PLC0415 - `--help` need not load the whole plane
     from monitors.runtime import serving  # noqa: PLC0415
 
@@ -67,7 +67,7 @@ def gateway(data_dir: Path, supervised: bool, **options: Any) -> None:  # noqa: 
         if not supervised:
             serving.configure_logs(options["log_format"])
             log_config(options["config"])
-        with nullcontext() if supervised else hold(data_dir, "gateway"):  # for a worker its supervisor holds it
+        with nullcontext() if supervised else hold(data_dir, "gateway"):  # the supervisor holds it for its workers
             running = app.run(config, data_dir, supervised=supervised, reload=lambda: _load(options))
             serving.run(running, options["log_format"])
     except (ConfigError, OSError) as error:
@@ -75,10 +75,12 @@ def gateway(data_dir: Path, supervised: bool, **options: Any) -> None:  # noqa: 
 
 
 @main.command()
-@click.option("--seconds", type=click.FloatRange(min=20), default=80.0, show_default=True, help="At the longest.")
+@click.option(
+    "--seconds", type=click.FloatRange(min=20), default=80.0, show_default=True, help="Maximum duration in seconds."
+)
 @click.option("--port", type=int, help="Traffic port. [a free one]")
 def demo(seconds: float, port: int | None) -> None:
-    """Show the whole thing with a scripted model: traffic, scores, a regression, the alert. No key, no network."""
+    """Run a demo with a scripted model: traffic, scores, a regression, the alert. Needs no key and no network."""
     from rich.console import Console  # noqa: PLC0415 - only here
 
     from gateway.demo.run import run_demo  # noqa: PLC0415
@@ -112,7 +114,7 @@ def _print_schema(context: click.Context, parameter: click.Parameter, asked: boo
 )
 @plane_options
 def check(supervised: bool, **options: Any) -> None:  # noqa: FBT001 - click passes options by name
-    """Check a configuration; every error is named with its key, the reason and the nearest valid key."""
+    """Check a configuration; each error names its key, the reason and the nearest valid key."""
     from gateway.access import admission  # noqa: PLC0415 - `--help` need not load the whole plane
     from monitors import app  # noqa: PLC0415
 
@@ -176,13 +178,13 @@ def _load(options: dict[str, Any]) -> configuration.Config:
 
 
 def _given(options: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], str | None]:
-    """Return what the options say of the configuration: keys by table, and the upstream."""
+    """Return the configuration given on the command line: keys by table, and the upstream."""
     gateway_options = {name: options[name] for name in ("host", "port", "workers", "admin_port")}
     return {"gateway": gateway_options, "monitors": {"port": options["monitors_port"]}}, options["upstream"]
 
 
 def _arguments(options: dict[str, Any]) -> list[str]:
-    """Spell the options out again, for the processes that run one plane each."""
+    """Return the options as arguments for the process of one plane."""
     given = ((name, value) for name, value in options.items() if value is not None)
     return [word for name, value in given for word in (f"--{name.replace('_', '-')}", str(value))]
 

@@ -1,4 +1,4 @@
-"""`gaugeway templates`: what was learned of apps' prompts; shown, exported, confirmed and rejected."""
+"""`gaugeway templates`: list, show, export, confirm and reject the prompt templates learned from traffic."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _NOT_ALL, _BAD_INPUT = 1, 2
 _SLOT = "[[{}]]"
-_json = click.option("--json", "as_json", is_flag=True, help="JSON on standard output.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group()
 def templates() -> None:
-    """What was learned of apps' prompts: list, show, export, confirm and reject."""
+    """List, show, export, confirm and reject the prompt templates learned from traffic."""
 
 
 @templates.command("list")
@@ -36,7 +36,7 @@ def templates() -> None:
 @_json
 @store_cli.stored_options
 def list_templates(config: Path | None, data_dir: Path, app: str | None, as_json: bool) -> None:  # noqa: FBT001 - a click flag
-    """List the templates, with how passages are separated and how many requests each was learned from."""
+    """List templates, with the separator of their passages and the number of requests they were learned from."""
     found = _ask(config, data_dir, lambda kept: _templates(kept, app))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode([_plain(one) for one in found])).decode())
@@ -62,14 +62,14 @@ def list_templates(config: Path | None, data_dir: Path, app: str | None, as_json
 @_json
 @store_cli.stored_options
 def show(config: Path | None, data_dir: Path, app: str, version: str, as_json: bool) -> None:  # noqa: FBT001 - a click flag
-    """Show the constant text of a template, with its slots marked."""
+    """Show the constant text of a template and its slots."""
     from gateway.capture.stored_templates import learned_of  # noqa: PLC0415
     from gateway.contexts.template_export import messages  # noqa: PLC0415 - `--help` need not load them
 
     one = _one(_ask(config, data_dir, lambda kept: _templates(kept, app)), app, version)
     learned = learned_of(one)
     if learned is None:
-        _fail(f"template {version} of app {app} was written by another release, which this one cannot read")
+        _fail(f"template {version} of app {app} was written by another release and cannot be read")
     whose = messages(learned)
     if as_json:
         texts = [{"role": role, "text": _marked(pieces)} for role, pieces in whose]
@@ -88,9 +88,9 @@ def show(config: Path | None, data_dir: Path, app: str, version: str, as_json: b
 @click.argument("version", required=False)
 @store_cli.stored_options
 def export(config: Path | None, data_dir: Path, app: str | None, version: str | None) -> None:
-    """Print templates as [[capture.templates]] for gaugeway.toml: all that are not rejected, or those named.
+    """Print templates as [[capture.templates]] for gaugeway.toml: the given one, or all that are not rejected.
 
-    Exit 0 fine, 1 one cannot be said in a pattern, 2 bad input.
+    Exit codes: 0 all exported, 1 a template cannot be written as a pattern, 2 bad input.
     """
     from gateway.capture.stored_templates import learned_of  # noqa: PLC0415
     from gateway.contexts.template_export import describe, toml  # noqa: PLC0415 - `--help` need not load them
@@ -104,7 +104,7 @@ def export(config: Path | None, data_dir: Path, app: str | None, version: str | 
         try:
             learned = learned_of(one)
             said = toml(describe(learned)) if learned is not None else None
-            problem = "another release wrote it"
+            problem = "it was written by another release"
         except ValueError as error:
             said, problem = None, str(error)
         if said is not None:
@@ -120,7 +120,7 @@ def export(config: Path | None, data_dir: Path, app: str | None, version: str | 
 @click.argument("version")
 @store_cli.stored_options
 def confirm(config: Path | None, data_dir: Path, app: str, version: str) -> None:
-    """Keep a template: it is not dropped when it stops fitting, but marked."""
+    """Confirm a template: when it no longer fits it is marked stale instead of dropped."""
     _decide(config, data_dir, app, version, "confirmed")
 
 
@@ -129,12 +129,12 @@ def confirm(config: Path | None, data_dir: Path, app: str, version: str) -> None
 @click.argument("version")
 @store_cli.stored_options
 def reject(config: Path | None, data_dir: Path, app: str, version: str) -> None:
-    """End a template: it is not used, nor learned again. Running gateways know within a few seconds."""
+    """Reject a template: it is neither used nor learned again. Running gateways apply this within a few seconds."""
     _decide(config, data_dir, app, version, "rejected")
 
 
 def split_words(template: StoredTemplate) -> str:
-    """Return how a template separates passages."""
+    """Describe how a template separates passages."""
     words = template.split.get("words") or ""
     kind = str(template.split.get("kind"))
     said = words.replace("\x05", "N") if isinstance(words, str) else ""

@@ -1,4 +1,4 @@
-"""Extractors: where the question and the retrieved passages stand in a request or response."""
+"""Extractors: find the question and the retrieved passages in a request or response."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ BUILT_IN = {
     "structure": "gateway.contexts.structure:StructureExtractor",
 }
 DEFAULT_ORDER = ("explicit", "tools", "results", "templates", "patterns", "documents", "structure")
-"""From what is certain to what is likely: said, structured, a known prompt, the user's own prompt, tags, structure."""
+"""Most certain first: explicit, structured results, known prompts, configured patterns, document tags, structure."""
 
 INFERRING = frozenset({"templates", "structure"})
-"""Extractors that infer passages from a prompt's text. What Gaugeway learned from an app's own prompts is surer."""
+"""Extractors that infer passages from a prompt's text; templates learned from the app's own prompts are preferred."""
 
 BESIDE_RESULTS = "gaugeway_beside_results"
-"""Set on a user message that came together with tool results (Anthropic): it opens no new turn."""
+"""Key set on a user message that accompanies tool results (Anthropic): it does not start a new turn."""
 
 
 MOST_MESSAGES = 2_000
-"""Messages of a request that are read, and blocks of one message: beyond that its first ones and its last."""
+"""Messages read of a request, and blocks of a message; of more the first `_FIRST` and the last ones."""
 _FIRST = 100
 MOST_SYSTEM_TEXTS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extraction:
-    """What an extractor found. `contexts` empty: the retrieval found nothing. `source` names the extractor.
+    """The result of an extractor. `contexts` empty: retrieval returned nothing. `source` is the extractor's name.
 
-    `marker` is what gave it away, for people: a template's name, a tag, a tool. `cut` says that passages were left out
-    or shortened because there were too many or too long ones. `confidence` lies in [0, 1]: below 1 it was inferred from
-    the prompt's structure, and `reason` names the signs. With the source "none" nothing was found, and the question is
+    `marker` is what identified the passages, for users: a template's name, a tag, a tool. `cut`: passages were dropped
+    or shortened because they were too many or too long. `confidence` is in [0, 1]; below 1 the passages were inferred
+    from the prompt's structure, and `reason` lists the evidence. Source "none": nothing was found, and the question is
     None when the user's turn is a whole prompt.
     """
 
@@ -55,14 +55,14 @@ class Extraction:
 
 
 class Extractor(Protocol):
-    """Recognises one kind of request."""
+    """Reads one kind of request."""
 
     def extract(self, request: Request, response: Response) -> Extraction | None:
-        """Return what was found; None when the request is not of this kind. Pure, and never raises on odd content."""
+        """Return the extraction; None when the request is not of this kind. Pure; never raises on malformed content."""
 
 
 def trace(request: Request, response: Response, extractors: Sequence[Extractor]) -> list[tuple[str, Extraction | None]]:
-    """Return what each extractor said, by name, up to and with the first that recognised the request."""
+    """Return each extractor's name and result, up to and including the first that recognised the request."""
     said: list[tuple[str, Extraction | None]] = []
     for extractor in extractors:
         found = extractor.extract(request, response)
@@ -73,14 +73,14 @@ def trace(request: Request, response: Response, extractors: Sequence[Extractor])
 
 
 def name_of(extractor: Extractor) -> str:
-    """Return the short name a configuration uses, for one that is not built in its import string."""
+    """Return the name used in the configuration: the short name, or the import string of one that is not built in."""
     kind = type(extractor)
     target = f"{kind.__module__}:{kind.__qualname__}"
     return next((name for name, built_in in BUILT_IN.items() if built_in == target), target)
 
 
 def messages_of(request: Request) -> Iterator[dict[str, Any]]:
-    """Yield the conversation's messages, whichever API carries them; tool results are messages of their own."""
+    """Yield the messages of a request of any API; tool results are separate messages."""
     body = request.body
     system = body.get({"responses": "instructions", "messages": "system"}.get(request.route, ""))
     if text := text_of(system):
@@ -98,14 +98,14 @@ def messages_of(request: Request) -> Iterator[dict[str, Any]]:
 
 
 def _bounded(listed: list[Any]) -> list[Any]:
-    """Leave out the middle of a list that is too long: what an app says of itself comes first, what is asked last."""
+    """Drop the middle of a list that is too long: instructions come first, the question last."""
     return listed if len(listed) <= MOST_MESSAGES else listed[:_FIRST] + listed[_FIRST - MOST_MESSAGES :]
 
 
 def _tool_results_apart(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Anthropic puts tool results into the user's message: yield them as tool messages, after the rest of it.
+    """Yield the tool results in an Anthropic user message as tool messages, after the rest of the message.
 
-    What stands beside results (a reminder, mostly) is marked: it opens no new turn.
+    Text beside results (usually a reminder) is marked with `BESIDE_RESULTS`: it does not start a new turn.
     """
     content = message.get("content")
     if not isinstance(content, list):
@@ -125,7 +125,7 @@ def _tool_results_apart(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def text_of(content: Any) -> str:
-    """Return the text of a message's content, its parts in lines of their own."""
+    """Return the text of a message's content, its parts joined by line breaks."""
     return "\n".join(text_parts(content))
 
 
@@ -139,7 +139,7 @@ def text_parts(content: Any) -> tuple[str, ...]:
 
 
 def user_texts(request: Request) -> list[str]:
-    """Return the texts of the user's turns that have one, the last first."""
+    """Return the non-blank texts of the user's turns, the last first."""
     texts = [text_of(message.get("content")) for message in messages_of(request) if message.get("role") == "user"]
     return [text for text in reversed(texts) if text and not text.isspace()]
 
@@ -150,7 +150,7 @@ def last_user_text(request: Request) -> str | None:
 
 
 def system_texts(request: Request) -> list[str]:
-    """Return the texts of the system and developer messages, in order: the first ones of too many."""
+    """Return the texts of the first system and developer messages, in order."""
     texts = (
         text_of(message.get("content"))
         for message in messages_of(request)

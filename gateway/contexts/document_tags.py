@@ -1,4 +1,4 @@
-"""Passages beside the text: `documents` next to the messages, and blocks of documents and search results.
+"""Finds passages in document fields and blocks: `documents` beside the messages, documents, search results.
 
 vLLM and Cohere read `documents`; Anthropic's API has document and search result blocks in a user's message.
 """
@@ -17,7 +17,7 @@ from monitors.records import Context
 
 
 class DocumentExtractor:
-    """Document blocks and fields."""
+    """Reads document blocks and fields."""
 
     def extract(self, request: Request, response: Response) -> Extraction | None:  # noqa: ARG002 - the port's shape
         blocks = list(islice(_blocks(request), MAX_PASSAGES + 1))

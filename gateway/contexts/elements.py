@@ -14,7 +14,7 @@ from monitors.records import Context
 
 _ELEMENTS = 1_000
 _INDENT = 40
-"""Elements of a block; characters of a tag's indentation."""
+"""Most elements of a block, and most characters of a tag's indentation."""
 
 _ATTRIBUTE = re.compile(r"([A-Za-z_-]{1,40})=[\"']([^\"'\n]{0,500})[\"']")
 _NAMED = frozenset({"id", "index", "name", "title", "number", "source", "url", "path", "file", "filename", "n"})
@@ -105,7 +105,7 @@ MARKUP_STARTS = ("<", "{", "[{", "import ", "#include")
 
 
 def items(text: str) -> list[Context]:
-    """Return the passages of a text that is nothing but elements, or one wrapper around some; else none."""
+    """Return the passages of a text that consists of elements only, or of one wrapper around them; else []."""
     first = _OPENING.match(text)
     if first is None or first["tag"].lower() in _HTML or not text.rstrip().endswith(">"):
         return []
@@ -121,7 +121,7 @@ def items(text: str) -> list[Context]:
 
 
 def _is_element(text: str, opening: re.Match[str]) -> bool:
-    """Whether the first tag is that of a passage: it comes again, has a name or number, or holds a content element."""
+    """Whether the first tag is a passage's: it is repeated, has a name or number, or has a content child."""
     if text.count(f"</{opening['tag']}>", opening.end()) > 1:
         return True
     inner = text[opening.end() :]
@@ -130,7 +130,7 @@ def _is_element(text: str, opening: re.Match[str]) -> bool:
 
 
 def elements(block: str, tag: str, *, wrapped: bool) -> Iterator[Context]:
-    """Read elements that follow one another; between two are a closing and an opening tag, blanks, maybe a line."""
+    """Read consecutive elements; only blanks or one line may separate two."""
     between = re.compile(rf"</{tag}>\s*(?:[-=*]{{2,80}}\s*)?<{tag}(?P<attributes>(?: [^<>\n]*)?)>")
     first = re.compile(rf"\s*<{tag}(?P<attributes>(?: [^<>\n]*)?)>").match(block)
     if first is None:
@@ -165,7 +165,7 @@ def _element(text: str, attributes: str, *, wrapped: bool) -> Iterator[Context]:
 
 
 def _children(text: str, said: dict[str, str], position: int, only: frozenset[str] | None = None) -> int:
-    """Note the children on one line that come next, but for the text itself; return where they end."""
+    """Collect the single-line children that follow, except the text; return their end."""
     while (child := _CHILD.match(text, position)) is not None:
         tag = child["tag"].lower()
         if tag in _CONTENT_TAGS or (only is not None and tag not in only):
@@ -176,7 +176,7 @@ def _children(text: str, said: dict[str, str], position: int, only: frozenset[st
 
 
 def _content(text: str, position: int) -> tuple[str, int] | None:
-    """Return what stands between content tags, when they come next, and where they end."""
+    """Return the content of the content tags, if they come next, and their end."""
     for tag in _CONTENT_TAGS:
         opening = f"<{tag}>"
         start = text.find(opening, position, position + _INDENT + len(opening))
@@ -189,7 +189,7 @@ def _content(text: str, position: int) -> tuple[str, int] | None:
 
 
 def _unpadded(body: str) -> str:
-    """Take off the line breaks that keep tags on lines of their own, and the closing tag's indentation."""
+    """Strip the line breaks next to tags, and the closing tag's indentation."""
     head, found, tail = body.rpartition("\n")
     if found and not tail.strip(" \t"):
         body = head
@@ -197,7 +197,7 @@ def _unpadded(body: str) -> str:
 
 
 def _is_text(passage: str) -> bool:
-    """Say whether there is more than a word or a path in it."""
+    """Return whether a passage is more than a word or a path."""
     return len(passage.split(None, 2)) > 1 or len(_WIDE.findall(passage[:200])) >= 6  # noqa: PLR2004 - a short phrase
 
 

@@ -46,7 +46,7 @@ _contexts_decoder = msgspec.json.Decoder(_Passages)
 
 
 class ExplicitError(ValueError):
-    """Something said out of band cannot be read; `field` names it as the client wrote it."""
+    """An explicit field is invalid; `field` is its name as the client wrote it."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -98,7 +98,7 @@ def from_headers(headers: Headers) -> Explicit | None:
 
 
 def merge(body: Explicit | None, headers: Explicit | None) -> Explicit | None:
-    """Combine both channels; where both speak, the body key counts. Either may switch capture off."""
+    """Combine both channels; the body key takes precedence. Either may turn capture off."""
     if body is None or headers is None:
         return body or headers
     tags = {**body.tags, **{name: value for name, value in headers.tags.items() if name not in body.tags}}
@@ -116,7 +116,7 @@ def merge(body: Explicit | None, headers: Explicit | None) -> Explicit | None:
 
 
 class ExplicitExtractor:
-    """Contexts the client named itself."""
+    """Returns the contexts that the client sent explicitly."""
 
     def extract(self, request: Request, response: Response) -> Extraction | None:  # noqa: ARG002 - the port's shape
         if request.explicit is None or request.explicit.contexts is None:
@@ -125,7 +125,7 @@ class ExplicitExtractor:
 
 
 def _contexts(passages: _Passages) -> tuple[Context, ...]:
-    """Return the passages, at most one more than are kept: enough for whoever applies the bound to see it."""
+    """Return the passages, at most one more than the limit, so that the caller notices the excess."""
     return tuple(
         Context(text=one)
         if isinstance(one, str)

@@ -1,4 +1,4 @@
-"""Passages that a tool joined into one text: numbered or labelled ones, between rules, parted by blank lines."""
+"""Splits one text returned by a tool into passages: by numbers, labels, rules or blank lines."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ _INTRODUCTION, _RECORD = 400, 4_000
 
 
 class Numbered(NamedTuple):
-    """Passages of a list. `bare`: its numbers are those of any list (`1.`), which steps of a manual have as well."""
+    """Passages of a numbered list. `bare`: plain list numbers (`1.`), which the steps of a manual have as well."""
 
     passages: list[Context]
     bare: bool
 
 
 def numbered(text: str) -> Numbered | None:
-    """Read a text that is a list with consecutive numbers, each written alike; None for any other text."""
+    """Split a list with consecutive numbers in one style; None for any other text."""
     first = _ITEM.search(text, 0, _INTRODUCTION)
     if first is None or int(first["number"]) > 1 or not _introduces(text[: first.start()]):
         return None
@@ -114,7 +114,7 @@ def numbered(text: str) -> Numbered | None:
 
 
 def records(text: str) -> list[Context]:
-    """Read records that each begin with the same label and say `Content: ...` after others; [] for any other text."""
+    """Split records that begin with the same label and have a `Content: ...` line; [] for any other text."""
     first = _ABOUT.match(text)
     if first is None or cleaned(text) is None or not _has_content(text):
         return []
@@ -132,7 +132,7 @@ def records(text: str) -> list[Context]:
 
 
 def paragraphs(text: str) -> list[Context]:
-    """Read passages between rules, else between blank lines; headings stay with what follows them.
+    """Split at rules, else at blank lines; a heading stays with the text after it.
 
     Returns [] for one passage, and where most pieces are no running text: a table, code, a list of links.
     """
@@ -147,7 +147,7 @@ def paragraphs(text: str) -> list[Context]:
 
 
 def cleaned(text: str, *, number: str | None = None, titled: bool = False) -> Context | None:
-    """Return a passage without the lines about it; None when no text is left."""
+    """Return a passage without its metadata lines; None when no text is left."""
     said: dict[str, str] = {}
     text = text.strip()
     for _ in range(_LINES_ABOUT):
@@ -174,7 +174,7 @@ def _introduces(text: str) -> bool:
 
 
 def _title_of(text: str) -> str | None:
-    """Return a first line that is a title: short, no sentence, and what follows begins a new sentence."""
+    """Return the first line if it is a title: short, no sentence, and followed by a new sentence."""
     line, _, rest = text.partition("\n")
     line, following = line.strip(" *#"), rest.lstrip()[:1]
     if not line or not following or len(line) > _TITLE or _ends(line) or ". " in line:
@@ -183,7 +183,7 @@ def _title_of(text: str) -> str | None:
 
 
 def _has_content(text: str) -> bool:
-    """Whether lines about a passage come first, and then the label of its text."""
+    """Whether metadata lines are followed by the label of the text."""
     position = 0
     for _ in range(_LINES_ABOUT):
         about = _ABOUT.match(text, position)

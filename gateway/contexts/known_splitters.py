@@ -18,7 +18,7 @@ from monitors.records import Context
 
 _PLAIN_TO_SEE = ("data", "objects", "tag:", "numbered")
 _MOST = 1_000
-"""Pieces that are looked at: far more than the bounds keep, and few enough for a prompt made of nothing but joints."""
+"""Most pieces split: far more than the limits keep, and few enough for a prompt made of separators only."""
 
 _METADATA_LINE = re.compile(r"[A-Za-z][A-Za-z0-9_ -]{0,60}: .*")
 _KNOWN_METADATA = frozenset({"page_label", "file_path", "file_name", "file_type", "source", "url", "title", "filename"})
@@ -26,7 +26,7 @@ _SOURCE_KEYS = ("source", "file_path", "file_name", "filename", "url", "title")
 
 
 def by(separator: str, *, strip: bool = False) -> Splitter:
-    """Return a splitter at `separator`; with `strip` for prompts that indent or pad what they are given."""
+    """Return a splitter at `separator`; `strip` is for prompts that indent or pad passages."""
 
     def split(text: str) -> Iterator[Context]:
         for chunk in text.split(separator, _MOST):
@@ -37,7 +37,7 @@ def by(separator: str, *, strip: bool = False) -> Splitter:
 
 
 def paragraphs(text: str) -> Iterator[Context]:
-    """Whatever the app joined: as the block itself shows it, and between blank lines where it shows nothing."""
+    """Split by the block's own notation, else at blank lines."""
     found = structured(text)
     if (
         found is not None
@@ -51,7 +51,7 @@ def paragraphs(text: str) -> Iterator[Context]:
 
 
 def padded(text: str) -> Iterator[Context]:
-    """As `paragraphs`, for prompts that indent or pad what they are given."""
+    """Like `paragraphs`, for prompts that indent or pad passages."""
     for one in paragraphs(text):
         yield replace(one, text=one.text.strip())
 
@@ -148,7 +148,7 @@ _RAGFLOW_RULE = "\n\n------\n\n"
 
 
 def ragflow(text: str) -> Iterator[Context]:
-    """RAGFlow's little trees; older versions only draw a line between chunks."""
+    """RAGFlow's metadata trees; older versions only put a rule between chunks."""
     body = text.rstrip(" ").removesuffix("\n")
     headers = list(islice(_RAGFLOW_HEADER.finditer(body), _MOST))
     for index, header in enumerate(headers):
@@ -180,7 +180,7 @@ def anythingllm(text: str) -> Iterator[Context]:
 
 
 def _document_metadata(passage: str) -> tuple[str, str | None]:
-    """Take off the header that AnythingLLM's splitter writes before a chunk."""
+    """Strip the header that AnythingLLM's splitter writes before a chunk."""
     header, found, body = passage.partition("\n</document_metadata>\n\n")
     if not (found and header.startswith("<document_metadata>\n")):
         return passage, None

@@ -1,4 +1,4 @@
-"""How much one extraction may take out of a request, whatever the app put into it."""
+"""Limits on the number and size of the passages of one extraction."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MAX_BYTES = bounds.MAX_BYTES
 def extraction(
     question: str | None, contexts: Iterable[Context], *, source: str, marker: str | None = None
 ) -> Extraction:
-    """Return the extraction with as many passages as the bounds allow; the one that crosses them is shortened.
+    """Return an extraction with as many passages as the limits allow; the last one may be shortened.
 
-    `contexts` is read no further than that.
+    `contexts` is not read beyond that.
     """
     kept, cut = bounds.passages(map(bounded_passage, contexts))
     return Extraction(question=(question or "").strip() or None, contexts=kept, source=source, marker=marker, cut=cut)

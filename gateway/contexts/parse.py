@@ -1,4 +1,4 @@
-"""Reading what a tool or a search service returned into passages: JSON of the usual shapes, MCP results, text."""
+"""Reads the result of a tool or search service into passages: common JSON shapes, MCP results, text."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _MCP_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})
 
 _DEPTH = 10
 _VALUES = 1_500
-"""Values of one result that are looked at: more than the bounds keep."""
+"""Most values of one result that are read: more than the limits keep."""
 _SOURCE_BLOCK = re.compile(r"(?:\A|\n{1,2})Source: (?P<source>[^\n]*)\nContent: ")
 _METADATA = 4_000
 """Characters of a block's `Source:` line up to which it may be printed metadata."""
@@ -74,19 +74,19 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A passage; `certain` when its surroundings say that it was retrieved, else its text has to look like one."""
+    """A passage; `certain` when its surroundings show that it was retrieved, otherwise its text must read like one."""
 
     context: Context
     certain: bool
 
 
 def read(content: Any) -> list[Found]:
-    """Read a result as it came: a text, a list of content parts, or JSON already decoded. Its first values only."""
+    """Read a raw result: a text, a list of content parts, or decoded JSON; its first values only."""
     return list(_Reader().value(content, certain=False, depth=0))
 
 
 def decoded(text: str) -> Any:
-    """Return the values that `text` is: JSON, one object a line, or a list or dict as Python prints it; else None."""
+    """Decode `text` as JSON, JSON lines, or the repr of a Python list or dict; None for anything else."""
     stripped = text.strip()
     if stripped[:1] not in ("[", "{"):
         return None
@@ -105,7 +105,7 @@ def _json(text: str) -> Any:
 
 
 class _Reader:
-    """One walk through a result, a bounded number of values deep and wide."""
+    """Walks through a result, bounded in depth and number of values."""
 
     def __init__(self) -> None:
         self._left = _VALUES
@@ -147,7 +147,7 @@ class _Reader:
         yield from found or _entry(value, certain=certain)
 
     def _inside(self, value: dict[str, Any], *, certain: bool, depth: int) -> Iterator[Found]:
-        """Read what is no hit itself, but holds some: an MCP result, a search service's answer."""
+        """Read a container of hits: an MCP result, a search service's response."""
         parts = value.get("content") if value.keys() <= _MCP_KEYS else None
         if "structuredContent" in value:
             # MCP says the same thing twice: as values, and as text for models that only read text.
@@ -196,7 +196,7 @@ def _sections(text: str) -> Iterator[Found]:
 
 
 def _is_columns(value: dict[str, Any]) -> bool:
-    """Chroma answers in columns: one list of texts for each query, and the ids beside it."""
+    """Read Chroma's columns: a list of texts and a list of ids per query."""
     documents = value.get("documents")
     return isinstance(documents, list) and bool(documents) and isinstance(documents[0], list)
 
@@ -211,7 +211,7 @@ def _columns(value: dict[str, Any]) -> Iterator[Found]:
 
 
 def _entry(entry: dict[str, Any], *, certain: bool) -> Iterator[Found]:
-    """Read one hit: its text, possibly one level down, with what stands beside it."""
+    """Read one hit: its text, possibly one level down, and its metadata."""
     wrappers = _WRAPPERS if _is_measured_wrapper(entry) else ()
     places = (entry, *(entry[key] for key in (*wrappers, *_INNER_KEYS) if isinstance(entry.get(key), dict)))
     for place in places:
@@ -258,7 +258,7 @@ def _measured(entry: dict[str, Any]) -> Iterator[Found]:
 
 
 def _runs_on(text: str) -> bool:
-    """Whether a text is a sentence or more rather than a name."""
+    """Whether a text is at least a sentence rather than a name."""
     words = len(text.split(None, _WORDS))
     ends = text.rstrip()[-1:] in (".", "!", "?", "\u3002", "\u2026")
     wide = sum(ord(character) >= _WIDE for character in text[:200])
@@ -293,7 +293,7 @@ def _identity(value: Any) -> str | None:
 
 
 def _score(value: Any) -> float | None:
-    """Return a retriever's score; whatever is no finite number is left out."""
+    """Return a retriever's score; None when it is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
         return None
     return float(value) if value == value else None  # noqa: PLR0124 - NaN is not equal to itself

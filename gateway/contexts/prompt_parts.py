@@ -1,4 +1,4 @@
-"""Where the question, the passages and the instructions stand in a request, for people who look at a capture.
+"""Locates the question, the passages and the instructions in a request, for display of a capture.
 
 Pure, and after the extractors: it looks for what they found in the texts they read. So it holds for every extractor,
 built in or not, and an extractor need not keep places. The time grows with the length of the texts only.
@@ -17,10 +17,10 @@ from monitors.records import CaptureInfo, PromptPart
 from monitors.runtime.bounds import bounded_capture
 
 MAX_SEARCHED = 4_000_000
-"""Characters that are gone through beyond the texts' own length for passages that are not where they should be."""
+"""Extra characters searched for passages that are not where they are expected."""
 
 LONGEST_SECRET = 1_024
-"""Characters kept beyond the bound of a text that is cut, until what may not be stored has been taken out of it."""
+"""Characters kept beyond the limit of a shortened text until redaction has been applied."""
 
 _LEAST_SEARCHED, _TIMES = 65_536, 4
 _LONG = 24
@@ -34,7 +34,7 @@ _RESULTS = ("function_call_output", "custom_tool_call_output")
 
 @dataclass(slots=True)
 class _Message:
-    """A text of the request with what was found in it: (start, end, index of the passage or None for the question)."""
+    """A text of the request and the parts found in it: (start, end, passage index, or None for the question)."""
 
     index: int
     role: str
@@ -43,7 +43,7 @@ class _Message:
 
 
 def capture_info(request: Request, extraction: Extraction, *, content: bool = True) -> CaptureInfo:
-    """Say how an extraction came about and where in the request it stands; without `content` no word is kept.
+    """Describe an extraction and locate it in the request; without `content` no text is kept.
 
     The words of instructions are to be redacted, and then cut (`bounded_capture`): a long text has some more than fits.
     """
@@ -64,7 +64,7 @@ def capture_info(request: Request, extraction: Extraction, *, content: bool = Tr
 
 
 def _read(request: Request) -> tuple[list[_Message], list[_Message]]:
-    """Return the texts that this turn is about, in their order, and the user's earlier turns, the last one first."""
+    """Return the texts of this turn in order, and the user's earlier turns, the last one first."""
     system: list[_Message] = []
     users: list[_Message] = []
     results: list[_Message] = []
@@ -89,7 +89,7 @@ def _result(message: dict[str, Any]) -> Any:
 
 
 class _Search:
-    """Looks for texts one behind the other. What is gone through is bounded, however many texts are not there."""
+    """Searches for texts in sequence, with a bound on the characters searched for missing texts."""
 
     def __init__(self, messages: Sequence[_Message]) -> None:
         self._messages = messages
@@ -98,7 +98,7 @@ class _Search:
         self._left = total + min(_LEAST_SEARCHED + _TIMES * total, MAX_SEARCHED)
 
     def next(self, wanted: str) -> tuple[int, int] | None:
-        """Return (message, start) of the next place of a text; where there is none, of the first before this one."""
+        """Return (message, start) of the next occurrence of a text, else of the first one before."""
         for turn in range(len(self._messages) + 1):
             at = (self._at + turn) % len(self._messages)
             text, start = self._messages[at].text, self._position if turn == 0 else 0
@@ -112,7 +112,7 @@ class _Search:
         return None
 
     def word(self, wanted: str, at: int, start: int, end: int, *, last: bool = False) -> int:
-        """Return where a text stands as a word of its own between two places, or -1; the last such place if wanted."""
+        """Return the offset of a text as a whole word between two offsets, or -1; optionally the last one."""
         text = self._messages[at].text
         for _ in range(_TRIES):
             start, end = (max(start, end - self._left), end) if last else (start, min(end, start + self._left))
@@ -128,7 +128,7 @@ class _Search:
 
 
 def _mark_passages(passages: Sequence[str], now: list[_Message], earlier: list[_Message]) -> None:
-    """Find the long passages first, then the short ones between them; in earlier turns only what is not in this one."""
+    """Find the long passages first, then the short ones between them; search earlier turns only for the rest."""
     places: dict[int, tuple[_Message, int]] = {}
     for messages in (now, earlier):
         if not messages or len(places) == len(passages):
@@ -156,7 +156,7 @@ def _find_short(
     found: dict[int, tuple[int, int]],
     messages: Sequence[_Message],
 ) -> None:
-    """Find short passages behind the one before them, or else in front of the one after them; alone, anywhere."""
+    """Find short passages after the previous one, else before the next one; without neighbours, anywhere."""
     for index in short:
         if (before := found.get(index - 1)) is not None:
             at, start = before[0], before[1] + len(passages[index - 1])
@@ -191,7 +191,7 @@ def _mark_question(question: str | None, now: list[_Message], earlier: list[_Mes
 
 
 def _places(question: str, message: _Message) -> list[tuple[int, int]]:
-    """Return where the question stands outside of passages: a long one each time, a short one the last time.
+    """Return the occurrences of the question outside passages: all of a long one, the last of a short one.
 
     Only short texts are looked for backwards: `rfind` takes quadratic time for long ones.
     """
@@ -220,7 +220,7 @@ def _gaps(message: _Message) -> Iterator[tuple[int, int]]:
 
 
 def _parts(message: _Message, *, content: bool) -> Iterator[PromptPart]:
-    """Yield the parts of a message. What stands around the passages of a tool's result is data, no instructions."""
+    """Yield the parts of a message. Text around the passages of a tool result is data, not instructions."""
     index, role, whole = message.index, message.role, message.text
     marks = iter([*message.found, None])
     for start, end in _gaps(message):
@@ -233,7 +233,7 @@ def _parts(message: _Message, *, content: bool) -> Iterator[PromptPart]:
 
 
 def _find(text: str, wanted: str, start: int, end: int) -> int:
-    """Do what `str.find` does, which for a long text prepares longer than it mostly searches."""
+    """Like `str.find`, without its preprocessing, which dominates for long texts."""
     beginning, at = wanted[:_PROBE], start
     for _ in range(_PROBES):
         at = text.find(beginning, at, end)
@@ -244,7 +244,7 @@ def _find(text: str, wanted: str, start: int, end: int) -> int:
 
 
 def _apart(found: list[tuple[int, int, int | None]]) -> list[tuple[int, int, int | None]]:
-    """Put places in order and leave out those that reach into one before them."""
+    """Sort occurrences and drop those that overlap an earlier one."""
     kept: list[tuple[int, int, int | None]] = []
     for one in sorted(found, key=lambda place: (place[0], -place[1])):
         if not kept or one[0] >= kept[-1][1]:
@@ -253,6 +253,6 @@ def _apart(found: list[tuple[int, int, int | None]]) -> list[tuple[int, int, int
 
 
 def _is_word(text: str, start: int, end: int) -> bool:
-    """Whether a stretch neither begins nor ends within a word. Scripts without blanks have no such border."""
+    """Whether a span begins and ends at word boundaries; scripts without spaces have none."""
     before, after = text[max(start - 1, 0) : start + 1], text[end - 1 : end + 1]
     return not any(len(edge) > 1 and edge.isascii() and edge.isalnum() for edge in (before, after))

@@ -1,4 +1,4 @@
-"""The engine behind the known templates: a prompt's shape in literals and fields, and how a text is held against it."""
+"""Matches texts against prompt templates made of literals and fields; used for the templates of known products."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FIELD = re.compile(r"\{(contexts|question|any|end)\}")
 _ENDS = ("", "assistant:", "ai:")
 
 HEAD = 262_144
-"""Characters of a message in which a template has to begin: what a long prompt costs stays the same for each."""
+"""Characters of a message in which a template must begin: bounds the cost of long prompts."""
 
 Splitter = Callable[[str], Iterator[Context]]
 
@@ -53,7 +53,7 @@ class Template:
         return self._before[0][1]
 
     def match(self, text: str) -> tuple[str | None, str] | None:
-        """Return (question, passages) as they stand in `text`, or None when it is not of this shape."""
+        """Return (question, passages) of `text`, or None when it does not match."""
         question: str | None = None
         position, limit = 0, HEAD
         for name, literal in self._before:

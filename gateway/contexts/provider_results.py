@@ -1,4 +1,4 @@
-"""Passages that the provider or its hosted tools retrieved: items of the Responses API, and what a response carries.
+"""Finds passages retrieved by the provider or its hosted tools: Responses API items, and parts of a response.
 
 Citations name a source and a stretch of the answer, mostly without the source's text. Only those with a text of the
 source are passages: a title is nothing an answer could be judged by, and the answer's own words prove nothing.
@@ -19,7 +19,7 @@ from monitors.records import Context
 
 
 class ResultExtractor:
-    """Retrieval that the response shows, and every item of the Responses API since the last user turn, in order."""
+    """Reads the retrieval in the response, and the Responses API items since the last user turn, in order."""
 
     def extract(self, request: Request, response: Response) -> Extraction | None:
         contexts: list[Context] = []
@@ -38,7 +38,7 @@ _Step = tuple[Call, tuple[Context, ...]]
 
 
 def _items(request: Request, response: Response) -> Iterator[_Step]:
-    """Yield the retrievals of this turn: those the app sends along, then those the model made for this answer."""
+    """Yield the retrievals of this turn: first those in the request, then those made for this answer."""
     turn: list[dict[str, Any]] = []
     calls: dict[str, Call] = {}
     descriptions = descriptions_of(request.body)
@@ -79,7 +79,7 @@ def _item(item: dict[str, Any], calls: dict[str, Call], descriptions: dict[str, 
 
 
 def _beside_the_answer(body: dict[str, Any]) -> Iterator[_Step]:
-    """Yield what chat completions and Anthropic's messages carry beside the answer."""
+    """Yield the retrievals that chat completions and Anthropic messages return beside the answer."""
     for choice in _dicts(body.get("choices"))[:1]:
         message = choice.get("message")
         message = message if isinstance(message, dict) else {}
@@ -118,7 +118,7 @@ def _azure(context: dict[str, Any]) -> Iterator[_Step]:
 
 
 def _anthropic(blocks: list[dict[str, Any]]) -> Iterator[_Step]:
-    """Yield results of hosted MCP tools, and what web search citations quote."""
+    """Yield results of hosted MCP tools, and texts quoted by web search citations."""
     names = {block["id"]: block for block in blocks if isinstance(block.get("id"), str)}
     quoted: dict[str, Context] = {}
     for block in blocks:
@@ -138,7 +138,7 @@ def _anthropic(blocks: list[dict[str, Any]]) -> Iterator[_Step]:
 
 
 def _citations(message: dict[str, Any]) -> tuple[Context, ...]:
-    """Return the texts that url and file citations quote; the same text is kept once."""
+    """Return the distinct texts quoted by URL and file citations."""
     quoted: dict[str, Context] = {}
     for part in _dicts(message.get("content")):
         for one in _dicts(part.get("annotations")):

@@ -1,4 +1,4 @@
-"""Values as Python prints them: `str()` of a tool's list or of a document's metadata, JSON but for a few tokens."""
+"""Parses Python reprs: `str()` of a tool's list or of a document's metadata, JSON except for a few tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 LONGEST = 200_000
 MOST_TOKENS = 20_000
-"""Characters of a printed value that is read, and its texts and constants; a longer one stays the text it is."""
+"""Longest repr that is parsed, and most strings and constants in it; a longer one remains text."""
 
 # A quote that is never closed ends with the text: looked for again from every later quote, it would cost the square.
 _TOKEN = re.compile(
@@ -51,7 +51,7 @@ def _as_json(token: re.Match[str]) -> str:
 
 
 def _character(escape: re.Match[str]) -> str:
-    """Raises ValueError for what Python never prints."""
+    """Raises ValueError for an escape Python never prints."""
     if code := escape[1] or escape[2] or escape[3]:
         return chr(int(code, 16))
     if (character := _CHARACTERS.get(escape[4])) is None:

@@ -78,7 +78,7 @@ _EMPTY_KEYS = ("documents", "docs", "passages", "contexts", "chunks", "matches",
 _ROWS = 1_000
 _NAME = 200
 _SHORT = 160
-"""Characters up to which a text may be a note that nothing was found."""
+"""Longest text that may be a "no results" message."""
 
 
 def retrieved(name: str | None, content: Any, description: str | None = None) -> tuple[Context, ...] | None:
@@ -102,7 +102,7 @@ def retrieved(name: str | None, content: Any, description: str | None = None) ->
 
 
 def _taken_apart(found: list[Found], words: list[str], description: str | None, *, searches: bool) -> list[Found]:
-    """Take apart a text that is all a tool returned, and maybe several passages."""
+    """Split a text that is the whole result of a tool, if it is several passages."""
     if len(found) != 1 or found[0].certain or not _OPENS.isdisjoint(words[:1]):
         return found
     only = found[0].context
@@ -117,7 +117,7 @@ def _taken_apart(found: list[Found], words: list[str], description: str | None, 
 
 
 def _refined(passages: Sequence[Context], text: str) -> Sequence[Context]:
-    """Return the same passages as the reader of structure cuts them, where it takes more metadata off them."""
+    """Return the passages as the structure reader splits them, if it strips more metadata from them."""
     found = structured(text)
     if found is None or found.odd or len(found.items) != len(passages):
         return passages
@@ -131,7 +131,7 @@ def _refined(passages: Sequence[Context], text: str) -> Sequence[Context]:
 
 
 def _returns_several(words: list[str], description: str | None) -> bool:
-    """Whether a tool returns several passages: its name says so, else its description does and not that it is one."""
+    """Whether a tool returns several passages, by its name, else by its description."""
     if not _SEVERAL.isdisjoint(words):
         return True
     said = (description or "")[:_NAME]
@@ -141,7 +141,7 @@ def _returns_several(words: list[str], description: str | None) -> bool:
 
 
 def descriptions_of(body: dict[str, Any]) -> dict[str, str]:
-    """Return what the request says about its tools, by name, whichever API it is."""
+    """Return the descriptions of the request's tools by name, for any API."""
     said: dict[str, str] = {}
     for key in ("tools", "functions"):
         listed = body.get(key)
@@ -167,7 +167,7 @@ def _decoded(content: Any) -> Any:
 
 
 def _records(value: Any) -> tuple[Context, ...]:
-    """Return the rows that a search gave instead of texts, each as its JSON."""
+    """Return the rows of a search result without texts, each as JSON."""
     if isinstance(value, dict) and value.get("isError") is not True:
         value = next((one for one in value.values() if isinstance(one, list)), None)
     rows = [row for row in value if isinstance(row, dict) and row] if isinstance(value, list) else []
@@ -179,5 +179,5 @@ def _encoded(row: dict[str, Any]) -> str:
 
 
 def _is_empty_list(value: Any) -> bool:
-    """Say whether a result is a retriever's own shape with nothing in it, as `{"documents": []}`."""
+    """Return whether a result is a retriever's shape without entries, such as `{"documents": []}`."""
     return isinstance(value, dict) and any(value.get(key) == [] for key in _EMPTY_KEYS)

@@ -31,7 +31,7 @@ _FIRST_PRINTABLE, _DELETE = 0x20, 0x7F
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """An entry, and what of the learned template it does not say."""
+    """A configuration entry, and notes on what of the learned template it cannot express."""
 
     entry: UserTemplate
     notes: tuple[str, ...] = ()
@@ -39,14 +39,14 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A constant text of a message, or a slot: then `slot` is its name."""
+    """A constant text of a message, or a slot named `slot`."""
 
     text: str
     slot: str | None = None
 
 
 def messages(template: LearnedTemplate) -> list[tuple[str, list[Piece]]]:
-    """Return the messages of a template, each with whose it is and what it is made of."""
+    """Return the messages of a template: role and pieces of each."""
     found: list[tuple[str, list[Piece]]] = []
     for index, literal in enumerate(template.literals):
         for part in _MARKS.split(literal):
@@ -60,7 +60,7 @@ def messages(template: LearnedTemplate) -> list[tuple[str, list[Piece]]]:
 
 
 def describe(template: LearnedTemplate) -> Described:
-    """Return the entry that captures what the template does. Raises ValueError for a pattern that takes too long."""
+    """Return the entry equivalent to the template. Raises ValueError when its pattern is too slow."""
     whose = messages(template)
     at = next(index for index, (_, pieces) in enumerate(whose) if any(one.slot == "passages" for one in pieces))
     notes = []
@@ -82,7 +82,7 @@ def describe(template: LearnedTemplate) -> Described:
 
 
 def toml(described: Described) -> str:
-    """Return the entry as it stands in gaugeway.toml, with the notes in front."""
+    """Return the entry as TOML for gaugeway.toml, preceded by the notes as comments."""
     entry = described.entry
     lines = [*(f"# {note}" for note in described.notes), "[[capture.templates]]"]
     lines += [f"name = {_quoted(entry.name)}", f"pattern = {_quoted(entry.pattern)}"]
@@ -97,7 +97,7 @@ def toml(described: Described) -> str:
 
 
 def _pattern(pieces: list[Piece]) -> str:
-    """In front of the passages the first place of each text counts, behind them the last: passages may contain any."""
+    """Match constant texts lazily before the passages and greedily after them: passages may contain any of them."""
     behind = False
     named = set()
     parts = [r"\A"]
@@ -114,7 +114,7 @@ def _pattern(pieces: list[Piece]) -> str:
 
 
 def _separator(how: Split) -> str:
-    r"""Return a pattern of what stands between passages. Constant texts within them come off with it."""
+    r"""Return a pattern of the separator between passages, including constant text at their edges."""
     if how.kind == "marker":
         # Spaces behind it belong to it as well: what is learned begins and ends without.
         between = _masked(how.words.rstrip() or how.words) + (r"\s*" if how.words.strip() else "")
@@ -136,7 +136,7 @@ def _masked(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape for a regular expression, so that people can read it, and without `${`, which a configuration fills in."""
+    """Escape for a readable regular expression, without `${`, which the configuration would substitute."""
     return "".join(_sign(sign) for sign in text)
 
 
@@ -149,14 +149,14 @@ def _sign(sign: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Write a TOML string: as it is where that can be, with escapes otherwise."""
+    """Write a TOML string: literal where possible, else with escapes."""
     if "'" not in text and text.isprintable():
         return f"'{text}'"
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def guess(name: str, texts: Sequence[str]) -> UserTemplate:
-    """Return an entry to begin with, out of prompts of which nothing is known: the lines that they share are constant.
+    """Return a first draft of an entry from sample prompts: the lines that they share are constant.
 
     With one prompt those are its first and its last. The longest gap is taken for the passages, and the last of the
     others for the question.
@@ -182,7 +182,7 @@ def guess(name: str, texts: Sequence[str]) -> UserTemplate:
 
 
 def _gaps(lines: Sequence[list[str]]) -> tuple[list[tuple[str, ...]], list[str]]:
-    """Return what stands in front of, between and behind the lines that all texts share; and these lines.
+    """Return the texts before, between and after the lines that all texts share; and these lines.
 
     A line that comes again within a text is none of them: it may stand between passages.
     """
@@ -211,7 +211,7 @@ def _gaps(lines: Sequence[list[str]]) -> tuple[list[tuple[str, ...]], list[str]]
 
 
 def _without_last_line(texts: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Take off the last line of each text where these begin alike, as `Question: ` does; else there are none."""
+    """Split off the last line of each text when all begin with the same label, such as `Question: `."""
     cuts = [text.rstrip("\n").rfind("\n") + 1 for text in texts]
     last = tuple(text[cut:] for text, cut in zip(texts, cuts, strict=True))
     if len(texts) > 1 and len(set(last)) > 1 and all(cuts) and _common(last)[0].strip():
@@ -225,7 +225,7 @@ def _slot(texts: tuple[str, ...], slot: str) -> list[Piece]:
 
 
 def _common(texts: tuple[str, ...]) -> tuple[str, str]:
-    """Return how all of some texts begin (line breaks, a label such as `Question: `) and end (line breaks)."""
+    """Return the common start (line breaks, a label such as `Question: `) and end (line breaks) of some texts."""
     leading = min(len(text) - len(text.lstrip("\n")) for text in texts)
     trailing = min(len(text) - len(text.rstrip("\n")) for text in texts)
     if len(texts) > 1 and not any("\n" in text.strip("\n") for text in texts):

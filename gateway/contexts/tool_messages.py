@@ -1,4 +1,4 @@
-"""Passages that came as results of the app's tools: chat tool and function messages, Anthropic's tool results.
+"""Finds passages in results of the app's tools: chat tool and function messages, Anthropic tool results.
 
 What counts as retrieval is said in `retrieval`. Every hop since the last user turn counts, in order.
 """
@@ -19,20 +19,20 @@ from monitors.records import Context
 _QUERY_KEYS = ("query", "question", "q", "input", "search_query", "queries", "keywords")
 _MARKERS = 3
 MOST_HOPS = 400
-"""Results that are read, the last ones: more than an agent needs for one answer."""
+"""Most results read, the last ones: more than an agent needs for one answer."""
 
 _decode = msgspec.json.Decoder().decode
 
 
 class Call(NamedTuple):
-    """What a model asked of a tool. `arguments` is JSON text, or (Anthropic) an object."""
+    """A tool call of the model. `arguments` is JSON text, or (Anthropic) an object."""
 
     name: str | None
     arguments: Any
 
 
 class ToolExtractor:
-    """Results of tools called since the last user turn."""
+    """Reads the results of tools called since the last user turn."""
 
     def extract(self, request: Request, response: Response) -> Extraction | None:  # noqa: ARG002 - the port's shape
         if request.route == "responses":
@@ -51,7 +51,7 @@ class ToolExtractor:
 
 
 def query_of(arguments: Any) -> str | None:
-    """Return what a tool was asked to search for."""
+    """Return the search query in a tool's arguments."""
     if isinstance(arguments, str):
         try:
             arguments = _decode(arguments.encode())
@@ -68,7 +68,7 @@ def query_of(arguments: Any) -> str | None:
 
 
 def marker_of(hops: list[Call]) -> str:
-    """Name the tools, each once."""
+    """Return the distinct tool names."""
     names = list(dict.fromkeys(hop.name for hop in hops if hop.name))
     return ", ".join(names[:_MARKERS]) or "tool"
 
@@ -92,7 +92,7 @@ def _results_of_this_turn(request: Request) -> list[tuple[Call, Any]]:
 
 
 def _calls_of(message: dict[str, Any]) -> Iterator[tuple[str, Call]]:
-    """Yield the calls of an assistant's message by id; the legacy single call has none: by name."""
+    """Yield the calls of an assistant message by ID; the legacy single call, which has none, by name."""
     listed = message.get("tool_calls")
     for call in listed if isinstance(listed, list) else []:
         function = call.get("function") if isinstance(call, dict) else None

@@ -1,4 +1,4 @@
-"""Passages in prompts that the user described with a pattern of their own (`[[capture.templates]]`)."""
+"""Finds passages with patterns from the configuration (`[[capture.templates]]`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.exchange import Request, Response
 from monitors.records import Context
 
 TIMEOUT_S = 0.05
-"""For one pattern on one message. A pattern that takes longer has not matched."""
+"""Time limit of one pattern on one message; after it the pattern counts as no match."""
 
 _GROUPS = frozenset({"question", "contexts"})
 _SEPARATOR = "\n\n"
@@ -27,13 +27,13 @@ _PIECES = 1_000
 _LEAST_S = 0.001
 _PROBE = 1_000
 _PROBE_S = 0.25
-"""Twenty times what usual patterns take for so short a text, too little for one that explodes."""
+"""Time limit of a probe: twenty times that of usual patterns, too little for catastrophic backtracking."""
 
 READINGS = (
     *("data", "objects", "tag", "pairs", "headed", "numbered", "records", "rule", "named", "inline", "bullets"),
     *("blank-line", "lines", "whole"),
 )
-"""What `read_as` may begin with: the names of `gateway.contexts.structure.passages`."""
+"""Allowed prefixes of `read_as`: the names of `gateway.contexts.structure.passages`."""
 
 _ORDINARY = ("", "Hello, how are you?")
 _CUTS = 24
@@ -60,7 +60,7 @@ class UserTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PatternExtractor:
-    """The user's templates, in order, on the last user turn and then the system messages."""
+    """Tries the configured templates, in order, on the last user turn and then the system messages."""
 
     def __init__(self, templates: Sequence[UserTemplate] = (), *, timeout_s: float = TIMEOUT_S) -> None:
         """Raise ValueError for a template that `check` refuses."""
@@ -88,7 +88,7 @@ class PatternExtractor:
         return None
 
     def _split_at(self, pieces: Sequence[str], between: regex.Pattern[str]) -> Iterator[Context]:
-        """Raise TimeoutError when the pattern takes too long: the pieces share the time that a message has."""
+        """Raises TimeoutError when the pattern takes too long; all pieces share the limit of the message."""
         kept = pieces[:_PIECES]
         for piece in kept:
             # A header that begins the text has no line break in front of it, as the others have.
@@ -103,7 +103,7 @@ class PatternExtractor:
 
 
 def check(template: UserTemplate) -> regex.Pattern[str]:
-    """Return the compiled pattern. Raises ValueError that says what is wrong with the template."""
+    """Return the compiled pattern. Raises ValueError naming what is wrong with the template."""
     name = f"template {template.name!r}"
     if not template.name.strip():
         raise ValueError("a template needs a name")
@@ -125,7 +125,7 @@ def check_separator(template: UserTemplate) -> regex.Pattern[str] | None:
             known = ", ".join(READINGS)
             raise ValueError(f"template {template.name!r}, read_as: {template.read_as!r} is none of {known}")
         if template.separator_pattern is not None or template.separator != _SEPARATOR:
-            raise ValueError(f"template {template.name!r}, read_as: there is a separator as well; give one of the two")
+            raise ValueError(f"template {template.name!r}, read_as and a separator exclude each other")
     if template.separator_pattern is None:
         return None
     name = f"template {template.name!r}, separator_pattern"
@@ -151,7 +151,7 @@ def _compiled(name: str, source: str, flags: int, groups: frozenset[str]) -> reg
 
 
 def _probe(name: str, source: str, pattern: regex.Pattern[str]) -> None:
-    """Search texts made to lead the pattern astray: beginnings of what it wants, then a long run, then no end."""
+    """Search texts that provoke backtracking: a matching beginning, then a long run without a matching end."""
     try:
         for text in _probes(_skeleton(source)):
             pattern.search(text, timeout=_PROBE_S)
@@ -174,7 +174,7 @@ def _probes(skeleton: str) -> Iterator[str]:
 
 
 def _skeleton(source: str) -> str:
-    """Return the pattern's literals and one member of each class, in order: roughly what it is looking for."""
+    """Return the pattern's literals and one member of each class, in order: an approximate match."""
     text: list[str] = []
     index = 0
     while index < len(source):
@@ -206,7 +206,7 @@ def _behind_the_opening(source: str, index: int) -> int:
 
 
 def _passage(text: str, said: dict[str, str]) -> Iterator[Context]:
-    """Yield a passage with what the separator in front of it said; none for a blank one. Line breaks around it go."""
+    """Yield a passage with the metadata of the separator before it; nothing for a blank one. Strips line breaks."""
     if (text := text.strip("\r\n")) and not text.isspace():
         yield Context(
             text=text,

@@ -34,7 +34,7 @@ _MAX_DIMENSIONS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What the model answers instead while `Model.failing` is set."""
+    """The error the model answers with while `Model.failing` is set."""
 
     status: int = 500
     retry_after_s: float | None = None
@@ -94,7 +94,7 @@ class Model:
 
 
 class _Answering:
-    """One request being answered."""
+    """Handles one request."""
 
     def __init__(self, model: Model, entry: Logged, send: Send, gone: asyncio.Task[None]) -> None:
         self._model, self._entry, self._send, self._gone = model, entry, send, gone
@@ -172,13 +172,13 @@ class _Answering:
         await self._json(_OK, wire.models())
 
     async def _reply(self, turn: conversation.Turn) -> conversation.Reply | None:
-        """Let the model think. None when it fails on purpose or the client is gone."""
+        """Return the reply after the configured delay; None on a configured failure or a disconnect."""
         reply = conversation.reply(turn, slips=self._model.slips)
         self._entry.task = reply.task
         return None if await self._failed(reply.task) else reply
 
     async def _failed(self, task: str | None) -> bool:
-        """Wait as long as configured; answer the configured failure. True when there is nothing more to do."""
+        """Wait the configured delay and send the configured failure; True when the request is finished."""
         if await self._wait(self._model.delay_s):
             return True
         failing = self._model.failing
@@ -227,7 +227,7 @@ class _Answering:
         self._entry.ended = "complete"
 
     async def _stream(self, events: Streamed) -> None:
-        """Send a stream chunk by chunk, as long as somebody listens."""
+        """Send a stream chunk by chunk until the client disconnects."""
         await self._start(_OK, b"text/event-stream; charset=utf-8", [(b"cache-control", b"no-cache")])
         squeeze = zlib.compressobj(wbits=31) if self._gzip else None
         for event in events:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from gateway.demo import model_text as texts
 
 ECHO = "Repeat after me:"
-"""A question that begins so is answered with the rest of it, word for word."""
+"""Prefix of a question that is answered with the rest of it, verbatim."""
 
 ENOUGH = 0.55
 """The share of the question, weighted by rarity, that a sentence must contain to count as its answer."""
@@ -93,7 +93,7 @@ def _best_sentences(prompt: Prompt) -> list[str]:
 
 
 def _invented(question: str) -> str:
-    """Say two confident things about the question's subject that no passage contains, the same each time."""
+    """Return two invented statements about the question's subject; deterministic per question."""
     return " ".join(_invention(question, turn) for turn in range(2))
 
 
@@ -112,7 +112,7 @@ def _name(question: str, turn: int) -> str:
 
 
 def _joined(opening: str, sentence: str) -> str:
-    """Put an opening before a sentence; its first word loses its capital unless it is a name."""
+    """Prefix a sentence with an opening; its first word becomes lower case unless it is a name."""
     head = sentence.partition(" ")[0]
     return opening + (sentence[0].lower() + sentence[1:] if opening and not texts.content_words(head) else sentence)
 

@@ -53,7 +53,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the contexts say about a claim, which of them say it, and the words of the first."""
+    """The verdict of the contexts on a claim, the indexes of those contexts, and a quote of the first."""
 
     kind: VerdictKind
     contexts: tuple[int, ...] = ()
@@ -86,7 +86,7 @@ def judge(task: str, messages: Sequence[tuple[str, str]]) -> dict[str, Any]:
 def fenced(text: str) -> list[Block]:
     r"""Return the fenced blocks of a text. A fence closes only with the nonce it was opened with.
 
-    >>> fenced('<data-00112233445566aa name="context" index="0">\nHi </data-0>\n</data-00112233445566aa>')
+    >>> fenced('<data-001122334 name="context" index="0">\nHi </data-0>\n</data-001122334>')
     [Block(name='context', attributes={'index': '0'}, text='Hi </data-0>')]
     """
     return [Block(name, dict(_ATTRIBUTE.findall(rest)), inside) for _, name, rest, inside in _FENCE.findall(text)]

@@ -1,4 +1,4 @@
-"""The real product as a child process: its configuration, its start, its API, its end."""
+"""Runs the product as a child process: configuration, start, API client, shutdown."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ kind = "webhook"
 url = "{webhook_url}"
 """
 WINDOW_S = 30
-"""The means shown are those of the last seconds: in an hour's window a drop of half a minute would hardly show."""
+"""Window of the means shown: in a one-hour window a drop of half a minute would hardly be visible."""
 SLO = 0.8
 
 
 class ProductError(Exception):
-    """The product did not start, or ended on its own."""
+    """The product did not start, or exited unexpectedly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Ports:
 
 
 class Product:
-    """`gaugeway serve` with a configuration of the demo's own, in a directory of its own."""
+    """`gaugeway serve` with the demo's configuration, in a temporary directory."""
 
     def __init__(self, directory: Path, ports: Ports, *, model_url: str, webhook_url: str, start_s: float) -> None:
         self._start_s = start_s
@@ -135,12 +135,12 @@ class Product:
             raise ProductError(f"gaugeway was not ready after {self._start_s:.0f} s") from error
 
     def check(self) -> None:
-        """Raise ProductError when it ended on its own."""
+        """Raise ProductError when the process has exited."""
         if self._process is not None and self._process.returncode is not None:
             raise ProductError(f"gaugeway ended with exit code {self._process.returncode}")
 
     async def metrics(self) -> list[dict[str, Any]]:
-        """Return the current estimates; [] when the monitors do not answer just now."""
+        """Return the current estimates; [] while the monitors do not answer."""
         rows = await self._json("/api/metrics")
         return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
@@ -150,12 +150,12 @@ class Product:
         return found if isinstance(found, dict) and "sample" in found else None
 
     def log_tail(self, lines: int = 15) -> list[str]:
-        """Return the last lines it wrote."""
+        """Return the last lines of the log."""
         text = self._log.read_text("utf-8", "replace") if self._log.exists() else ""
         return text.splitlines()[-lines:]
 
     async def stop(self) -> None:
-        """End it: politely, then not. Its planes end with it, for they watch it."""
+        """Stop it with SIGTERM, then SIGKILL. The planes exit with their supervisor."""
         await self._client.aclose()
         process = self._process
         if process is None or process.returncode is not None:

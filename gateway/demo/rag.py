@@ -22,7 +22,7 @@ PROMPT = (
     "answer concise.\nQuestion: {question} \nContext: {context} \nAnswer:"
 )
 SHIFT = 11
-"""Rows by which the wrong rebuild shifts the text column: neighbours in the handbook are about the same planet."""
+"""Rows by which the broken rebuild shifts the text column; adjacent handbook entries are about the same planet."""
 
 _K1, _B = 1.2, 0.75
 
@@ -46,7 +46,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the app gave its user."""
+    """The app's answer to one question."""
 
     question: str
     text: str
@@ -88,7 +88,7 @@ class Index:
         return [self._texts[row] for row in ranking[:k]]
 
     def rebuild_wrongly(self) -> None:
-        """Write the texts back several rows off, as a rebuild does that sorts one column only: a realistic bug."""
+        """Shift the texts by several rows, as a rebuild that sorts one column only would: a realistic bug."""
         self._texts = self._texts[SHIFT:] + self._texts[:SHIFT]
 
 

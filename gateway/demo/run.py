@@ -39,7 +39,7 @@ _STRIDE = 17
 
 
 class DemoError(Exception):
-    """The demo did not show what it promises."""
+    """The demo failed: no alert in time, or too few scores."""
 
 
 class Receiver:
@@ -50,7 +50,7 @@ class Receiver:
         self.fired = asyncio.Event()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """Keep what arrives and say 200."""
+        """Store the notification and answer 200."""
         if scope["type"] != "http":
             return
         body, more = b"", True
@@ -78,7 +78,7 @@ class Receiver:
 
 
 class Traffic:
-    """Users who ask, a few at a time, at a steady pace."""
+    """Simulated users: a few concurrent requests at a constant rate."""
 
     def __init__(self, app: RagApp, asked: list[Question], progress: Progress) -> None:
         self._app = app
@@ -86,7 +86,7 @@ class Traffic:
         self._next: Iterator[Question] = (asked[turn * _STRIDE % len(asked)] for turn in itertools.count())
 
     async def user(self, number: int) -> None:
-        """Ask one question after the other until cancelled."""
+        """Ask questions in turn until cancelled."""
         import openai  # noqa: PLC0415 - see rag.py
 
         pace = WORKERS / PER_SECOND
@@ -104,7 +104,7 @@ class Traffic:
 
 
 class Demo:
-    """One run."""
+    """One run of the demo."""
 
     def __init__(self, seconds: float, console: Console) -> None:
         self._deadline = time.monotonic() + seconds
@@ -115,7 +115,7 @@ class Demo:
         self._receiver = Receiver()
 
     async def run(self, port: int | None) -> int:
-        """Run it all; the exit code."""
+        """Run all phases; return the exit code."""
         try:
             ports = Ports.free(port)
         except ProductError as error:
@@ -171,7 +171,7 @@ class Demo:
         view.show(self._progress)
 
     async def _healthy(self, product: Product, view: View) -> None:
-        """Let it run until there is enough to judge by. Raises DemoError when there never is."""
+        """Wait for enough scores before the regression. Raises DemoError on timeout."""
         self._progress.phase = "healthy"
         view.say("Phase 1: the index is as it should be.")
         began, latest = time.monotonic(), self._began + _HEALTHY_SHARE * self._seconds
@@ -181,7 +181,7 @@ class Demo:
         raise DemoError(f"no interval for {METRIC} from {ENOUGH_N_EFF} scores after {latest - self._began:.0f} s")
 
     async def _broken(self, product: Product, view: View) -> None:
-        """Wait for the alert. Raises DemoError when it does not come in time."""
+        """Wait for the alert. Raises DemoError on timeout."""
         self._progress.phase = "index rebuilt wrongly"
         self._progress.broken_at = time.time()
         view.say("Phase 2: the index is rebuilt wrongly: every vector now points to another row's text.")
@@ -194,13 +194,13 @@ class Demo:
         raise DemoError(f"no webhook with {ALERT} for {METRIC} (slo {SLO}) within {self._seconds:.0f} s")
 
     async def _linger(self, product: Product, view: View) -> None:
-        """Go on until the means show the drop as well, if time allows: the detector is faster than any average."""
+        """Wait, if time allows, until the means show the drop too: the detector reacts before any average."""
         async for _ in self._ticks(product, view, min(self._deadline, time.monotonic() + _LINGER_S)):
             if self._mean() <= _DROPPED:
                 return
 
     async def _ticks(self, product: Product, view: View, until: float) -> AsyncIterator[None]:
-        """Look at the product and show it, again and again; wakes up at once when the alert arrives."""
+        """Poll the product and refresh the view; wakes up immediately when the alert arrives."""
         while time.monotonic() < until:
             product.check()
             self._progress.metrics = [row for row in await product.metrics() if row.get("app") == APP]
@@ -224,7 +224,7 @@ class Demo:
         )
 
     async def _look_closer(self, product: Product) -> None:
-        """Fetch the worst answers that the alert names."""
+        """Fetch the worst answers listed in the alert."""
         ids = str(self._progress.annotations.get("worst_exchanges") or "").split(",")
         for found in [await product.exchange(one) for one in ids if one]:
             if found is not None:

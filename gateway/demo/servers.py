@@ -70,7 +70,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Say whether nobody listens on a port of the loopback interface."""
+    """Return whether a loopback port is free."""
     with socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,4 +1,4 @@
-"""What the demo shows: a live picture on a terminal, plain lines everywhere else."""
+"""The demo's output: a live view on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Wrong:
 
 @dataclass(slots=True)
 class Progress:
-    """What happened so far. Times are Unix seconds."""
+    """State of the demo. Times are Unix seconds."""
 
     phase: str = "starting"
     started_at: float = field(default_factory=time.time)
@@ -46,7 +46,7 @@ class Progress:
 
     @property
     def cause(self) -> str:
-        """The likely cause that the alert names."""
+        """The likely cause given in the alert."""
         return str(self.annotations.get("likely_cause", "unknown"))
 
     @property
@@ -60,23 +60,23 @@ class View(Protocol):
     """Shows progress."""
 
     def show(self, progress: Progress) -> None:
-        """Show how things stand now."""
+        """Show the current state."""
 
     def say(self, text: str) -> None:
-        """Tell an event, once."""
+        """Show an event once."""
 
     def close(self) -> None:
-        """Show no more."""
+        """Stop showing."""
 
 
 def view_for(console: Console) -> View:
-    """Choose the live picture for a colour terminal, else plain lines."""
+    """Return the live view for a colour terminal, else plain lines."""
     live = console.is_terminal and not console.is_dumb_terminal and not console.no_color
     return Screen(console) if live else Lines(console)
 
 
 class Lines:
-    """A line every few seconds, and one for each event."""
+    """Prints a line every few seconds and one per event."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
@@ -94,11 +94,11 @@ class Lines:
         self._console.print(Text(text), soft_wrap=True)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """No resources to release."""
 
 
 class Screen:
-    """A picture that is drawn over and over."""
+    """A view that is redrawn continuously."""
 
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, auto_refresh=False, transient=False)
@@ -115,7 +115,7 @@ class Screen:
 
 
 def picture(progress: Progress) -> RenderableType:
-    """Draw everything."""
+    """Render the whole view."""
     parts: list[RenderableType] = [_phases(progress), Text(traffic_text(progress), style="dim"), _scores(progress)]
     if progress.alert:
         body = Text("\n").join(Text(line) for line in alert_lines(progress))
@@ -124,7 +124,7 @@ def picture(progress: Progress) -> RenderableType:
 
 
 def traffic_text(progress: Progress) -> str:
-    """Count the traffic in words."""
+    """Describe the traffic counts."""
     seconds = time.time() - progress.started_at
     return (
         f"{seconds:.0f} s, {progress.asked} questions answered through the gateway "
@@ -133,7 +133,7 @@ def traffic_text(progress: Progress) -> str:
 
 
 def score_text(row: dict[str, Any]) -> str:
-    """Say one metric's mean, interval and number of scores.
+    """Describe one metric's mean, interval and number of scores.
 
     >>> score_text({"metric": "faithfulness", "mean": 0.953, "ci_low": 0.9, "ci_high": 1.0, "n": 140})
     'faithfulness 0.95 [0.90, 1.00] n=140'
@@ -144,7 +144,7 @@ def score_text(row: dict[str, Any]) -> str:
 
 
 def alert_lines(progress: Progress) -> Iterator[str]:
-    """Tell the alert: before and since, cause, onset, the worst answers."""
+    """Render the alert: means before and since, cause, onset, worst answers."""
     notes = progress.annotations
     labels = (progress.alert or {}).get("labels") or {}
     yield f"rule {labels.get('rule')}, severity {labels.get('severity')}: {notes.get('summary')}"

@@ -67,11 +67,12 @@ def test_every_instrument_is_documented_with_its_labels(instruments):
     instruments(registry, version="0")
     text = (REFERENCE / "series.md").read_text()
     text = text.split("## Monitors")[instruments is MonitorsInstruments]
-    for collector in registry._collector_to_names:
-        name = collector._name + ("_total" if collector._type == "counter" else "")
+    for collector in registry._collector_to_names:  # noqa: SLF001 - `collect` has no label names
+        (family,) = collector.collect()
+        name = family.name + ("_total" if family.type == "counter" else "")
         line = next((line for line in text.splitlines() if re.search(rf"^\|.*`{name}`", line)), "")
         assert line, name
-        for label in collector._labelnames:
+        for label in collector._labelnames:  # noqa: SLF001 - same
             assert label in line, (name, label)
 
 

@@ -615,7 +615,7 @@ def test_an_answer_that_overtakes_the_request_body_ends_the_connection(native):
     class Unread(Server):
         async def serve(self, number, reader, writer):
             await reader.readuntil(b"\r\n\r\n")
-            reader._transport.pause_reading()
+            writer.transport.pause_reading()
             writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
             await asyncio.sleep(5)
 
@@ -1106,7 +1106,7 @@ def test_an_upstream_that_stops_taking_a_streamed_body_is_told(bench):
     class Stuck(Server):
         async def serve(self, number, reader, writer):
             await reader.readuntil(b"\r\n\r\n")
-            reader._transport.pause_reading()
+            writer.transport.pause_reading()
             await asyncio.sleep(5)
 
     async def main():

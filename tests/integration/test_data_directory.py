@@ -54,18 +54,13 @@ def refusal(config: str, command: str, data: Path, directory: Path) -> str:
     return done.stderr
 
 
-def pid(running: Product) -> int:
-    assert running._process is not None
-    return running._process.pid
-
-
 def test_a_second_serve_is_refused_and_names_the_directory_and_the_process_that_holds_it(tmp_path, upstream):
     data = tmp_path / "data"
     first = started(tmp_path / "first", upstream, "serve", data)
     try:
         for command in ("serve", "gateway"):
             said = refusal(upstream, command, data, tmp_path)
-            assert f"{data} is in use by another gateway process (pid {pid(first)})" in said
+            assert f"{data} is in use by another gateway process (pid {first.pid})" in said
         said = refusal(upstream, "monitors", data, tmp_path)
         assert f"{data} is in use by another monitors process (pid {first.pid_of('monitors')})" in said
         export = [sys.executable, "-m", "gateway.cli", "export", "--data-dir", data, tmp_path / "out.jsonl"]

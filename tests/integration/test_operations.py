@@ -53,7 +53,7 @@ def test_a_changed_configuration_is_taken_over_without_losing_a_request(tmp_path
     with serve(first) as one, serve(second) as other, product(tmp_path, config(one)) as running:
         assert chat(running).status_code == 200
         assert len(first.log) == 1
-        running._config.write_text(config(other))
+        running.configure(config(other))
         if how == "SIGHUP":
             running.signal(signal.SIGHUP)
         deadline = time.monotonic() + 60
@@ -66,7 +66,7 @@ def test_a_changed_configuration_is_taken_over_without_losing_a_request(tmp_path
 def test_a_bad_configuration_changes_nothing_and_is_reported(tmp_path):
     model = Model()
     with serve(model) as url, product(tmp_path, config(url)) as running:
-        running._config.write_text(config(url, "[gatway]\nport = 1\n"))
+        running.configure(config(url, "[gatway]\nport = 1\n"))
         running.until(lambda: "did you mean 'gateway'" in running.log.read_text(), 60, what="the mistake is reported")
         assert chat(running).status_code == 200
         assert running.value(running.admin, "gaugeway_config_reloads_total", result="applied") == 0

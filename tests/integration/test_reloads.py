@@ -47,9 +47,9 @@ def test_keys_can_be_switched_on_and_off_in_a_running_gateway(tmp_path, http_pat
             assert await status(client, running) == 200
             running.gateway.apply(with_keys)
             with pytest.raises(Rejection) as caught:  # on the event loop nothing could run meanwhile
-                running.gateway._admission.gate.identify([])
+                running.gateway._admission.gate.identify([])  # noqa: SLF001 - before any request can be read
             assert caught.value.status == 503
-            await running.until(lambda: running.gateway._admission.gate._keyring is not None, 60)
+            await running.until(lambda: running.gateway._admission.gate._keyring is not None, 60)  # noqa: SLF001 - same
             paid = len(model.log)
             assert [await status(client, running) for _ in range(5)] == [401] * 5, "on the same connection too"
             assert len(model.log) == paid
@@ -110,9 +110,7 @@ def test_a_refused_reload_changes_neither_plane_even_when_a_process_starts_again
         with product(tmp_path, text) as running:
             chat = lambda: httpx.post(f"{running.base_url}/chat/completions", json=BODY, timeout=20)  # noqa: E731
             monitors, gateway = running.pid_of("monitors"), running.pid_of("gateway")
-            running._config.write_text(
-                f"{text}[keys]\nenabled = true\n[queue]\nlease_s = 99\n[monitors]\nwindow_s = 60\n"
-            )
+            running.configure(f"{text}[keys]\nenabled = true\n[queue]\nlease_s = 99\n[monitors]\nwindow_s = 60\n")
             refused = lambda: running.value(running.admin, "gaugeway_config_reloads_total", result="refused") == 1  # noqa: E731
             running.until(refused, 60, what="the refusal is counted")
             assert running.value(running.admin, "gaugeway_config_restart_keys_total", key="queue.lease_s") == 1
@@ -123,7 +121,7 @@ def test_a_refused_reload_changes_neither_plane_even_when_a_process_starts_again
             os.kill(gateway, signal.SIGKILL)
             running.until(lambda: _other_pid(running, gateway) and _answers(chat), 60, what="a new gateway answers")
             assert chat().status_code == 200, "keys are still off: the file is not what is in force"
-            running._config.write_text(f"{text}[keys]\nenabled = true\n")
+            running.configure(f"{text}[keys]\nenabled = true\n")
             running.until(lambda: chat().status_code == 401, 60, what="what can be applied is applied")
 
 
@@ -151,12 +149,12 @@ def test_a_secret_file_that_changed_is_not_read_while_the_reload_is_refused(tmp_
             assert chat().status_code == 200
             assert sent() == "Bearer canary-accepted"
             secret.write_text("canary-refused\n")
-            running._config.write_text(f"{text}[queue]\nlease_s = 99\n")
+            running.configure(f"{text}[queue]\nlease_s = 99\n")
             running.until(lambda: refused() == 1, 60, what="the restarted gateway counts a refusal")
             started_again()
             assert chat().status_code == 200
             assert sent() == "Bearer canary-accepted"
-            running._config.write_text(text)
+            running.configure(text)
             running.signal(signal.SIGHUP)
             running.until(lambda: chat().status_code == 200 and sent() == "Bearer canary-refused", 60, what="a reload")
             assert "canary" not in running.log.read_text()

@@ -114,8 +114,7 @@ class Rollout:
         one = Product(place, self._config, command=command, root=root)
         self.running.append(one)
         one.start()
-        assert one._process is not None
-        assert Path(f"/proc/{one._process.pid}/cwd").resolve() == (root or Path.cwd()).resolve()
+        assert Path(f"/proc/{one.pid}/cwd").resolve() == (root or Path.cwd()).resolve()
         return one
 
     def ask(self, *gateways: Product) -> None:
@@ -149,8 +148,7 @@ class Rollout:
     def stop(self, *some: Product) -> None:
         """End these; none of them may have ended by itself."""
         for one in some:
-            assert one._process is not None
-            assert one._process.poll() is None, one.log.read_text("utf-8")
+            assert one.is_running(), one.log.read_text("utf-8")
             assert one.stop() in (0, -signal.SIGTERM)
 
 

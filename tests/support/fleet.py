@@ -128,16 +128,11 @@ class Fleet:
     @property
     def alive(self) -> list[Product]:
         """The monitors that still run."""
-        return [one for one in self.monitors if one._process is not None and one._process.poll() is None]
-
-    def pid(self, one: Product) -> int:
-        """The process of one of them."""
-        assert one._process is not None
-        return one._process.pid
+        return [one for one in self.monitors if one.is_running()]
 
     def kill(self, pid: int) -> None:
         """Kill one of our processes with 9."""
-        assert pid in [self.pid(one) for one in (*self.monitors, *self.gateways)]
+        assert pid in [one.pid for one in (*self.monitors, *self.gateways)]
         os.kill(pid, signal.SIGKILL)
 
     def counted(self, name: str, **labels: str) -> float:
@@ -172,7 +167,7 @@ def wait_until(condition: Callable[[], bool], within_s: float) -> float:
 
 
 def _stop(one: Product) -> None:
-    if one._process is not None and one._process.poll() is None:
+    if one.is_running():
         one.stop()
 
 

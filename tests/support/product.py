@@ -69,6 +69,14 @@ class Product:
         for url in (url for plane in planes if self._command in (plane, "serve") for url in urls[plane]):
             self.until(lambda url=url: _answers(url), 60, what=f"{url} answers")
 
+    def configure(self, text: str) -> None:
+        """Rewrite the configuration file; the product reads it at its next start or reload."""
+        self._config.write_text(text, "utf-8")
+
+    def is_running(self) -> bool:
+        """Whether the command was started and has not exited."""
+        return self._process is not None and self._process.poll() is None
+
     @property
     def pid(self) -> int:
         """The process id of the command itself."""

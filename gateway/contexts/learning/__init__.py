@@ -1,9 +1,9 @@
-"""Templates learned from traffic: what an app's requests have in common is its prompt, what varies are its slots.
+"""Prompt templates learned from traffic: the text an app's requests share is its prompt, the rest are its slots.
 
-Pure and bounded, in the process that samples. `frame_of` takes from a request the texts that are compared,
-`Learner.find` reads a frame with the templates that were learned, `Learner.observe` learns from it; `LearnedCapture`
-does both. Nothing but salted hashes of a request is kept; the constant texts of a template are taken from the request
-that completes the evidence for it.
+Pure and bounded; runs in the sampler process. `frame_of` returns the texts of a request that are compared,
+`Learner.find` matches a frame with the learned templates, `Learner.observe` learns from it; `LearnedCapture` does both.
+Only salted hashes of requests are kept; the constant texts of a template are taken from the request that completes the
+evidence for it.
 """
 
 from __future__ import annotations

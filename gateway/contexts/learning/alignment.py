@@ -1,4 +1,4 @@
-"""Aligning two sequences of hashes: the heaviest common chain of short runs, in time that grows with their length."""
+"""Aligns two sequences of hashes: the heaviest common chain of short runs, in roughly linear time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 _WIDTH = 4
 _ROUNDS = 6
-"""Times that the gaps between matches are looked into: what occurs twice in a text occurs once in a gap."""
+"""Rounds of searching the gaps between matches: a run that occurs twice in a text may be unique in a gap."""
 
 Pair: TypeAlias = tuple[int, int]
 Run: TypeAlias = tuple[int, ...]
@@ -31,7 +31,7 @@ class Signs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A sequence: hashes, their kinds, and before which of them something is missing: no match spans such a break."""
+    """A sequence: hashes, their kinds, and the breaks, where tokens are missing; no match spans a break."""
 
     tokens: Sequence[int]
     kinds: Sequence[int]
@@ -44,7 +44,7 @@ class Side:
 
 
 def align(one: Side, other: Side, signs: Signs, shared: AbstractSet[Run] | None = None) -> list[Pair]:
-    """Return the pairs of indices that match, growing in both.
+    """Return the pairs of matching indices, increasing in both sequences.
 
     Text is compared with text: the marks between them match, or nothing does. Places that occur once in both decide,
     and the first and the last of those that occur more than once: as a rule the template's own words stand before and
@@ -63,7 +63,7 @@ def align(one: Side, other: Side, signs: Signs, shared: AbstractSet[Run] | None 
 
 
 def runs_in(tokens: Sequence[int]) -> Iterator[Run]:
-    """Yield the runs by which a sequence is aligned, by place."""
+    """Yield the runs by which a sequence is aligned, by position."""
     return zip(*(tokens[offset:] for offset in range(_WIDTH)), strict=False)
 
 
@@ -73,7 +73,7 @@ def runs_of(tokens: Sequence[int]) -> Counter[Run]:
 
 
 def is_structural(kinds: Sequence[int], place: int) -> bool:
-    """Whether the run at a place has signs rather than words."""
+    """Whether the run at a position has signs rather than words."""
     return bytes(kinds[place : place + _WIDTH]).count(SIGN) > 1
 
 
@@ -137,7 +137,7 @@ class _Text:
         return matched
 
     def _extended(self, matched: list[Pair]) -> list[Pair]:
-        """Grow each match into the gaps around it, as far as the next break: what is short may still be common."""
+        """Extend each match into the gaps around it, up to the next break: short common text has no run of its own."""
         one, other, breaks = self.one.tokens, self.other.tokens, self.one.breaks
         whole: list[Pair] = [matched[0]]
         for (i, j), (next_i, next_j) in pairwise(matched):
@@ -153,7 +153,7 @@ class _Text:
         return whole
 
     def _with_parts(self, matched: list[Pair]) -> list[Pair]:
-        """Match the marks between content parts where they are too lonely for a run: all of as many, else the last."""
+        """Match isolated marks between content parts: all if both sides have equally many, else the last."""
         one, other, part = self.one.tokens, self.other.tokens, self.signs.part
         if part not in one or part not in other:
             return matched
@@ -168,7 +168,7 @@ class _Text:
 
 
 def _chain(pairs: list[Pair], kinds: Sequence[int]) -> list[Pair]:
-    """Return the heaviest subsequence that grows in both. Signs weigh more than words: they are the prompt's."""
+    """Return the heaviest increasing subsequence. Signs weigh more than words: they belong to the prompt."""
     ranks = {j: rank for rank, j in enumerate(sorted({j for _, j in pairs}), 1)}
     tree = [(0, -1)] * (len(ranks) + 1)
     before: list[int] = []

@@ -1,4 +1,4 @@
-"""Brackets and quotes that a template's constant text opens and a passage closes: part of an item was cut off."""
+"""Detects brackets and quotes opened by constant text and closed in a passage: part of an item was cut off."""
 
 from __future__ import annotations
 

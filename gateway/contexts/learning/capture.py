@@ -1,4 +1,4 @@
-"""Learned templates at work: what was extracted from a request is replaced by what its app's own prompt says."""
+"""Capture with learned templates: a match replaces the result of the other extractors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ CONFIDENCE = 0.95
 
 
 class LearnedCapture:
-    """Reads requests with the templates of a learner, and lets it learn. `report` gets its events."""
+    """Extracts with the templates of a learner, and feeds it requests. `report` receives its events."""
 
     def __init__(self, learner: Learner, report: Callable[[TemplateEvent], None]) -> None:
         self.learner = learner
         self._report = report
 
     def extract(self, app: str, request: Request, otherwise: Callable[[], Extraction], *, learns: bool) -> Extraction:
-        """Return what a learned template finds in the request; if none fits, what `otherwise` returns.
+        """Return what a learned template finds in the request; if none matches, the result of `otherwise`.
 
         `otherwise` runs the other extractors, which costs several times as much. With `learns` false the learner does
         not see the request.

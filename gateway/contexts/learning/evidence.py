@@ -1,4 +1,4 @@
-"""The plans that a prompt's requests suggest, and which of them explains all and is proven."""
+"""Collects the plans suggested by a prompt's requests, and selects the one that is proven."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NEARLY_ALL = 0.9
 
 @dataclass(slots=True)
 class Evidence:
-    """What was seen of the requests of a skeleton since its literals last changed."""
+    """Evidence from the requests of a skeleton since its literals last changed."""
 
     salt: int = 0
     requests: int = 0
@@ -40,16 +40,16 @@ class Evidence:
 
     @property
     def size(self) -> int:
-        """Bytes held, roughly."""
+        """Approximate bytes held."""
         return 200 + sum(one.size for one in self.plans.values())
 
     def shrink(self) -> None:
-        """Forget the plans that nothing speaks for, or all when these are not many."""
+        """Drop the plans without evidence, or all if those are few."""
         plans = {key: one for key, one in self.plans.items() if one.clean and (one.again or one.certain > _CRUDE)}
         self.plans = plans if len(plans) < len(self.plans) / 2 else {}
 
     def add(self, seen: Outline, known: tuple[Context, ...]) -> dict[int, Plan]:
-        """Note a request; return what it suggests. `known` are the passages that another way is sure of."""
+        """Add a request; return the plans it suggests. `known` are passages another extractor is sure of."""
         self.requests += 1
         said: dict[int, Plan] = {}
         for plan in proposals(seen, list(self.hints)):
@@ -76,7 +76,7 @@ class Evidence:
         return said
 
     def _derived(self, key: int, plan: Plan, text: str) -> Iterator[Plan]:
-        """Yield the plan with what its passages have in common taken off them, and the one that cleans them."""
+        """Yield variants of the plan: one that strips text its passages share, one that cleans them."""
         entry = self.plans.get(key)
         if (
             entry is None
@@ -123,7 +123,7 @@ class Evidence:
             entry.disagreed += there != here and (len(here) < len(there) or " ".join(there) != " ".join(here))
 
     def _evicted(self) -> bool:
-        """Make room: the plan that was suggested least lately goes, unless all are suggested now."""
+        """Evict the least recently suggested plan, unless all are suggested now."""
         key = min(self.plans, key=lambda one: (self.plans[one].last, self.plans[one].count))
         if self.plans[key].last == self.requests:
             return False
@@ -131,7 +131,7 @@ class Evidence:
         return True
 
     def best(self) -> int | None:
-        """Return the key of the plan that is proven, or as good as; None as long as none is."""
+        """Return the key of the proven plan, or None."""
         fit = self._least_contradicted({key: one for key, one in self.plans.items() if self._fits(one)})
         coming = [one for key, one in self.plans.items() if key not in fit and self._may_fit(one)]
         proven = {key: one for key, one in fit.items() if one.proven}
@@ -165,13 +165,13 @@ class Evidence:
         return None if self.requests < _PATIENT and self.plans[key].variants and not self.plans[key].agreed else key
 
     def _may_fit(self, plan: PlanEvidence) -> bool:
-        """Whether a plan that has not been seen often enough was seen in each of the last requests."""
+        """Whether a plan with too few requests was suggested by each of the last ones."""
         young = plan.count < _LEAST_REQUESTS and plan.count > _FEW
         recent = (plan.marks & _RECENT).bit_count() >= _RECENT.bit_count() / 2
         return young and recent and plan.clean and question_of(plan) is not None
 
     def _is_plain(self, plan: PlanEvidence) -> bool:
-        """Whether the form itself says enough where no passage comes again."""
+        """Whether the form of the split suffices when no passage recurs."""
         return plan.disagreed == 0 and plan.multiple >= plan.count / 2 and plan.certain >= _NEARLY_ALL
 
     def _fits(self, plan: PlanEvidence) -> bool:
@@ -182,10 +182,10 @@ class Evidence:
         return enough and plan.clean and not self._is_contradicted(plan) and question_of(plan) is not None
 
     def _least_contradicted(self, plans: dict[int, PlanEvidence]) -> dict[int, PlanEvidence]:
-        """Leave out plans that another way contradicted, where there are plans that it only agreed with."""
+        """Drop plans that another extractor contradicted, if there are plans it only agreed with."""
         agreed = {key: one for key, one in plans.items() if one.agreed > _FEW and not one.disagreed}
         return {key: one for key, one in plans.items() if not one.disagreed} if agreed else plans
 
     def _is_contradicted(self, plan: PlanEvidence) -> bool:
-        """Whether another way was sure of other passages in most of the requests in which it found any."""
+        """Whether another extractor was sure of other passages in most requests in which it found any."""
         return plan.disagreed > max(plan.agreed, _FEW)

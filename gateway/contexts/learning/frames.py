@@ -1,4 +1,4 @@
-"""The texts of a request in which a prompt template can be seen, as one string."""
+"""Frames: the texts of a request that may follow a prompt template, joined into one string."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from gateway.contexts import messages_of, text_of, text_parts
 from gateway.exchange import Request
 
 MAX_FRAME = 65_536
-"""Characters of the texts together. A longer prompt is not learned from, nor read with a learned template."""
+"""Most characters of a frame. A longer prompt is neither learned from nor matched with learned templates."""
 
 SYSTEM, USER, PART, END = "\x01", "\x02", "\x03", "\x04"
 MARKS = frozenset((SYSTEM, USER, PART, END))
 MASK = "\x05"
-"""Stands for a number where two texts are compared without their numbers."""
+"""Replaces numbers in comparisons that ignore them."""
 
 _RESERVED = (*MARKS, MASK)
 _SYSTEM_ROLES = ("system", "developer")

@@ -1,4 +1,4 @@
-"""Constant text that an alignment missed: what stands next to a constant run in each of several requests."""
+"""Finds constant text that an alignment missed: tokens next to a constant run in each of several requests."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 _REACH = 64
-"""Tokens to either side of a run that are compared."""
+"""Most tokens compared on either side of a run."""
 ENOUGH = 4
-"""Requests in which they have to be the same."""
+"""Requests in which they must be the same."""
 
 
 @dataclass(slots=True)
 class Gap:
-    """What is the same at the two ends of a slot so far."""
+    """The tokens shared so far by the contents of a slot, at both of its ends."""
 
     before: array[int]
     behind: array[int]
@@ -24,7 +24,7 @@ class Gap:
     longest: int
 
     def narrow(self, tokens: Sequence[int]) -> None:
-        """Keep what a further content has at its ends too."""
+        """Keep only the tokens that another content shares."""
         self.shortest = min(self.shortest, len(tokens))
         self.longest = max(self.longest, len(tokens))
         del self.before[_common(self.before, tokens) :]
@@ -41,11 +41,11 @@ class Growth:
 
     @property
     def size(self) -> int:
-        """Bytes held, roughly."""
+        """Approximate bytes held."""
         return sum(300 + 4 * (len(one.before) + len(one.behind)) for one in self.gaps)
 
     def add(self, slots: list[tuple[array[int], bytearray]]) -> None:
-        """Note the slots of one more request, as tokens and their kinds."""
+        """Add the slots of one more request, as tokens and their kinds."""
         if not self.requests or len(slots) != len(self.gaps):
             self.requests = 0
             self.gaps = [
@@ -57,7 +57,7 @@ class Growth:
         self.requests += 1
 
     def found(self) -> list[tuple[array[int], bytearray, array[int], bytearray]]:
-        """Return for each gap what belongs to the run before it and what to the run behind, with their kinds."""
+        """Return for each gap the tokens that belong to the run before it and to the run after it, with their kinds."""
         said = []
         for gap in self.gaps:
             keep = len(gap.before)

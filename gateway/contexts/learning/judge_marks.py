@@ -1,4 +1,4 @@
-"""Prompts that traffic alone does not explain: the judge marks one request, and later requests confirm the template."""
+"""Templates for prompts that cannot be learned from traffic alone: the judge marks a request, later ones confirm it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gateway.contexts.structure import passages
 from monitors.records import Context
 
 MAX_MARKED_OF_KIND = 5
-"""Requests of one kind, of an app, that the judge is asked to mark."""
+"""Most requests of one kind and app that the judge is asked to mark."""
 MAX_MARKED_CHARACTERS = 32_768
-"""Of a request that the judge is asked to mark."""
+"""Longest request the judge is asked to mark."""
 MAX_MARKED = 100
-"""Requests, of all apps, that were or are to be marked and are compared with prompts; the newest."""
+"""Most marked or unmarked requests, of all apps, compared with prompts; the newest are kept."""
 MAX_REFUTED = 1_000
-"""Versions of templates that were dropped and are not learned from a mark again."""
+"""Most versions of dropped templates that are not learned from a mark again."""
 LEAST_SEEN = 20
 """Requests of a prompt that taught nothing, after which the judge is asked."""
 
@@ -38,7 +38,7 @@ _LONGEST_QUESTION = 2_000
 
 
 class Marked(NamedTuple):
-    """A request that the judge was asked to mark, with its answer: no passages where it has not answered usefully."""
+    """A request the judge was asked to mark, with its answer; `passages` is empty when the answer is unusable."""
 
     app: str
     kind: str
@@ -55,14 +55,14 @@ class JudgingState:
     revision: int = -1
     candidate: LearnedTemplate | None = None
     common: set[int] = field(default_factory=set)
-    """Hashes of the lines that stood in the passages of every request read so far: the prompt's, if they stay."""
+    """Hashes of lines found in the passages of every request so far; a line that stays belongs to the prompt."""
     agreed: int = 0
     disagreed: int = 0
     over: bool = False
 
 
 class MarkedRequests:
-    """What the judge was asked and said, of all apps; `load` replaces it."""
+    """Requests sent to the judge and its marks, of all apps; `load` replaces them."""
 
     def __init__(self, signs: Signs, salt: int) -> None:
         self._signs = signs
@@ -81,9 +81,9 @@ class MarkedRequests:
     def consider(
         self, name: tuple[str, str], state: JudgingState, skeleton: Skeleton, seen: Outline, known: Sequence[Context]
     ) -> LearnedTemplate | None:
-        """Look at one more request of a prompt: return a template that it confirms, or one of a request to be marked.
+        """Process one more request of a prompt: return a confirmed template, or a request to be marked (without slots).
 
-        The latter has no slots. `known` are passages of this request that another way is sure of.
+        `known` are passages of this request that another extractor is sure of.
         """
         if state.over or skeleton.seen < LEAST_SEEN:
             return None
@@ -100,14 +100,14 @@ class MarkedRequests:
         return state.candidate if confirmed else None
 
     def refute(self, version: str) -> None:
-        """Do not learn a template again that was dropped."""
+        """Do not learn a dropped template again."""
         if len(self._refuted) < MAX_REFUTED:
             self._refuted.add(version)
 
     def _next(
         self, name: tuple[str, str], state: JudgingState, skeleton: Skeleton, seen: Outline
     ) -> LearnedTemplate | None:
-        """Take the judge's answer for this prompt if there is one; else return a request to be marked."""
+        """Use the judge's answer for this prompt if there is one; else return a request to be marked."""
         if state.revision == self._revision:
             return None
         marked = self._marked.get(name, [])
@@ -126,7 +126,7 @@ class MarkedRequests:
         if longest < _LEAST_VARYING or len(seen.text) > MAX_MARKED_CHARACTERS:
             return None
         state.revision = self._revision
-        # Workers that ask at the same time ask under the same version: the store keeps one of them.
+        # Workers that ask at the same time use the same version: the store keeps one of them.
         version = blake2b(repr((*name, len(marked))).encode("utf-8", "replace"), digest_size=6).hexdigest()
         return LearnedTemplate(
             app=name[0],
@@ -151,7 +151,7 @@ class MarkedRequests:
 
 
 def template_from(marked: Marked, seen: Outline, requests: int) -> LearnedTemplate | None:
-    """Return the template by which the marked request is read exactly as it was marked; None when there is none."""
+    """Return the template that reads the marked request exactly as it was marked; None when there is none."""
     if len(marked.question) >= sum(map(len, marked.passages)):
         return None  # question and passages are confused
     for plan in _plans(marked, seen):
@@ -169,7 +169,7 @@ def template_from(marked: Marked, seen: Outline, requests: int) -> LearnedTempla
 
 
 def _is_unambiguous(plan: Plan, text: str) -> bool:
-    """Whether each constant text between two slots stands in the request once: else the slots may begin elsewhere."""
+    """Whether each constant text between two slots occurs exactly once; otherwise the slots are ambiguous."""
     return all(text.count(literal) == 1 for literal in plan.literals[1:-1])
 
 
@@ -208,9 +208,9 @@ def _splits(gaps: Sequence[str], region: str) -> Iterator[Split]:
 
 
 def _separates(split: Split, gaps: Iterable[str]) -> bool:
-    """Whether a split is as strict as what stands between the marked passages.
+    """Whether a split is as strict as the text between the marked passages.
 
-    Line breaks alone are none: the next passage may have some of its own.
+    Line breaks alone are not: the next passage may contain some.
     """
     how = split.words if split.kind == "reading" else split.kind
     if how == "lines" or (split.kind == "marker" and not split.words.strip() and split.words.count("\n") == 1):
@@ -219,7 +219,7 @@ def _separates(split: Split, gaps: Iterable[str]) -> bool:
 
 
 def _places(text: str, passages: Iterable[str]) -> list[Span] | None:
-    """Return where the passages stand, one behind the other; None when one does not."""
+    """Return start and end of each passage, in order; None when one is missing."""
     found: list[Span] = []
     position = 0
     for one in passages:
@@ -232,7 +232,7 @@ def _places(text: str, passages: Iterable[str]) -> list[Span] | None:
 
 
 def _read(template: LearnedTemplate, text: str, known: Sequence[Context]) -> tuple[Context, ...] | None:
-    """Return the passages of a request as the template reads them; None when it does not, or part is the prompt's."""
+    """Return the passages the template finds; None when it does not match, or they contain text of the prompt."""
     found = match(template, text)
     if found is None or not found.question or len(found.question) > _LONGEST_QUESTION:
         return None

@@ -1,4 +1,4 @@
-"""Learns templates from an app's requests, and finds question and passages with those learned."""
+"""Learns prompt templates from an app's requests, and finds question and passages with them."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ from gateway.contexts.learning.tokens import salted
 from monitors.records import Context
 
 MAX_KINDS = 200
-"""Kinds of request, apps as a rule, that are learned from at once."""
+"""Most kinds of request, usually one per app, that are learned from at once."""
 MAX_SKELETONS = 5
-"""Distinct prompts of one kind, and templates kept of it."""
+"""Most distinct prompts, and templates, of one kind."""
 MAX_LEARNING_BYTES = 32 * 1024 * 1024
 MAX_PROMPT_BYTES = 256 * 1024
-"""Of one prompt that is being learned; more, and what was noted of its passages is forgotten."""
+"""Most bytes of evidence for one prompt; beyond that the evidence on its passages is dropped."""
 SURE = 0.75
-"""Confidence from which what another extractor found has to agree."""
+"""Confidence from which another extractor's passages must agree with a template."""
 
 _LEAST_CONSTANT = 12
-"""Letters of constant text of a prompt that no other way of finding passages agrees on."""
+"""Least letters of constant text of a prompt whose passages no other extractor confirms."""
 
 _LEAST = 10
 _COMPARED = 7
 _WITHOUT = 40
-"""Requests that taught nothing, after which fewer are looked at."""
+"""Requests without a new template, after which learning samples fewer requests."""
 _MOST_STRIDE = 16
 _SAME_LABEL = 6
 _UNUSED = 100
-"""Requests of its kind after which a template that fitted none is dropped."""
+"""Requests of its kind after which a template that matched none is dropped."""
 
 
 class OtherFinding(NamedTuple):
-    """What another way found in the same request: its passages, and how sure that is."""
+    """Passages another extractor found in the same request, and its confidence."""
 
     contexts: tuple[Context, ...]
     confidence: float
 
 
 class TemplateEvent(NamedTuple):
-    """A template was learned, or no longer fits and was dropped (one that a person confirmed is only marked stale).
+    """A template was learned, or no longer matches and was dropped (a confirmed one is marked stale instead).
 
-    "asked": nothing was learned; the judge may mark the request that stands in place of the template.
+    "asked": nothing was learned; `template` carries a request for the judge to mark.
     """
 
     kind: Literal["learned", "dropped", "stale", "asked"]
@@ -70,7 +70,7 @@ class _Prompt:
     used: int = 0
     again: UnmatchedRequests = field(default_factory=UnmatchedRequests)
     rival: Skeleton | None = None
-    """Of later requests alone. What the first ones shared by chance may have hidden words of the prompt from view."""
+    """Skeleton of later requests only: text the first ones shared by chance may hide words of the prompt."""
     judging: JudgingState = field(default_factory=JudgingState)
 
     @property
@@ -78,7 +78,7 @@ class _Prompt:
         return self.skeleton.size + self.evidence.size + self.again.size + (self.rival.size if self.rival else 0)
 
     def compare(self, reading: Reading, signs: Signs) -> None:
-        """Learn the skeleton again beside the first one; take it when it has more words and signs."""
+        """Build a second skeleton from later requests; replace the first when the second has more words and signs."""
         if self.rival is None:
             self.rival = self.again.add(reading, signs)
             return
@@ -95,13 +95,13 @@ class _Prompt:
 
 @dataclass(slots=True)
 class _Group:
-    """Requests that begin with the same instruction, or all the others."""
+    """Requests that begin with the same instruction; one group holds all others."""
 
     waiting: UnmatchedRequests = field(default_factory=UnmatchedRequests)
     prompts: list[_Prompt] = field(default_factory=list)
     requests: int = 0
     taught: int = 0
-    """Number of the request that last led to a template."""
+    """Number of the last request that led to a template."""
     stride: int = 1
 
     @property
@@ -109,7 +109,7 @@ class _Group:
         return 200 + self.waiting.size + sum(one.size for one in self.prompts)
 
     def is_due(self) -> bool:
-        """Whether to learn from this request: from fewer and fewer where nothing is to be learned."""
+        """Whether to learn from this request; the stride doubles while nothing is learned."""
         if self.requests - self.taught > _WITHOUT * self.stride and self.stride < _MOST_STRIDE:
             self.stride *= 2
         return self.requests % self.stride == 0
@@ -117,7 +117,7 @@ class _Group:
 
 @dataclass(slots=True)
 class _Kind:
-    """All requests of an app that have the same texts."""
+    """All requests of an app with the same kind of frame."""
 
     openings: Openings = field(default_factory=Openings)
     groups: OrderedDict[tuple[int, ...], _Group] = field(default_factory=OrderedDict)
@@ -125,7 +125,7 @@ class _Kind:
     size: int = 0
 
     def group(self, opening: tuple[int, ...]) -> _Group:
-        """Return the group of an opening; of too many groups the one not seen for longest goes."""
+        """Return the group of an opening; the least recently used of too many groups is dropped."""
         group = self.groups.setdefault(opening, _Group())
         self.groups.move_to_end(opening)
         if len(self.groups) > MAX_SKELETONS + 1:
@@ -133,7 +133,7 @@ class _Kind:
         return group
 
     def measured(self) -> int:
-        """Return by how many bytes it has grown since it was last asked."""
+        """Return the growth in bytes since the last call."""
         now = 400 + self.openings.size + sum(one.size for one in self.groups.values())
         grown, self.size = now - self.size, now
         return grown
@@ -144,11 +144,11 @@ class _ActiveTemplate:
     template: LearnedTemplate
     used: int
     same: set[int] | None = None
-    """Hashes of the labels that stood in the passages of each of the last requests."""
+    """Hashes of the labels found in the passages of each of the last requests."""
     times: int = 0
 
     def has_grown(self, found: Found) -> bool:
-        """Whether the passages have had the same label in them for some time: the prompt got a new part there."""
+        """Whether the passages of the last requests all contain the same label: the prompt got a new part there."""
         labels = {salted(label) for one in found.contexts for label in labels_of(one.text)}
         self.same = labels if self.same is None else self.same & labels
         self.times = self.times + 1 if self.same else 0
@@ -158,10 +158,11 @@ class _ActiveTemplate:
 
 
 class Learner:
-    """Finds with what it has learned, and learns. Not thread-safe; `clock` dates templates; all memory is bounded.
+    """Matches requests with learned templates, and learns new ones. Not thread-safe; memory is bounded.
 
-    What it holds of requests are salted hashes: `salt` should be random and secret. A template's constant
-    texts are kept once it is learned. With `asks` it reports requests for the judge to mark where it learns nothing.
+    `clock` dates templates (Unix seconds). Requests are held as salted hashes; `salt` should be random and secret. The
+    constant texts of a template are kept once it is learned. With `asks` it reports requests for the judge to mark
+    when it learns nothing.
     """
 
     def __init__(self, clock: Callable[[], float], salt: int, *, asks: bool = False) -> None:
@@ -176,15 +177,15 @@ class Learner:
 
     @property
     def size(self) -> int:
-        """Bytes that learning holds, roughly; the templates not counted."""
+        """Approximate bytes held for learning, without the templates."""
         return self._size
 
     def templates(self) -> list[LearnedTemplate]:
-        """Return what was learned and loaded."""
+        """Return the learned and loaded templates."""
         return [one.template for every in self._live.values() for one in every]
 
     def load(self, templates: Iterable[LearnedTemplate], marked: Iterable[Marked] = ()) -> None:
-        """Replace all templates by these, of the store. The prompt of a rejected one is not learned again.
+        """Replace all templates by those of the store. The prompt of a rejected one is not learned again.
 
         `marked` are the requests that the judge was asked to mark.
         """
@@ -200,14 +201,14 @@ class Learner:
                 self._live.setdefault(name, []).append(_ActiveTemplate(one, requests.get(name, 0)))
 
     def find(self, app: str, frame: Frame) -> Found | None:
-        """Return what a learned template finds in the request."""
+        """Return what the newest matching template finds in the request; None if none matches."""
         for one in reversed(self._live.get((app, frame.kind), [])):
             if (found := match(one.template, frame.text)) is not None:
                 return found
         return None
 
     def observe(self, app: str, frame: Frame, found: Found | None, known: OtherFinding | None) -> list[TemplateEvent]:
-        """Learn from a request: `found` is what `find` said of it, `known` what another way found, if any did."""
+        """Learn from a request. `found` is the result of `find`, `known` that of another extractor."""
         name = app, frame.kind
         kind = self._kind(name)
         kind.requests += 1
@@ -292,7 +293,7 @@ class Learner:
     def _confirmed(
         self, name: tuple[str, str], prompt: _Prompt, seen: Outline, known: Sequence[Context]
     ) -> LearnedTemplate | None:
-        """Return what the judge's marks say of a prompt that nothing was learned of, or what it is to mark."""
+        """Return a template confirmed by the judge's marks, or a request for it to mark."""
         if self._marked is None:
             return None
         return self._marked.consider(name, prompt.judging, prompt.skeleton, seen, known)
@@ -300,7 +301,7 @@ class Learner:
     def _asked(
         self, name: tuple[str, str], kind: _Kind, group: _Group, prompt: _Prompt, template: LearnedTemplate | None
     ) -> list[TemplateEvent]:
-        """Use a template that the judge's marks led to, or report the request that it is to mark."""
+        """Adopt a template confirmed by the judge's marks, or report a request for it to mark."""
         if template is None or prompt not in group.prompts or self._is_rejected(template):
             return []
         template = msgspec.structs.replace(template, learned_at=self._clock())
@@ -312,7 +313,7 @@ class Learner:
     def _promoted(
         self, name: tuple[str, str], group: _Group, prompt: _Prompt, said: dict[int, Plan]
     ) -> LearnedTemplate | None:
-        """Return the template of a prompt once there is evidence enough for it."""
+        """Return the template of a prompt once the evidence suffices."""
         key = prompt.evidence.best() if prompt.skeleton.seen >= _LEAST else None
         if key is None or (plan := said.get(key)) is None:
             return None

@@ -20,15 +20,15 @@ from monitors.records import Context
 SlotName: TypeAlias = Literal["passages", "question", "other"]
 
 MOST_ITEMS = 1_000
-"""Passages that are looked at, as elsewhere: far more than the bounds of an extraction keep."""
+"""Most passages split: far more than the limits of an extraction keep."""
 
 
 _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
 _OPENS_A_QUESTION = frozenset("¿¡")
 WHOLE = "whole"
-"""The reading that takes a region for one passage."""
+"""The reading of a region as one passage."""
 _SOFT = frozenset({"blank-line", "lines", "bullets"})
-"""Readings by which one passage alone does not show."""
+"""Readings that cannot identify a single passage."""
 
 
 class Split(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class LearnedTemplate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(NamedTuple):
-    """What a template found in a frame. `spans` are the slots' places in the frame's text."""
+    """What a template found in a frame. `spans` are the offsets of the slots in the frame's text."""
 
     template: LearnedTemplate
     question: str | None
@@ -86,7 +86,7 @@ def version_of(literals: tuple[str, ...], slots: tuple[str, ...], split: Split) 
 
 
 def slots_in(literals: tuple[str, ...], passages: int, text: str) -> tuple[tuple[int, int], ...] | None:
-    """Return where the slots stand in a text; None when the literals do not stand in it in this order.
+    """Return start and end of the slots in a text; None when the literals do not occur in this order.
 
     In front of the slot with the passages the first place of each literal counts, behind it the last: passages are data
     and may contain any of them.
@@ -135,7 +135,7 @@ def match(template: LearnedTemplate, text: str) -> Found | None:
 
 @lru_cache(256)
 def _first_number(how: Split, literal: str) -> int | None:
-    """Return the number of the first passage, whose marker the text in front of the slot ends with."""
+    """Return the number of the first passage from the marker at the end of the text before the slot."""
     if not how.counted:
         return None
     line = how.words.rfind("\n", 0, how.words.index(MASK)) + 1
@@ -144,7 +144,7 @@ def _first_number(how: Split, literal: str) -> int | None:
 
 
 def _question(text: str, span: tuple[int, int], literal: str) -> str:
-    """Return what the question's slot holds.
+    """Return the content of the question's slot.
 
     A sign that opens a question is part of it, though all questions share it. Where the slot begins within a line of
     words, as in `Ticket #4711 from Ann`, the rest of that line is none of it.
@@ -161,7 +161,7 @@ def _question(text: str, span: tuple[int, int], literal: str) -> str:
 
 
 def split(how: Split, region: str, number: int | None = None) -> tuple[Context, ...] | None:
-    """Return the passages of a region, none when there are none; None when it is not of this form.
+    """Return the passages of a region, possibly none; None when it does not have this form.
 
     `number` is that of the first passage, where it is known.
     """
@@ -182,7 +182,7 @@ def split(how: Split, region: str, number: int | None = None) -> tuple[Context, 
 
 
 def chunks_of(how: Split, region: str, number: int | None = None) -> list[str] | None:
-    """Cut a region at what stands between passages; None where it is uncertain what does.
+    """Split a region at the separator of passages; None when the separator is ambiguous.
 
     `number` is that of the first passage, where it is known.
     """
@@ -210,12 +210,12 @@ def _as_read(how: Split, region: str) -> tuple[Context, ...] | None:
 
 
 def _is_one(words: str, region: str) -> bool:
-    """Whether a region that could not be split may be one passage, without what stands in front of each of several."""
+    """Whether a region that could not be split may be a single passage without a marker."""
     return not begins_with_a_prefix(region) and not (words == "lines" and "\n" in region)
 
 
 def _item(how: Split, chunk: str) -> Context | None:
-    """Take the constant texts off a passage; None when they do not stand in it."""
+    """Strip the constant texts from a passage; None when they do not occur in it."""
     start, end = 0, len(chunk)
     source: str | None = None
     for literal in how.header:
@@ -251,5 +251,5 @@ def _at_markers(how: Split, region: str, number: int | None) -> list[str] | None
 
 @lru_cache(256)
 def pattern(words: str) -> re.Pattern[str]:
-    """Return the expression for a text with masked numbers. Its time grows with the text: nothing in it may vary."""
+    """Return the regular expression for a text with masked numbers; it matches in linear time."""
     return re.compile(re.escape(words).replace(MASK, r"(\d+)"))

@@ -12,29 +12,29 @@ from gateway.contexts.learning.tokens import salted
 from gateway.contexts.structure.word_index import IndexedText
 
 MOST_OPENINGS = 32
-"""Of one kind of request that are known at once; the one not seen for longest is forgotten."""
+"""Most openings known of one kind of request; the least recently used is forgotten."""
 _TEXTS = re.compile(f"[{SYSTEM}{USER}]")
 _WORD = re.compile(r"[^\W\d_]+")
 _LEADING = 4
 _LINE = 400
 _TAIL = 120
 _WORDS = 8
-"""A line is recognised by its last words: in front of them a passage may have a number or a label."""
+"""Last words of a line that are hashed: a passage may have a number or a label before them."""
 
 
 class Openings:
-    """Which instructions the requests of one kind began with. Nothing but salted hashes is kept.
+    """The instructions that requests of one kind begin with, as salted hashes.
 
-    An instruction that also stands elsewhere in a request is none: it is a passage that reads like one.
+    An instruction that also occurs elsewhere in a request does not count: it is a passage that reads like one.
     """
 
     def __init__(self) -> None:
         self._seen: OrderedDict[tuple[int, ...], bool] = OrderedDict()
-        """By the hashes of their lines, whether these stood at a beginning only."""
+        """Whether these lines (hashes) only ever occurred at the beginning. In order of last use."""
 
     @property
     def size(self) -> int:
-        """Bytes held, roughly."""
+        """Approximate bytes held."""
         return 200 * len(self._seen)
 
     def of(self, text: str) -> tuple[int, ...]:
@@ -56,7 +56,7 @@ class Openings:
 def _lines(text: str) -> tuple[tuple[int, ...], set[int]]:
     """Return hashes of the instructions at the beginning of each text, and those of all other lines.
 
-    The last line of the user's turn is none of them: a turn of one line is a question.
+    The last line of the user's turn is in neither: a single-line turn is a question.
     """
     others: set[int] = set()
     first: list[int] = []
@@ -73,7 +73,7 @@ def _said(text: str) -> Iterator[str]:
 
 
 def _instructs(line: str) -> bool:
-    """Whether a line speaks to the model. A label does not count: what stands under it may come first by chance."""
+    """Whether a line addresses the model. A label does not count: its content may come first by chance."""
     text = IndexedText(line[:_LINE])
     return text.addresses(0, len(text.text)) or text.is_meta(0, len(text.text))
 

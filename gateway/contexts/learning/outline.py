@@ -1,7 +1,7 @@
-"""From what a request has in common with others to literals and slots: where a constant text really begins and ends.
+"""Turns the text a request shares with others into literals and slots: finds where constant text begins and ends.
 
-What several requests share by chance ("The ", "?" at the end of each question) belongs to the slots. A constant text
-therefore ends with a line, a label or an opening sign, and begins with a line, a label or a closing one.
+Text shared by chance ("The ", "?" at the end of each question) belongs to the slots. A constant text therefore ends
+with a line, a label or an opening sign, and begins with a line, a label or a closing sign.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LETTER = re.compile(r"[^\W\d_]")
 _WORD = re.compile(r"[^\W\d_]+")
 _NUMBER = re.compile(r"\d+")
 _COUNTED = re.compile(r"\d+[ \t]*\Z|[ \t]*")
-"""What belongs to the last sign of a literal: a number that ends it, as in "#1 ", or blanks."""
+"""Text that belongs to the last sign of a literal: a number, as in "#1 ", or blanks."""
 _RULE = re.compile(r"([^\w\s])\1\1")
 _FEW_WORDS = 6
 _STRUCTURE = re.compile(r"[\n:：<>\[\]{}()（）【】「」『』\"“”„«»|=#*`~_/\\]")
@@ -31,24 +31,24 @@ _QUOTES = "\"'`“”„«»‘’"
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """A text as literals with slots between them: `literals[i]` stands before slot i, the last one behind them all."""
+    """A text as literals with slots between them: `literals[i]` precedes slot i, the last one follows all slots."""
 
     text: str
     literals: tuple[Span, ...]
 
     @property
     def slots(self) -> list[Span]:
-        """Where the slots stand."""
+        """Start and end of each slot."""
         pairs = zip(self.literals, self.literals[1:], strict=False)
         return [(left[1], right[0]) for left, right in pairs]
 
     def literal(self, index: int) -> str:
-        """Return the words of a literal."""
+        """Return the text of a literal."""
         start, end = self.literals[index]
         return self.text[start:end]
 
     def words(self) -> tuple[str, ...]:
-        """Return the words of all literals."""
+        """Return the texts of all literals."""
         return tuple(self.text[start:end] for start, end in self.literals)
 
 
@@ -73,7 +73,7 @@ def outline(text: str, runs: Iterable[Span], strength: Strength = "strong") -> O
 
 
 def masked(text: str) -> str:
-    """Return the text with its numbers masked: what differs in numbers only is the same."""
+    """Return the text with its numbers masked, for comparisons that ignore numbers."""
     return _NUMBER.sub(MASK, text)
 
 
@@ -83,7 +83,7 @@ def has_letter(text: str) -> bool:
 
 
 def tail(literal: str) -> int:
-    """Return where a literal in front of a slot ends: the words behind its last sign are the slot's.
+    """Return where a literal before a slot ends: the words after its last sign belong to the slot.
 
     >>> "Question: What is the"[:tail("Question: What is the")]
     'Question: '
@@ -106,7 +106,7 @@ def tail(literal: str) -> int:
 
 
 def head(literal: str) -> int:
-    r"""Return where a literal behind a slot begins: one sign that ends a sentence is the slot's, words are as well.
+    r"""Return where a literal after a slot begins: words and one sentence-ending sign belong to the slot.
 
     >>> "the kettle? \nContext: "[head("the kettle? \nContext: "):]
     '\nContext: '
@@ -130,7 +130,7 @@ def head(literal: str) -> int:
 
 
 def _is_strong(literal: str, strength: Strength) -> bool:
-    """Whether a literal can hold a place: it has a text's mark, a label or words of some length, or is a ruled line."""
+    """Whether a literal can anchor a slot: it has a frame mark, a label or several words, or is a rule."""
     if any(mark in literal for mark in MARKS):
         return True
     words = _WORD.findall(literal)
@@ -144,5 +144,5 @@ def _is_strong(literal: str, strength: Strength) -> bool:
 
 
 def is_rule(literal: str) -> bool:
-    """Whether a literal is signs only."""
+    """Whether a literal consists of signs only."""
     return not has_letter(literal) and not any(mark in literal for mark in (SYSTEM, USER, END))

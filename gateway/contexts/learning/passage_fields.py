@@ -1,4 +1,4 @@
-"""What the passages of a prompt have in common: the names of fields around their text, as a rule."""
+"""Finds the text that the passages of a prompt share: usually the names of fields around their text."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gateway.contexts.learning.skeletons import Reading, Skeleton, read, signs_o
 from gateway.contexts.structure.passage_metadata import META_LINE, TEXT_LABEL
 
 MOST_COMPARED = 8
-"""Passages of a request that are compared."""
+"""Most passages compared per request."""
 MOST_TOKENS = 96
-"""Tokens of a passage that are: its first and its last."""
+"""Most tokens compared per passage: its first and its last."""
 _ENOUGH = 6
 _KEY = re.compile(r"[ \t]*[-*•]?[ \t]*\**[^\W\d_][^\n:：]{0,30}\**[:：]\**[ \t]*")
 _FACTS = 2
@@ -33,11 +33,11 @@ class PassageSkeleton:
 
     @property
     def size(self) -> int:
-        """Bytes held, roughly."""
+        """Approximate bytes held."""
         return 100 + (self._skeleton.size if self._skeleton else 0)
 
     def add(self, how: Split, chunks: list[str]) -> list[Split]:
-        """Note the passages of a request, as they were cut. Return how the common text may come off them."""
+        """Add the passages of a request. Return the splits that would strip the text they share."""
         some = [chunk for chunk in chunks if chunk.strip()][:MOST_COMPARED]
         readings = [read(f"{USER}{chunk.strip()}{END}", self._salt, MOST_TOKENS) for chunk in some]
         for reading in readings:
@@ -71,13 +71,13 @@ class PassageSkeleton:
 
 
 def _is_of_fields(literals: tuple[str, ...]) -> bool:
-    """Whether the text in front of a passage's longest field names fields that are facts, as a price and a weight."""
+    """Whether the text before a passage's longest field names factual fields, such as a price and a weight."""
     keys = [line for literal in literals for line in literal.split("\n") if _KEY.fullmatch(line)]
     return sum(META_LINE.match(one) is None and TEXT_LABEL.match(one) is None for one in keys) >= _FACTS
 
 
 def _around_longest(seen: list[Outline]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """Return the literals in front of the longest slot and those behind it, if there are any."""
+    """Return the literals before and after the longest slot; None if there are none."""
     if not seen or len({len(one.literals) for one in seen}) > 1 or seen[0].words() == (USER, END):
         return None
     lengths = [sum(end - start for start, end in slot) for slot in zip(*(one.slots for one in seen), strict=True)]

@@ -1,4 +1,4 @@
-"""What speaks for one plan, over several requests: passages come again in other company, questions do not."""
+"""Evidence for one plan over several requests: passages recur next to different ones, questions do not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.contexts.learning.slot_contents import CONSTANT_SHARE, MOST_VALUES,
 from gateway.contexts.learning.tokens import salted
 
 MOST_CHUNKS = 160
-"""Passages of a plan whose hashes are remembered, for whether they come again."""
+"""Most passages of a plan whose hashes are remembered to detect recurrence."""
 
 _LEAST_RECURRED = 3
 _LEAST_RATE = 0.1
@@ -23,7 +23,7 @@ _NUMBERED = re.compile(r"[\[(#<{]{0,2}\d{1,3}[\])}>.:]{1,3}\s")
 
 @dataclass(slots=True)
 class PlanEvidence:
-    """What speaks for one plan."""
+    """Evidence for one plan."""
 
     literals: int
     first: int
@@ -40,7 +40,7 @@ class PlanEvidence:
     agreed: int = 0
     disagreed: int = 0
     together: int = 0
-    """Passages that came again behind the same one, or with all the others: parts of one text do."""
+    """Passages that recurred after the same one, or with all the others, as parts of one text do."""
     chunks: dict[int, int] = field(default_factory=dict)
     masks: dict[tuple[int, bool], int] = field(default_factory=dict)
     regions: set[int] = field(default_factory=set)
@@ -59,7 +59,7 @@ class PlanEvidence:
 
     @property
     def size(self) -> int:
-        """Bytes held, roughly."""
+        """Approximate bytes held."""
         counts = (
             len(self.chunks)
             + len(self.masks)
@@ -146,7 +146,7 @@ class PlanEvidence:
             previous = text
 
     def _look(self, plan: Plan, region: str) -> None:
-        """Note what may be the prompt's own words among the passages."""
+        """Record text of the passages that may belong to the prompt."""
         self.region_edges.add(region.strip(), labels=False)
         last = len(plan.contexts) - 1
         for index, one in enumerate(plan.contexts):
@@ -161,6 +161,6 @@ class PlanEvidence:
 
 
 def question_of(plan: PlanEvidence) -> int | None:
-    """Return the slot that has the question, if one looks like it."""
+    """Return the index of the slot that looks like the question's, if any."""
     best = max(range(len(plan.slots)), key=lambda index: plan.slots[index].points(), default=None)
     return best if best is not None and plan.slots[best].points() > 1.0 else None

@@ -1,4 +1,4 @@
-"""What one request suggests: which slot the passages are in, and how they are separated. Evidence chooses later."""
+"""Plans that one request suggests: the slot of the passages and how they are split. Evidence selects one later."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from monitors.records import Context
 _CORES = 3
 _SHORTEST = 30
 _SHORTEST_ITEM = 12
-"""Characters of a passage, on average: below that something within sentences was taken for a marker."""
+"""Least average length of a passage: below it the marker is text within sentences."""
 _QUESTION_LENGTH = 300
 _OPENER = 400
 _GLUE = 200
@@ -56,14 +56,14 @@ _PLAIN = ((Split(kind="lines"), 0.1), (Split(kind="paragraphs"), 0.3))
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A template that would fit: literals, which slot between them has the passages, and how it is split."""
+    """A candidate template: literals, the index of the slot with the passages, and how it is split."""
 
     literals: tuple[str, ...]
     passages: int
     split: Split
     contexts: tuple[Context, ...]
     certain: float
-    """How much the form of the split alone says: 1.0 for marked items, little for blank lines."""
+    """Prior weight of the split: 1.0 for marked items, little for blank lines."""
     hint: Hint | None = None
     partial: bool = False
     """Whether a literal next to the slot stands elsewhere as well: then the slot next to it may be part of an item."""
@@ -106,7 +106,7 @@ def has_remains_of_the_prompt(plan: Plan) -> bool:
 
 
 def _are_of_two_kinds(texts: list[str]) -> bool:
-    """Whether sentences alternate with what is none: lines of the prompt between the passages."""
+    """Whether sentences alternate with other lines: lines of the prompt between the passages."""
     sentences = sum(SENTENCE_END.search(one) is not None for one in texts)
     return _THIRD * min(sentences, len(texts) - sentences) >= len(texts)
 
@@ -257,7 +257,7 @@ def _read(literals: tuple[str, ...], low: int, region: str, least: float) -> Ite
 
 
 def _common(one: str, other: str) -> int:
-    """Return how many characters two texts begin with alike."""
+    """Return the length of the common prefix of two texts."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 

@@ -1,4 +1,4 @@
-"""What requests of the same prompt have in common, refined by each of them. Nothing but hashes is kept."""
+"""Skeletons: the tokens that requests of the same prompt share, refined by each request; kept as hashes."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from gateway.contexts.learning.outline import Outline, Strength, outline
 from gateway.contexts.learning.tokens import MOST_TOKENS, bounded, hashes, kind_of, spans
 
 _WAITING = 8
-"""Requests without a skeleton that are held."""
+"""Most requests held without a skeleton."""
 _ALIKE = 4
-"""Requests that make a skeleton; when there is no more room fewer do."""
+"""Similar requests that make a skeleton; `_FEWEST` when `_WAITING` are held."""
 _FEWEST = 2
 _SETTLED = 8
 _LEAST_SHARED = 0.6
-"""Of the words of a skeleton that a request has to contain. Below that it is of another prompt."""
+"""Share of a skeleton's words that a request must contain to belong to its prompt."""
 
 
 @dataclass(slots=True)
 class Reading:
-    """A request as tokens: their hashes, which of them are words, and where they stand in its text."""
+    """A request as tokens: their hashes, kinds and offsets in its text."""
 
     text: str
     tokens: array[int]
     kinds: bytearray
     offsets: list[int]
     breaks: set[int]
-    """Before which token others were left out, `shift` of them."""
+    """Index of the token before which `shift` tokens were left out."""
     shift: int
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Return where the tokens from `start` to `end` (exclusive) stand in the text."""
+        """Return start and end offsets of the tokens from `start` to `end` (exclusive)."""
         cut = min(self.breaks, default=end)
         first = start + self.shift if start >= cut else start
         last = end - 1 + self.shift if end - 1 >= cut else end - 1
@@ -44,7 +44,7 @@ class Reading:
 
 
 def read(text: str, salt: int, most: int = MOST_TOKENS) -> Reading:
-    """Take a text apart; of more than `most` tokens the first and the last ones."""
+    """Tokenise a text; of more than `most` tokens the first and the last ones are kept."""
     every, offsets = spans(text)
     tokens, left_out = bounded(every, most)
     kinds = bytearray(map(kind_of, tokens))
@@ -52,14 +52,14 @@ def read(text: str, salt: int, most: int = MOST_TOKENS) -> Reading:
 
 
 def signs_of(salt: int) -> Signs:
-    """Return the hashes of the marks."""
+    """Return the hashes of the frame marks."""
     system, user, part, end = hashes([SYSTEM, USER, PART, END], salt)
     return Signs(frozenset((system, user, end)), part)
 
 
 @dataclass(slots=True)
 class Skeleton:
-    """The tokens that all requests of a prompt share, in order, and before which of them something varies."""
+    """The tokens that all requests of a prompt share, in order, and before which of them text varies."""
 
     tokens: array[int]
     kinds: bytearray
@@ -73,7 +73,7 @@ class Skeleton:
         return len(self.tokens) * 5 + len(self.breaks) * 60 + 400 + self.growth.size
 
     def match(self, reading: Reading | Skeleton, signs: Signs, shared: set[Run] | None = None) -> list[tuple[int, int]]:
-        """Return which tokens stand where in the request; `shared` are the runs that others have too."""
+        """Return pairs of matching token positions (skeleton, request); `shared` are the runs others have too."""
         one = Side(self.tokens, self.kinds, self.breaks)
         return align(one, Side(reading.tokens, reading.kinds, set()), signs, shared or None)
 
@@ -92,7 +92,7 @@ class Skeleton:
         return len(self.kinds) - self.kinds.count(BLANK)
 
     def refine(self, reading: Reading | Skeleton, pairs: list[tuple[int, int]]) -> bool:
-        """Keep what the request has too. Return whether that was less than before."""
+        """Keep only the tokens the request has too. Return whether any were dropped."""
         breaks = set()
         last_i, last_j = -1, -1
         for index, (i, j) in enumerate(pairs):
@@ -166,7 +166,7 @@ def skeleton_of(reading: Reading) -> Skeleton:
 
 @dataclass(slots=True)
 class UnmatchedRequests:
-    """Requests that fit no skeleton yet. The two that share most of several are the first of a new one."""
+    """Requests that match no skeleton yet; the most similar ones form a new skeleton."""
 
     readings: list[Skeleton] = field(default_factory=list)
 
@@ -176,7 +176,7 @@ class UnmatchedRequests:
         return sum(one.size for one in self.readings)
 
     def add(self, reading: Reading, signs: Signs) -> Skeleton | None:
-        """Hold a request. Return a new skeleton, of those that are alike, when there are several.
+        """Hold a request. Return a new skeleton when several held requests are similar.
 
         Not of the first two that share some words: two prompts of one app may begin with the same sentence, and two
         requests may share a passage. What several have counts.
@@ -214,7 +214,7 @@ class UnmatchedRequests:
         structural = {
             run for place, run in enumerate(runs_in(self.readings[best[0]].tokens)) if is_structural(kinds, place)
         }
-        # A passage's words come by chance, now once and now twice; a label comes once for each item.
+        # Words of a passage recur by chance; a label occurs once per item.
         shared = {
             run
             for run, count in first.items()
@@ -224,6 +224,6 @@ class UnmatchedRequests:
 
 
 def fits(skeleton: Skeleton, pairs: list[tuple[int, int]]) -> bool:
-    """Whether a request with these matches is one of the skeleton's prompt."""
+    """Whether a request with these matches belongs to the skeleton's prompt."""
     share = _LEAST_SHARED if skeleton.seen >= _SETTLED else _LEAST_SHARED / 2  # some passages are shared at first
     return bool(pairs) and skeleton.weight(pairs) >= max(1, share * skeleton.total)

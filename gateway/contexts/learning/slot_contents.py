@@ -1,4 +1,4 @@
-"""What stood in the slots of a prompt, as salted hashes: whether it varies, asks, or has the prompt's own words."""
+"""Statistics on the contents of a prompt's slots, as salted hashes: variety, questions, text of the prompt itself."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from gateway.contexts.learning.outline import has_letter, masked
 from gateway.contexts.learning.tokens import salted
 
 MOST_EDGES = 40
-"""First and last lines of contents whose hashes are counted."""
+"""Most first and last lines whose hashes are counted."""
 MOST_VALUES = 64
 CONSTANT_SHARE = 0.8
-"""The share of requests with the same text from which it is one of the prompt."""
+"""Share of requests from which a repeated text belongs to the prompt."""
 
 _SHORT = 40
 _SURE = 0.8
@@ -29,13 +29,13 @@ _HISTORY = re.compile(
 
 @dataclass(slots=True)
 class Edges:
-    """Whether contents begin or end with the same line or label: then part of the prompt's own text is in them."""
+    """Counts first and last lines and labels of contents; a constant one is text of the prompt."""
 
     seen: int = 0
     counts: dict[int, int] = field(default_factory=dict)
 
     def add(self, said: str, *, head: bool = True, tail: bool = True, labels: bool = True) -> None:
-        """Note one more content. What is around it may have taken its `head` or its `tail` already."""
+        """Add a content. `head`, `tail`: whether its first and last lines count."""
         self.seen += 1
         first, _, rest = said.partition("\n")
         last = rest.rpartition("\n")[2]
@@ -53,13 +53,13 @@ class Edges:
 
     @property
     def constant(self) -> bool:
-        """Whether nearly all do."""
+        """Whether nearly all contents share a line or label."""
         return max(self.counts.values(), default=0) > CONSTANT_SHARE * self.seen
 
 
 @dataclass(slots=True)
 class SlotEvidence:
-    """What stood in a slot other than the passages'."""
+    """Statistics on a slot other than the passages'."""
 
     seen: int = 0
     asked: int = 0
@@ -69,7 +69,7 @@ class SlotEvidence:
     edges: Edges = field(default_factory=Edges)
 
     def add(self, text: str) -> None:
-        """Note one more content."""
+        """Add a content."""
         said = text.strip()
         self.seen += 1
         self.edges.add(said)
@@ -80,7 +80,7 @@ class SlotEvidence:
             self.values.add(salted(said))
 
     def points(self) -> float:
-        """Say how much the slot looks like a question's: above 1 it does."""
+        """Return how much the slot looks like the question's; above 1 it does."""
         if not self.seen or self.edges.constant or self.worded < _SURE * self.seen or self.short < _SURE * self.seen:
             return 0.0
         variety = len(self.values) / min(self.seen, MOST_VALUES)
@@ -93,12 +93,12 @@ def mask_of(text: str) -> tuple[int, bool]:
 
 
 def labels_of(text: str) -> list[str]:
-    """Return the first and the last line of a passage of several lines, where they are short; and a short passage."""
+    """Return the short first and last lines of a passage, or the passage itself if it is one short line."""
     first, _, rest = text.partition("\n")
     lines = (first, rest.rpartition("\n")[2]) if rest else (first,)
     return [masked(line) for line in lines if 0 < len(line) <= _SHORT and has_letter(line)]
 
 
 def is_history(literal: str) -> bool:
-    """Whether the label in front of a slot says that something else than passages follows."""
+    """Whether the label before a slot names something other than passages, such as a chat history."""
     return _HISTORY.search("\n".join(literal.rstrip().rsplit("\n", 2)[-2:])[-160:]) is not None

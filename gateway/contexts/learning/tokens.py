@@ -9,16 +9,16 @@ from itertools import accumulate
 from gateway.contexts.learning.alignment import BLANK, SIGN, WORD
 
 _SINGLE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-"""Scripts without blanks between words: each character is a token."""
+"""Scripts without spaces between words: each character is a token."""
 
 _TOKEN = re.compile(rf"[{_SINGLE}]|[^\W\d_{_SINGLE}]+|\d+|\n|[ \t]+|-+|=+|#+|\*+|_+|\"+|'+|`+|~+|.", re.DOTALL)
 
 MOST_TOKENS = 8_000
-"""Of a text that are compared: its first and last ones. What an app says of itself stands at the ends."""
+"""Most tokens compared per text: its first and last ones, where an app's instructions are."""
 
 
 def salted(*said: object) -> int:
-    """Return a hash that means nothing outside this process: Python salts texts' hashes unless PYTHONHASHSEED is set.
+    """Return a hash that is meaningless outside this process: Python salts string hashes unless PYTHONHASHSEED is set.
 
     Those of single tokens, of which there are few, have a salt of their own (`hashes`).
     """
@@ -32,7 +32,7 @@ def spans(text: str) -> tuple[list[str], list[int]]:
 
 
 def bounded(tokens: list[str], most: int = MOST_TOKENS) -> tuple[list[str], int]:
-    """Return the first and last tokens of too many, and how many were left out in the middle."""
+    """Return at most `most` tokens, the first and the last, and the number left out in the middle."""
     if len(tokens) <= most:
         return tokens, 0
     half = most // 2
@@ -45,6 +45,6 @@ def hashes(tokens: list[str], salt: int) -> array[int]:
 
 
 def kind_of(token: str) -> int:
-    """Return whether the token is blank, a word, or a sign, number or line break."""
+    """Return BLANK, WORD, or SIGN (which includes numbers and line breaks)."""
     first = token[0]
     return WORD if first.isalpha() else BLANK if first in " \t" else SIGN

@@ -111,7 +111,7 @@ def test_pages_that_come_at_the_same_moment_are_not_more_than_there_is_room_for(
     async def scenario(w):
         # All handlers run before the first stream begins, as they may under load.
         open_streams = set()
-        streams = [events._news(w.site, None, open_streams) for _ in range(10)]
+        streams = [events._news(w.site, None, open_streams) for _ in range(10)]  # noqa: SLF001 - before any is read
         begun = [await anext(one, None) for one in streams]
         for one in streams:
             await one.aclose()

@@ -293,7 +293,8 @@ def test_what_is_used_while_the_place_answers_is_told_the_next_time():
 
 
 def test_what_is_full_and_unused_is_not_told():
-    gate = Gate(Limits(requests_per_min=60), clock=Clock(NOON), wall=Clock(NOON))
+    clock = Clock(NOON)
+    gate = Gate(Limits(requests_per_min=60), clock=clock, wall=Clock(NOON))
 
     async def scenario():
         (await gate.admit([], None, "shop")).release()
@@ -301,9 +302,9 @@ def test_what_is_full_and_unused_is_not_told():
         assert (draw.subject, draw.kind, draw.per_min, draw.used) == ("app:shop", "requests", 60, 1)
         gate.hear(draws, Heard(processes=1, levels=[59.0]))
         assert len(gate.draws()) == 1
-        gate._clock.now += 2
+        clock.now += 2
         assert gate.draws() == []
-        assert gate._stirred == {}
+        assert gate.draws() == []
 
     asyncio.run(scenario())
 

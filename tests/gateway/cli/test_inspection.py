@@ -70,7 +70,7 @@ def test_what_the_client_says_itself_is_found_first():
     found = seen(chat("Hi", gaugeway={"contexts": ["mine"], "app": "shop", "capture": False}))
     assert (found.app, found.source, [context.text for context in found.contexts]) == ("shop", "explicit", ["mine"])
     assert found.tried == (Tried("explicit", 1),)
-    assert any("switched off" in warning for warning in found.warnings)
+    assert any("turned capture off" in warning for warning in found.warnings)
 
 
 def test_a_mistake_in_the_explicit_channel_is_what_the_gateway_would_say():
@@ -87,8 +87,8 @@ def test_a_mistake_in_the_explicit_channel_is_what_the_gateway_would_say():
         (chat("Please write a passage to answer the question"), "an auxiliary call (hypothetical_document)"),
         ({"model": "m", "messages": []}, "no question found"),
         ({"model": "text-embedding-3", "input": "Hi"}, "not captured"),
-        (chat("Hi", gaugeway={"contexts": []}), "the retrieval found nothing"),
-        (chat("Hi", gaugeway={"contexts": ["a", "a", "a"]}), "passages that are there already: 2"),
+        (chat("Hi", gaugeway={"contexts": []}), "retrieval returned nothing"),
+        (chat("Hi", gaugeway={"contexts": ["a", "a", "a"]}), "duplicate passages: 2"),
     ],
 )
 def test_what_may_surprise_is_a_warning(value, warning):
@@ -123,10 +123,10 @@ def test_the_route_is_guessed_from_the_body(body, route):
         (b"{}\n{}", "not one JSON object"),
         (b"[" * 100_000, "not one JSON object"),
         (b"\xff", "not one JSON object"),
-        (b"[]", "no JSON object"),
-        (b"{}", "this is no request"),
+        (b"[]", "not a JSON object"),
+        (b"{}", "not a request"),
         (b'{"path": "/v1/x", "body": "["}', "the body is not one JSON object"),
-        (b'{"path": "/v1/x", "body": 3}', "the body is no JSON object"),
+        (b'{"path": "/v1/x", "body": 3}', "the body is not a JSON object"),
         (b'{"request": {"prompt": "x"}, "route": "chat"}', "no route 'chat'; known: chat_completions, completions"),
     ],
 )
@@ -213,7 +213,7 @@ def test_the_command_shows_a_stored_exchange(tmp_path):
     assert (result.exit_code, "faithfulness" in result.stdout) == (0, True)
     assert json.loads(run("e1", "--data-dir", tmp_path, "--json").stdout)["judged"][0]["value"] == 0.25
     missing = run("e2", "--data-dir", tmp_path)
-    assert (missing.exit_code, missing.stderr) == (2, "gaugeway: e2: neither a file nor the id of a stored exchange\n")
+    assert (missing.exit_code, missing.stderr) == (2, "gaugeway: e2: neither a file nor the ID of a stored exchange\n")
 
 
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path):
@@ -223,8 +223,8 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path):
     config.write_text("[capture]\nextractor = []\n")
     for words, said in [
         ((bad,), "not one JSON object"),
-        ((tmp_path / "none.json",), "there is no such file"),
-        (("e1", "--data-dir", empty), f"there is no store in {empty}"),
+        ((tmp_path / "none.json",), "no such file"),
+        (("e1", "--data-dir", empty), f"no store in {empty}"),
         ((bad, "--config", config), "extractors"),
     ]:
         result = run(*words)
@@ -264,7 +264,7 @@ def test_the_prompt_is_shown_with_its_parts_marked_and_a_legend():
     }
     codes = [re.search(r"(\x1b\[[0-9;]*m)[^\x1b]*\Z", line.partition(kind)[0] + "x") for kind, line in lines.items()]
     assert len({found[1] for found in codes if found}) == len(lines)
-    assert "not word for word" not in text
+    assert "not verbatim" not in text
 
 
 def test_the_reason_of_an_extractor_is_shown_and_a_passage_that_is_nowhere_is_named():
@@ -281,7 +281,7 @@ def test_the_reason_of_an_extractor_is_shown_and_a_passage_that_is_nowhere_is_na
     assert "confidence  0.62" in text
     assert "reason      a label" in text
     assert "\x1b" not in text
-    assert "not word for word in the prompt: passage 1" in text
+    assert "not verbatim in the prompt: passage 1" in text
 
 
 def test_where_nothing_was_found_the_prompt_is_shown_all_the_same():

@@ -123,11 +123,11 @@ async def read_slowly(mode):
         await wire.send(post(b"{}"))
         head = await wire.reader.readuntil(b"\r\n\r\n")
         await wire.reader.readexactly(MIB)
-        wire.reader._transport.pause_reading()
+        wire.writer.transport.pause_reading()
         await asyncio.sleep(0.8)  # longer than the upstream may be quiet
         held = max(connection.transport.get_write_buffer_size() for connection in bench.state.connections)
         paused_at = flood.written
-        wire.reader._transport.resume_reading()
+        wire.writer.transport.resume_reading()
         left = flood.size - MIB
         while left:
             left -= len(await wire.reader.readexactly(min(left, 65536)))

@@ -42,7 +42,7 @@ async def stalled(port, body):
     """Ask, and read nothing of the answer but its beginning."""
     reader, writer = await request(port, post(body))
     await reader.readexactly(100)
-    reader._transport.pause_reading()
+    writer.transport.pause_reading()
     return writer
 
 

@@ -21,6 +21,7 @@ from tests.support.scored import One, fill
 PER_SCORE = 10 / 60 / 5e4
 """The budget of one false alarm in 50,000 scores at ten a minute."""
 SMALL = Plan(streams=6, days=6, changes=6, seed=3)
+TINY = Plan(streams=2, days=3, changes=3, seed=3)
 
 
 def point(at, value, **fields):
@@ -141,11 +142,11 @@ def test_a_baseline_is_learned_from_the_traffic_before_anything_is_counted():
 
 def test_the_same_seed_gives_the_same():
     traffic = preset("beta", 2.0)
-    assert tried(traffic, one := setting()) == tried(traffic, one)
+    assert tried(traffic, one := setting(), TINY) == tried(traffic, one, TINY)
 
 
 def test_a_report_is_a_table_a_drawing_and_a_page():
-    rows = tuple(simulate(preset("beta", 5.0), [setting(), setting(tolerance=0.3)], SMALL))
+    rows = tuple(simulate(preset("beta", 5.0), [setting(), setting(tolerance=0.3)], TINY))
     report = simulating_report.Report(title="a < b", about=("one | two",), rows=rows)
     lines = simulating_report.markdown(report).splitlines()
     assert len({line.count("|") for line in lines[4:8]}) == 1
