@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections import OrderedDict
+
+from cachetools import FIFOCache
 
 SESSION_S = 12 * 3600.0
 MAX_REVOKED = 10_000
@@ -23,7 +24,7 @@ class Sessions:
         self._token = token
         # Slow on purpose: a stolen session must not allow a weak token to be brute-forced.
         self._key = hashlib.scrypt(token.encode(), salt=_SALT, n=2**14, r=8, p=1) if token else secrets.token_bytes(32)
-        self._revoked: OrderedDict[str, float] = OrderedDict()
+        self._revoked: FIFOCache[str, float] = FIFOCache(MAX_REVOKED)
 
     @property
     def needed(self) -> bool:
@@ -51,8 +52,6 @@ class Sessions:
         """Revoke a session before it expires."""
         if self.valid(session, now):
             self._revoked[session.partition(".")[0]] = now
-            while len(self._revoked) > MAX_REVOKED:
-                self._revoked.popitem(last=False)
 
     def form_key(self, session: str) -> str:
         """The CSRF key that forms of this session must carry."""

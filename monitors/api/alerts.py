@@ -26,28 +26,28 @@ Comment = Annotated[str, msgspec.Meta(max_length=2000)]
 
 
 class AlertDesk(Protocol):
-    """What people may say about alerts; False means that there is nothing of that name."""
+    """Silences, acknowledgements and undelivered notifications; methods return False for an unknown id."""
 
     async def silences(self) -> Sequence[Silence]:
         """Every silence."""
 
     async def silence(self, silence: Silence) -> None:
-        """Add a silence. Raises ValueError when there are too many."""
+        """Add a silence. Raises ValueError if there are too many."""
 
     async def unsilence(self, silence_id: str) -> bool:
         """Remove a silence."""
 
     async def acknowledge(self, fingerprint: str, ack: Ack) -> bool:
-        """Note who looks after a firing alert."""
+        """Acknowledge a firing alert."""
 
     async def unacknowledge(self, fingerprint: str) -> bool:
-        """Take that back."""
+        """Remove an acknowledgement."""
 
     async def undelivered(self) -> Sequence[UndeliveredNotification]:
-        """Every dead letter that was kept."""
+        """Undelivered notifications, as far as they are kept."""
 
     async def retry(self, letter_id: str) -> bool:
-        """Try to deliver a dead letter. Raises NotDeliveredError."""
+        """Deliver an undelivered notification now. Raises NotDeliveredError."""
 
 
 class NewMatcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,7 +59,7 @@ class NewMatcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class NewSilence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of `POST /api/silences`: times in Unix seconds; `starts` is now, and `ends` or `duration_s` is given."""
+    """The body of `POST /api/silences`: Unix seconds; `starts` defaults to now; `ends` or `duration_s` is required."""
 
     matchers: Annotated[tuple[NewMatcher, ...], msgspec.Meta(min_length=1, max_length=20)]
     starts: float | None = None
@@ -77,20 +77,20 @@ class NewAck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def alert_handlers(desk: AlertDesk) -> list[Any]:
-    """The handlers; the app that serves them asks for its token."""
+    """The handlers; the admin app guards them."""
     return [*_silence_handlers(desk), *_ack_handlers(desk), *_letter_handlers(desk)]
 
 
 def same_origin(connection: ASGIConnection[Any, Any, Any, Any], _: Any) -> None:
-    """Refuse a change that a page of another origin makes a browser ask for: without a token nothing else would."""
+    """Refuse cross-origin changes: without a token nothing else protects against them."""
     origin = connection.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != connection.headers.get("host", ""):
         audit.tell("change", outcome="refused", address=address_of(connection), path=connection.scope["path"])
-        raise PermissionDeniedException("a page of another origin may not change anything here")
+        raise PermissionDeniedException("cross-origin requests are not allowed")
 
 
 def address_of(connection: ASGIConnection[Any, Any, Any, Any]) -> str | None:
-    """Where a request came from; behind a proxy that is the proxy."""
+    """Client address of a request; behind a proxy it is the proxy's."""
     return connection.client.host if connection.client else None
 
 
@@ -129,21 +129,21 @@ def _ack_handlers(desk: AlertDesk) -> list[Any]:
 
     @post(path, guards=[same_origin], status_code=200)
     async def acknowledge(fingerprint: FromPath[str], request: Request[Any, Any, Any]) -> dict[str, Any]:
-        said = await _body(request, NewAck)
-        ack = Ack(by=said.by, at=time.time(), comment=said.comment)
+        body = await _body(request, NewAck)
+        ack = Ack(by=body.by, at=time.time(), comment=body.comment)
         try:
             known = await desk.acknowledge(fingerprint, ack)
         except NotLeaderError as error:
             raise HTTPException(status_code=503, detail=str(error)) from error
         if not known:
-            raise NotFoundException(f"no alert fires with the fingerprint {fingerprint}")
-        audit.tell("ack", by=said.by, address=address_of(request), alert=fingerprint)
+            raise NotFoundException(f"no firing alert has the fingerprint {fingerprint}")
+        audit.tell("ack", by=body.by, address=address_of(request), alert=fingerprint)
         return asdict(ack)
 
     @delete(path, guards=[same_origin])
     async def unacknowledge(fingerprint: FromPath[str], request: Request[Any, Any, Any]) -> None:
         if not await desk.unacknowledge(fingerprint):
-            raise NotFoundException(f"nobody acknowledged an alert with the fingerprint {fingerprint}")
+            raise NotFoundException(f"no acknowledged alert has the fingerprint {fingerprint}")
         audit.tell("unack", address=address_of(request), alert=fingerprint)
 
     return [acknowledge, unacknowledge]
@@ -184,7 +184,7 @@ def _silence(new: NewSilence, now: float) -> Silence:
 
 
 async def _body(request: Request[Any, Any, Any], kind: type[T]) -> T:
-    """Read the body; what is wrong with it is answered 400, with the field's name in front."""
+    """Decode the body. Raises HTTPException 400 whose detail starts with the field's name."""
     try:
         return msgspec.json.decode(await request.body(), type=kind)
     except msgspec.ValidationError as error:

@@ -28,23 +28,23 @@ DAY_S = 86_400.0
 
 
 class Insight(Protocol):
-    """What the API shows."""
+    """The evaluation plane's data, as far as the API shows it."""
 
     @property
     def store(self) -> Store:
-        """Where samples and evaluations are."""
+        """The store of samples and evaluations."""
 
     async def status(self) -> dict[str, Any]:
-        """What is configured and how the plane is doing."""
+        """Configuration and state, as `/api/status` returns them."""
 
     def quality(self) -> Sequence[Quality]:
-        """The latest estimates."""
+        """The latest estimates by app and metric."""
 
     def captured(self) -> Sequence[Captured]:
-        """What was found in the answers of each app."""
+        """Capture coverage by app."""
 
     def states(self) -> Mapping[tuple[str, str], str]:
-        """The worst state, quiet, pending or firing, of the rules that watch each stream, by app and metric."""
+        """(app, metric) -> the worst state (quiet, pending or firing) of the rules that watch it."""
 
     def alerts(self) -> Sequence[Alert]:
         """Alerts, newest first."""
@@ -52,10 +52,10 @@ class Insight(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pages:
-    """What people see with a browser: handlers that ask for the token in their own way, and what goes with them.
+    """The operator's page as the admin app mounts it; its handlers do their own authentication.
 
-    `entered` says who was let in there: they may read the JSON too. `before_send` sees every answer's head. `stop` ends
-    the answers that go on for ever.
+    `entered` tells whether a visitor is logged in, who may then read the JSON too. `before_send` is called with every
+    response head. `stop` closes the event streams.
     """
 
     handlers: Sequence[Any]
@@ -74,9 +74,9 @@ def admin_app(
     handlers: Sequence[Any] = (),
     pages: Pages | None = None,
 ) -> Litestar:
-    """Build the admin app for the address `host`; with a token everything but `/healthz` asks for it.
+    """Build the admin app for the address `host`; with a token, everything except `/healthz` requires it.
 
-    `handlers` are served beside its own, behind the same guards; `pages` only behind that of the address.
+    `handlers` are served behind the same guards; `pages` only behind the one that checks the Host header.
     """
 
     @get("/healthz", sync_to_thread=False)
@@ -102,7 +102,7 @@ def admin_app(
 
 
 def _not_here(_: Request[Any, Any, Any], error: NotLeaderError) -> Response[dict[str, Any]]:
-    """Answer a change that this process cannot make now: it has only begun, or another one leads."""
+    """503 for a change that this process cannot make: it is starting, or another one is the leader."""
     return Response({"status_code": 503, "detail": str(error)}, status_code=503, headers={"retry-after": "1"})
 
 

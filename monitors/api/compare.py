@@ -1,4 +1,4 @@
-"""Two versions compared over HTTP, for the admin port."""
+"""`GET /api/compare` on the admin port."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from monitors.storage.stores import Store
 
 WEEK_S = 7 * 86_400.0
 MOST, READING_S = 20_000, 2.0
-"""Scores of a version and metric that one request reads where the store cannot count them, and for how long it does."""
+"""Where the store cannot aggregate: scores read per version and metric, and the time limit for reading."""
 MOST_QUESTIONS, WITHIN_S = 2000, 0.12
-"""Up to how many scores of both are read one by one, with their questions; and for how long scores are counted."""
+"""Scores of both versions up to which they are read individually with their questions; time limit for counting."""
 
 
 def compare_handlers(store: Store, lower_is_better: Callable[[str], bool] = LOWER_IS_BETTER.__contains__) -> list[Any]:
-    """The handlers; the app that serves them asks for its token."""
+    """The handlers; the admin app guards them."""
 
     @get("/api/compare")
     async def compare(
@@ -37,8 +37,12 @@ def compare_handlers(store: Store, lower_is_better: Callable[[str], bool] = LOWE
         app: FromQuery[str | None] = None,
         metric: FromQuery[list[str] | None] = None,
         since_s: Annotated[float, QueryParameter(gt=0, description="how far back, seconds")] = WEEK_S,
-        delta: Annotated[float, QueryParameter(ge=0, lt=1, description="what may be lost")] = comparing.MARGIN,
-        alpha: Annotated[float, QueryParameter(gt=0, lt=1, description="of any wrong decision")] = comparing.ALPHA,
+        delta: Annotated[
+            float, QueryParameter(ge=0, lt=1, description="acceptable loss of B against A")
+        ] = comparing.MARGIN,
+        alpha: Annotated[
+            float, QueryParameter(gt=0, lt=1, description="probability of any wrong decision")
+        ] = comparing.ALPHA,
     ) -> dict[str, Any]:
         now = time.time()
         span: dict[str, Any] = {"since": now - since_s, "until": now + 1.0}
@@ -51,7 +55,7 @@ def compare_handlers(store: Store, lower_is_better: Callable[[str], bool] = LOWE
         keys = await keys_of(store, everything, "auto", most=MOST_QUESTIONS)
         work = partial(comparing.compare, margin=delta, alpha=alpha, keys=keys, lower_is_better=lower_is_better)
         rows = await asyncio.to_thread(work, everything)
-        said = {"by": by, "a": a, "b": b, "delta": delta, "alpha": alpha, "decision": comparing.decision(rows)}
-        return said | {"partial": partial_, "rows": [asdict(row) for row in rows]}
+        answer = {"by": by, "a": a, "b": b, "delta": delta, "alpha": alpha, "decision": comparing.decision(rows)}
+        return answer | {"partial": partial_, "rows": [asdict(row) for row in rows]}
 
     return [compare]

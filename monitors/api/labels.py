@@ -1,4 +1,4 @@
-"""People's labels beside the judge's scores over HTTP, for the admin port."""
+"""`GET /api/labels` on the admin port."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from monitors.storage.stores import Query, Store
 
 
 def label_handlers(store: Store, passing: Passings = default_passing) -> list[Any]:
-    """The handlers; the app that serves them asks for its token."""
+    """The handlers; the admin app guards them."""
 
     @get("/api/labels")
     async def labels(
         app: FromQuery[str | None] = None,
         metric: FromQuery[str | None] = None,
         since_s: Annotated[float, QueryParameter(gt=0, description="how far back, seconds")] = WINDOW_S,
-        half_width: Annotated[float, QueryParameter(gt=0, le=0.5, description="of the interval planned")] = HALF_WIDTH,
+        half_width: Annotated[
+            float, QueryParameter(gt=0, le=0.5, description="half width of the planned interval")
+        ] = HALF_WIDTH,
     ) -> list[dict[str, Any]]:
         now = time.time()
         query = Query(since=now - since_s, until=now + 1.0, app=app, metric=metric)

@@ -1,5 +1,7 @@
-"""What the admin port's JSON looks like, as an OpenAPI 3.1 document: paths and parameters are read off the handlers,
-bodies and answers off the records they carry.
+"""The OpenAPI 3.1 document of the monitors' admin port.
+
+Paths and parameters come from the handlers, schemas from the records. The table `_OPERATIONS` adds what the handlers do
+not declare: bodies that they decode themselves (so that a 400 names the field), error statuses and media types.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from monitors.storage.stores import Point
 from monitors.storage.templates import StoredTemplate
 
 _PATH = "/api/openapi.json"
-_SAID = (NewAck, NewMatcher, NewSilence)
-_TOLD = (
+_BODIES = (NewAck, NewMatcher, NewSilence)
+_ANSWERS = (
     Ack,
     Alert,
     Captured,
@@ -49,16 +51,16 @@ _TOLD = (
     StreamStatus,
 )
 _REASONS = {
-    400: "What is asked for cannot be: the detail says what is wrong with which parameter or field.",
+    400: "Invalid parameter or field; the detail names it.",
     401: "The token is missing or wrong.",
-    403: "Asked under a foreign name, or by a page of another origin.",
-    404: "There is nothing of that name.",
-    409: "There are too many already.",
+    403: "Unexpected Host header, or a cross-origin request.",
+    404: "Not found.",
+    409: "The limit on their number is reached.",
     413: "The body is too large.",
-    415: "The body is of a kind, or packed in a way, that is not read here.",
+    415: "Content-Type or Content-Encoding not supported.",
     429: "Too many wrong tokens from this address.",
-    502: "It was tried and failed; the detail says why.",
-    503: "This process cannot do that now: it has only begun, or another one leads.",
+    502: "The delivery failed; the detail gives the reason.",
+    503: "Not available: this process is starting, or another one is the leader.",
 }
 _GUARDS = (401, 403, 429)
 
@@ -121,7 +123,7 @@ _SILENCE = _with(Silence, state=_words("pending", "active", "expired"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Operation:
-    """What litestar cannot read off a handler. Without an answer there is no content; `media` is JSON unless said."""
+    """What a handler does not declare. Without an `answer` the response has no content."""
 
     summary: str
     status: int = 200
@@ -135,15 +137,13 @@ class _Operation:
 
 
 _OPERATIONS = {
-    ("get", "/healthz"): _Operation(
-        summary="Whether the process lives", answer=_object(status=_words("ok")), open=True
-    ),
+    ("get", "/healthz"): _Operation(summary="Liveness probe", answer=_object(status=_words("ok")), open=True),
     ("get", "/metrics"): _Operation(
         summary="Series for Prometheus", answer=_TEXT, media=("text/plain", "application/openmetrics-text")
     ),
     ("get", _PATH): _Operation(summary="This document", answer={"type": "object"}),
     ("get", "/api/status"): _Operation(
-        summary="What is configured, and how it is doing",
+        summary="Configuration and state",
         answer=_object(
             version=_TEXT,
             judge=_JUDGE,
@@ -154,16 +154,14 @@ _OPERATIONS = {
         ),
     ),
     ("get", "/api/metrics"): _Operation(
-        summary="Per app and metric, the mean with its interval",
+        summary="Mean and interval by app and metric",
         answer=_many(_with(Quality, state=_words("unwatched", "quiet", "pending", "firing"))),
     ),
-    ("get", "/api/capture"): _Operation(
-        summary="Per app, in how many answers question and passages were found", answer=_many(_ref(Captured))
-    ),
+    ("get", "/api/capture"): _Operation(summary="Capture coverage by app", answer=_many(_ref(Captured))),
     ("get", "/api/alerts"): _Operation(summary="Alerts, newest first", answer=_many(_ref(Alert))),
     ("get", "/api/silences"): _Operation(summary="Silences", answer=_many(_SILENCE)),
     ("post", "/api/silences"): _Operation(
-        summary="Silence alerts for a time",
+        summary="Create a silence",
         status=201,
         body=_ref(NewSilence),
         answer=_SILENCE,
@@ -171,33 +169,35 @@ _OPERATIONS = {
     ),
     ("delete", "/api/silences/{silence_id}"): _Operation(summary="End a silence", status=204, errors=(404, 503)),
     ("post", "/api/alerts/{fingerprint}/ack"): _Operation(
-        summary="Say that somebody looks after an alert",
+        summary="Acknowledge an alert",
         body=_ref(NewAck),
         answer=_ref(Ack),
         errors=(400, 404, 413, 503),
     ),
-    ("delete", "/api/alerts/{fingerprint}/ack"): _Operation(summary="Take that back", status=204, errors=(404, 503)),
+    ("delete", "/api/alerts/{fingerprint}/ack"): _Operation(
+        summary="Remove an acknowledgement", status=204, errors=(404, 503)
+    ),
     ("get", "/api/dead-letters"): _Operation(
-        summary="What could not be delivered", answer=_many(_ref(UndeliveredNotification))
+        summary="Undelivered notifications", answer=_many(_ref(UndeliveredNotification))
     ),
     ("post", "/api/dead-letters/{letter_id}/retry"): _Operation(
-        summary="Deliver it now", answer=_object(delivered={"const": True}), errors=(404, 502, 503)
+        summary="Retry an undelivered notification", answer=_object(delivered={"const": True}), errors=(404, 502, 503)
     ),
     ("get", "/api/versions"): _Operation(summary="Versions seen in the traffic", answer=_many(_ref(Version))),
     ("post", "/api/rules/{rule}/rebaseline"): _Operation(
-        summary="Learn a rule's baselines afresh", answer=_object(streams=_COUNT), errors=(400, 404, 503)
+        summary="Re-learn a rule's baselines", answer=_object(streams=_COUNT), errors=(400, 404, 503)
     ),
     ("get", "/api/templates"): _Operation(
         summary="Prompt templates learned from traffic", answer=_many(_ref(StoredTemplate)), errors=(400, 503)
     ),
     ("post", "/api/templates/{version}/confirm"): _Operation(
-        summary="Keep a template", answer=_object(state=_words("confirmed")), errors=(400, 404, 503)
+        summary="Confirm a template", answer=_object(state=_words("confirmed")), errors=(400, 404, 503)
     ),
     ("post", "/api/templates/{version}/reject"): _Operation(
-        summary="End a template", answer=_object(state=_words("rejected")), errors=(400, 404, 503)
+        summary="Reject a template", answer=_object(state=_words("rejected")), errors=(400, 404, 503)
     ),
     ("get", "/api/compare"): _Operation(
-        summary="Two versions compared",
+        summary="Compare two versions",
         answer=_object(
             by=_TEXT,
             a=_TEXT,
@@ -210,11 +210,11 @@ _OPERATIONS = {
         errors=(400,),
     ),
     ("get", "/api/labels"): _Operation(
-        summary="The judge beside people's labels", answer=_many(_ref(Labelled)), errors=(400,)
+        summary="The judge compared with human labels", answer=_many(_ref(Labelled)), errors=(400,)
     ),
     ("get", "/api/exchanges"): _Operation(summary="Stored evaluations", answer=_many(_ref(Point)), errors=(400,)),
     ("get", "/api/exchanges/{exchange_id}"): _Operation(
-        summary="One exchange with all that is known of it",
+        summary="One exchange with its evaluations and supplements",
         answer=_object(sample=_ref(Sample), evaluations=_many(_EVALUATION), supplements=_many(_ref(Supplement))),
         errors=(404,),
     ),
@@ -231,7 +231,7 @@ _OPERATIONS = {
 
 
 def openapi_handler(handlers: Sequence[Any]) -> Any:
-    """Return the handler that serves the document of these handlers and itself; it is made when first asked for."""
+    """Return the handler that serves the document of `handlers` and itself; built on the first request."""
 
     @get(_PATH, sync_to_thread=True)
     def openapi() -> Response[bytes]:
@@ -245,16 +245,16 @@ def openapi_handler(handlers: Sequence[Any]) -> Any:
 
 
 def document(handlers: Sequence[Any]) -> dict[str, Any]:
-    """Describe these handlers. Raises KeyError for one that nobody described."""
+    """The document of these handlers. Raises KeyError for a route that `_OPERATIONS` does not describe."""
     listed = Litestar(list(handlers), openapi_config=OpenAPIConfig(title="Gaugeway", version=version("gaugeway")))
-    told: dict[str, Any] = listed.openapi_schema.to_schema()
+    generated: dict[str, Any] = listed.openapi_schema.to_schema()
     paths = {
-        path: {method: _told(method, path, one) for method, one in methods.items()}
-        for path, methods in told["paths"].items()
+        path: {method: _operation(method, path, one) for method, one in methods.items()}
+        for path, methods in generated["paths"].items()
     }
     return {
         "openapi": "3.1.0",
-        "info": told["info"] | {"description": "The evaluation plane's admin port."},
+        "info": generated["info"] | {"description": "The evaluation plane's admin port."},
         "servers": [{"url": "/"}],
         "security": [{"token": []}],
         "paths": paths,
@@ -265,25 +265,25 @@ def document(handlers: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def _told(method: str, path: str, read: Mapping[str, Any]) -> dict[str, Any]:
-    said = _OPERATIONS[method, path]
-    answer: dict[str, Any] = {"description": said.summary + "."}
-    if said.answer is not None:
-        answer["content"] = {media: {"schema": said.answer} for media in said.media}
+def _operation(method: str, path: str, generated: Mapping[str, Any]) -> dict[str, Any]:
+    added = _OPERATIONS[method, path]
+    answer: dict[str, Any] = {"description": added.summary + "."}
+    if added.answer is not None:
+        answer["content"] = {media: {"schema": added.answer} for media in added.media}
     errors = {
-        **dict.fromkeys(said.errors, said.error),
-        **dict.fromkeys(() if said.open else _GUARDS, "Error"),
+        **dict.fromkeys(added.errors, added.error),
+        **dict.fromkeys(() if added.open else _GUARDS, "Error"),
     }
-    told = {
-        "summary": said.summary,
-        "operationId": read["operationId"],
-        "parameters": [_parameter(one) for one in read.get("parameters", ())],
-        "responses": {str(said.status): answer, **{str(one): _error(one, errors[one]) for one in sorted(errors)}},
+    operation = {
+        "summary": added.summary,
+        "operationId": generated["operationId"],
+        "parameters": [_parameter(one) for one in generated.get("parameters", ())],
+        "responses": {str(added.status): answer, **{str(one): _error(one, errors[one]) for one in sorted(errors)}},
     }
-    if said.body is not None:
-        content = {media: {"schema": said.body} for media in said.takes}
-        told["requestBody"] = {"required": True, "content": content}
-    return told | ({"security": []} if said.open else {})
+    if added.body is not None:
+        content = {media: {"schema": added.body} for media in added.takes}
+        operation["requestBody"] = {"required": True, "content": content}
+    return operation | ({"security": []} if added.open else {})
 
 
 def _error(status: int, shape: str) -> dict[str, Any]:
@@ -291,24 +291,24 @@ def _error(status: int, shape: str) -> dict[str, Any]:
     return {"description": _REASONS[status], "content": {"application/json": {"schema": schema}}}
 
 
-def _parameter(read: Mapping[str, Any]) -> dict[str, Any]:
-    """A parameter as it is sent: absent or a text, never null."""
-    schema = read["schema"]
+def _parameter(generated: Mapping[str, Any]) -> dict[str, Any]:
+    """A parameter without the null alternative: on the wire it is absent or a text."""
+    schema = generated["schema"]
     given = [one for one in schema.get("oneOf", [schema]) if one != {"type": "null"}]
-    kept = {name: read[name] for name in ("name", "in", "description", "required") if name in read}
+    kept = {name: generated[name] for name in ("name", "in", "description", "required") if name in generated}
     return kept | {"schema": given[0]}
 
 
 def _schemas() -> dict[str, Any]:
-    _, told = msgspec.json.schema_components(_TOLD, ref_template="#/components/schemas/{name}")
-    for schema in told.values():
-        if "properties" in schema:  # an answer has all of them, whatever their defaults
+    _, sent = msgspec.json.schema_components(_ANSWERS, ref_template="#/components/schemas/{name}")
+    for schema in sent.values():
+        if "properties" in schema:  # an answer has all properties, whatever their defaults
             schema["required"] = list(schema["properties"])
-    _, said = msgspec.json.schema_components(_SAID, ref_template="#/components/schemas/{name}")
-    error = _object(detail=_TEXT) | {"description": "What went wrong, for people."}
-    said["NewSilence"]["oneOf"] = [_given("ends"), _given("duration_s")]
-    status = _object(code=_COUNT, message=_TEXT) | {"description": "What went wrong, as OTLP says it."}
-    return {**told, **said, "Error": error, "Status": status}
+    _, received = msgspec.json.schema_components(_BODIES, ref_template="#/components/schemas/{name}")
+    error = _object(detail=_TEXT) | {"description": "The error message."}
+    received["NewSilence"]["oneOf"] = [_given("ends"), _given("duration_s")]
+    status = _object(code=_COUNT, message=_TEXT) | {"description": "The error in OTLP's format."}
+    return {**sent, **received, "Error": error, "Status": status}
 
 
 def _given(name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Versions in the traffic and baselines of rules over HTTP, for the admin port."""
+"""`/api/versions` and the re-learning of baselines on the admin port."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from monitors.runtime import audit
 
 
 class Versions(Protocol):
-    """What is known of versions."""
+    """Versions of models, prompts and tags seen in the traffic."""
 
     def all(self) -> Sequence[Version]:
-        """Every version, in the order of time."""
+        """Every version, oldest first."""
 
 
 class Rules(Protocol):
-    """The rules at work."""
+    """The alert rules, as far as these handlers use them."""
 
     @property
     def versions(self) -> Versions:
         """The versions seen in the traffic."""
 
     def rebaseline(self, rule: str, app: str | None = None) -> int:
-        """Learn a rule's baselines afresh; return how many streams that are. Raises KeyError."""
+        """Re-learn a rule's baselines; returns the number of streams. Raises KeyError for an unknown rule."""
 
 
 def rule_handlers(rules: Rules) -> list[Any]:
-    """The handlers; the app that serves them asks for its token."""
+    """The handlers; the admin app guards them."""
 
     @get("/api/versions", sync_to_thread=False)
     def versions() -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Learned templates over HTTP, for the admin port."""
+"""`/api/templates` on the admin port: list, confirm and reject learned prompt templates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from monitors.storage.templates import State, StoredTemplate, Templates, only_te
 
 
 def template_handlers(kept: Templates) -> list[Any]:
-    """The handlers; the app that serves them asks for its token."""
+    """The handlers; the admin app guards them."""
 
     @get("/api/templates")
     async def templates(app: FromQuery[str | None] = None) -> list[dict[str, Any]]:
@@ -36,7 +36,7 @@ def template_handlers(kept: Templates) -> list[Any]:
 
 
 async def stored(kept: Templates, app: str | None = None) -> list[StoredTemplate]:
-    """Read the templates. Raises HTTPException where they cannot be read."""
+    """Read the templates. Raises HTTPException 503 if they cannot be read."""
     try:
         return only_templates(await kept.templates(app))
     except FAILURES as error:
@@ -44,7 +44,7 @@ async def stored(kept: Templates, app: str | None = None) -> list[StoredTemplate
 
 
 async def decide(kept: Templates, request: Request[Any, Any, Any], app: str, version: str, state: State) -> None:
-    """Confirm or reject a template, and note who did. Raises HTTPException where that cannot be done."""
+    """Confirm or reject a template and log who did. Raises HTTPException 404 or 503."""
     try:
         known = await kept.set_template_state(app, version, state)
     except FAILURES as error:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from cachetools import FIFOCache
 from litestar import get
 from litestar.response import Template
 from markupsafe import Markup
@@ -242,7 +242,7 @@ class Comparisons:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._turn = asyncio.Semaphore(1)
-        self._known: OrderedDict[CompareForm, Answer] = OrderedDict()
+        self._known: FIFOCache[CompareForm, Answer] = FIFOCache(_KEPT)
 
     async def of(self, wanted: CompareForm, now: float, lower: frozenset[str]) -> Answer:
         """Compare two versions, cached.
@@ -253,8 +253,6 @@ class Comparisons:
             known = self._known.get(wanted)
             if known is None or now - known.at > (PARTIAL_S if known.capped else FRESH_S):
                 known = self._known[wanted] = await self._compared(wanted, now, lower)
-                while len(self._known) > _KEPT:
-                    self._known.popitem(last=False)
         return known
 
     async def _compared(self, wanted: CompareForm, now: float, lower: frozenset[str]) -> Answer:
