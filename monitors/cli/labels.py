@@ -42,7 +42,7 @@ def labels(config: Path | None, data_dir: Path, **options: Any) -> None:
 
     Exit 0 fine, 2 bad input.
     """
-    from monitors.analysis.labelling_store import labelled, passings  # noqa: PLC0415
+    from monitors.analysis.human_labels import labelled, passings  # noqa: PLC0415
     from monitors.config import load  # noqa: PLC0415 - `--help` need not load them
     from monitors.storage.stores import Query  # noqa: PLC0415
 
@@ -75,8 +75,7 @@ def labels(config: Path | None, data_dir: Path, **options: Any) -> None:
 async def _draw(store: Store, query: Any, rows: Sequence[Labelled], count: int | None) -> list[dict[str, Any]]:
     """Answers without a label, without what the judge said of them: it would be repeated."""
     from monitors.analysis import captured  # noqa: PLC0415
-    from monitors.analysis.human_labels import drawn  # noqa: PLC0415 - `--help` need not load them
-    from monitors.analysis.labelling_store import scores  # noqa: PLC0415
+    from monitors.analysis.human_labels import drawn, scores  # noqa: PLC0415 - `--help` need not load them
 
     wanted = count if count is not None else max((max(0, (row.needed or 0) - row.labels) for row in rows), default=0)
     known = {one.sample_id for one in await store.ratings(query) if one.source == "rating"}

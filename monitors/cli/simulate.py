@@ -132,7 +132,7 @@ def _traffic(
 ) -> tuple[Traffic, tuple[str, ...], float]:
     """Captured scores, or a preset's, with sentences on them, and the share of the answers that were judged."""
     from monitors.analysis import simulate as simulating  # noqa: PLC0415 - `--help` need not load them
-    from monitors.analysis.labelling_store import scores  # noqa: PLC0415
+    from monitors.analysis.human_labels import scores  # noqa: PLC0415
     from monitors.storage.stores import Query  # noqa: PLC0415
 
     if options["preset"] is not None:

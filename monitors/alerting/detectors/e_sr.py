@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 
 from monitors.alerting.detectors import FLOOR_LOG10, Bucket
-from monitors.alerting.detectors.sums import LogSums
 from monitors.records import Finding
 from monitors.statistics import eprocess
-
-__all__ = ["FLOOR_LOG10", "MixtureESR"]
 
 ONE_IN_30_DAYS = 1.0 / (30 * 86_400.0)
 _LOG10 = math.log(10.0)
@@ -89,33 +86,25 @@ class MixtureESR:
         )
 
     def update(self, bucket: Bucket, m0: float | None = None) -> Finding | None:
-        """Take in the next bucket. Raises ValueError, unchanged, for a score, weight, length or m0 that cannot be."""
-        return self.update_sums(self.increments(bucket, m0))
+        """Take in the next bucket; return the finding of an alarm.
 
-    def increments(self, bucket: Bucket, m0: float | None = None) -> LogSums:
-        """What a bucket, or a part of one, says to each bet; changes nothing. Raises ValueError like `update`."""
+        Raises ValueError, without a change of state, for scores or m0 outside their ranges or an empty time span.
+        """
+        if not bucket.seconds > 0.0:
+            raise ValueError(f"the length of a bucket is positive, got {bucket.seconds!r}")
         scores, weights = eprocess.checked(bucket.scores, bucket.weights)
         mean = checked_mean(self.m0 if m0 is None else m0)
-        payoffs = eprocess.drop_payoffs(scores, weights, mean)
-        logs = eprocess.log_factors(payoffs, self._bets).sum(axis=0)
-        return LogSums(bucket.start, bucket.seconds, mean, scores.size, tuple(logs.tolist()))
-
-    def update_sums(self, sums: LogSums) -> Finding | None:
-        """Take in the next bucket from the sums over all of its parts. Raises ValueError, unchanged, as `update`."""
-        if not sums.seconds > 0.0:
-            raise ValueError(f"a bucket has a positive length, got {sums.seconds!r}")
-        increments = np.array(sums.logs)
-        if increments.shape != self._bets.shape:
-            raise ValueError(f"sums for {len(sums.logs)} bets, and there are {len(self._bets)}")
-        if not sums.n:
+        if not scores.size:
             return None
+        # a sum over the bucket: the order of its scores does not matter (STATISTICS 1.6)
+        increments = eprocess.log_factors(eprocess.drop_payoffs(scores, weights, mean), self._bets).sum(axis=0)
         renewed = self._log_c <= 0.0
-        self._onset[renewed] = sums.start
+        self._onset[renewed] = bucket.start
         self._n[renewed] = 0
-        self._n += sums.n
-        self._last_m0 = sums.m0
+        self._n += scores.size
+        self._last_m0 = mean
         self._log_c = eprocess.cusum(self._log_c, increments)
-        self._log_m = eprocess.shiryaev_roberts(self._log_m, increments, math.log(self.budget_per_s * sums.seconds))
+        self._log_m = eprocess.shiryaev_roberts(self._log_m, increments, math.log(self.budget_per_s * bucket.seconds))
         self._log_mean = float(eprocess.log_mean(self._log_m))
         if self._log_mean < 0.0:
             return None

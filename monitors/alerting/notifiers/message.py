@@ -64,14 +64,6 @@ def labels_of(alert: Alert) -> dict[str, str]:
     return labels | ({"slice": alert.slice} if alert.slice else {}) | {"severity": alert.severity}
 
 
-def webhook_body(alert: Alert, public_url: str | None = None, runbook_url: str = RUNBOOK) -> dict[str, Any]:
-    """The JSON object for one alert.
-
-    Shape: https://prometheus.io/docs/alerting/latest/configuration/#webhook_config. Annotation values are strings.
-    """
-    return group_body([alert], public_url=public_url, runbook_url=runbook_url)
-
-
 def group_body(
     alerts: Sequence[Alert],
     *,
