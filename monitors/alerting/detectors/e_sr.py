@@ -1,4 +1,4 @@
-"""The default detector: a mixture e-Shiryaev-Roberts procedure that raises the alarm when the mean fell below m0."""
+"""The default detector: a mixture e-Shiryaev-Roberts procedure that alarms when the mean falls below m0."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOG10 = math.log(10.0)
 
 
 class MixtureESR:
-    """Watches H0: E[score | past] >= m0, for any law and dependence of scores in [0, 1] (STATISTICS 1.3, 1.5, 1.6).
+    """Tests H0: E[score | past] >= m0, for any law and dependence of scores in [0, 1] (STATISTICS 1.3, 1.5, 1.6).
 
     For each bucket with scores x_i and weights w_i, and each bet g_k (`eprocess.bets`)::
 
@@ -31,14 +31,14 @@ class MixtureESR:
     alone after 1/budget_per_s seconds without any data. The bound stays: leaving weights out only lowers W, and
     whether scores arrived is known before their values are, given which H0 says E[score | past] >= m0.
 
-    The onset is the last renewal of the CUSUM of the same bets, for the bet that won: the start of a bucket.
+    The onset is the last renewal of the CUSUM of the same bets, for the bet with the most evidence.
 
-    The m0 of a bucket is the one that `update` is given, by default the constructor's. It may be another for each
-    bucket as long as it is fixed before the bucket's scores are seen: the proof needs each factor's mean to be <= 1
-    given the past, and H0 says then that the mean was never below the m0 of its time.
+    `update` takes the m0 of its bucket, by default the constructor's. It may differ between buckets as long as it is
+    fixed before the bucket's scores are seen: the proof needs each factor's mean to be <= 1 given the past. H0 is then
+    that the mean was never below the m0 of its time.
 
-    `loads` refuses (ValueError) a state made for another m0 of the constructor, budget or set of bets, and changes
-    nothing then: evidence against one hypothesis is none against another. The caller goes on with the fresh one it has.
+    `loads` rejects (ValueError, without a change) a state with another m0, budget or set of bets: evidence against one
+    hypothesis is none against another.
 
     Reference: Shin, Ramdas & Rinaldo, arXiv 2203.03532 (e-detectors); STATISTICS 1.3 for the bound with start weights.
 
@@ -61,7 +61,7 @@ class MixtureESR:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything seen."""
+        """Reset to the initial state."""
         k = len(self._bets)
         self._log_m = np.full(k, eprocess.EMPTY)
         self._log_c = np.zeros(k)
@@ -76,7 +76,7 @@ class MixtureESR:
         return max(FLOOR_LOG10, self._log_mean / _LOG10)
 
     def current(self) -> Finding:
-        """What the detector would say now, alarm or not; `onset` is 0 before the first score."""
+        """Return the finding of an alarm now, whether there is one or not; `onset` is 0 before the first score."""
         best = int(np.argmax(self._log_m))
         return Finding(
             evidence_log10=self.evidence_log10,
@@ -127,7 +127,7 @@ class MixtureESR:
     def loads(self, state: str) -> None:
         saved: dict[str, Any] = json.loads(state)
         if any(saved.get(key) != value for key, value in self._identity().items()):
-            raise ValueError(f"a state made for another detector than {self._identity()}")
+            raise ValueError(f"this state belongs to another detector than {self._identity()}")
         self._log_m = np.array([eprocess.EMPTY if value is None else value for value in saved["log_m"]])
         self._log_c = np.array(saved["log_c"])
         self._onset = np.array(saved["onset"])
@@ -141,7 +141,7 @@ class MixtureESR:
 
 
 def checked_mean(m0: float | None) -> float:
-    """Give `m0` back. Raises ValueError for none, or one outside (0, 1).
+    """Return `m0`. Raises ValueError for None or a value outside (0, 1).
 
     >>> checked_mean(0.8)
     0.8
