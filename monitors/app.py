@@ -20,7 +20,7 @@ from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers.factory import open_notifiers
 from monitors.alerting.rules import problems_of, rules_of
-from monitors.analysis.labelling_store import passings
+from monitors.analysis.human_labels import passings
 from monitors.api.alerts import alert_handlers
 from monitors.api.app import Insight, Pages, admin_app
 from monitors.api.compare import compare_handlers

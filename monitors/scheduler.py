@@ -16,7 +16,7 @@ import msgspec
 
 from monitors.alerting.engine import AlertEngine
 from monitors.analysis.capture_coverage import CaptureCoverage, Captured, found_in
-from monitors.analysis.labelling_store import WINDOW_S, labelled, passings
+from monitors.analysis.human_labels import WINDOW_S, labelled, passings
 from monitors.analysis.quality import CHEAP, Quality, comparable, estimate, largest
 from monitors.choosing import Choice
 from monitors.config import Config, Judge, Sampled, Shared

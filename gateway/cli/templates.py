@@ -159,7 +159,7 @@ def _ask(config: Path | None, data_dir: Path, ask: Callable[[Templates], Awaitab
     from monitors.config import load, store_url  # noqa: PLC0415 - `--help` need not load them
     from monitors.storage.templates.opening import open_templates  # noqa: PLC0415
 
-    with store_cli.complaining():
+    with store_cli.reported_errors():
         settings = load(config)
         if settings.store.url is None and not data_dir.is_dir():
             raise ValueError(f"{data_dir}: nothing was captured here; see --data-dir and --config")

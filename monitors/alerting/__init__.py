@@ -1,1 +1,1 @@
-"""From scores to notifications: rules, streams, detectors, causes, delivery."""
+"""Alerting: rules, streams, detectors, causes, delivery to notifiers."""

@@ -1,4 +1,4 @@
-"""What is due to be told, pure: a notifier's progress with an alert, the pace of repeating, and who waits for whom."""
+"""When notifications are due: progress per notifier and alert, repetition, grouping delays. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Key: TypeAlias = tuple[str, ...]
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """How far one notifier is with one alert, as the ledger keeps it.
+    """The state of one alert's delivery to one notifier, as stored.
 
-    `told` is the state that was told (or given up) at Unix time `at`; `held` what a silence held back. A `failing` task
-    has had `attempts` since `since` and is not tried again before `not_before`.
+    `told` is the alert state delivered (or given up) at Unix time `at`; `held` the task a silence holds back. A
+    `failing` task had `attempts` since `since` and is not retried before `not_before`.
     """
 
     told: AlertState | None = None
@@ -32,7 +32,7 @@ class Progress:
     not_before: float = 0.0
 
     def done(self, task: Task, now: float) -> None:
-        """Note that `task` was told, or will never be."""
+        """Record that `task` was delivered, or will never be."""
         if task == "acknowledged":
             self.acknowledged = True
         else:
@@ -40,7 +40,7 @@ class Progress:
         self.held = self.failing = None
 
     def failed(self, task: Task, now: float, *, least_s: float, most_s: float) -> float:
-        """Note an attempt that failed; return after how many seconds the next one may be made."""
+        """Record a failed attempt; return the seconds until the next one."""
         if self.failing != task:
             self.failing, self.attempts, self.since = task, 0, now
         self.attempts += 1
@@ -51,9 +51,9 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often a notifier is told: again after `repeat_s` while an alert fires, together in groups.
+    """How often a notifier gets an alert: again after `repeat_s` while it fires, grouped with others.
 
-    `must_repeat` is for receivers that forget: they are told again whoever looks after the alert, and never wait.
+    `must_repeat` is for receivers that drop alerts: they get repeats even of acknowledged alerts, and without delay.
     """
 
     repeat_s: float
@@ -64,7 +64,7 @@ class Pace:
 
     @classmethod
     def of(cls, config: Alerts) -> Pace:
-        """The pace of the configuration; groups wait in proportion to the buckets, unless it says how long."""
+        """Build the configured pace; by default groups wait in proportion to the length of a bucket."""
         wait_s, interval_s = config.group_wait_s, config.group_interval_s
         return cls(
             repeat_s=config.repeat_interval_s,
@@ -73,7 +73,7 @@ class Pace:
         )
 
     def task(self, alert: Alert, progress: Progress, now: float, *, acknowledged: bool) -> Task | None:
-        """What there is to tell about `alert`, however soon."""
+        """Return the task that is due for `alert`, regardless of grouping and retry delays."""
         if alert.state == "pending" or progress.told == "resolved":
             return None
         if alert.state == "resolved":
@@ -87,10 +87,10 @@ class Pace:
         return None
 
     def ready(self, group: Sequence[Progress], first_due: float, now: float) -> bool:
-        """Whether a group with something due since `first_due` may be told; `group` has all of it, due or not.
+        """Return whether a group with something due since `first_due` may be sent; `group` has all its alerts.
 
-        A new group waits for others to join; one of which something is open waits since it was last told. Who was told
-        in vain has waited already.
+        A new group waits `wait_s` for more alerts; an open group waits `interval_s` since its last message. A group
+        with a failed send has waited already.
         """
         if any(one.failing is not None for one in group):
             return True
@@ -100,7 +100,7 @@ class Pace:
 
 
 def group_key(labels: Mapping[str, str], group_by: Sequence[str]) -> Key:
-    """The values by which alerts belong together.
+    """Return the label values that identify an alert's group.
 
     >>> group_key({"app": "shop", "rule": "answers"}, ["app", "slice"])
     ('shop', '')

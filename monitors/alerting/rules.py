@@ -1,4 +1,4 @@
-"""Rules of the configuration, checked and put to work."""
+"""Validation of the configured rules, and their runtime state."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ TOLERANCES = {"page": 0.05, "warn": 0.02}
 _DEFAULT_TOLERANCE = 0.05
 _MEAN = "m0"
 _GIVEN = ("budget_per_s", _MEAN)
-"""What a rule gives its detector; a mean among the options is taken and has no effect."""
+"""Arguments that the rule itself sets; an m0 among the options is accepted and ignored."""
 _VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
 def rules_of(config: Alerts, metrics: Iterable[str]) -> Sequence[Rule]:
-    """The rules of the configuration; where it has none, a learned baseline for every metric.
+    """Return the configured rules; without any, a learned baseline for every metric.
 
     >>> [rule.baseline for rule in rules_of(Alerts(), ["faithfulness"])], rules_of(Alerts(rules=()), ["faithfulness"])
     (['auto'], ())
@@ -38,7 +38,7 @@ def rules_of(config: Alerts, metrics: Iterable[str]) -> Sequence[Rule]:
 def problems_of(
     rules: Sequence[Rule], metrics: Iterable[str], lower_is_better: Callable[[str], bool] = lambda _: False
 ) -> list[str]:
-    """Say what is wrong with rules, `metrics` being those that are switched on."""
+    """Return the problems of rules, given the enabled `metrics`."""
     known, problems = set(metrics), []
     named: dict[str, str] = {}
     for index, rule in enumerate(rules):
@@ -50,7 +50,7 @@ def problems_of(
             problems.append(f"{where}: give either slo or baseline")
         problems += _detector_problems(rule, where)
         if rule.slo is None and rule.baseline is None:
-            continue  # its name would be another one
+            continue  # without slo or baseline its default name is undefined
         name = name_of(rule, lower_is_better=lower_is_better(rule.metric))
         if (first := named.setdefault(name, where)) != where:
             problems.append(f"{where}.name: {first} is called {name!r}, too; give one of them another name")
@@ -65,25 +65,25 @@ def _detector_problems(rule: Rule, where: str) -> list[str]:
         _, wrong = fitting(kind, {key: value for key, value in rule.options.items() if key != _MEAN}, own)
         if not wrong:
             detectors.build(rule.detector, rule.options, 1.0)
-    except Exception as error:  # noqa: BLE001 - a detector of the user's own raises anything
+    except Exception as error:  # noqa: BLE001 - a custom detector may raise anything; reported as a problem
         return [f"{where}.detector: {reason(error)}"]
     return [f"{where}.options.{key}: {problem}" for key, problem in wrong.items()]
 
 
 def tolerance_of(rule: Rule) -> float:
-    """How far the mean may fall below the baseline before that is a drop; an SLO is meant as it is given."""
+    """Return how far the mean may fall below the baseline before it is a drop; 0 for an SLO by default."""
     if rule.tolerance is not None:
         return rule.tolerance
     return 0.0 if rule.slo is not None else TOLERANCES.get(rule.severity, _DEFAULT_TOLERANCE)
 
 
 def watch_of(rule: Rule, config: Alerts, *, rules: int, lower_is_better: bool) -> RuleWatch:
-    """Put a rule to work, one of `rules` that share the budget."""
+    """Build the state of a rule, one of `rules` that share the budget."""
     parts = [dimension for dimension in config.slices if dimension != "app"]
     tolerance = tolerance_of(rule)
     if rule.slo is not None:
-        promised = max(1e-6, on_scale(rule.slo, flipped=lower_is_better) - tolerance)
-        baseline = partial(baseline_of, "fixed", slo=promised)
+        slo = max(1e-6, on_scale(rule.slo, flipped=lower_is_better) - tolerance)
+        baseline = partial(baseline_of, "fixed", slo=slo)
     else:
         baseline = partial(baseline_of, rule.baseline or "auto", tolerance=tolerance)
     return RuleWatch(

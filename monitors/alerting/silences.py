@@ -1,4 +1,4 @@
-"""Silences: for a time, alerts whose labels match are told to nobody. Pure: times and labels in, answers out."""
+"""Silences: alerts whose labels match are not sent for a time. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Label: TypeAlias = Literal["alertname", "app", "metric", "rule", "severity", "sl
 Operator: TypeAlias = Literal["=", "!=", "=~", "!~"]
 MAX_VALUE = 500
 MATCH_S = 0.05
-"""How long one look may take; a pattern can be written so that it takes for ever."""
+"""Time limit of one match: some patterns backtrack exponentially."""
 MAX_KNOWN = 10_000
-"""Pairs of a pattern and a value of which it is remembered whether they match."""
+"""Cached results, by pattern and value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matcher:
-    """One condition on a label; a label that an alert does not have is empty. Patterns match the whole value.
+    """One condition on a label. A missing label counts as empty; patterns match the whole value.
 
     >>> Matcher(name="app", op="=~", value="shop|bank").matches({"app": "bank"})
     True
@@ -33,7 +33,7 @@ class Matcher:
     value: str
 
     def problem(self) -> str | None:
-        """What is wrong with it, if anything."""
+        """Return what is wrong with the matcher, None if it is valid."""
         if len(self.value) > MAX_VALUE:
             return f"longer than {MAX_VALUE} characters"
         if self.op in ("=~", "!~"):
@@ -44,18 +44,18 @@ class Matcher:
         return None
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether an alert with these labels meets the condition; a pattern that takes too long meets nothing."""
+        """Return whether an alert with these labels meets the condition; a pattern that times out does not."""
         value = labels.get(self.name, "")
         if self.op in ("=", "!="):
             return (value == self.value) == (self.op == "=")
-        found = _found(self.value, value)
-        # An alert that is told in spite of a silence does less harm than one that is not.
+        found = _fullmatch(self.value, value)
+        # On a timeout the alert is sent: a silence that fails is better than a lost alert.
         return False if found is None else found == (self.op == "=~")
 
 
 @lru_cache(MAX_KNOWN)
-def _found(pattern: str, value: str) -> bool | None:
-    """Whether the pattern matches all of the value, None if that takes too long; tried once, on the loop."""
+def _fullmatch(pattern: str, value: str) -> bool | None:
+    """Return whether the pattern matches the whole value, None on a timeout. Runs on the event loop, once per pair."""
     try:
         return regex.fullmatch(pattern, value, timeout=MATCH_S) is not None
     except TimeoutError:
@@ -64,7 +64,7 @@ def _found(pattern: str, value: str) -> bool | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """All `matchers` together, from `starts` until `ends` (Unix seconds), by whom and why."""
+    """Mutes alerts that meet all `matchers`, from `starts` until `ends` (Unix seconds)."""
 
     id: str
     matchers: tuple[Matcher, ...]
@@ -74,7 +74,7 @@ class Silence:
     comment: str = ""
 
     def problems(self, now: float) -> list[str]:
-        """What is wrong with it as a new one, each with the field it is about."""
+        """Return the problems of a new silence, each prefixed with its field."""
         found = [
             f"matchers[{index}].value: {problem}"
             for index, matcher in enumerate(self.matchers)
@@ -91,9 +91,9 @@ class Silence:
         return found
 
     def state(self, now: float) -> Literal["pending", "active", "expired"]:
-        """Whether it is yet to come, at work, or over."""
+        """Return the state at Unix time `now`."""
         return "expired" if now >= self.ends else "active" if now >= self.starts else "pending"
 
     def mutes(self, labels: Mapping[str, str], now: float) -> bool:
-        """Whether an alert with these labels is silenced now."""
+        """Return whether the silence mutes an alert with these labels."""
         return self.state(now) == "active" and all(matcher.matches(labels) for matcher in self.matchers)

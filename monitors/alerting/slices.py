@@ -1,4 +1,4 @@
-"""Which parts of an app's traffic are watched by themselves: slices with scores enough, and one for all the others."""
+"""Slices of an app's traffic that get their own streams: those with enough scores, and `_other` for the rest."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from monitors.storage.stores import Point
 MONTH_S = 30 * 86_400.0
 OTHER = "_other"
 MAX_VALUES = 200
-"""Values of one dimension that are counted for one app; what is rarer than these is nobody's slice."""
+"""Values counted per dimension and app; rarer ones never become a slice."""
 
 Counts = dict[str, dict[str, dict[str, tuple[float, float]]]]
 
 
 def value_of(point: Point, dimension: str) -> str | None:
-    """The point's value of "model", "prompt" or "tag:NAME"; None when it has none."""
+    """Return the point's value of "model", "prompt" or "tag:NAME", None without one."""
     if dimension == "model":
         return point.model
     if dimension == "prompt":
@@ -25,11 +25,11 @@ def value_of(point: Point, dimension: str) -> str | None:
 
 
 class Slices:
-    """Cuts an app's points into slices `dimension=value`; a value with too few scores a month goes to `_other`.
+    """Splits an app's points into slices `dimension=value`; values with too few scores a month go to `_other`.
 
-    A slice with fewer than `least` scores in 30 days cannot detect anything (STATISTICS 1.5), so it has no stream. The
-    scores of the past decide, never those that are being cut: counts fade as exp(-age/30 days). A dimension of which
-    an app has one value only is not cut, as that slice would be the app once more.
+    A slice with fewer than `least` scores in 30 days cannot detect anything (STATISTICS 1.5) and gets no stream. Past
+    scores decide: counts decay as exp(-age/30 days). A dimension with a single value is not split, as its slice would
+    be the whole app.
 
     >>> slices = Slices(["model"], least=2)
     >>> point = Point(sample_id="1", started_at=0.0, app="a", model="m", metric="x", outcome="score", value=1.0,
@@ -44,7 +44,7 @@ class Slices:
         self._counts: Counts = {}
 
     def cut(self, app: str, points: Sequence[Point], *, at: float) -> dict[str, list[Point]]:
-        """Cut the points of one bucket that began at Unix time `at`, then count them."""
+        """Split the points of a bucket that began at Unix time `at`, then count them."""
         cut: dict[str, list[Point]] = {}
         for dimension in self._dimensions:
             groups: dict[str, list[Point]] = {}
@@ -54,22 +54,22 @@ class Slices:
             known = self._counts.setdefault(app, {}).setdefault(dimension, {})
             if len(known) > 1:
                 for value, some in groups.items():
-                    name = value if _faded(known.get(value), at) >= self._least else OTHER
+                    name = value if _decayed(known.get(value), at) >= self._least else OTHER
                     cut.setdefault(f"{dimension}={name}", []).extend(some)
             for value, some in groups.items():
-                known[value] = _faded(known.get(value), at) + len(some), at
+                known[value] = _decayed(known.get(value), at) + len(some), at
             while len(known) > MAX_VALUES:
-                del known[min(known, key=lambda value: _faded(known[value], at))]
+                del known[min(known, key=lambda value: _decayed(known[value], at))]
         return cut
 
     def saved(self) -> Counts:
-        """What the ledger keeps."""
+        """Return the state to save."""
         return self._counts
 
     def restore(self, counts: Counts) -> None:
-        """Continue from what the ledger kept."""
+        """Restore a saved state."""
         self._counts = {app: {key: dict(values) for key, values in of.items()} for app, of in counts.items()}
 
 
-def _faded(count: tuple[float, float] | None, at: float) -> float:
+def _decayed(count: tuple[float, float] | None, at: float) -> float:
     return count[0] * math.exp(min(0.0, count[1] - at) / MONTH_S) if count is not None else 0.0

@@ -1,4 +1,4 @@
-"""New versions in the traffic: which models, prompts and versions each app used, and since when. Pure."""
+"""Versions in the traffic: which models, prompts and tags each app used, and since when. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import msgspec
 from monitors.storage.stores import Point
 
 TAGS = ("version", "prompt", "release")
-"""Tags by which people name what they changed."""
+"""Tags that identify a version."""
 ENOUGH = 20
-"""Exchanges that make a version: with fewer it may be somebody's experiment."""
+"""Exchanges before a value counts as a version; with fewer it may be an experiment."""
 _KEPT = 50
 MAX_APPS = 200
-"""Apps whose versions are noticed; one with few exchanges makes room for a new one."""
+"""Apps that are tracked; one with few exchanges is evicted for a new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +30,9 @@ class Version:
 
 
 class Versions:
-    """Notices versions; of each app and kind it keeps the latest. What an app began with is no change.
+    """Tracks versions, keeping the latest of each app and kind. An app's first version is not a change.
 
-    An exchange has several scores, so only the first of its metrics that turns up is counted.
+    An exchange has several scores, so only the first metric seen of an app is counted.
 
     >>> def point(n, model):
     ...     return Point(sample_id=str(n), started_at=float(n), app="a", model=model, metric="x", outcome="score",
@@ -48,11 +48,11 @@ class Versions:
         self._metric: dict[str, str] = {}
 
     def notice(self, points: Iterable[Point]) -> None:
-        """Take in points, in the order of time."""
+        """Take points, in the order of time."""
         full = False
         for point in points:
             if point.app not in self._seen and len(self._seen) >= MAX_APPS:
-                full = full or not self._made_room()
+                full = full or not self._make_room()
                 if full:
                     continue
             if self._metric.setdefault(point.app, point.metric) != point.metric:
@@ -66,8 +66,8 @@ class Versions:
                     rare = [one for one in values if values[one][1] < ENOUGH] or list(values)
                     del values[min(rare, key=lambda one: values[one][0])]
 
-    def _made_room(self) -> bool:
-        """Forget the older half of the apps with too few exchanges to make a version; False when there are none."""
+    def _make_room(self) -> bool:
+        """Evict the older half of the apps with too few exchanges for a version; return False if there are none."""
         exchanges = {app: sum(n for _, n in kinds.get("model", {}).values()) for app, kinds in self._seen.items()}
         few = [app for app, n in exchanges.items() if n < ENOUGH]
         for app in few[: (len(few) + 1) // 2]:
@@ -75,7 +75,7 @@ class Versions:
         return bool(few)
 
     def all(self) -> Sequence[Version]:
-        """Every version that has exchanges enough, in the order of time."""
+        """Return the versions with enough exchanges, in the order of time."""
         found = [
             Version(app=app, kind=kind, value=value, first_seen=first, exchanges=n)
             for app, kinds in self._seen.items()
@@ -86,16 +86,16 @@ class Versions:
         return sorted(found, key=lambda one: (one.first_seen, one.app, one.kind, one.value))
 
     def changes(self) -> Sequence[Version]:
-        """The versions that came after another one of their kind."""
+        """Return the versions that followed another one of their app and kind."""
         earliest: dict[tuple[str, str], Version] = {}
         return [one for one in self.all() if earliest.setdefault((one.app, one.kind), one) is not one]
 
     def dumps(self) -> bytes:
-        """The whole state."""
+        """Return the state to save."""
         return msgspec.json.encode([self._seen, self._metric])
 
     def loads(self, state: bytes) -> None:
-        """Continue from a state that `dumps` gave."""
+        """Restore a state from `dumps`."""
         seen = dict[str, dict[str, dict[str, tuple[float, int]]]]
         self._seen, self._metric = msgspec.json.decode(state, type=tuple[seen, dict[str, str]])
 

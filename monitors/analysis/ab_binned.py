@@ -10,7 +10,7 @@ import numpy as np
 
 from monitors.statistics.sequential_ab import Verdict
 from monitors.statistics.sequential_ab_binned import STEPS, CountedComparison, Counts
-from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
+from monitors.statistics.weighted_mean import Estimate, WeightedSums
 from monitors.storage.stores import ScoreHistogram
 from monitors.storage.stores.rollup_windows import hundredths
 
@@ -64,17 +64,10 @@ def judged(one: Parts, test: CountedComparison, *, flipped: bool) -> Verdict:
 
 def estimate(parts: Sequence[ScoreHistogram]) -> Estimate | None:
     """The mean over all traffic of counted scores; None without a score."""
-    sums = dict.fromkeys(("w", "wx", "w2", "w2x", "w2x2"), 0.0)
-    least, n = min((one.rate for one in parts), default=1.0), 0
+    sums, least = WeightedSums(), min((one.rate for one in parts), default=1.0)
     for one in parts:
-        weight, some, x = least / one.rate, one.n, one.x
-        n += some
-        sums["w"] += weight * some
-        sums["wx"] += weight * x
-        sums["w2"] += weight**2 * some
-        sums["w2x"] += weight**2 * x
-        sums["w2x2"] += weight**2 * one.x2
-    return hajek_from_sums(n=n, **sums) if n else None
+        sums.add_groups(n=one.n, x=one.x, x2=one.x2, w=least / one.rate)
+    return sums.estimate()
 
 
 def _counts(parts: Sequence[ScoreHistogram], looks: Mapping[float, int], *, flipped: bool) -> Counts:

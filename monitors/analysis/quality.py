@@ -9,7 +9,7 @@ from typing import Literal
 
 from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence
 from monitors.statistics.control_variate import Fit, Powered, powered
-from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
+from monitors.statistics.weighted_mean import Estimate, WeightedSums
 from monitors.storage.stores import PairedSums, Summary
 
 CHEAP = "lexical_groundedness"
@@ -86,9 +86,7 @@ def _powered(one: PairedSums, fits: Fits) -> Powered | None:
 
 def _quality(one: Summary, better: Powered | None) -> Quality:
     covered = one.n / (one.n + one.failed) if one.n or one.failed else 0.0
-    found = None
-    if one.n:
-        found = hajek_from_sums(n=one.n, w=one.w, wx=one.wx, w2=one.w2, w2x=one.w2x, w2x2=one.w2x2)
+    found = WeightedSums(one.n, one.w, one.wx, one.w2, one.w2x, one.w2x2).estimate()
     use = better if better is not None and found is not None and better.n_eff > found.n_eff else None
     known = use.estimate() if use is not None else found
     low, mean, high = _interval(known)

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 from litestar import get
 from litestar.params import FromQuery, QueryParameter
 
-from monitors.analysis.human_labels import HALF_WIDTH, Passings
-from monitors.analysis.labelling_store import WINDOW_S, default_passing, labelled
+from monitors.analysis.human_labels import HALF_WIDTH, WINDOW_S, Passings, default_passing, labelled
 from monitors.storage.stores import Query, Store
 
 

@@ -1,4 +1,4 @@
-"""`gaugeway compare`: the version in use against a new one, on captured traffic."""
+"""`gaugeway compare`: compares two versions on captured traffic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from monitors.cli import store_options as store_cli
+from monitors.cli import store_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,14 +26,18 @@ _EXITS = {"ship": SHIP, "roll back": ROLL_BACK, "not enough data": NOT_ENOUGH}
 
 
 @click.command()
-@click.option("--by", required=True, help="What tells the versions apart: model, prompt or tag:NAME.")
+@click.option("--by", required=True, help="What identifies a version: model, prompt or tag:NAME.")
 @click.option("--a", "champion", required=True, help="The version in use.")
 @click.option("--b", "challenger", required=True, help="The new one.")
-@click.option("--metric", "metrics", multiple=True, help="As stored; may be repeated. [all that both have]")
-@click.option("--app", help="[all, each by itself]")
+@click.option("--metric", "metrics", multiple=True, help="Metric as stored; repeatable. [all that both versions have]")
+@click.option("--app", help="[each app separately]")
 @click.option("--since", default="7d", show_default=True, help="30m, 24h, 7d, or an ISO date or time (UTC).")
 @click.option(
-    "--delta", type=click.FloatRange(0, 1, max_open=True), default=0.02, show_default=True, help="What may be lost."
+    "--delta",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.02,
+    show_default=True,
+    help="Acceptable loss of the mean.",
 )
 @click.option(
     "--alpha",
@@ -44,20 +48,20 @@ _EXITS = {"ship": SHIP, "roll back": ROLL_BACK, "not enough data": NOT_ENOUGH}
 )
 @click.option("--pair-by", default="auto", show_default=True, help="auto, question, tag:NAME or off.")
 @click.option("--format", "shown_as", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@store_cli.stored_options
+@store_options.stored_options
 def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
     """Compare two versions on captured traffic: ship the new one, roll it back, or not enough data yet.
 
-    Exit 0 ship, 1 roll back, 2 bad input, 3 not enough data. It may be asked as often as one likes.
+    Exit codes: 0 ship, 1 roll back, 2 bad input, 3 not enough data. Repeated looks do not affect the error rate.
     """
-    from monitors.analysis import ab_compare as comparing  # noqa: PLC0415 - `--help` need not load them
+    from monitors.analysis import ab_compare  # noqa: PLC0415 - `--help` need not load them
     from monitors.analysis.ab_query import AUTO_PAIRED_UP_TO, Wanted, keys_of, read  # noqa: PLC0415
     from monitors.config import load  # noqa: PLC0415
 
-    with store_cli.complaining():
+    with store_options.reported_errors():
         settings = load(config)
-        lowest_is_best = store_cli.lowest_is_best(store_cli.catalogue_of(settings))
-        since, until = store_cli.span(options["since"])
+        lowest_is_best = store_options.lowest_is_best(store_options.catalogue_of(settings))
+        since, until = store_options.span(options["since"])
         pairing = _pairing(options["pair_by"])
         wanted = Wanted(
             by=options["by"],
@@ -70,12 +74,12 @@ def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
             few=None if pairing == "question" or pairing.startswith("tag:") else AUTO_PAIRED_UP_TO,
         )
 
-        async def ask(store: Store) -> tuple[list[Sides | Parts], dict[str, str]]:
+        async def query(store: Store) -> tuple[list[Sides | Parts], dict[str, str]]:
             everything, _ = await read(store, wanted)
             return everything, await keys_of(store, everything, pairing)
 
-        everything, keys = store_cli.with_store(settings, data_dir, ask)
-        rows = comparing.compare(
+        everything, keys = store_options.with_store(settings, data_dir, query)
+        rows = ab_compare.compare(
             everything,
             margin=options["delta"],
             alpha=options["alpha"],
@@ -83,13 +87,13 @@ def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
             pairing="auto" if pairing in ("auto", "off") else "always",
             lower_is_better=lowest_is_best,
         )
-        decision = comparing.decision(rows)
+        decision = ab_compare.decision(rows)
         if options["shown_as"] == "json":
             named = {name: options[name] for name in ("by", "delta", "alpha")}
             named |= {"a": wanted.a, "b": wanted.b, "decision": decision}
             click.echo(msgspec.json.format(msgspec.json.encode(named | {"rows": [asdict(row) for row in rows]})))
         else:
-            _show(store_cli.console(), rows, f"{wanted.by}: {wanted.a} (A) and {wanted.b} (B)")
+            _show(store_options.console(), rows, f"{wanted.by}: {wanted.a} (A) and {wanted.b} (B)")
             click.echo(decision)
     sys.exit(_EXITS[decision])
 

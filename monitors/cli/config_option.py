@@ -1,4 +1,4 @@
-"""The command line's `--config`, and the file that is used without it."""
+"""The option `--config` and its default file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ DEFAULT = Path("gaugeway.toml")
 def config_option(
     meaning: str = "gaugeway.toml", *, dir_okay: bool = False, announced: bool = True
 ) -> Callable[[F], F]:
-    """Add `--config`: the file given, else that of GAUGEWAY_CONFIG, else ./gaugeway.toml if there is one.
+    """Add `--config`: the given file, else GAUGEWAY_CONFIG, else ./gaugeway.toml if it exists.
 
-    The last is said on standard error, unless the command says so itself (`announced` is False).
+    Use of the default is printed to standard error unless `announced` is False.
     """
 
     def found(context: click.Context, parameter: click.Parameter, given: Path | None) -> Path | None:  # noqa: ARG001 - click's
@@ -39,6 +39,6 @@ def config_option(
 
 
 def data_dir_problem(data_dir: Path) -> str | None:
-    """Say why nothing can be written to the data directory, which need not exist yet."""
+    """Return why the data directory, which need not exist yet, is not writable; None if it is."""
     problem = directory_problem(data_dir)
     return None if problem is None else f"--data-dir: the data directory {data_dir} cannot be written: {problem}"

@@ -1,4 +1,4 @@
-"""`gaugeway forget`: delete what is about one person, everywhere it waits or is kept."""
+"""`gaugeway forget`: deletes the data of one person from all queues, stores and caches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitors.cli import store_options as store_cli
+from monitors.cli import store_options
 from monitors.storage.engines.failures import EngineError
 
 if TYPE_CHECKING:
@@ -27,45 +27,45 @@ _FILES = ("queue.db", _SPILL, "store.db", "templates.db", _ANSWERS)
 
 
 @click.command()
-@click.option("--app", help="Only of this app. [all]")
-@click.option("--session", help="What was sent under this session, exactly as it is stored.")
-@click.option("--match", help="What has this text anywhere: an address, a name, a number.")
-@click.option("--dry-run", is_flag=True, help="Count, and delete nothing.")
-@store_cli.stored_options
+@click.option("--app", help="Only data of this app. [all]")
+@click.option("--session", help="Data of this session, exactly as stored.")
+@click.option("--match", help="Data containing this text: an address, a name, a number.")
+@click.option("--dry-run", is_flag=True, help="Count without deleting.")
+@store_options.stored_options
 def forget(config: Path | None, data_dir: Path, dry_run: bool, **whose: str | None) -> None:  # noqa: FBT001 - click passes options by name
-    """Delete what is about one person: samples, scores, feedback, learned prompts, what waits, the judge's answers.
+    """Delete the data of one person: samples, scores, feedback, learned prompts, queued items, cached judge answers.
 
-    Says how many rows that were, never what is in them. Exit 0 fine, 1 something could not be searched, 2 bad input.
+    Prints the number of rows, never their content. Exit codes: 0 success, 1 incomplete, 2 bad input.
     """
     from monitors.config import load  # noqa: PLC0415 - `--help` need not load them
     from monitors.storage.erase import Subject  # noqa: PLC0415
 
-    with store_cli.complaining():
+    with store_options.reported_errors():
         subject = Subject(**whose)
-        counts, deaf = asyncio.run(_forget(load(config), data_dir.absolute(), subject, dry_run=dry_run))
+        counts, incomplete = asyncio.run(_forget(load(config), data_dir.absolute(), subject, dry_run=dry_run))
         if not dry_run:
             files = [data_dir / name for name in _FILES if (data_dir / name).exists()]
-            deaf += [f"write-ahead log of {file.name}" for file in files if not _fold_log(file)]
+            incomplete += [f"write-ahead log of {file.name}" for file in files if not _truncate_log(file)]
     for kind, count in counts.items():
         click.echo(f"{kind}: {count}")
     click.echo("nothing was deleted (--dry-run)" if dry_run else "deleted")
-    for place in deaf:
+    for place in incomplete:
         click.echo(f"gaugeway: the {place} could not be searched or cleaned; see the guide", err=True)
-    if deaf:
+    if incomplete:
         sys.exit(_NOT_ALL)
 
 
 async def _forget(
     config: Config, data_dir: Path, subject: Subject, *, dry_run: bool
 ) -> tuple[Mapping[str, int], list[str]]:
-    """What waits first: it would otherwise come to the store behind our back."""
+    """Search the queues first: otherwise a queued sample could reach the store after it was searched."""
     from monitors.config import queue_url, store_url  # noqa: PLC0415 - `--help` need not load them
     from monitors.storage.erase import Forgetful  # noqa: PLC0415
     from monitors.storage.queues.opening import from_url as open_queue  # noqa: PLC0415
     from monitors.storage.stores.opening import from_url as open_store  # noqa: PLC0415
 
     counts: Counter[str] = Counter()
-    deaf: list[str] = []
+    incomplete: list[str] = []
     lease = config.queue.lease_s, config.queue.max_attempts
     spill = open_queue(f"sqlite:///{data_dir / _SPILL}", *lease)
     queue = open_queue(queue_url(config, data_dir), *lease)
@@ -82,18 +82,18 @@ async def _forget(
             if isinstance(place, Forgetful):
                 counts.update(await place.forget(subject, dry_run=dry_run))
             else:
-                deaf.append(name)
+                incomplete.append(name)
     if learned := await _templates(store_url(config, data_dir), subject, dry_run=dry_run):
         counts["templates"] = learned
     if (answers := data_dir / _ANSWERS).exists():
         counts["judge answers"] = _answers(answers, dry_run=dry_run)
-    if not counts and not deaf:
+    if not counts and not incomplete:
         raise ValueError(f"{data_dir}: nothing was captured here; see --data-dir and --config")
-    return counts, deaf
+    return counts, incomplete
 
 
 async def _templates(url: str, subject: Subject, *, dry_run: bool) -> int:
-    """Delete what was learned from an app, or has the text; running gateways forget it when they next look."""
+    """Delete templates learned from the app or containing the text; running gateways drop them at the next sync."""
     from monitors.storage.templates import meant  # noqa: PLC0415 - `--help` need not load them
     from monitors.storage.templates.opening import open_templates  # noqa: PLC0415
 
@@ -115,7 +115,7 @@ def _connected(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _answers(path: Path, *, dry_run: bool) -> int:
-    """Empty the file of judge answers: they quote, and nothing in them says whom."""
+    """Empty the cache of judge answers: they contain quotes that cannot be attributed to a person."""
     with _connected(path) as connection:
         connection.execute("PRAGMA secure_delete = ON")
         ((count,),) = connection.execute("SELECT count(*) FROM answers").fetchall()
@@ -124,8 +124,8 @@ def _answers(path: Path, *, dry_run: bool) -> int:
     return int(count)
 
 
-def _fold_log(path: Path) -> bool:
-    """Write the log that lies beside the file into it, and empty it; whether nobody was in the way."""
+def _truncate_log(path: Path) -> bool:
+    """Checkpoint and truncate the write-ahead log; return False if another connection prevented it."""
     with _connected(path) as connection:
         ((busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return not busy

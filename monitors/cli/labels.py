@@ -1,4 +1,4 @@
-"""`gaugeway labels`: what people's labels say of the judge, how many it takes, and which answers to label."""
+"""`gaugeway labels`: corrects the judge by human labels, plans their number, draws answers to label."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from monitors.cli import store_options as store_cli
+from monitors.cli import store_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,47 +21,45 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--metric", help="As stored. [those that have labels]")
-@click.option("--app", help="[all, each by itself]")
+@click.option("--metric", help="Metric as stored. [those that have labels]")
+@click.option("--app", help="[each app separately]")
 @click.option("--since", default="30d", show_default=True, help="30m, 24h, 7d, or an ISO date or time (UTC).")
 @click.option(
     "--half-width",
     type=click.FloatRange(0, 0.5, min_open=True),
     default=0.03,
     show_default=True,
-    help="How narrow the interval is to be: mean -+ this.",
+    help="Target half-width of the interval: mean -+ this.",
 )
 @click.option("--format", "shown_as", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option("--draw", type=click.IntRange(min=1), help="Draw so many answers to label. [as many as it takes]")
-@click.option(
-    "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the answers to label to this JSONL."
-)
-@store_cli.stored_options
+@click.option("--draw", type=click.IntRange(min=1), help="Number of answers to draw for labelling. [as many as needed]")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="JSONL file for the drawn answers.")
+@store_options.stored_options
 def labels(config: Path | None, data_dir: Path, **options: Any) -> None:
-    """Correct the judge's mean by people's labels, and plan how many labels it takes.
+    """Correct the judge's mean by human labels, and compute how many labels are needed.
 
-    Exit 0 fine, 2 bad input.
+    Exit codes: 0 success, 2 bad input.
     """
-    from monitors.analysis.labelling_store import labelled, passings  # noqa: PLC0415
+    from monitors.analysis.human_labels import labelled, passings  # noqa: PLC0415
     from monitors.config import load  # noqa: PLC0415 - `--help` need not load them
     from monitors.storage.stores import Query  # noqa: PLC0415
 
-    with store_cli.complaining():
+    with store_options.reported_errors():
         settings = load(config)
-        passing = passings(store_cli.catalogue_of(settings))
-        since, until = store_cli.span(options["since"])
+        passing = passings(store_options.catalogue_of(settings))
+        since, until = store_options.span(options["since"])
         query = Query(since=since, until=until, metric=options["metric"], app=options["app"])
         wants_draw = options["output"] is not None or options["draw"] is not None
         if wants_draw and (options["output"] is None or options["metric"] is None):
-            raise ValueError("answers to label are drawn for one metric into one file: give --metric and --output")
+            raise ValueError("drawing answers to label needs --metric and --output")
 
-        async def ask(store: Store) -> tuple[list[Labelled], list[dict[str, Any]]]:
+        async def query_store(store: Store) -> tuple[list[Labelled], list[dict[str, Any]]]:
             rows = await labelled(store, query, passing=passing, half_width=options["half_width"])
             return rows, await _draw(store, query, rows, options["draw"]) if wants_draw else []
 
-        rows, records = store_cli.with_store(settings, data_dir, ask)
+        rows, records = store_options.with_store(settings, data_dir, query_store)
         if not rows:
-            raise ValueError("nobody labelled an answer in this time; name a --metric to plan for it")
+            raise ValueError("there are no labels in this time; give --metric to plan for a metric")
         if options["output"] is not None:
             lines = (msgspec.json.encode(record) + b"\n" for record in records)
             options["output"].write_bytes(b"".join(lines))
@@ -69,18 +67,17 @@ def labels(config: Path | None, data_dir: Path, **options: Any) -> None:
         if options["shown_as"] == "json":
             click.echo(msgspec.json.format(msgspec.json.encode([asdict(row) for row in rows])))
         else:
-            _show(store_cli.console(), rows)
+            _show(store_options.console(), rows)
 
 
 async def _draw(store: Store, query: Any, rows: Sequence[Labelled], count: int | None) -> list[dict[str, Any]]:
-    """Answers without a label, without what the judge said of them: it would be repeated."""
+    """Draw answers without a label; the judge's scores are omitted so that they do not bias the labels."""
     from monitors.analysis import captured  # noqa: PLC0415
-    from monitors.analysis.human_labels import drawn  # noqa: PLC0415 - `--help` need not load them
-    from monitors.analysis.labelling_store import scores  # noqa: PLC0415
+    from monitors.analysis.human_labels import drawn, scores  # noqa: PLC0415 - `--help` need not load them
 
     wanted = count if count is not None else max((max(0, (row.needed or 0) - row.labels) for row in rows), default=0)
     known = {one.sample_id for one in await store.ratings(query) if one.source == "rating"}
-    # drawn before those that are known are left out: together they are one sample of all
+    # labelled answers are excluded after the draw, so that old and new ones together are one random sample
     everything = {point.sample_id for point in await scores(store, query)}
     records: list[dict[str, Any]] = []
     for name in drawn(everything, wanted + len(known)):

@@ -1,4 +1,4 @@
-"""`gaugeway monitors` and `python -m monitors`: the evaluation plane alone."""
+"""`gaugeway monitors` and `python -m monitors`: runs only the evaluation plane."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ _log = logging.getLogger("gaugeway")
 
 
 def plane_options(function: F) -> F:
-    """Add the options that `serve`, `gateway` and `monitors` share; each may come from the environment."""
+    """Add the options shared by `serve`, `gateway` and `monitors`; each can be set by an environment variable."""
     options = [
         config_option(announced=False),
-        click.option("--upstream", envvar="GAUGEWAY_UPSTREAM", help="Base URL of the provider, as a client takes it."),
+        click.option(
+            "--upstream", envvar="GAUGEWAY_UPSTREAM", help="Base URL of the provider, as configured in a client."
+        ),
         click.option("--host", envvar="GAUGEWAY_HOST", help="Address of the traffic port. [127.0.0.1]"),
         click.option("--port", type=int, envvar="GAUGEWAY_PORT", help="Traffic port. [8080]"),
         click.option("--workers", type=int, envvar="GAUGEWAY_WORKERS", help="Gateway processes. [1]"),
@@ -39,7 +41,7 @@ def plane_options(function: F) -> F:
             envvar="GAUGEWAY_DATA_DIR",
             default=Path("gaugeway-data"),
             show_default=True,
-            help="Where the embedded queue and store live.",
+            help="Directory of the embedded queue and store.",
         ),
         click.option(
             "--log-format",
@@ -47,7 +49,7 @@ def plane_options(function: F) -> F:
             envvar="GAUGEWAY_LOG_FORMAT",
             default="text",
             show_default=True,
-            help="How log lines look.",
+            help="Format of log lines.",
         ),
         click.option("--supervised", is_flag=True, hidden=True, help="Stop when standard input closes."),
     ]
@@ -57,12 +59,12 @@ def plane_options(function: F) -> F:
 
 
 def log_config(config: Path | None) -> None:
-    """Say where the configuration comes from."""
+    """Log the path of the configuration."""
     _log.info("configuration: %s", "defaults and options, no file" if config is None else config.absolute())
 
 
 def fail(error: ConfigError | OSError, code: int = BAD_INPUT) -> NoReturn:
-    """Say what is wrong, one line each, and exit with `code`."""
+    """Print the problems, one line each, and exit with `code`."""
     for line in error.problems if isinstance(error, ConfigError) else [str(error)]:
         click.echo(f"gaugeway: {line}", err=True)
     sys.exit(code)
@@ -72,7 +74,7 @@ def fail(error: ConfigError | OSError, code: int = BAD_INPUT) -> NoReturn:
 @plane_options
 @click.pass_obj
 def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **options: Any) -> None:
-    """Run the evaluation plane alone: worker, detectors, alerts, and their admin port."""
+    """Run only the evaluation plane: worker, detectors, alerts, admin port."""
     from monitors.app import run  # noqa: PLC0415
     from monitors.config import load  # noqa: PLC0415
     from monitors.runtime import serving  # noqa: PLC0415 - `--help` need not load the whole plane
@@ -90,6 +92,6 @@ def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **option
             running = run(config, data_dir, page=page and page(), supervised=options["supervised"])
             serving.run(running, options["log_format"])
     except (ConfigError, OSError) as error:
-        # Bad input ends a supervisor, with the traffic. A file that cannot be used may be usable later.
+        # BAD_INPUT stops the supervisor and the gateway; after BROKEN it restarts this process: the file may recover.
         is_file = isinstance(error, OSError) and error.filename is not None
         fail(error, BROKEN if is_file and options["supervised"] else BAD_INPUT)

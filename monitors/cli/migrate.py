@@ -1,4 +1,4 @@
-"""`gaugeway migrate` and `gaugeway move`: a database's tables, and what is in them."""
+"""`gaugeway migrate` creates or upgrades tables; `gaugeway move` copies data between engines."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitors.cli.store_options import complaining, stored_options
+from monitors.cli.store_options import reported_errors, stored_options
 from monitors.runtime.settings import ConfigError
 
 if TYPE_CHECKING:
     from monitors.storage.copy import Moved
 
-_SAY_EVERY_S = 5.0
+_REPORT_EVERY_S = 5.0
 _LEASE_S = 60.0
 _NO_LIMIT = 1_000_000
 
@@ -25,20 +25,20 @@ _NO_LIMIT = 1_000_000
 @click.command()
 @stored_options
 def migrate(config: Path | None, data_dir: Path) -> None:
-    """Create the PostgreSQL tables of `[queue]`, `[store]`, `[keys]` and `[limits]`, or bring them up to date.
+    """Create or upgrade the PostgreSQL tables of `[queue]`, `[store]`, `[keys]` and `[limits]`, and a ClickHouse store.
 
-    A store in ClickHouse too; SQLite files need no help.
+    SQLite files are upgraded when they are opened.
     """
     from monitors import config as configuration  # noqa: PLC0415 - `--help` need not load it
 
-    with complaining():
+    with reported_errors():
         loaded = configuration.load(config)
         shared = [str(table.get("url")) for table in (loaded.keys, loaded.limits)]
         urls = [configuration.queue_url(loaded, data_dir), configuration.store_url(loaded, data_dir), *shared]
         databases = [url for url in dict.fromkeys(urls) if url.startswith(("postgresql://", "postgres://"))]
         columnar = [url for url in urls if url.startswith(("clickhouse://", "clickhouses://"))]
         if not databases and not columnar:
-            click.echo("nothing to do: SQLite files bring themselves up to date")
+            click.echo("nothing to do: SQLite files are upgraded when they are opened")
         for url in databases:
             click.echo(asyncio.run(_migrated(url)))
         for url in columnar:
@@ -48,16 +48,16 @@ def migrate(config: Path | None, data_dir: Path) -> None:
 @click.command()
 @click.option("--from", "source", required=True, help="URL: sqlite:///path or postgresql://user:password@host/database")
 @click.option("--to", "target", required=True, help="URL of the other engine.")
-@click.option("--queue", is_flag=True, help="Move what waits in a queue, instead of what a store keeps.")
+@click.option("--queue", is_flag=True, help="Move a queue instead of a store.")
 def move(source: str, target: str, queue: bool) -> None:  # noqa: FBT001 - click passes options by name
-    """Copy a store into another engine, or move a queue's samples there. Broken off, the same command goes on."""
-    with complaining():
+    """Copy a store to another engine, or move a queue's samples. If interrupted, run the same command to continue."""
+    with reported_errors():
         if source == target:
             raise ConfigError(["--from and --to are the same"])
         _must_exist(source)
         begin = time.monotonic()
         moved = asyncio.run(_queue(source, target) if queue else _store(source, target))
-        _tell(moved, time.monotonic() - begin)
+        _print_summary(moved, time.monotonic() - begin)
         if not queue and (learned := asyncio.run(_templates(source, target))):
             click.echo(f"{learned} learned prompts")
     if moved.refused:
@@ -77,7 +77,7 @@ async def _migrated(url: str) -> str:
 
     async with contextlib.aclosing(Database(url, migrates=False)) as database, database.connection() as connection:
         before, after = await apply(connection)
-    return _told(database.name, before, after)
+    return _report(database.name, before, after)
 
 
 async def _migrated_columnar(url: str) -> str:
@@ -86,10 +86,10 @@ async def _migrated_columnar(url: str) -> str:
     store: Any = from_url(url)
     async with contextlib.aclosing(store):
         before, after = await store.database.migrate()
-    return _told(store.database.address.name, before, after)
+    return _report(store.database.address.name, before, after)
 
 
-def _told(name: str, before: int, after: int) -> str:
+def _report(name: str, before: int, after: int) -> str:
     return f"{name}: " + (f"version {before} -> {after}" if before != after else f"version {after} already")
 
 
@@ -106,7 +106,7 @@ async def _store(source: str, target: str) -> Moved:
 
 
 async def _templates(source: str, target: str) -> int:
-    """Copy what was learned of prompts, confirmed and rejected ones included; return how many templates that are."""
+    """Copy the learned templates with their state; return their number."""
     from monitors.storage.templates.opening import open_templates  # noqa: PLC0415 - `--help` need not load it
 
     async with contextlib.aclosing(open_templates(source)) as old, contextlib.aclosing(open_templates(target)) as new:
@@ -126,27 +126,27 @@ async def _queue(source: str, target: str) -> Moved:
         moved = await move_queue(old, new, progress=_progress())
         left = await old.depth()
     if left.leased or left.dead:
-        click.echo(f"left behind: {left.leased} that somebody works on, {left.dead} set aside", err=True)
+        click.echo(f"left behind: {left.leased} in progress, {left.dead} dead letters", err=True)
     return moved
 
 
 def _progress() -> Callable[[Moved], None]:
-    said = [time.monotonic()]
+    last = [time.monotonic()]
 
-    def say(moved: Moved) -> None:
-        if time.monotonic() - said[0] >= _SAY_EVERY_S:
-            said[0] = time.monotonic()
+    def report(moved: Moved) -> None:
+        if time.monotonic() - last[0] >= _REPORT_EVERY_S:
+            last[0] = time.monotonic()
             click.echo(f"{moved.samples} samples, {moved.supplements} supplements so far", err=True)
 
-    return say
+    return report
 
 
-def _tell(moved: Moved, seconds: float) -> None:
+def _print_summary(moved: Moved, seconds: float) -> None:
     click.echo(
         f"{moved.samples} samples, {moved.evaluations} evaluations, {moved.supplements} supplements, "
-        f"{moved.states} states in {seconds:.1f} s, all found again"
+        f"{moved.states} states in {seconds:.1f} s, verified"
     )
     if moved.unreadable:
-        click.echo(f"{moved.unreadable} rows cannot be read and were left behind", err=True)
+        click.echo(f"{moved.unreadable} unreadable rows were left behind", err=True)
     if moved.refused:
-        click.echo(f"{moved.refused} samples are not taken by the other engine", err=True)
+        click.echo(f"{moved.refused} samples were rejected by the target", err=True)

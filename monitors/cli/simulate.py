@@ -1,4 +1,4 @@
-"""`gaugeway simulate`: what the alert settings would do on traffic like one's own."""
+"""`gaugeway simulate`: simulates the alert rules on traffic like the captured one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from monitors.cli import store_options as store_cli
+from monitors.cli import store_options
 
 if TYPE_CHECKING:
     from monitors.analysis.simulate import Plan, Setting, Traffic
@@ -23,27 +23,39 @@ if TYPE_CHECKING:
 TOLERANCES = (0.02, 0.05, 0.10)
 MORE_ALARMS, MORE_JUDGED, LESS_JUDGED = 5.0, 3.0, 0.5
 MOST_SCORES = 4_000_000
-"""Of all streams of a setting in the time without a drop: more traffic is simulated for fewer days."""
+"""Limit of simulated scores per setting without a drop; heavier traffic is simulated for fewer days."""
 LEAST_DAYS = 4
 _DEFAULT_METRIC = "faithfulness"
 
 
 @click.command()
-@click.option("--metric", help="As stored. [that of the first rule]")
+@click.option("--metric", help="Metric as stored. [that of the first rule]")
 @click.option("--app", help="[the one with the most scores]")
 @click.option("--since", default="14d", show_default=True, help="30m, 24h, 7d, or an ISO date or time (UTC).")
-@click.option("--preset", type=click.Choice(["beta", "llm", "binary"]), help="Made-up scores instead of one's own.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True, help="Of the preset.")
+@click.option(
+    "--preset", type=click.Choice(["beta", "llm", "binary"]), help="Synthetic scores instead of captured ones."
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="Scores per minute of the preset.",
+)
 @click.option(
     "--drop",
     "drops",
     type=click.FloatRange(0, 1, min_open=True),
     multiple=True,
-    help="How far the mean falls; may be repeated. [.02 .05 .10 .20]",
+    help="Drop of the mean; repeatable. [.02 .05 .10 .20]",
 )
-@click.option("--streams", type=click.IntRange(1, 1000), default=16, show_default=True, help="Simulated at once.")
-@click.option("--days", type=click.IntRange(LEAST_DAYS, 365), default=30, show_default=True, help="Without a drop.")
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="The same gives the same.")
+@click.option(
+    "--streams", type=click.IntRange(1, 1000), default=16, show_default=True, help="Number of simulated streams."
+)
+@click.option(
+    "--days", type=click.IntRange(LEAST_DAYS, 365), default=30, show_default=True, help="Simulated days without a drop."
+)
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Random seed.")
 @click.option("--format", "shown_as", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option(
     "--output",
@@ -51,55 +63,55 @@ _DEFAULT_METRIC = "faithfulness"
     multiple=True,
     help="A report: .md, .html, .svg or .json.",
 )
-@store_cli.stored_options
+@store_options.stored_options
 def simulate(config: Path | None, data_dir: Path, **options: Any) -> None:
-    """Show how soon the alert rules find a drop, and how often they cry wolf, on captured scores or made-up ones.
+    """Simulate how fast the alert rules detect drops and how often they alarm falsely, on captured or synthetic scores.
 
-    Exit 0 fine, 2 bad input.
+    Exit codes: 0 success, 2 bad input.
     """
     from monitors.alerting.rules import rules_of  # noqa: PLC0415
-    from monitors.analysis import simulate_report as simulating_report  # noqa: PLC0415 - `--help` need not load them
+    from monitors.analysis import simulate_report  # noqa: PLC0415 - `--help` need not load them
     from monitors.analysis.simulate import simulate as run  # noqa: PLC0415
     from monitors.config import load  # noqa: PLC0415
 
-    with store_cli.complaining():
+    with store_options.reported_errors():
         for path in options["output"]:
-            simulating_report.check(path)
+            simulate_report.check(path)
         settings = load(config)
-        catalogue = store_cli.catalogue_of(settings)
+        catalogue = store_options.catalogue_of(settings)
         rules = rules_of(settings.alerts, [one.metric.name for one in catalogue.enabled])
         rule = _rule(rules, options["metric"])
-        flipped = store_cli.lowest_is_best(catalogue)(rule.metric)
+        flipped = store_options.lowest_is_best(catalogue)(rule.metric)
         traffic, about, judged = _traffic(settings, data_dir, rule, options, flipped=flipped)
         tried = _settings(rule, settings.alerts, rules=max(1, len(rules)), flipped=flipped)
         tried = [one for one in tried if one.rate * judged <= 1.0]
-        with store_cli.console(stderr=True).status(f"simulating {len(tried)} settings"):
+        with store_options.console(stderr=True).status(f"simulating {len(tried)} settings"):
             rows = tuple(run(traffic, tried, _plan(traffic, settings.alerts, options)))
         title = f"{options['preset'] or rule.metric}: how soon a drop is found"
-        report = simulating_report.Report(title=title, about=(*about, *_meaning(settings.alerts)), rows=rows)
+        report = simulate_report.Report(title=title, about=(*about, *_meaning(settings.alerts)), rows=rows)
         for path in options["output"]:
-            simulating_report.write(path, report)
+            simulate_report.write(path, report)
             click.echo(f"wrote {path}", err=True)
         if options["shown_as"] == "json":
-            click.echo(msgspec.json.format(msgspec.json.encode(simulating_report.plain(report))))
+            click.echo(msgspec.json.format(msgspec.json.encode(simulate_report.plain(report))))
         else:
             _show(report)
 
 
 def _rule(rules: Sequence[Rule], metric: str | None) -> Rule:
-    """The first rule about the metric; where there is none, the one that a configuration without rules would have."""
+    """Return the first rule of the metric; without one, the default rule."""
     from monitors.config import Rule  # noqa: PLC0415 - `--help` need not load it
 
     named = metric.partition("~")[0] if metric is not None else None
     found = next((one for one in rules if named in (None, one.metric)), None)
     found = found or Rule(metric=named or _DEFAULT_METRIC, baseline="auto")
     if found.detector != "esr":
-        raise ValueError(f"only rules with the detector esr can be simulated, and this one has {found.detector!r}")
+        raise ValueError(f"only rules with the detector esr can be simulated; this one uses {found.detector!r}")
     return found
 
 
 def _settings(rule: Rule, alerts: Alerts, *, rules: int, flipped: bool) -> list[Setting]:
-    """The rule as it is, and one thing changed at a time."""
+    """Return the rule as configured, and variants with one setting changed."""
     from monitors.alerting.detectors.baselines import build  # noqa: PLC0415 - `--help` need not load them
     from monitors.alerting.rules import tolerance_of, watch_of  # noqa: PLC0415
     from monitors.alerting.stream import on_scale  # noqa: PLC0415
@@ -130,26 +142,26 @@ def _settings(rule: Rule, alerts: Alerts, *, rules: int, flipped: bool) -> list[
 def _traffic(
     config: Config, data_dir: Path, rule: Rule, options: dict[str, Any], *, flipped: bool
 ) -> tuple[Traffic, tuple[str, ...], float]:
-    """Captured scores, or a preset's, with sentences on them, and the share of the answers that were judged."""
+    """Return captured or preset scores, sentences about them, and the share of the answers that was judged."""
     from monitors.analysis import simulate as simulating  # noqa: PLC0415 - `--help` need not load them
-    from monitors.analysis.labelling_store import scores  # noqa: PLC0415
+    from monitors.analysis.human_labels import scores  # noqa: PLC0415
     from monitors.storage.stores import Query  # noqa: PLC0415
 
     if options["preset"] is not None:
         made = simulating.preset(options["preset"], options["rate"], options["seed"])
-        about = f"Made-up scores ({options['preset']}), mean {made.mean:.3f}, {options['rate']:g} a minute."
+        about = f"Synthetic scores ({options['preset']}), mean {made.mean:.3f}, {options['rate']:g} a minute."
         return made, (about,), 0.0
     metric = options["metric"] or rule.metric
-    since, until = store_cli.span(options["since"])
+    since, until = store_options.span(options["since"])
     query = Query(since=since, until=until, metric=metric, app=options["app"])
 
-    async def ask(store: Store) -> list[Any]:
+    async def query_store(store: Store) -> list[Any]:
         return list(await scores(store, query))
 
-    points = store_cli.with_store(config, data_dir, ask)
+    points = store_options.with_store(config, data_dir, query_store)
     if not points:
         raise ValueError(f"there is no score of {metric} in this time; see --metric, --app and --since, or a --preset")
-    # another app, judge or version of the metric is another stream
+    # each app, judge and version of the metric is a separate stream
     kinds = Counter((one.app, one.version, one.judge or "") for one in points)
     kind, n = kinds.most_common(1)[0]
     chosen = [one for one in points if (one.app, one.version, one.judge or "") == kind]
@@ -164,7 +176,7 @@ def _traffic(
 
 
 def _plan(traffic: Traffic, alerts: Alerts, options: dict[str, Any]) -> Plan:
-    """As much as was asked for, but for traffic of which a day alone is a lot."""
+    """Return the requested plan, with fewer days for heavy traffic."""
     from monitors.analysis.simulate import DAY_HOURS, DROPS, Plan  # noqa: PLC0415 - `--help` need not load them
 
     at_most = int(MOST_SCORES / (options["streams"] * traffic.per_hour * DAY_HOURS))
@@ -181,12 +193,12 @@ def _meaning(alerts: Alerts) -> tuple[str, ...]:
     from monitors.analysis.simulate import LONGEST_HOURS, LONGEST_SCORES  # noqa: PLC0415 - `--help` need not load it
 
     added = f"add the watermark of {alerts.watermark_s:g} s and the judge's time"
-    promised = "What is promised is this stream's share of all false alarms."
+    budget = "The budget is this stream's share of all false alarms."
     return (
         f"Delays run from the drop to the end of the bucket of the alarm; {added}.",
         "They are medians; in brackets is the time within which 90 % were found.",
         f"Not found: not within {LONGEST_SCORES:,} scores or {LONGEST_HOURS // 24} days.",
-        f"A drop is a share of the answers that goes wrong altogether. {promised}",
+        f"A drop means that a share of the answers scores 0. {budget}",
     )
 
 
@@ -202,7 +214,7 @@ def _show(report: Report) -> None:
         shown.add_column(escape(name))
     for line in lines:
         shown.add_row(*map(escape, line))
-    console = store_cli.console()
+    console = store_options.console()
     console.print(shown)
     for sentence in report.about:
         console.print(f"[dim]{escape(sentence)}[/dim]", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What the commands that read the store share: the span of time, the store, and how mistakes are told."""
+"""Shared by the commands that read the store: options, opening the store, time spans, error reporting."""
 
 from __future__ import annotations
 
@@ -28,49 +28,51 @@ BAD_INPUT, INTERRUPTED = 2, 130
 _WIDTH = 160
 
 
+data_dir_option = click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="GAUGEWAY_DATA_DIR",
+    default=Path("gaugeway-data"),
+    show_default=True,
+    help="Directory of the embedded store.",
+)
+
+
 def stored_options(function: F) -> F:
-    """Add `--config` and `--data-dir`: between them they say where the store is."""
-    options = [
-        config_option(),
-        click.option(
-            "--data-dir",
-            type=click.Path(path_type=Path, file_okay=False),
-            envvar="GAUGEWAY_DATA_DIR",
-            default=Path("gaugeway-data"),
-            show_default=True,
-            help="Where the embedded store lives.",
-        ),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+    """Add `--config` and `--data-dir`, which together locate the store."""
+    return config_option()(data_dir_option(function))
 
 
 def span(since: str) -> tuple[float, float]:
-    """Unix seconds from `since` (30m, 24h, 7d, or an ISO date or time) to now. Raises ValueError."""
+    """Return the Unix times from `since` (30m, 24h, 7d, or an ISO date or time) to now. Raises ValueError."""
     from monitors.analysis import captured  # noqa: PLC0415 - `--help` need not load it
 
     now = time.time()
     return captured.since(since, now), now + 1.0
 
 
-def with_store(config: Config, data_dir: Path, ask: Callable[[Store], Awaitable[T]]) -> T:
-    """Ask the store something. Raises ConfigError where there is none."""
+def with_store(config: Config, data_dir: Path, query: Callable[[Store], Awaitable[T]]) -> T:
+    """Open the store, run `query` on it, and close it. Raises ConfigError if there is no store."""
+
+    async def run() -> T:
+        async with contextlib.aclosing(open_store(config, data_dir)) as store:
+            return await query(store)
+
+    return asyncio.run(run())
+
+
+def open_store(config: Config, data_dir: Path) -> Any:  # a Store with `aclose`
+    """Open the configured store. Raises ConfigError if there is none yet."""
     from monitors.config import store_url  # noqa: PLC0415 - `--help` need not load them
     from monitors.storage.stores.opening import from_url  # noqa: PLC0415
 
     if config.store.url is None and not (data_dir / "store.db").exists():
         raise ConfigError([f"{data_dir / 'store.db'}: nothing was captured here; see --data-dir and --config"])
-
-    async def asked() -> T:
-        async with contextlib.aclosing(from_url(store_url(config, data_dir))) as store:
-            return await ask(store)
-
-    return asyncio.run(asked())
+    return from_url(store_url(config, data_dir))
 
 
 def catalogue_of(config: Config) -> Catalogue:
-    """The metrics of a configuration, without asking or opening anything."""
+    """Build the metrics of a configuration without calling or opening anything."""
     from prometheus_client import CollectorRegistry  # noqa: PLC0415 - `--help` need not load them
 
     from monitors.evaluation.embedding import open_embeddings  # noqa: PLC0415
@@ -85,7 +87,7 @@ def catalogue_of(config: Config) -> Catalogue:
 
 
 def lowest_is_best(catalogue: Catalogue) -> Callable[[str], bool]:
-    """Which stored metrics are best at 0, those of one's own too; a replayed one is like the one it repeats."""
+    """Return which stored metrics are best at 0, custom ones included; a replayed metric is like its original."""
     from monitors.analysis import captured  # noqa: PLC0415
     from monitors.metrics import lower_is_better  # noqa: PLC0415 - `--help` need not load them
 
@@ -94,7 +96,7 @@ def lowest_is_best(catalogue: Catalogue) -> Callable[[str], bool]:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """The terminal; wide where the output goes into a file."""
+    """Return the console; 160 columns wide if the output is redirected."""
     from rich.console import Console  # noqa: PLC0415 - only where something is shown
 
     made = Console(stderr=stderr, highlight=False)
@@ -102,8 +104,8 @@ def console(*, stderr: bool = False) -> Console:
 
 
 @contextlib.contextmanager
-def complaining() -> Iterator[None]:
-    """Say what is wrong with the input, one line each, and exit with 2."""
+def reported_errors(interrupted: str = "") -> Iterator[None]:
+    """Print errors in the input, one line each, and exit with 2; after Ctrl-C print `interrupted`, exit with 130."""
     try:
         yield
     except ConfigError as error:
@@ -111,6 +113,8 @@ def complaining() -> Iterator[None]:
     except (OSError, ValueError) as error:  # EngineError and RefusedError among them
         _fail([str(error)])
     except KeyboardInterrupt:
+        if interrupted:
+            click.echo(f"gaugeway: {interrupted}", err=True)
         sys.exit(INTERRUPTED)
 
 

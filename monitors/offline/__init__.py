@@ -1,4 +1,4 @@
-"""Evaluation without traffic: data sets, comparisons, and captured exchanges scored again."""
+"""Offline evaluation: data sets, comparisons of runs, and replays of captured exchanges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two runs over the same questions: which is better, or how much more it takes to tell."""
+"""Comparison of two runs over the same questions: which is better, or how many more samples are needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from monitors.offline.results import Measure, Run
 
 Verdict: TypeAlias = Literal["better", "worse", "cannot tell"]
 SMALLEST = 0.02
-"""The smallest difference of means worth finding; how many more pairs it takes is worked out for no smaller one."""
+"""The smallest difference of means worth detecting; `more` is not computed for a smaller one."""
 
 _POWER = 0.8
 _ALPHA = 0.05
@@ -25,8 +25,8 @@ _ALPHA = 0.05
 class Comparison:
     """One metric in two runs, over the samples that have a score in both.
 
-    `difference` (new - old) and its 95 % interval are on the metric's own scale; `verdict` knows which way is better.
-    `more` is about how many more pairs it would take to tell, with 80 % probability, a difference like the one seen.
+    `difference` (new - old) and its 95 % interval are on the metric's own scale; `verdict` allows for its direction.
+    `more` is the approximate number of further pairs to detect the observed difference with 80 % probability.
     """
 
     metric: str
@@ -48,7 +48,7 @@ def compare(old: Run, new: Run) -> list[Comparison]:
 
 
 def unpaired(old: Run, new: Run) -> tuple[int, int]:
-    """How many samples only the old run has, and how many only the new one."""
+    """Return the numbers of samples that only the old run has, and only the new one."""
     left, right = ({row.sample.id for row in run.rows} for run in (old, new))
     return len(left - right), len(right - left)
 
@@ -96,7 +96,7 @@ def _verdict(low: float, high: float, before: Measure, after: Measure) -> tuple[
 
 
 def _more(differences: Sequence[float]) -> int:
-    """Pairs still missing: n = (z_alpha/2 + z_power)^2 s^2 / d^2, d the difference seen or the smallest of interest."""
+    """Return the number of further pairs needed: n = (z_alpha/2 + z_power)^2 s^2 / d^2, d at least `SMALLEST`."""
     x = np.asarray(differences)
     seen = max(SMALLEST, abs(float(x.mean())))
     variance = (1.0 + float(((x - x.mean()) ** 2).sum())) / (len(x) + 1)  # as in the interval: one pair of a coin

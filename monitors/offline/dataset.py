@@ -1,4 +1,4 @@
-"""Reading a data set: JSONL, JSON, CSV and Parquet; every bad line is told with its number."""
+"""Readers of data sets: JSONL, JSON, CSV and Parquet; errors carry the line number."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Numbered: TypeAlias = Iterator[tuple[int, Any]]
 
 
 def read(path: Path, *, limit: int | None = None) -> tuple[list[Sample], list[str]]:
-    """Read the samples of a file, at most `limit`, and notes on fields nobody reads.
+    """Read at most `limit` samples of a file; return them with notes on unknown fields.
 
-    Raises DataError, with every bad line (the first 50) by number and field, or when there is no sample.
+    Raises DataError with the first 50 problems by line and field, or when there is no sample.
     """
     try:
         source = _FORMATS[path.suffix.lower()]
     except KeyError:
-        raise DataError([f"{path}: expected a name that ends in {', '.join(_FORMATS)}"]) from None
+        raise DataError([f"{path}: expected a file name ending in {', '.join(_FORMATS)}"]) from None
     try:
         return collect(source(path), where=f"{path}:", limit=limit)
     except OSError as error:
@@ -47,7 +47,7 @@ def collect(
     limit: int | None = None,
     renamed: Mapping[str, str] | None = None,
 ) -> tuple[list[Sample], list[str]]:
-    """Read numbered records. Raises DataError with all their problems."""
+    """Convert numbered records to samples. Raises DataError with all problems."""
     reader = Reader(renamed or {})
     samples: list[Sample] = []
     problems: list[str] = []
@@ -66,7 +66,7 @@ def collect(
     if problems:
         raise DataError([*problems, f"... and {more} more"] if more else problems)
     if not samples:
-        raise DataError([f"{where.rstrip(' :') or 'the data set'}: holds no record"])
+        raise DataError([f"{where.rstrip(' :') or 'the data set'}: contains no record"])
     return samples, reader.notes()
 
 
@@ -88,14 +88,14 @@ def _parsed(text: bytes) -> Any:
 def _json(path: Path) -> Numbered:
     parsed = _parsed(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
     if isinstance(parsed, DataError):
-        raise DataError([f"{path}: {parsed.problems[0]}; one object a line belongs into a .jsonl"])
+        raise DataError([f"{path}: {parsed.problems[0]}; for one object per line use the suffix .jsonl"])
     if not isinstance(parsed, list):
         raise DataError([f"{path}: expected a list of objects"])
     yield from enumerate(parsed, 1)
 
 
 def _csv(path: Path) -> Numbered:
-    """Cells of fields that hold lists are JSON, or Python as pandas writes it; an empty cell is no value."""
+    """Yield rows; cells of list fields hold JSON or, from pandas, Python literals; an empty cell is no value."""
     csv.field_size_limit(_CELL_LIMIT)
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = csv.DictReader(file)
@@ -118,7 +118,7 @@ def _cells(row: Mapping[str | None, Any], structured: set[str]) -> Any:
         if name is None:
             problems.append(f"more cells than columns: {len(cell)} too many")
         elif cell is None:
-            problems.append(f"{name}: the line has no cell for it")
+            problems.append(f"{name}: this line has too few cells")
         elif cell and name in structured:
             value = _structure(cell)
             if value is None:

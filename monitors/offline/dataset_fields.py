@@ -1,4 +1,4 @@
-"""From one record of a data set to a sample: the fields, their other names, and what is wrong with a value."""
+"""Conversion of one record of a data set to a sample: field names, aliases, and validation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALIASES = {
     "started_at": (),
     "duration_s": (),
 }
-"""Every field a record may have, with the names other tools give it."""
+"""The fields of a record, each with its names in other tools."""
 
 LISTS = frozenset({"retrieved_contexts", "reference_contexts", "retrieved_context_ids", "reference_context_ids"})
 TABLES = frozenset({"tags"})
@@ -37,7 +37,7 @@ _KNOWN = {name: name for name in ALIASES} | {alias: name for name, some in ALIAS
 
 
 class DataError(Exception):
-    """A data set cannot be used; `problems` has one line for each thing to mend."""
+    """Raised for an invalid data set; `problems` has one line per error."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -46,9 +46,9 @@ class DataError(Exception):
 
 @dataclass(slots=True)
 class Reader:
-    """Turns records into samples, and remembers what it met: ids must differ, unknown fields are told once.
+    """Converts records to samples; checks that ids are unique and counts unknown fields.
 
-    `renamed` maps a field of ours to the name it has in these records.
+    `renamed` maps a field name to its name in these records.
     """
 
     renamed: Mapping[str, str] = field(default_factory=dict)
@@ -57,12 +57,12 @@ class Reader:
 
     def __post_init__(self) -> None:
         if wrong := [name for name in self.renamed if name not in ALIASES]:
-            raise ValueError(f"{wrong[0]!r} is no field; there are {', '.join(ALIASES)}")
+            raise ValueError(f"{wrong[0]!r} is not a field; the fields are {', '.join(ALIASES)}")
 
     def sample(self, record: Any) -> Sample:
-        """Read one record: a mapping, or any object with attributes of these names. Raises DataError.
+        """Convert one record: a mapping, or any object with attributes of these names. Raises DataError.
 
-        Without an id the sample is named by its question, so that the same question has the same name in another run.
+        Without an id the sample's id is a hash of the question, so the same question has the same id in another run.
         """
         if isinstance(record, Sample):
             clash: list[str] = []
@@ -82,14 +82,14 @@ class Reader:
         return _sample(name, found)
 
     def notes(self) -> list[str]:
-        """Say which fields nobody reads, with the one that may have been meant."""
+        """Return one note per unknown field, with the closest known name."""
         return [
-            f"field {name!r} ({count} {'record' if count == 1 else 'records'}) is not read{_meant(name)}"
+            f"field {name!r} ({count} {'record' if count == 1 else 'records'}) is not used{_meant(name)}"
             for name, count in self.unknown.items()
         ]
 
     def _fields(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str], list[str]]:
-        """The values by our names, the names they were given by, and what is wrong with the names."""
+        """Return the values by canonical name, the names used in the record, and problems with the names."""
         found: dict[str, Any] = {}
         given: dict[str, str] = {}
         problems: list[str] = []
@@ -101,7 +101,7 @@ class Reader:
                     self.unknown[key] = self.unknown.get(key, 0) + 1
             elif not _absent(value):
                 if name in found and found[name] != _whole(value):
-                    problems.append(f"{key}: says something else than {given[name]}, which means the same")
+                    problems.append(f"{key}: conflicts with {given[name]}, another name of the same field")
                 found.setdefault(name, _whole(value))
                 given.setdefault(name, key)
         return found, given, problems
@@ -109,7 +109,7 @@ class Reader:
     def _name(self, found: Mapping[str, Any], problems: list[str]) -> str:
         if (given := found.get("id")) is not None:
             if str(given) in self._ids:
-                problems.append(f"id: {given!r} was used before")
+                problems.append(f"id: {given!r} is a duplicate")
             return self._take(str(given))
         about = found.get("user_input") or found.get("response") or found.get("retrieved_contexts") or ""
         name = f"q-{blake2b(str(about).encode('utf-8', 'replace'), digest_size=6).hexdigest()}"
@@ -125,7 +125,7 @@ class Reader:
 
 
 def as_mapping(record: Any) -> Mapping[str, Any]:
-    """The fields of a record, whatever kind of object it is. Raises DataError."""
+    """Return the fields of a mapping, dataclass, pydantic model or other object. Raises DataError."""
     if isinstance(record, Mapping):
         return {str(key): value for key, value in record.items()}
     if is_dataclass(record) and not isinstance(record, type):
@@ -139,7 +139,7 @@ def as_mapping(record: Any) -> Mapping[str, Any]:
 
 
 def content_key(sample: Sample) -> str:
-    """A hash of everything a metric may look at. Ids, times and rates of the exchange are no content."""
+    """Return a hash of everything a metric may read, which excludes the exchange's id, times and rate."""
     parts = (
         *(sample.question, sample.response, sample.reference, sample.skip_reason),
         *([(one.text, one.id, one.score, one.source) for one in sample.contexts], sample.context_source),
@@ -154,7 +154,7 @@ def _absent(value: Any) -> bool:
 
 
 def _whole(value: Any) -> Any:
-    """The value with a question mark for half of a surrogate pair, which no store and no report can hold."""
+    """Replace lone surrogates with question marks: stores and reports cannot encode them."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, (list, tuple)):
@@ -163,7 +163,7 @@ def _whole(value: Any) -> Any:
 
 
 def _problems(name: str, value: Any) -> Iterator[str]:
-    """Say what is wrong with a value that is there."""
+    """Yield the problems of a value."""
     if name in LISTS:
         yield from _list_problems(name, value)
     elif name in TABLES:
@@ -257,7 +257,7 @@ def _sample(name: str, found: Mapping[str, Any]) -> Sample:
 
 
 def _tags(given: Any) -> dict[str, str]:
-    """Tags as names with values; those of a plain list have the value "true"."""
+    """Return tags as a dict; tags given as a list get the value "true"."""
     if not isinstance(given, Mapping):
         return dict.fromkeys(given, "true")
     return {str(key): str(value) for key, value in given.items()}

@@ -1,4 +1,4 @@
-"""`gaugeway export`: captured exchanges with their scores, in the format of `gaugeway evaluate`."""
+"""`gaugeway export`: writes captured exchanges with their scores in the format of `gaugeway evaluate`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from monitors.storage.stores import Store
 
 @dataclass(slots=True)
 class Exported:
-    """How many exchanges were written, and how many hold no answer (errors, tool calls) and were left out."""
+    """The number of exchanges written, and of those left out because they hold no answer (errors, tool calls)."""
 
     written: int = 0
     left_out: int = 0
@@ -28,10 +28,10 @@ async def export(
     worst: int | None = None,
     metric: str | None = None,
 ) -> Exported:
-    """Write one JSON object a line, oldest first; with `worst`, only that many, the worst first.
+    """Write one JSON object per line, oldest first; with `worst`, only that many exchanges, the worst first.
 
-    `metric` keeps the exchanges that it was computed for, and is what counts for `worst`; without it each exchange
-    counts by its worst score.
+    `metric` selects the exchanges it was computed for and ranks them; without it each exchange ranks by its worst
+    score.
     """
     if worst is not None:
         order = await captured.by_badness(store, since, until, metric)
@@ -42,7 +42,7 @@ async def export(
         if exported.written == worst:
             break
         found = await store.sample(sample_id)
-        if found is None:  # pruned meanwhile
+        if found is None:  # deleted by retention meanwhile
             continue
         sample, evaluations = found
         if sample.skip_reason is not None:

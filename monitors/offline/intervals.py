@@ -1,4 +1,4 @@
-"""Intervals for the mean of a closed sample: looked at once, small, and often close to 0 or 1."""
+"""Fixed-sample intervals for a mean in [0, 1], accurate for small samples and near 0 and 1."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EXACT_BELOW = 40
 
 
 def bounded_mean(values: Sequence[float], *, alpha: float = 0.05) -> tuple[float, float]:
-    """A two-sided interval for the mean of values in [0, 1].
+    """Return a two-sided interval for the mean of values in [0, 1].
 
     Wilson's interval with the observed dispersion: the bounds are the m that solve
 
@@ -45,7 +45,7 @@ def bounded_mean(values: Sequence[float], *, alpha: float = 0.05) -> tuple[float
 
 
 def bounded_difference(differences: Sequence[float], *, alpha: float = 0.05) -> tuple[float, float]:
-    """A two-sided interval for the mean of differences in [-1, 1], each of one pair: `bounded_mean` of (d + 1)/2.
+    """Return a two-sided interval for the mean of paired differences in [-1, 1]: `bounded_mean` of (d + 1)/2.
 
     >>> [round(bound, 3) for bound in bounded_difference([0.1, 0.0, 0.2, 0.1] * 10)]
     [0.045, 0.154]
@@ -55,7 +55,7 @@ def bounded_difference(differences: Sequence[float], *, alpha: float = 0.05) -> 
 
 
 def student(alpha: float, degrees: int) -> float:
-    """Student's two-sided quantile: |T| exceeds it with probability `alpha`.
+    """Return the two-sided quantile of Student's t: |T| exceeds it with probability `alpha`.
 
     Below 40 degrees of freedom by the finite sum for integer degrees (Abramowitz & Stegun 26.7.3 and 26.7.4) and
     bisection, from there on by the expansion 26.7.5.

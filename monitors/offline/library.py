@@ -1,4 +1,4 @@
-"""`monitors.evaluate`: score any objects from Python, without a gateway and without a file."""
+"""`monitors.evaluate`: the Python API of offline evaluation."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from monitors import config
 from monitors.judges import MinimalJudge
 from monitors.metrics import Metric
 from monitors.metrics.embeddings import MinimalEmbeddings
-from monitors.offline import dataset as reading
-from monitors.offline import plan as parts
-from monitors.offline.results import Run, gathered
-from monitors.offline.results_cache import Kept
+from monitors.offline import dataset
+from monitors.offline.plan import LLM, EvaluationRequest, open_plan
+from monitors.offline.results import Run
+from monitors.offline.results_cache import ResultsCache
 from monitors.offline.run import Plan, Progress, run
 from monitors.records import Sample
 
@@ -36,19 +36,19 @@ def evaluate(
     on_progress: Callable[[Progress], None] | None = None,
     source: str = "data",
 ) -> Run:
-    """Score every record of `data` with every metric, and return the run.
+    """Score every record of `data` with every metric; return the run.
 
     A record is a dict, a dataclass, a pydantic model, any object with attributes, or a `Sample`; its fields are those
     of `gaugeway evaluate` (`user_input`, `response`, `retrieved_contexts` ... and their other names), `fields` maps one
-    of ours to the name it has in your records. `metrics` are names, import strings "pkg.mod:Name" or metrics; a mapping
+    of these names to the name in your records. `metrics` are names, import strings "pkg.mod:Name" or metrics; a mapping
     gives options: {"faithfulness": {"contradiction_only": True}}. None: the built-in ones that can run. `judge` is a
-    judge, an import string, or `config.Judge(base_url=..., model=...)`; without one, only metrics that ask none run.
-    With `run_file`, outcomes are kept there and a second run asks only for what is missing.
+    judge, an import string, or `config.Judge(base_url=..., model=...)`; without one, only metrics that need none run.
+    With `run_file`, outcomes are cached there and a second run computes only what is missing.
 
-    Works inside a running event loop too (a notebook): the evaluation has a loop of its own. A judge that is passed in
-    as an object must then not be bound to another loop. Raises DataError or ConfigError, both with `problems`.
+    Works inside a running event loop too (a notebook): the evaluation then runs in its own loop on a thread, so a
+    judge object must not be bound to another loop. Raises DataError or ConfigError, both with `problems`.
     """
-    return _in_a_loop(
+    return _run_in_own_loop(
         evaluate_async(
             data,
             metrics=metrics,
@@ -77,17 +77,17 @@ async def evaluate_async(
     on_progress: Callable[[Progress], None] | None = None,
     source: str = "data",
 ) -> Run:
-    """`evaluate`, in the event loop that is running."""
-    samples, notes = reading.collect(enumerate(data, 1), limit=limit, renamed=fields)
+    """Do the same as `evaluate`, in the running event loop."""
+    samples, notes = dataset.collect(enumerate(data, 1), limit=limit, renamed=fields)
     tables: dict[str, Any] = {}
     if isinstance(judge, config.Judge):
-        tables["judge"], judge = judge, parts.LLM
+        tables["judge"], judge = judge, LLM
     if isinstance(embeddings, config.Embeddings):
         tables["embeddings"], embeddings = embeddings, None
     if isinstance(metrics, Mapping):
         tables["metrics"] = {name: config.Metric(options=dict(options)) for name, options in metrics.items()}
         metrics = list(metrics)
-    wanted = parts.Wanted(
+    request = EvaluationRequest(
         config=msgspec.structs.replace(config.Shared(), **tables),
         metrics=metrics,
         judge=judge,
@@ -95,61 +95,67 @@ async def evaluate_async(
         concurrency=concurrency,
     )
     return await evaluate_samples(
-        samples, wanted, source=source, kept=Kept(run_file) if run_file else None, on_progress=on_progress, notes=notes
+        samples,
+        request,
+        source=source,
+        cache=ResultsCache(run_file) if run_file else None,
+        on_progress=on_progress,
+        notes=notes,
     )
 
 
 async def evaluate_samples(
     samples: Sequence[Sample],
-    wanted: parts.Wanted,
+    request: EvaluationRequest,
     *,
     source: str,
-    kept: Kept | None = None,
+    cache: ResultsCache | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None,
     notes: Iterable[str] = (),
 ) -> Run:
-    """Evaluate samples that are read already, and close `kept`. `on_plan` may refuse before anything is paid for.
+    """Evaluate samples and close `cache`. `on_plan` may raise to stop before anything is paid for.
 
-    Raises ConfigError, what `on_plan` raises, and EngineError for the file of `kept`.
+    Raises ConfigError, what `on_plan` raises, and EngineError for the cache file.
     """
     started = time.time()
     try:
-        async with parts.opened(wanted) as (plan, more):
+        async with open_plan(request) as (plan, more):
             if on_plan is not None:
                 on_plan(plan)
-            rows, progress = await run(samples, plan, kept=kept, on_progress=on_progress or (lambda _: None))
-            return gathered(
-                plan.measures(),
-                rows,
+            rows, progress = await run(samples, plan, cache=cache, on_progress=on_progress or (lambda _: None))
+            return Run(
                 source=source,
-                started=started,
+                created_at=started,
+                measures=tuple(plan.measures()),
+                rows=tuple(rows),
+                seconds=max(0.0, time.time() - started),
                 paid_usd=progress.usd,
                 reused=progress.reused,
                 notes=(*notes, *more),
             )
     finally:
-        if kept is not None:
-            await kept.aclose()
+        if cache is not None:
+            await cache.aclose()
 
 
-def _in_a_loop(evaluation: Coroutine[Any, Any, Run]) -> Run:
-    """Run to the end; where a loop is running already, on a thread of its own."""
+def _run_in_own_loop(evaluation: Coroutine[Any, Any, Run]) -> Run:
+    """Run the coroutine to its end; inside a running loop, on another thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(evaluation)
-    ended: list[Run | BaseException] = []
+    results: list[Run | BaseException] = []
 
     def work() -> None:
         try:
-            ended.append(asyncio.run(evaluation))
-        except BaseException as error:  # noqa: BLE001 - raised again by the caller
-            ended.append(error)
+            results.append(asyncio.run(evaluation))
+        except BaseException as error:  # noqa: BLE001 - re-raised on the calling thread
+            results.append(error)
 
     thread = threading.Thread(target=work, name="gaugeway evaluate")
     thread.start()
     thread.join()
-    if isinstance(ended[0], BaseException):
-        raise ended[0]
-    return ended[0]
+    if isinstance(results[0], BaseException):
+        raise results[0]
+    return results[0]

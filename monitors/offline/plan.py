@@ -1,4 +1,4 @@
-"""What an evaluation is made of: the metrics that were asked for, the judge and the embeddings they need."""
+"""Builds the plan of an evaluation: the requested metrics with the judge and the embeddings they need."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 ALL = "all"
 AT_FIVE = ("hit@5", "ndcg@5", "precision@5", "recall@5")
 LLM, NO_JUDGE = "llm", "none"
-_ASKED_IN_A_ROW = 3
+_CALLS_IN_A_ROW = 3
 _NEVER = 1_000_000_000
 _NOT_IDENTITY = frozenset({"api_key", "timeout_s", "concurrency", "max_retries", "price_in", "price_out"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What was asked for. `metrics` None stands for those of the configuration; `judge` None for its judge, if any.
+class EvaluationRequest:
+    """What to evaluate with. Without `metrics` or `judge` those of the configuration are used.
 
-    `metrics` are names, import strings or metrics, `judge` is "llm", "none", an import string or a judge.
-    `steps_dir` keeps the steps that a judge wrote for `geval:` metrics.
+    `metrics` are names, import strings or metric objects; `judge` is "llm" (the configured one), "none", an import
+    string or a judge object. `steps_dir` caches the steps a judge wrote for `geval:` metrics.
     """
 
     config: config.Shared
@@ -51,52 +51,52 @@ class Wanted:
 
 
 @contextlib.asynccontextmanager
-async def opened(wanted: Wanted) -> AsyncIterator[tuple[Plan, tuple[str, ...]]]:
-    """Make the plan and notes on it, and close afterwards what was opened for it. Raises ConfigError."""
-    shared = _with_concurrency(wanted)
-    judge, embeddings, ours = _judging(shared, wanted)
+async def open_plan(request: EvaluationRequest) -> AsyncIterator[tuple[Plan, tuple[str, ...]]]:
+    """Yield the plan and notes for the user; close what was opened for it afterwards. Raises ConfigError."""
+    shared = _with_concurrency(request)
+    judge, embeddings, ours = _judging(shared, request)
     try:
-        enabled, notes = _metrics(shared, wanted, judge, embeddings)
+        enabled, notes = _metrics(shared, request, judge, embeddings)
         if not enabled:
-            raise ConfigError(["no metric is left to compute", *notes])
-        yield _plan(shared, wanted, enabled, embeddings), notes
+            raise ConfigError(["there is no metric to compute", *notes])
+        yield _plan(shared, request, enabled, embeddings), notes
     finally:
         for one in ours:
             await one.aclose()
 
 
 def _plan(
-    shared: config.Shared, wanted: Wanted, enabled: Sequence[Enabled], embeddings: MinimalEmbeddings | None
+    shared: config.Shared, request: EvaluationRequest, enabled: Sequence[Enabled], embeddings: MinimalEmbeddings | None
 ) -> Plan:
-    from_config = wanted.judge in (None, LLM)
-    rounds = 1 + math.ceil(_samples_at_once(wanted) * len(enabled) / shared.judge.concurrency)
+    from_config = request.judge in (None, LLM)
+    rounds = 1 + math.ceil(_samples_at_once(request) * len(enabled) / shared.judge.concurrency)
     return Plan(
         metrics=enabled,
         identity=_identity(shared.judge) if from_config and shared.judge.model else "",
         embedding=_embedding(shared.embeddings, embeddings),
-        concurrency=_samples_at_once(wanted),
-        timeout_s=max(TIMEOUT_S, _ASKED_IN_A_ROW * rounds * shared.judge.timeout_s),
+        concurrency=_samples_at_once(request),
+        timeout_s=max(TIMEOUT_S, _CALLS_IN_A_ROW * rounds * shared.judge.timeout_s),
     )
 
 
-def _samples_at_once(wanted: Wanted) -> int:
-    return wanted.concurrency or max(CONCURRENCY, wanted.config.judge.concurrency)
+def _samples_at_once(request: EvaluationRequest) -> int:
+    return request.concurrency or max(CONCURRENCY, request.config.judge.concurrency)
 
 
-def _with_concurrency(wanted: Wanted) -> config.Shared:
-    """Who asks for N at once means the judge too."""
-    if wanted.concurrency is None:
-        return wanted.config
-    judge = msgspec.structs.replace(wanted.config.judge, concurrency=wanted.concurrency)
-    return msgspec.structs.replace(wanted.config, judge=judge)
+def _with_concurrency(request: EvaluationRequest) -> config.Shared:
+    """Apply the requested concurrency to the judge too."""
+    if request.concurrency is None:
+        return request.config
+    judge = msgspec.structs.replace(request.config.judge, concurrency=request.concurrency)
+    return msgspec.structs.replace(request.config, judge=judge)
 
 
 def _judging(
-    shared: config.Shared, wanted: Wanted
+    shared: config.Shared, request: EvaluationRequest
 ) -> tuple[Judge | None, MinimalEmbeddings | None, list[Judge | Embeddings]]:
-    """The judge, the embeddings, and those of them that are ours to close."""
-    judge, ours = _judge(shared, wanted.judge)
-    embeddings = wanted.embeddings
+    """Return the judge, the embeddings, and those of them that were opened here and need closing."""
+    judge, ours = _judge(shared, request.judge)
+    embeddings = request.embeddings
     if embeddings is None and shared.embeddings != config.Embeddings():
         from monitors.evaluation.embedding import open_embeddings  # noqa: PLC0415 - only for what a configuration names
 
@@ -107,7 +107,7 @@ def _judging(
 
 
 def _instruments() -> Instruments:
-    """Counters of nobody's: what judging cost is in the evaluations."""
+    """Return instruments that nothing exports: the cost is in the evaluations."""
     from prometheus_client import CollectorRegistry  # noqa: PLC0415 - the same as in `_judging`
 
     from monitors.exporters.instruments import Instruments  # noqa: PLC0415
@@ -125,8 +125,7 @@ def _judge(shared: config.Shared, wanted: str | MinimalJudge | None) -> tuple[Ju
             return None, []
         from monitors.evaluation.judging import open_judging  # noqa: PLC0415 - the SDK is slow to import
 
-        # Over a data set nothing is left out: no budget is kept, what it cost is shown.
-        # Every row is asked for: the run's own file remembers, and a judge that fails often is not given up on.
+        # Every row is judged: no budget, no answer cache (the run file has the outcomes), and no circuit breaker.
         settings = msgspec.structs.replace(shared.judge, cache="off", blind_after=_NEVER)
         judging = open_judging(settings, _instruments(), paced=False)
         return (judging.judge, [judging.judge]) if judging else (None, [])
@@ -141,19 +140,19 @@ def _judge(shared: config.Shared, wanted: str | MinimalJudge | None) -> tuple[Ju
 
 
 def _metrics(
-    shared: config.Shared, wanted: Wanted, judge: Judge | None, embeddings: MinimalEmbeddings | None
+    shared: config.Shared, request: EvaluationRequest, judge: Judge | None, embeddings: MinimalEmbeddings | None
 ) -> tuple[tuple[Enabled, ...], tuple[str, ...]]:
-    names = None if wanted.metrics is None else [one for one in wanted.metrics if isinstance(one, str)]
+    names = None if request.metrics is None else [one for one in request.metrics if isinstance(one, str)]
     settings = selected(shared.metrics, names)
-    catalogue = build(settings, judge, embeddings, shared.judge.mode, steps_dir=wanted.steps_dir)
-    given = tuple(_enabled(one) for one in wanted.metrics or () if not isinstance(one, str))
+    catalogue = build(settings, judge, embeddings, shared.judge.mode, steps_dir=request.steps_dir)
+    given = tuple(_enabled(one) for one in request.metrics or () if not isinstance(one, str))
     enabled = (*_ordered(catalogue.enabled, names), *given)
     known = {one.metric.name for one in enabled}
     if lost := [name for name in names or () if name not in known and name != ALL and not _is_import(name)]:
         why = {note.partition(" ")[0]: note for note in catalogue.notes}
         raise ConfigError([f"metrics: {why.get(name, f'{name} cannot run')}" for name in lost])
     if len(known) < len(enabled):
-        raise ConfigError(["metrics: two of them have the same name"])
+        raise ConfigError(["metrics: two metrics have the same name"])
     notes = catalogue.notes if names is None or ALL in names else ()
     return enabled, tuple(notes)
 
@@ -163,10 +162,10 @@ def _is_import(name: str) -> bool:
 
 
 def selected(settings: Mapping[str, config.Metric], names: Sequence[str] | None) -> dict[str, config.Metric]:
-    """The settings that switch on just these metrics: `names`, each with its own options where it has some.
+    """Return settings that enable exactly the metrics `names`, with their configured options.
 
-    None leaves the settings as they are; the name "all" stands for every metric there is (those at a rank, at 5) and
-    every configured one, but those that the configuration switches off.
+    None returns the settings unchanged. The name "all" stands for every built-in metric (ranked ones at 5) and every
+    configured one, except those the configuration disables.
     """
     if names is None:
         return dict(settings)
@@ -182,22 +181,22 @@ def selected(settings: Mapping[str, config.Metric], names: Sequence[str] | None)
 
 
 def _ordered(enabled: Sequence[Enabled], names: Sequence[str] | None) -> list[Enabled]:
-    """In the order they were asked for."""
+    """Sort by the order of `names`."""
     places = {name: place for place, name in enumerate(names or ())}
     return sorted(enabled, key=lambda one: places.get(one.metric.name, len(places)))
 
 
 def _enabled(metric: Metric) -> Enabled:
     if missing := [name for name in ("name", "version", "score") if not hasattr(metric, name)]:
-        raise ConfigError([f"metrics: {type(metric).__name__} is no metric: it has no {missing[0]}"])
+        raise ConfigError([f"metrics: {type(metric).__name__} is not a metric: it has no {missing[0]}"])
     threshold = THRESHOLD_IF_LOW_IS_GOOD if lower_is_better(metric) else THRESHOLD
     return Enabled(metric=metric, rate=1.0, threshold=threshold, objective=0.95)
 
 
 def _identity(judge: config.Judge) -> str:
-    """All settings of a judge that may change what it says."""
-    told = {key: value for key, value in msgspec.to_builtins(judge).items() if key not in _NOT_IDENTITY}
-    return blake2b(msgspec.json.encode(told, order="sorted"), digest_size=6).hexdigest()
+    """Return a hash of the settings that may change a judge's answers."""
+    relevant = {key: value for key, value in msgspec.to_builtins(judge).items() if key not in _NOT_IDENTITY}
+    return blake2b(msgspec.json.encode(relevant, order="sorted"), digest_size=6).hexdigest()
 
 
 def _embedding(settings: config.Embeddings, given: MinimalEmbeddings | None) -> str:

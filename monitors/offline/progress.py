@@ -1,4 +1,4 @@
-"""What the terminal shows: the progress with rate and cost so far, and the tables at the end."""
+"""Terminal output: a progress bar with rate and cost, and tables of the results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from monitors.offline.comparison import Comparison
-from monitors.offline.reports import taken
+from monitors.offline.reports import latency_line
 from monitors.offline.results import Run
 from monitors.offline.run import Progress
 from monitors.offline.thresholds import Floor
@@ -22,7 +22,7 @@ _COLOURS = {"better": "green", "worse": "red", "cannot tell": "yellow"}
 
 @contextlib.contextmanager
 def progress(console: Console) -> Iterator[Callable[[Progress], None]]:
-    """A bar while the block runs; nothing where nobody is looking."""
+    """Show a progress bar while the block runs, if the console is a terminal."""
     columns = (
         *(TextColumn("evaluating"), BarColumn(), MofNCompleteColumn()),
         TextColumn("{task.fields[rate]}"),
@@ -48,7 +48,7 @@ def progress(console: Console) -> Iterator[Callable[[Progress], None]]:
 
 
 def show_run(console: Console, run: Run) -> None:
-    """The table of all metrics."""
+    """Print a table of all metrics."""
     table = Table(title=escape(run.source), title_justify="left", caption_justify="left")
     for name, right in (("metric", False), ("n", True), ("mean", True), ("95 % interval", True), ("skipped", False)):
         table.add_column(name, justify="right" if right else "left")
@@ -66,16 +66,16 @@ def show_run(console: Console, run: Run) -> None:
             f"{one.usd:.4f}",
         )
     console.print(table)
-    again = f", {run.reused} evaluations known from earlier runs" if run.reused else ""
+    again = f", {run.reused} evaluations reused from earlier runs" if run.reused else ""
     console.print(f"{len(run.rows)} samples in {run.seconds:.1f} s, {run.paid_usd:.4f} USD paid{again}")
     if run.latency is not None:
-        console.print(taken(run.latency))
+        console.print(latency_line(run.latency))
     for note in run.notes:
         console.print(f"[dim]note: {escape(note)}[/dim]", soft_wrap=True)
 
 
 def show_floors(console: Console, floors: Sequence[Floor]) -> None:
-    """One line a floor."""
+    """Print one line per floor."""
     for one in floors:
         word = "[green]met[/green]" if one.met else "[red]missed[/red]"
         console.print(f"{word}  {escape(one.metric)} {one.limit:g}: {escape(one.reason)}", soft_wrap=True)
@@ -84,7 +84,7 @@ def show_floors(console: Console, floors: Sequence[Floor]) -> None:
 def show_comparison(
     console: Console, comparisons: Sequence[Comparison], against: str, unpaired: tuple[int, int] = (0, 0)
 ) -> None:
-    """The table of a comparison."""
+    """Print a table of a comparison."""
     table = Table(title=f"compared with {escape(against)}", title_justify="left")
     for name in ("metric", "pairs", "then", "now", "difference", "95 % interval"):
         table.add_column(name, justify="left" if name == "metric" else "right")

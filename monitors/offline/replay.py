@@ -1,9 +1,8 @@
-"""`gaugeway replay`: captured exchanges scored again, beside the scores they have.
+"""`gaugeway replay`: scores captured exchanges again, with another judge or other metrics.
 
-Live scores are a series per metric, and nothing that reads them (estimates, alerts, the page) looks at versions: a
-second score of a sample under the same metric would count it twice. Replayed scores are therefore kept in the same
-store as metrics of their own, `faithfulness~gpt-6-luna`, with the version they were computed by. The identity (sample,
-metric, version) then says all: a new judge is a new label, and what is there already is not asked for again.
+Readers of live scores (estimates, alerts, the page) do not look at versions, so a second score of a sample under the
+same metric would count it twice. Replayed scores are therefore stored as metrics of their own,
+`faithfulness~gpt-6-luna`. A new judge is a new label, and scores that exist under (sample, metric, version) are reused.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from monitors.evaluation.evaluate import judge_of
 from monitors.metrics import Metric
 from monitors.offline.dataset_fields import DataError
 from monitors.offline.results import Measure, Row, Run
-from monitors.offline.run import Plan, Progress, evaluated, some_at_once
+from monitors.offline.run import Plan, Progress, evaluated, for_each
 from monitors.records import Evaluation, Failed, Sample
 from monitors.storage.stores import Store
 
 LABEL = "replay"
-"""The label of metrics that ask no judge."""
+"""The label of metrics without a judge."""
 
 
 def name_of(metric: Metric, label: str | None) -> str:
-    """The name a replayed metric is stored under: its own, and the label or the judge's name."""
+    """Return the name a replayed metric is stored under: NAME~LABEL, by default the judge's name."""
     return f"{metric.name}{SEPARATOR}{label or judge_of(metric) or LABEL}"
 
 
@@ -42,10 +41,10 @@ async def replay(
     limit: int | None = None,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> tuple[Run, Run]:
-    """Score again what was captured from `since` to `until`; return the scores there were, and the new ones.
+    """Score the exchanges captured from `since` to `until` again; return the runs of the old and the new scores.
 
-    Failures are not stored: the next replay tries again. Raises DataError when the label holds another version of a
-    metric, which would make one series of two.
+    Failures are not stored, so the next replay retries. Raises DataError if the label already has scores of another
+    version of a metric, which would mix two series.
     """
     started = time.time()
     found = await captured.ids(store, since, until, limit=limit)
@@ -59,7 +58,7 @@ async def replay(
         progress.done += 1
         on_progress(progress)
 
-    await some_at_once(found, work, plan.concurrency)
+    await for_each(found, work, plan.concurrency)
     pairs = [rows[sample_id] for sample_id in found if sample_id in rows]
     before, after = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     old = Run(source="captured", created_at=since, measures=_measures(plan, before), rows=tuple(before))
@@ -78,7 +77,7 @@ async def replay(
 async def _again(
     store: Store, sample_id: str, plan: Plan, label: str | None, progress: Progress
 ) -> tuple[Row, Row] | None:
-    """The sample's row as it was and as it is now; None for one that is gone, or holds no answer."""
+    """Return the sample's old and new row; None if it was deleted or holds no answer."""
     found = await store.sample(sample_id)
     if found is None or found[0].skip_reason is not None:
         return None
@@ -97,9 +96,9 @@ async def _again(
 
 
 def _known(plan: Plan, stored: Sequence[Evaluation], label: str | None) -> dict[str, Evaluation]:
-    """What is there already, by the metric's own name: from an earlier replay, or live by the same judge and version.
+    """Return the usable scores by metric: from an earlier replay, or live ones by the same judge and version.
 
-    With a label of its own a replay asks again even for what the same judge said live.
+    With an explicit label, live scores are not reused.
     """
     there = {one.metric: one for one in stored}
     known: dict[str, Evaluation] = {}
@@ -108,7 +107,7 @@ def _known(plan: Plan, stored: Sequence[Evaluation], label: str | None) -> dict[
         live, again = there.get(metric.name), there.get(name := name_of(metric, label))
         if again is not None and (again.version, again.judge) != now:
             then = f"{name} is in the store with version {again.version} by {again.judge}"
-            raise DataError([f"{then}, and now it is {now[0]} by {now[1]}: give this replay a --label of its own"])
+            raise DataError([f"{then}, and this replay uses {now[0]} by {now[1]}: choose another --label"])
         if again is None and label is None and live and not isinstance(live.outcome, Failed):
             again = live if (live.version, live.judge) == now else None
         if again is not None:
@@ -122,7 +121,7 @@ def _rows(sample: Sample, stored: Sequence[Evaluation], now: dict[str, Evaluatio
 
 
 def _measures(plan: Plan, rows: Sequence[Row]) -> tuple[Measure, ...]:
-    """The replayed metrics as the live scores have them: the version and the judge of the latest one."""
+    """Return the replayed metrics with the version and judge of their latest live score."""
     latest: dict[str, Evaluation] = {}
     for row in rows:
         latest |= row.evaluations

@@ -1,8 +1,7 @@
-"""What an evaluation of a data set gives: a run, its rows, and its summary."""
+"""The result of an evaluation: a run with its rows and a summary per metric."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from monitors.metrics.latency import Latency, Timing, summary
-from monitors.offline import results_codec as wire
+from monitors.offline import results_codec as codec
 from monitors.offline.intervals import bounded_mean
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """A metric as it was used; `threshold` says from which score on one sample passes."""
+    """A metric as it was used; a sample passes at `threshold` or better."""
 
     name: str
     version: str
@@ -29,32 +28,32 @@ class Measure:
     threshold: float = 0.7
 
     def passes(self, value: float) -> bool:
-        """Whether a score is on the good side of the threshold."""
+        """Return whether a score is at the threshold or better."""
         return value <= self.threshold if self.lower_is_better else value >= self.threshold
 
     def badness(self, value: float) -> float:
-        """A score turned so that less is better, for sorting."""
+        """Return the score on a scale where lower is better, for sorting."""
         return value if self.lower_is_better else 1.0 - value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One sample with its evaluations, by metric."""
+    """One sample with its evaluations by metric."""
 
     sample: Sample
     evaluations: Mapping[str, Evaluation]
 
     def score(self, metric: str) -> float | None:
-        """The metric's number for this sample; None when there is none, for whatever reason."""
+        """Return the metric's score of this sample; None if it was skipped, failed or not computed."""
         evaluation = self.evaluations.get(metric)
         return evaluation.outcome.value if evaluation and isinstance(evaluation.outcome, Score) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSummary:
-    """One metric over all samples. `mean`, `low`, `high` (95 %) are None when nothing was scored.
+    """One metric over all samples: the mean with its 95 % interval (`low`, `high`), None without scores.
 
-    `skipped` and `failed` count by reason. `usd` is what its judging cost, whenever that was.
+    `skipped` and `failed` count by reason. `usd` is the cost of all judging, including that of earlier runs.
     """
 
     metric: str
@@ -70,16 +69,17 @@ class MetricSummary:
 
     @property
     def failed_share(self) -> float:
-        """Failed / (scored + failed): of the samples that the metric applies to, those it says nothing about."""
+        """Failed / (scored + failed): the share of applicable samples without a score."""
         failed = sum(self.failed.values())
         return failed / (self.n + failed) if failed else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A data set evaluated.
+    """An evaluated data set.
 
-    `paid_usd` is what this run cost, `reused` how many evaluations an earlier run had paid for. `notes` are for people.
+    `paid_usd` is the cost of this run, `reused` the number of evaluations taken from an earlier one. `notes` are shown
+    to the user.
     """
 
     source: str
@@ -98,45 +98,45 @@ class Run:
 
     @cached_property
     def latency(self) -> Latency | None:
-        """How long the answers took, of the samples that say so; None where none does."""
+        """Statistics of the answers' durations; None if no sample has one."""
         timings = [Timing(generation_s=taken) for row in self.rows if (taken := row.sample.duration_s) is not None]
         return summary(timings)["generation"]
 
     def measure(self, metric: str) -> Measure:
-        """The metric of this name. Raises KeyError."""
+        """Return the metric of this name. Raises KeyError."""
         for one in self.measures:
             if one.name == metric:
                 return one
         raise KeyError(metric)
 
     def scores(self, metric: str) -> list[float]:
-        """The numbers of one metric, of the samples that have one, in the order of the rows."""
+        """Return the scores of one metric in the order of the rows, without samples that have none."""
         return [value for row in self.rows if (value := row.score(metric)) is not None]
 
     def worst(self, metric: str, count: int) -> list[Row]:
-        """The rows with the worst scores of one metric, the worst first."""
+        """Return the `count` rows with the worst scores of one metric, the worst first."""
         measure = self.measure(metric)
         scored = [(measure.badness(value), row) for row in self.rows if (value := row.score(metric)) is not None]
         return [row for _, row in sorted(scored, key=lambda one: -one[0])[:count]]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as plain values; `from_dict` reads it again."""
+        """Return the whole run as JSON-compatible values, which `from_dict` reads."""
         return {
-            "kind": wire.KIND,
-            "format": wire.FORMAT,
+            "kind": codec.KIND,
+            "format": codec.FORMAT,
             "source": self.source,
             "created_at": self.created_at,
             "seconds": self.seconds,
             "paid_usd": self.paid_usd,
             "reused": self.reused,
             "notes": list(self.notes),
-            "measures": [wire.plain(one) for one in self.measures],
-            "summary": [wire.plain(one) for one in self.summary],
-            "latency": wire.plain(self.latency),
+            "measures": [codec.plain(one) for one in self.measures],
+            "summary": [codec.plain(one) for one in self.summary],
+            "latency": codec.plain(self.latency),
             "rows": [
                 {
-                    "sample": wire.plain(row.sample),
-                    "evaluations": [wire.from_evaluation(one) for one in row.evaluations.values()],
+                    "sample": codec.plain(row.sample),
+                    "evaluations": [codec.from_evaluation(one) for one in row.evaluations.values()],
                 }
                 for row in self.rows
             ],
@@ -144,15 +144,15 @@ class Run:
 
     @classmethod
     def from_dict(cls, raw: Any) -> Run:
-        """Read what `to_dict` wrote. Raises ValueError for anything else."""
-        found = wire.checked(raw)
-        rows = [(wire.read(row["sample"], Sample), row["evaluations"]) for row in found.rows]
+        """Build a run from the result of `to_dict`. Raises ValueError for anything else."""
+        found = codec.checked(raw)
+        rows = [(codec.read(row["sample"], Sample), row["evaluations"]) for row in found.rows]
         return cls(
             source=found.source,
             created_at=found.created_at,
-            measures=tuple(wire.read(one, Measure) for one in found.measures),
+            measures=tuple(codec.read(one, Measure) for one in found.measures),
             rows=tuple(
-                Row(sample=sample, evaluations={one["metric"]: wire.to_evaluation(sample.id, one) for one in some})
+                Row(sample=sample, evaluations={one["metric"]: codec.to_evaluation(sample.id, one) for one in some})
                 for sample, some in rows
             ),
             seconds=found.seconds,
@@ -163,42 +163,34 @@ class Run:
 
     @classmethod
     def load(cls, path: str | Path) -> Run:
-        """Read a JSON report. Raises OSError, or ValueError for a file that is none."""
-        return cls.from_dict(wire.decode(Path(path).read_bytes()))
+        """Read a JSON report. Raises OSError, or ValueError for any other file."""
+        return cls.from_dict(codec.decode(Path(path).read_bytes()))
 
     def to_json(self) -> str:
-        """`to_dict` as JSON."""
-        return wire.encode(self.to_dict()).decode()
+        """Return `to_dict` as JSON."""
+        return codec.encode(self.to_dict()).decode()
 
     def to_html(self) -> str:
-        """One self-contained page."""
+        """Return the report as one self-contained HTML page."""
         return self._rendered(".html")
 
     def to_markdown(self) -> str:
-        """A page for a pull request or a wiki."""
+        """Return the report as Markdown, for a pull request or a wiki."""
         return self._rendered(".md")
 
     def save(self, path: str | Path) -> None:
-        """Write the report that the name asks for: .html, .md, .json or .xml (JUnit). Raises ValueError, OSError."""
-        from monitors.offline.reports import write  # noqa: PLC0415 - reports read runs, not the reverse
+        """Write a report in the format of the suffix: .html, .md, .json or .xml (JUnit). Raises ValueError, OSError."""
+        from monitors.offline.reports import write  # noqa: PLC0415 - a shortcut for `reports.write`, which imports runs
 
-        write(Path(path), self)
+        write(self, Path(path))
 
     def _rendered(self, suffix: str) -> str:
-        from monitors.offline.reports import render  # noqa: PLC0415 - the same
+        from monitors.offline.reports import render  # noqa: PLC0415 - as in `save`
 
         return render(suffix, self)
 
     def __str__(self) -> str:
         return "\n".join([f"{len(self.rows)} samples", *(_line(one) for one in self.summary)])
-
-
-def gathered(
-    measures: Sequence[Measure], rows: Sequence[Row], *, source: str, started: float, **facts: Any
-) -> Run:  # `facts` are fields of Run
-    """Make the run of rows that were just computed; `started` is Unix time."""
-    seconds = max(0.0, time.time() - started)
-    return Run(source=source, created_at=started, measures=tuple(measures), rows=tuple(rows), seconds=seconds, **facts)
 
 
 def _summary(measure: Measure, rows: Sequence[Row]) -> MetricSummary:

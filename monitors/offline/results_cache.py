@@ -1,4 +1,4 @@
-"""Outcomes kept between runs, by what they depend on: content, metric, version, judge."""
+"""The run file: outcomes cached between runs, by content, metric, version and judge."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from monitors.offline import results_codec as wire
+from monitors.offline import results_codec as codec
 from monitors.records import Evaluation, Failed
 from monitors.storage.engines.sqlite import Database, Schema
 
@@ -37,35 +37,35 @@ _PUT = """
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What an outcome depends on beside the sample. `judge` names everything that judged, with its settings."""
+    """What an outcome depends on besides the sample; `judge` includes the judge's settings and the embeddings."""
 
     metric: str
     version: str
     judge: str
 
 
-class Kept:
-    """One file of outcomes. Failures are not kept: the next run tries again. `fresh` forgets what was kept before."""
+class ResultsCache:
+    """A SQLite file of outcomes. Failures are not stored, so the next run retries. `fresh` ignores stored outcomes."""
 
     def __init__(self, path: str | Path, *, fresh: bool = False) -> None:
         self._fresh = fresh
         self._database = Database(path, schema=SCHEMA, busy_timeout_s=10.0)
 
     async def get(self, content: str, sample_id: str) -> Mapping[Key, Evaluation]:
-        """All that is known of a sample with this content."""
+        """Return the stored evaluations of a sample with this content."""
         if self._fresh:
             return {}
         async with self._database.reading() as connection:
             rows = await connection.execute_fetchall(_GET, (content,))
         return {
-            Key(metric, version, judge): wire.to_evaluation(sample_id, wire.decode(payload))
+            Key(metric, version, judge): codec.to_evaluation(sample_id, codec.decode(payload))
             for metric, version, judge, payload in rows
         }
 
     async def put(self, content: str, evaluations: Iterable[tuple[Key, Evaluation]]) -> None:
-        """Keep outcomes; a later one takes the place of an earlier one."""
+        """Store outcomes; a later one replaces an earlier one."""
         rows = [
-            (content, key.metric, key.version, key.judge, time.time(), wire.encode(wire.from_evaluation(one)))
+            (content, key.metric, key.version, key.judge, time.time(), codec.encode(codec.from_evaluation(one)))
             for key, one in evaluations
             if not isinstance(one.outcome, Failed)
         ]

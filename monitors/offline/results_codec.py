@@ -1,4 +1,4 @@
-"""Runs and evaluations as plain JSON values, and back."""
+"""Conversion of runs and evaluations to JSON and back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KIND, FORMAT = "gaugeway.run", 1
 
 
 class WrittenRun(msgspec.Struct, kw_only=True):
-    """The outer shape of a JSON report."""
+    """The top level of a JSON report."""
 
     kind: str
     format: int
@@ -48,39 +48,39 @@ class _Evaluation(msgspec.Struct, kw_only=True):
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: dataclasses as dicts, tuples as lists, all the way down."""
+    """Convert a value to JSON-compatible ones: dataclasses to dicts, tuples to lists, recursively."""
     return decode(encode(value))
 
 
 def read(value: Any, into: type[T]) -> T:
-    """Read plain values strictly. Raises ValueError."""
+    """Convert JSON values to `into`, strictly. Raises ValueError."""
     return msgspec.convert(value, into)
 
 
 def encode(value: Any) -> bytes:
-    """JSON. Numbers of other libraries inside evidence are written as what they look like."""
-    return msgspec.json.encode(value, enc_hook=_unknown)
+    """Encode as JSON; numpy scalars inside evidence are written as numbers."""
+    return msgspec.json.encode(value, enc_hook=_encode_unknown)
 
 
 def decode(text: bytes) -> Any:
-    """The values of a JSON text. Raises ValueError."""
+    """Decode JSON. Raises ValueError."""
     return msgspec.json.decode(text)
 
 
 def checked(raw: Any) -> WrittenRun:
-    """The outer shape of a report. Raises ValueError that says what it is instead."""
+    """Check the top level of a report. Raises ValueError that says what is wrong."""
     if not isinstance(raw, Mapping) or raw.get("kind") != KIND:
-        raise ValueError("is no JSON report of gaugeway evaluate")
+        raise ValueError("is not a JSON report of gaugeway evaluate")
     if raw.get("format") != FORMAT:
         raise ValueError(f"is a report of format {raw.get('format')!r}; this release reads {FORMAT}")
     found = msgspec.convert(raw, WrittenRun)
     if any(not {"sample", "evaluations"} <= row.keys() for row in found.rows):
-        raise ValueError("holds a row without sample or evaluations")
+        raise ValueError("contains a row without sample or evaluations")
     return found
 
 
 def from_evaluation(evaluation: Evaluation) -> dict[str, Any]:
-    """An evaluation without its sample's id; the outcome carries its kind, as in the monitors' API."""
+    """Convert an evaluation, without the sample id; the outcome has a field `kind`, as in the monitors' API."""
     outcome = evaluation.outcome
     kind = "score" if isinstance(outcome, Score) else "skipped" if isinstance(outcome, Skipped) else "failed"
     return {
@@ -95,7 +95,7 @@ def from_evaluation(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def to_evaluation(sample_id: str, raw: Any) -> Evaluation:
-    """Read what `from_evaluation` wrote. Raises ValueError."""
+    """Build an evaluation from the result of `from_evaluation`. Raises ValueError."""
     found = msgspec.convert(raw, _Evaluation)
     given = found.outcome
     outcome: Outcome
@@ -120,6 +120,6 @@ def to_evaluation(sample_id: str, raw: Any) -> Evaluation:
     )
 
 
-def _unknown(value: Any) -> Any:
+def _encode_unknown(value: Any) -> Any:
     item = getattr(value, "item", None)
     return item() if callable(item) else str(value)

@@ -1,4 +1,4 @@
-"""Metrics over many samples: a few samples at once, what is known already is not asked again."""
+"""Runs metrics over samples concurrently; cached outcomes are not computed again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from monitors.metrics import Metric, lower_is_better
 from monitors.metrics.registry import Enabled
 from monitors.offline.dataset_fields import content_key
 from monitors.offline.results import Measure, Row
-from monitors.offline.results_cache import Kept, Key
+from monitors.offline.results_cache import Key, ResultsCache
 from monitors.records import Evaluation, Failed, Sample
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ CONCURRENCY = 8
 
 @dataclass(slots=True)
 class Progress:
-    """How far a run is: samples done of all, evaluations that failed or were known already, and USD paid so far."""
+    """The progress of a run: samples done of `total`, evaluations failed or taken from the cache, USD paid so far."""
 
     total: int
     done: int = 0
@@ -34,7 +34,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is run. `identity` names the judge with its settings, `embedding` the embeddings; both may be empty."""
+    """What to run. `identity` hashes the judge's settings, `embedding` names the embeddings; each may be empty."""
 
     metrics: Sequence[Enabled]
     identity: str = ""
@@ -43,7 +43,7 @@ class Plan:
     timeout_s: float = 600.0
 
     def key(self, metric: Metric) -> Key:
-        """What an outcome of `metric` depends on beside the sample."""
+        """Return what an outcome of `metric` depends on besides the sample."""
         judge = judge_of(metric)
         parts = [] if judge is None else [judge, self.identity]
         if self.embedding and "embeddings" in _parameters(metric):
@@ -51,7 +51,7 @@ class Plan:
         return Key(metric.name, str(metric.version), "|".join(filter(None, parts)))
 
     def measures(self) -> list[Measure]:
-        """The metrics as the run records them."""
+        """Return the metrics as a run records them."""
         return [
             Measure(
                 name=one.metric.name,
@@ -68,32 +68,32 @@ async def run(
     samples: Sequence[Sample],
     plan: Plan,
     *,
-    kept: Kept | None = None,
+    cache: ResultsCache | None = None,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> tuple[list[Row], Progress]:
-    """Evaluate all samples, in any order; the rows come in theirs.
+    """Evaluate all samples concurrently; return the rows in the order of the samples.
 
-    Each sample's outcomes are kept as soon as it is done, so that a run that was broken off is not paid for twice.
+    Each sample's outcomes are cached as soon as it is done, so an interrupted run is not paid for twice.
     """
     progress = Progress(total=len(samples))
     rows: dict[int, Row] = {}
 
     async def work(item: tuple[int, Sample]) -> None:
         index, sample = item
-        rows[index] = await _row(sample, plan, kept, progress)
+        rows[index] = await _row(sample, plan, cache, progress)
         progress.done += 1
         on_progress(progress)
 
-    await some_at_once(enumerate(samples), work, plan.concurrency)
+    await for_each(enumerate(samples), work, plan.concurrency)
     return [rows[index] for index in range(len(samples))], progress
 
 
-async def some_at_once(items: Iterable[T], work: Callable[[T], Awaitable[None]], concurrency: int) -> None:
-    """Do `work` on all items, `concurrency` at once; the first exception ends it all and is raised."""
-    waiting = iter(items)
+async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]], concurrency: int) -> None:
+    """Run `work` on all items, at most `concurrency` at a time; the first exception cancels the rest and is raised."""
+    remaining = iter(items)
 
     async def worker() -> None:
-        for item in waiting:
+        for item in remaining:
             await work(item)
 
     workers = [asyncio.ensure_future(worker()) for _ in range(concurrency)]
@@ -105,15 +105,15 @@ async def some_at_once(items: Iterable[T], work: Callable[[T], Awaitable[None]],
         await asyncio.wait(workers)
 
 
-async def _row(sample: Sample, plan: Plan, kept: Kept | None, progress: Progress) -> Row:
+async def _row(sample: Sample, plan: Plan, cache: ResultsCache | None, progress: Progress) -> Row:
     content = content_key(sample)
-    known: Mapping[Key, Evaluation] = await kept.get(content, sample.id) if kept else {}
+    known: Mapping[Key, Evaluation] = await cache.get(content, sample.id) if cache else {}
     keys = {one.metric.name: plan.key(one.metric) for one in plan.metrics}
     missing = [one.metric for one in plan.metrics if keys[one.metric.name] not in known]
     found = await asyncio.gather(*(evaluated(metric, sample, plan.timeout_s) for metric in missing))
     fresh = {one.metric: one for one in found}
-    if kept:
-        await kept.put(content, [(keys[name], one) for name, one in fresh.items()])
+    if cache:
+        await cache.put(content, [(keys[name], one) for name, one in fresh.items()])
     progress.reused += len(keys) - len(fresh)
     progress.failed += sum(isinstance(one.outcome, Failed) for one in fresh.values())
     progress.usd += sum(one.cost_usd for one in fresh.values())
@@ -122,9 +122,9 @@ async def _row(sample: Sample, plan: Plan, kept: Kept | None, progress: Progress
 
 
 async def evaluated(metric: Metric, sample: Sample, timeout_s: float) -> Evaluation:
-    """One evaluation; `timeout_s` is for a metric that asks a judge."""
-    patience = TIMEOUT_S if judge_of(metric) is None else timeout_s
-    return await evaluate(metric, sample, rate=sample.rate, clock=time.perf_counter, timeout_s=patience)
+    """Compute one evaluation; `timeout_s` applies to metrics that call a judge."""
+    deadline_s = TIMEOUT_S if judge_of(metric) is None else timeout_s
+    return await evaluate(metric, sample, rate=sample.rate, clock=time.perf_counter, timeout_s=deadline_s)
 
 
 def _parameters(metric: Metric) -> frozenset[str]:

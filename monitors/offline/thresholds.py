@@ -1,4 +1,4 @@
-"""Floors for means: what is promised must hold for the bad end of the interval."""
+"""Floors for means (`--fail-under`): a floor is met if the worse end of the 95 % interval meets it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from monitors.offline.results import Run
 
 MAX_FAILED = 0.1
-"""The share of samples that a metric may fail on before a floor counts as missed: a gate that cannot see stays shut."""
+"""A floor counts as missed if the metric failed on more than this share of the samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floor:
-    """A floor and how it went. `bound` is the end of the interval it was held against, None without scores."""
+    """A checked floor. `bound` is the end of the interval it was compared with, None without scores."""
 
     metric: str
     limit: float
@@ -53,7 +53,7 @@ def judge(run: Run, floors: Mapping[str, float], *, max_failed: float = MAX_FAIL
 
 
 def missed(floors: Iterable[Floor]) -> bool:
-    """Whether any floor is missed."""
+    """Return whether any floor is missed."""
     return any(not one.met for one in floors)
 
 

@@ -16,7 +16,6 @@ MIN_LABELS = 10
 ENOUGH_LABELS = 100
 """No plan has fewer: below, an interval rests on a handful of the judge's errors (STATISTICS 4)."""
 PSEUDO_LABELS = 4.0
-MIN_YOUDEN = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,43 +104,28 @@ def rates(labels: Sequence[bool], verdicts: Sequence[bool], alpha: float = 0.05)
 def corrected_mean(
     labels: Sequence[float] | Array,
     judged: Sequence[float] | Array,
-    everything: Sequence[float] | Array,
-    alpha: float = 0.05,
-) -> Corrected:
-    """The mean that people would give, from the judge's scores of all answers and people's labels of a few.
-
-    The labelled answers are a random sample of `everything` (and in it); `judged` are the judge's scores of them. This
-    is `powered` with people as the judge and the judge as the cheap score: right whatever the judge's errors are, on
-    this traffic. The interval is Wilson's for the effective number of labels, with Student's t in place of z (Korn &
-    Graubard 1998, Surv. Methodol. 24) and four labels more on which the judge is off by 1/2 (as Agresti & Coull 1998):
-    a good judge errs so rarely that few labels show none of it, and a plain interval would be wrong up to one time in
-    four. Raises ValueError for lengths that differ, scores outside [0, 1] or fewer than 10 labels.
-
-    >>> rng = np.random.default_rng(1)
-    >>> truth = rng.random(5000) < 0.8
-    >>> judge = np.where(rng.random(5000) < 0.1, ~truth, truth) * 1.0
-    >>> found = corrected_mean(truth[:200], judge[:200], judge)
-    >>> round(found.raw, 2), round(found.corrected.value, 2), found.corrected.high - found.corrected.low < 0.09
-    (0.74, 0.8, True)
-    """
-    rest = np.asarray(everything, dtype=np.float64)
-    if not ((rest >= 0.0) & (rest <= 1.0)).all():
-        raise ValueError("labels and scores lie in [0, 1]")
-    return corrected_from_sums(
-        labels, judged, rest.size, x=float(rest.sum()), x2=float((rest * rest).sum()), alpha=alpha
-    )
-
-
-def corrected_from_sums(
-    labels: Sequence[float] | Array,
-    judged: Sequence[float] | Array,
     n_all: int,
     *,
     x: float,
     x2: float,
     alpha: float = 0.05,
 ) -> Corrected:
-    """Do what `corrected_mean` does, with `n_all` scores in all whose sum is `x` and that of their squares `x2`."""
+    """Correct the judge's mean over `n_all` answers by people's labels of a random sample of them.
+
+    `judged` are the judge's scores of the labelled answers; `x` and `x2` are the sums of all its scores and of their
+    squares. This is `powered` with people as the judge and the judge as the covariate: unbiased on this traffic for any
+    errors of the judge. The interval is Wilson's for the effective number of labels, with Student's t in place of z
+    (Korn & Graubard 1998, Surv. Methodol. 24) and four more labels on which the judge is off by 1/2 (as Agresti & Coull
+    1998): a good judge errs so rarely that few labels may show no error, and a plain interval would then be wrong up to
+    one time in four. Raises ValueError for lengths that differ, scores outside [0, 1] or fewer than 10 labels.
+
+    >>> rng = np.random.default_rng(1)
+    >>> truth = rng.random(5000) < 0.8
+    >>> judge = np.where(rng.random(5000) < 0.1, ~truth, truth) * 1.0
+    >>> found = corrected_mean(truth[:200], judge[:200], 5000, x=float(judge.sum()), x2=float((judge**2).sum()))
+    >>> round(found.raw, 2), round(found.corrected.value, 2), found.corrected.high - found.corrected.low < 0.09
+    (0.74, 0.8, True)
+    """
     y, f = (np.asarray(values, dtype=np.float64) for values in (labels, judged))
     n = y.size
     if y.shape != f.shape or not MIN_LABELS <= n <= n_all:

@@ -30,7 +30,6 @@ from monitors.statistics.weighted_mean import Estimate
 
 MIN_JUDGED = 10
 """A stratum with fewer judged scores is not estimated by itself but together with the others of its kind."""
-REFIT = 300
 _FITTED, _GIVEN = 2, 1
 
 

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-
-WHOLE = ""
-"""The name of all traffic, as in `Alert.slice`."""
-WHOLE_SHARE = 0.5
+from collections.abc import Mapping
 
 
 def affected(log_evidence: Mapping[str, float], alpha: float = 0.1) -> tuple[str, ...]:
@@ -65,21 +61,3 @@ def share(order: int) -> float:
     if order < 0:
         raise ValueError(f"slices are counted from 0, got {order!r}")
     return 1.0 / ((order + 1) * (order + 2))
-
-
-def split(budget: float, slices: Sequence[str]) -> dict[str, float]:
-    """Split a rate of false alarms: half to the whole traffic (""), half to `slices` in the order of their discovery.
-
-    The sum stays below `budget` however many slices there are, and each alarm counts against one part, so the
-    expected false alarms of all streams together stay within it under any dependence (STATISTICS 1.5). Raises
-    ValueError for a budget that is not positive or a slice named twice.
-
-    >>> split(1.0, ["model=a", "model=b"])
-    {'': 0.5, 'model=a': 0.25, 'model=b': 0.08333333333333333}
-    """
-    if not (budget > 0.0 and math.isfinite(budget)):
-        raise ValueError(f"a budget is a positive number, got {budget!r}")
-    if len({WHOLE, *slices}) != len(slices) + 1:
-        raise ValueError("a slice has one name of its own")
-    rest = budget * (1.0 - WHOLE_SHARE)
-    return {WHOLE: budget * WHOLE_SHARE} | {name: rest * share(order) for order, name in enumerate(slices)}

@@ -16,19 +16,17 @@ References: Ramdas, Grunwald, Vovk & Shafer, arXiv 2210.01948 (e-processes); Wau
 
 from __future__ import annotations
 
-import base64
-import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from monitors.statistics import eprocess
 from monitors.statistics.eprocess import Array, checked
-from monitors.statistics.weighted_mean import Estimate, hajek_from_sums
+from monitors.statistics.weighted_mean import Estimate, WeightedSums
 
 Arm: TypeAlias = Literal["champion", "challenger"]
 Decision: TypeAlias = Literal["ship", "roll back", "not enough data"]
@@ -78,7 +76,7 @@ class Comparison:
     two ends, and E is below the mixture of F(u). "Too bad" is the same test of 1 - x with -margin.
 
     Weights are w = pi_min/pi as in the detectors. The same question put to both versions makes pairs, for
-    `PairedComparison`: here a score must say nothing about the next one of the other version. The state is 40 kB.
+    `PairedComparison`: here a score must say nothing about the next one of the other version.
 
     >>> comparison, rng = Comparison(margin=0.02, alpha=0.01), np.random.default_rng(1)
     >>> for _ in range(40):
@@ -89,11 +87,12 @@ class Comparison:
     """
 
     def __init__(self, margin: float = 0.02, alpha: float = 0.01, tests: int = 1) -> None:
-        self._identity = _identity(margin, alpha, tests)
+        _check(margin, alpha, tests)
+        self._margin = margin
         self._threshold = math.log(tests / alpha)
         # against "good enough", and against "too bad" by the mirror image
         self._sides = (_Side(margin), _Side(-margin))
-        self._arms: dict[Arm, _Arm] = {"champion": _Arm(), "challenger": _Arm()}
+        self._arms: dict[Arm, WeightedSums] = {"champion": WeightedSums(), "challenger": WeightedSums()}
         self._progress = _Progress()
 
     def update(self, arm: Arm, scores: Sequence[float] | Array, weights: Sequence[float] | Array | None = None) -> None:
@@ -117,30 +116,16 @@ class Comparison:
         if min(a.n, b.n) >= MIN_SCORES:
             worth = a.n_eff + b.n_eff
             spread = (_variance(a) / a.n_eff + _variance(b) / b.n_eff) * worth
-            distance = difference + self._identity["margin"]
+            distance = difference + self._margin
             more = _more(distance, spread, self._progress.missing(distance, self._threshold, _COST), worth, n)
         return self._progress.verdict(difference, n, self._threshold, more)
-
-    def dumps(self) -> str:
-        """The whole state as JSON."""
-        arms = {arm: asdict(sums) for arm, sums in self._arms.items()}
-        sides = [side.dumps() for side in self._sides]
-        return json.dumps(self._identity | {"arms": arms, "sides": sides} | asdict(self._progress))
-
-    def loads(self, state: str) -> None:
-        """Continue from a state that `dumps` gave. Raises ValueError, unchanged, for one of another comparison."""
-        saved = _loaded(state, self._identity)
-        for side, capital in zip(self._sides, saved["sides"], strict=True):
-            side.loads(capital)
-        self._arms = {arm: _Arm(**saved["arms"][arm]) for arm in self._arms}
-        self._progress = _Progress.of(saved)
 
 
 class PairedComparison:
     """Both versions answered the same questions: far fewer scores, as what is hard for one is hard for the other.
 
     With d = (x_B - x_A + 1)/2 in [0, 1] the hypotheses are "mean d >= (1 - margin)/2" and "<=", and the evidence is the
-    mixture over the bets of prod(1 + g w (m0 - d)/(1 - m0)) and of prod(1 + g w (d - m0)/m0). The state is under 1 kB.
+    mixture over the bets of prod(1 + g w (m0 - d)/(1 - m0)) and of prod(1 + g w (d - m0)/m0).
 
     >>> comparison, rng = PairedComparison(margin=0.02, alpha=0.01), np.random.default_rng(1)
     >>> easy = rng.random(300) < 0.8
@@ -150,12 +135,12 @@ class PairedComparison:
     """
 
     def __init__(self, margin: float = 0.02, alpha: float = 0.01, tests: int = 1) -> None:
-        self._identity = _identity(margin, alpha, tests)
+        _check(margin, alpha, tests)
         self._threshold = math.log(tests / alpha)
         self._m0 = (1.0 - margin) / 2.0
         self._bets = eprocess.bets()
         self._capital = np.zeros((2, len(self._bets)))
-        self._pairs = _Arm()
+        self._pairs = WeightedSums()
         self._progress = _Progress()
 
     def update(
@@ -184,17 +169,6 @@ class PairedComparison:
             missing = self._progress.missing(d.mean - self._m0, self._threshold, _PAIRED_COST)
             more = _more(d.mean - self._m0, _variance(d), missing, d.n_eff, d.n)
         return self._progress.verdict(2.0 * d.mean - 1.0, d.n, self._threshold, more)
-
-    def dumps(self) -> str:
-        """The whole state as JSON."""
-        own = {"capital": self._capital.tolist(), "pairs": asdict(self._pairs)}
-        return json.dumps(self._identity | own | asdict(self._progress))
-
-    def loads(self, state: str) -> None:
-        """Continue from a state that `dumps` gave. Raises ValueError, unchanged, for one of another comparison."""
-        saved = _loaded(state, self._identity)
-        self._capital, self._pairs = np.array(saved["capital"]), _Arm(**saved["pairs"])
-        self._progress = _Progress.of(saved)
 
 
 @lru_cache(maxsize=16)  # every app and metric of a comparison asks for the same ones
@@ -273,48 +247,10 @@ class _Side:
         self._capital = both[:, -1].copy()
         return log_evidence(both[0], both[1])
 
-    def dumps(self) -> str:
-        return base64.b64encode(self._capital.astype("<f8").tobytes()).decode()
-
-    def loads(self, state: str) -> None:
-        self._capital = np.frombuffer(base64.b64decode(state), dtype="<f8").reshape(self._capital.shape).copy()
-
 
 def side_of(margin: float) -> _Side:
     """One of the two tests, before it has seen anything."""
     return _Side(margin)
-
-
-@dataclass(slots=True)
-class _Arm:
-    """The sums that `hajek_from_sums` takes, with w = pi_min/pi."""
-
-    n: int = 0
-    w: float = 0.0
-    wx: float = 0.0
-    w2: float = 0.0
-    w2x: float = 0.0
-    w2x2: float = 0.0
-
-    def add(self, x: Array, w: Array) -> None:
-        self.n += x.size
-        self.w += float(w.sum())
-        self.wx += float((w * x).sum())
-        self.w2 += float((w * w).sum())
-        self.w2x += float((w * w * x).sum())
-        self.w2x2 += float((w * w * x * x).sum())
-
-    def add_counts(self, n: Array, x: Array, x2: Array, w: Array) -> None:
-        """Take in groups of `n` scores of one weight by their sums and those of their squares."""
-        self.n += int(n.sum())
-        self.w += float(w @ n)
-        self.wx += float(w @ x)
-        self.w2 += float((w * w) @ n)
-        self.w2x += float((w * w) @ x)
-        self.w2x2 += float((w * w) @ x2)
-
-    def estimate(self) -> Estimate | None:
-        return hajek_from_sums(**asdict(self)) if self.n else None
 
 
 @dataclass(slots=True)
@@ -324,10 +260,6 @@ class _Progress:
     now: tuple[float, float] = (0.0, 0.0)
     best: tuple[float, float] = (0.0, 0.0)
     decision: Decision = "not enough data"
-
-    @classmethod
-    def of(cls, saved: dict[str, Any]) -> _Progress:
-        return cls(now=tuple(saved["now"]), best=tuple(saved["best"]), decision=saved["decision"])
 
     def see(self, down: float, up: float, threshold: float) -> None:
         self.now, self.best = (down, up), (max(down, self.best[0]), max(up, self.best[1]))
@@ -351,19 +283,11 @@ class _Progress:
         )
 
 
-def _identity(margin: float, alpha: float, tests: int) -> dict[str, float]:
+def _check(margin: float, alpha: float, tests: int) -> None:
     if not 0.0 <= margin < 1.0:
         raise ValueError(f"a margin lies in [0, 1), got {margin!r}")
     if not (0.0 < alpha < 1.0 and tests >= 1):
         raise ValueError(f"alpha lies in (0, 1) and there is at least one test, got {alpha!r} and {tests!r}")
-    return {"margin": margin, "alpha": alpha, "tests": tests}
-
-
-def _loaded(state: str, identity: dict[str, float]) -> dict[str, Any]:
-    saved: dict[str, Any] = json.loads(state)
-    if any(saved.get(key) != value for key, value in identity.items()):
-        raise ValueError(f"a state made for another comparison than {identity}")
-    return saved
 
 
 def _variance(estimate: Estimate) -> float:

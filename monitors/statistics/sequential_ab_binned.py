@@ -57,7 +57,7 @@ class CountedComparison(Comparison):
         """Take in what came before each of so many looks; nothing after a decision."""
         arms: dict[Arm, Counts] = {"champion": champion, "challenger": challenger}
         for arm, one in arms.items():
-            self._arms[arm].add_counts(one.n, one.x, one.x2, one.weight)
+            self._arms[arm].add_groups(n=one.n, x=one.x, x2=one.x2, w=one.weight)
         shared = {arm: _shared(looks, one) for arm, one in arms.items()}
         seen = []
         for side, mirrored in zip(self._sides, (False, True), strict=True):
@@ -68,15 +68,6 @@ class CountedComparison(Comparison):
             if self._progress.decision != "not enough data":
                 break
         return self.verdict()
-
-
-def bin_of(score: float) -> int:
-    """In which hundredth a score lies.
-
-    >>> bin_of(0.0), bin_of(0.555), bin_of(1.0)
-    (0, 55, 99)
-    """
-    return min(int(score * STEPS), STEPS - 1)
 
 
 def _shared(looks: int, given: Counts) -> tuple[Array, Array]:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine, NullObserver
 from monitors.alerting.notifiers import Notifier
+from monitors.alerting.notifiers.message import group_body
 from monitors.alerting.rules import MONTH_S, watch_of
 from monitors.config import Alerts, Rule
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
@@ -28,6 +29,10 @@ def watching(budget_per_s=1e-6, rule=RULE, **changes):
     """A rule at work by itself, with a budget of false alarms a second."""
     config = replace_config(false_alerts_per_30d=budget_per_s * MONTH_S, **changes)
     return watch_of(rule, config, rules=1, lower_is_better=False)
+
+
+def webhook_body(alert, public_url=None, **options):
+    return group_body([alert], public_url=public_url, **options)
 
 
 class People(Notifier):

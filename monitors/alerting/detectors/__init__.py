@@ -1,4 +1,4 @@
-"""Detectors and the baselines they compare with: pure, sequential, their state is a short JSON text."""
+"""Ports of detectors and baselines. Implementations are pure and sequential; their state is a short JSON text."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ BUILT_IN = {
     "river": "monitors.alerting.detectors.river:RiverDetector",
 }
 FLOOR_LOG10 = -300.0
-"""What `evidence_log10` says when there is none: gauges want a finite number."""
+"""`evidence_log10` without evidence: gauges need a finite number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """The scores of the exchanges that started in [start, start + seconds), higher is better, order without meaning.
+    """The scores of the exchanges that started in [start, start + seconds); higher is better, the order is irrelevant.
 
     `weights` are the smallest sampling rate of the stream over each score's own rate, in (0, 1]. Where clusters are
     known (`monitors.statistics.clusters`) a score is the mean of one cluster's, `n` counts the scores behind all of
@@ -42,58 +42,58 @@ class Bucket:
 
 
 class Detector(Protocol):
-    """Watches one stream of scores for a drop; the constructor takes `budget_per_s` and its own options."""
+    """Detects a drop in one stream of scores. The constructor takes `budget_per_s` and the detector's options."""
 
     @property
     def evidence_log10(self) -> float:
-        """log10 of the evidence over what an alarm needs, so that the alarm is at 0; at least `FLOOR_LOG10`."""
+        """log10 of the evidence over the alarm threshold, so an alarm is at 0; at least `FLOOR_LOG10`."""
 
     def update(self, bucket: Bucket, m0: float | None = None) -> Finding | None:
-        """Take in the next bucket, in the order of time; on an alarm return the finding and start afresh.
+        """Take the next bucket, in the order of time; on an alarm return the finding and reset.
 
-        `m0` is the lowest mean that is no drop, as it was known before the bucket's scores were.
+        `m0` is the lowest mean that is not a drop, fixed before the bucket's scores were seen.
         """
 
     def current(self) -> Finding:
-        """What the detector would say now, alarm or not."""
+        """Return the finding of an alarm now, whether there is one or not."""
 
     def reset(self) -> None:
-        """Forget everything seen."""
+        """Reset to the initial state."""
 
     def dumps(self) -> str:
-        """The whole state as JSON, under 1 kB."""
+        """Return the state as JSON, under 1 kB."""
 
     def loads(self, state: str) -> None:
-        """Continue from a state that `dumps` gave. Raises ValueError, unchanged, for another detector's."""
+        """Restore a state from `dumps`. Raises ValueError, without a change, for another detector's state."""
 
 
 class Baseline(Protocol):
-    """What is known of the mean of a stream while all is well."""
+    """The baseline of a stream: the mean below which there is a drop, configured or learned."""
 
     def m0(self, at: float) -> float | None:
-        """The lowest mean that is no drop for scores from Unix time `at` on, in (0, 1); None while learning."""
+        """Return the lowest mean that is not a drop for scores at Unix time `at`, in (0, 1); None while learning."""
 
     def update(self, bucket: Bucket) -> None:
-        """Learn from a bucket that the detector has taken in, while no alert fires."""
+        """Learn from a bucket after the detector took it. Not called while an alert fires."""
 
     def progress(self) -> tuple[int, int]:
-        """How much was seen, and how much it takes to know the mean."""
+        """Return (scores or days seen, number needed)."""
 
     def rebaseline(self) -> None:
-        """Forget what was learned and learn afresh."""
+        """Discard what was learned and start again."""
 
     def dumps(self) -> str:
-        """The whole state as JSON, under 4 kB."""
+        """Return the state as JSON, under 4 kB."""
 
     def loads(self, state: str) -> None:
-        """Continue from a state that `dumps` gave. Raises ValueError, unchanged, for another baseline's."""
+        """Restore a state from `dumps`. Raises ValueError, without a change, for another baseline's state."""
 
 
 def build(name: str, options: Mapping[str, Any], budget_per_s: float) -> Detector:
-    """Make the detector that `name` (a key of `BUILT_IN`, or `package.module:Name`) stands for.
+    """Build the detector `name`, a key of `BUILT_IN` or `package.module:Name`.
 
-    `budget_per_s` is the false alarms a second that it may give. Raises ValueError for a name that stands for nothing,
-    ValueError or TypeError for options that it does not take.
+    `budget_per_s` is its budget of false alarms per second. Raises ValueError for an unknown name, ValueError or
+    TypeError for options that the detector does not take.
     """
     detector: Detector = load(name, BUILT_IN)(budget_per_s=budget_per_s, **options)
     return detector

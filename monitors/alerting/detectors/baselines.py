@@ -1,7 +1,7 @@
-"""What the mean of a stream is while all is well: promised, or a lower bound learned from the stream itself.
+"""Baselines: an SLO, or a lower bound of the mean learned from the stream.
 
-A learned m0 is a number that the mean is above with the stated confidence, minus a tolerance; then the detector's
-guarantee holds unchanged (STATISTICS 1.4). Each is fixed before the scores that are compared with it are seen.
+A learned m0 is a lower confidence bound of the mean minus a tolerance, which preserves the detector's guarantee
+(STATISTICS 1.4). Each is fixed before the scores that are compared with it are seen.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from monitors.statistics.eprocess import Array, checked
 WINDOW, LAG, LEVEL = 2000, 1000, 0.95
 HOURS, HOUR_S, DAYS, DAY_S = 24, 3600.0, 7, 86_400.0
 LEAST_IN_HOUR = 1000
-"""Scores an hour of the day must have before `Auto` uses its bound: a looser one would hide more drops than it saves
+"""Scores an hour of the day needs before `Auto` uses its bound: a looser bound would hide more drops than it prevents
 false alarms."""
 CHECKPOINTS = 20
 EDGE = 1e-3
 
 
 class Fixed:
-    """An SLO: the mean somebody promised. Known from the start, and never learned.
+    """An SLO: a configured mean, known from the start.
 
     >>> Fixed(0.85).m0(at=0.0)
     0.85
@@ -49,7 +49,7 @@ class Fixed:
         return 0, 0
 
     def rebaseline(self) -> None:
-        """Nothing to forget."""
+        """Do nothing: an SLO is not learned."""
 
     def dumps(self) -> str:
         return _written(self._identity(), None)
@@ -62,9 +62,9 @@ class Fixed:
 
 
 class Window:
-    """The betting lower bound of the first `n0` scores, and then no more of it: what comes later changes nothing.
+    """The betting lower bound of the first `n0` scores; later scores do not change it.
 
-    The last bucket goes in whole, so the window may be a few scores longer.
+    The last bucket is used whole, so the window may be a few scores longer.
 
     >>> baseline = Window(n0=200, tolerance=0.02)
     >>> for i in range(20):
@@ -83,7 +83,7 @@ class Window:
 
     @property
     def bound(self) -> float | None:
-        """The lower bound without the tolerance."""
+        """The lower bound, without the tolerance."""
         return self._bound
 
     def m0(self, at: float) -> float | None:
@@ -118,10 +118,10 @@ class Window:
 
 
 class Ratchet:
-    """The highest lower confidence bound that the stream ever had, `lag` scores ago: rises while there is evidence.
+    """The running maximum of the stream's lower confidence bound, `lag` scores ago; it only rises.
 
-    A running maximum cannot follow a slow decline down. The lag keeps a drop's first scores out of the bound they are
-    compared with. Known from `n0` scores on.
+    A running maximum does not follow a slow decline. The lag keeps a drop's first scores out of the bound they are
+    compared with. Available from `n0` scores on.
 
     >>> baseline = Ratchet(n0=400, lag=200)
     >>> for i in range(100):
@@ -135,19 +135,19 @@ class Ratchet:
 
     def __init__(self, n0: int = WINDOW, *, lag: int = LAG, level: float = LEVEL, tolerance: float = 0.0) -> None:
         if lag < 1:
-            raise ValueError(f"the lag is at least one score, got {lag!r}")
+            raise ValueError(f"the lag must be at least one score, got {lag!r}")
         self.n0, self.lag, self.level, self.tolerance = n0, lag, level, tolerance
         self.rebaseline()
 
     def rebaseline(self) -> None:
         self._running = RunningLower(1.0 - self.level)
         self._spread = Spread()
-        # (scores, bound after them), the oldest first; the first one is at least `lag` scores old once that many came
+        # (scores, bound after them), oldest first; the first is at least `lag` scores old once there are that many
         self._past: list[tuple[int, float]] = [(0, 0.0)]
 
     @property
     def bound(self) -> float | None:
-        """The lagged lower bound without the tolerance, None before there is any."""
+        """The lagged lower bound without the tolerance; None before the first one."""
         return self._past[0][1] or None
 
     def m0(self, at: float) -> float | None:
@@ -193,8 +193,8 @@ class Ratchet:
 class Seasonal:
     """A lower confidence bound for each hour of the day (UTC), from 7 days on; all 24 hold together at `level`.
 
-    Each has (1 - level)/24 and goes on rising as the hour's scores come in. None before the 7 days, and for an hour
-    with fewer than `least` scores: too few to say anything about it.
+    Each bound has level 1 - (1 - level)/24 and rises with the hour's scores. None before the 7 days, and for an hour
+    with fewer than `least` scores.
 
     >>> baseline = Seasonal()
     >>> for i in range(7 * 24):
@@ -215,7 +215,7 @@ class Seasonal:
         self._until = 0.0
 
     def bound(self, at: float) -> float | None:
-        """The lower bound for the hour of the day of `at`, without the tolerance."""
+        """Return the lower bound for the hour of the day of `at`, without the tolerance."""
         hour = self._hours[_hour(at)]
         known = self._since is not None and self._until - self._since >= DAYS * DAY_S
         return hour.bound or None if known and hour.n >= self.least else None
@@ -227,7 +227,7 @@ class Seasonal:
         scores, weights = _independent(bucket)
         if not scores.size:
             return
-        # one variance for all hours: any bet that was fixed before is valid, and the state stays small
+        # one variance for all hours keeps the state small; any bet fixed in advance is valid
         self._hours[_hour(bucket.start)].update(scores, weights, self._spread.variance)
         self._spread.update(scores, weights)
         self._since = bucket.start if self._since is None else self._since
@@ -254,11 +254,11 @@ class Seasonal:
 
 
 class Auto:
-    """The default: the window's bound, from then on the ratchet's where it is higher, and an hour's where it is lower.
+    """The default: the maximum of the window's and the ratchet's bounds, or the hour's bound where that is lower.
 
-    The window and the ratchet have half of 1 - level each, so that the flat bound holds at `level` as a whole. An
-    hour's bound can only lower it, which never costs the guarantee; it is there for streams whose mean follows the
-    clock, and for those it holds at `level` too.
+    The window and the ratchet have half of 1 - level each, so the flat bound holds at `level`. An hour's bound can only
+    lower it, which preserves the guarantee; it is for streams whose mean follows the time of day, and holds at `level`
+    too.
 
     >>> baseline = Auto(n0=200)
     >>> for i in range(20):
@@ -318,9 +318,9 @@ KINDS: Mapping[str, Callable[..., Baseline]] = {
 
 
 def build(kind: str, **options: Any) -> Baseline:
-    """Make a baseline: `kind` is a key of `KINDS`, `options` its constructor's.
+    """Build a baseline: `kind` is a key of `KINDS`, `options` its constructor's arguments.
 
-    Raises ValueError for a kind that there is not, ValueError or TypeError for options that it does not take.
+    Raises ValueError for an unknown kind, ValueError or TypeError for options that it does not take.
     """
     if kind not in KINDS:
         raise ValueError(f"a baseline is one of {', '.join(KINDS)}, not {kind!r}")
@@ -346,7 +346,7 @@ def _hour(at: float) -> int:
 
 
 def _lowered(bound: float | None, tolerance: float) -> float | None:
-    """The bound less the tolerance, kept off 0 and 1, where nothing could be bet."""
+    """Return the bound minus the tolerance, clipped away from 0 and 1, where the bets are undefined."""
     return None if bound is None else min(1.0 - EDGE, max(EDGE, bound - tolerance))
 
 
@@ -357,6 +357,6 @@ def _written(identity: dict[str, Any], state: dict[str, Any] | None) -> str:
 def _read(state: str, identity: dict[str, Any]) -> dict[str, Any]:
     saved: dict[str, Any] = json.loads(state)
     if saved.get("for") != identity:
-        raise ValueError(f"a state made for another baseline than {identity}")
+        raise ValueError(f"this state belongs to another baseline than {identity}")
     found: dict[str, Any] = saved["state"]
     return found

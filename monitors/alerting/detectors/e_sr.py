@@ -1,4 +1,4 @@
-"""The default detector: a mixture e-Shiryaev-Roberts procedure that raises the alarm when the mean fell below m0."""
+"""The default detector: a mixture e-Shiryaev-Roberts procedure that alarms when the mean falls below m0."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ from typing import Any
 import numpy as np
 
 from monitors.alerting.detectors import FLOOR_LOG10, Bucket
-from monitors.alerting.detectors.sums import LogSums
 from monitors.records import Finding
 from monitors.statistics import eprocess
-
-__all__ = ["FLOOR_LOG10", "MixtureESR"]
 
 ONE_IN_30_DAYS = 1.0 / (30 * 86_400.0)
 _LOG10 = math.log(10.0)
 
 
 class MixtureESR:
-    """Watches H0: E[score | past] >= m0, for any law and dependence of scores in [0, 1] (STATISTICS 1.3, 1.5, 1.6).
+    """Tests H0: E[score | past] >= m0, for any law and dependence of scores in [0, 1] (STATISTICS 1.3, 1.5, 1.6).
 
     For each bucket with scores x_i and weights w_i, and each bet g_k (`eprocess.bets`)::
 
@@ -34,14 +31,14 @@ class MixtureESR:
     alone after 1/budget_per_s seconds without any data. The bound stays: leaving weights out only lowers W, and
     whether scores arrived is known before their values are, given which H0 says E[score | past] >= m0.
 
-    The onset is the last renewal of the CUSUM of the same bets, for the bet that won: the start of a bucket.
+    The onset is the last renewal of the CUSUM of the same bets, for the bet with the most evidence.
 
-    The m0 of a bucket is the one that `update` is given, by default the constructor's. It may be another for each
-    bucket as long as it is fixed before the bucket's scores are seen: the proof needs each factor's mean to be <= 1
-    given the past, and H0 says then that the mean was never below the m0 of its time.
+    `update` takes the m0 of its bucket, by default the constructor's. It may differ between buckets as long as it is
+    fixed before the bucket's scores are seen: the proof needs each factor's mean to be <= 1 given the past. H0 is then
+    that the mean was never below the m0 of its time.
 
-    `loads` refuses (ValueError) a state made for another m0 of the constructor, budget or set of bets, and changes
-    nothing then: evidence against one hypothesis is none against another. The caller goes on with the fresh one it has.
+    `loads` rejects (ValueError, without a change) a state with another m0, budget or set of bets: evidence against one
+    hypothesis is none against another.
 
     Reference: Shin, Ramdas & Rinaldo, arXiv 2203.03532 (e-detectors); STATISTICS 1.3 for the bound with start weights.
 
@@ -64,7 +61,7 @@ class MixtureESR:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything seen."""
+        """Reset to the initial state."""
         k = len(self._bets)
         self._log_m = np.full(k, eprocess.EMPTY)
         self._log_c = np.zeros(k)
@@ -79,7 +76,7 @@ class MixtureESR:
         return max(FLOOR_LOG10, self._log_mean / _LOG10)
 
     def current(self) -> Finding:
-        """What the detector would say now, alarm or not; `onset` is 0 before the first score."""
+        """Return the finding of an alarm now, whether there is one or not; `onset` is 0 before the first score."""
         best = int(np.argmax(self._log_m))
         return Finding(
             evidence_log10=self.evidence_log10,
@@ -89,34 +86,27 @@ class MixtureESR:
         )
 
     def update(self, bucket: Bucket, m0: float | None = None) -> Finding | None:
-        """Take in the next bucket. Raises ValueError, unchanged, for a score, weight, length or m0 that cannot be."""
-        return self.update_sums(self.increments(bucket, m0))
+        """Take in the next bucket; return the finding of an alarm.
 
-    def increments(self, bucket: Bucket, m0: float | None = None) -> LogSums:
-        """What a bucket, or a part of one, says to each bet; changes nothing. Raises ValueError like `update`."""
+        Raises ValueError, without a change of state, for scores or m0 outside their ranges or an empty time span.
+        """
+        if not bucket.seconds > 0.0:
+            raise ValueError(f"the length of a bucket is positive, got {bucket.seconds!r}")
         scores, weights = eprocess.checked(bucket.scores, bucket.weights)
         mean = checked_mean(self.m0 if m0 is None else m0)
+        if not scores.size:
+            return None
+        # a sum over the bucket: the order of its scores does not matter (STATISTICS 1.6)
         expected = eprocess.expected_means(mean, bucket.earlier, bucket.shrinkage)
         payoffs = eprocess.drop_payoffs(scores, weights, mean, expected)
-        logs = eprocess.log_factors(payoffs, self._bets).sum(axis=0)
-        return LogSums(bucket.start, bucket.seconds, mean, bucket.count, tuple(logs.tolist()))
-
-    def update_sums(self, sums: LogSums) -> Finding | None:
-        """Take in the next bucket from the sums over all of its parts. Raises ValueError, unchanged, as `update`."""
-        if not sums.seconds > 0.0:
-            raise ValueError(f"a bucket has a positive length, got {sums.seconds!r}")
-        increments = np.array(sums.logs)
-        if increments.shape != self._bets.shape:
-            raise ValueError(f"sums for {len(sums.logs)} bets, and there are {len(self._bets)}")
-        if not sums.n:
-            return None
+        increments = eprocess.log_factors(payoffs, self._bets).sum(axis=0)
         renewed = self._log_c <= 0.0
-        self._onset[renewed] = sums.start
+        self._onset[renewed] = bucket.start
         self._n[renewed] = 0
-        self._n += sums.n
-        self._last_m0 = sums.m0
+        self._n += bucket.count
+        self._last_m0 = mean
         self._log_c = eprocess.cusum(self._log_c, increments)
-        self._log_m = eprocess.shiryaev_roberts(self._log_m, increments, math.log(self.budget_per_s * sums.seconds))
+        self._log_m = eprocess.shiryaev_roberts(self._log_m, increments, math.log(self.budget_per_s * bucket.seconds))
         self._log_mean = float(eprocess.log_mean(self._log_m))
         if self._log_mean < 0.0:
             return None
@@ -139,7 +129,7 @@ class MixtureESR:
     def loads(self, state: str) -> None:
         saved: dict[str, Any] = json.loads(state)
         if any(saved.get(key) != value for key, value in self._identity().items()):
-            raise ValueError(f"a state made for another detector than {self._identity()}")
+            raise ValueError(f"this state belongs to another detector than {self._identity()}")
         self._log_m = np.array([eprocess.EMPTY if value is None else value for value in saved["log_m"]])
         self._log_c = np.array(saved["log_c"])
         self._onset = np.array(saved["onset"])
@@ -153,7 +143,7 @@ class MixtureESR:
 
 
 def checked_mean(m0: float | None) -> float:
-    """Give `m0` back. Raises ValueError for none, or one outside (0, 1).
+    """Return `m0`. Raises ValueError for None or a value outside (0, 1).
 
     >>> checked_mean(0.8)
     0.8

@@ -1,4 +1,4 @@
-"""The end of an alarm: evidence that the mean is back above m0."""
+"""Detection of the end of a drop: evidence that the mean is above m0 again."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Recovery:
         return float(eprocess.log_mean(self._log_c)) / math.log(10.0) - math.log10(THRESHOLD)
 
     def update(self, bucket: Bucket, m0: float | None = None) -> bool:
-        """Take in the next bucket; say whether it is over. Raises ValueError like the detector's."""
+        """Take the next bucket; return whether the drop is over. Raises ValueError like the detector."""
         scores, weights = eprocess.checked(bucket.scores, bucket.weights)
         mean = checked_mean(self.m0 if m0 is None else m0)
         if not scores.size:
@@ -61,7 +61,7 @@ class Recovery:
     def loads(self, state: str) -> None:
         saved: dict[str, Any] = json.loads(state)
         if any(saved.get(key) != value for key, value in self._identity().items()):
-            raise ValueError(f"a state made for another detector than {self._identity()}")
+            raise ValueError(f"this state belongs to another detector than {self._identity()}")
         self._log_c = np.array(saved["log_c"])
 
     def _identity(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Detectors of the river library, or any with its two names `update` and `drift_detected`, as a second opinion."""
+"""Adapter for drift detectors of the river library, or any class with its `update` and `drift_detected`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ PER_LEVEL = 8
 class RiverDetector:
     """Feeds `detector` (an import string; `options` are its constructor's) score by score; only drops are alarms.
 
-    Such a detector says that the mean changed, but not where to. Here the scores since the last change are split in two
-    where the means differ most, in standard errors: a drop when the mean after is lower, and the split is the onset.
-    After any change, up or down, it starts afresh.
+    Such a detector reports a change of the mean without its direction. The scores since the last change are split where
+    the means differ most, in standard errors: it is a drop if the later mean is lower, and the split is the onset. The
+    detector is reset after any change, up or down.
 
-    They take no weights: of scores that were sampled with unequal rates, each goes in with probability w, which makes
-    it a uniform sample again. The draws depend on nothing but the bucket's start.
+    River detectors take no weights: scores sampled with unequal rates are thinned with probability w, which restores a
+    uniform sample. The draws depend only on the bucket's start.
 
-    Promises nothing about false alarms: `budget_per_s` and m0 mean nothing to it. Its state is Python objects of the
-    library's own, which are not kept: `loads` begins afresh, so after a restart it has to learn the mean again.
+    There is no guarantee about false alarms: `budget_per_s` and m0 are ignored. The library's state is not saved, so
+    after a restart the mean is learned again.
 
     >>> class Below:  # a stand-in for river.drift.ADWIN
     ...     drift_detected = False
@@ -42,7 +42,7 @@ class RiverDetector:
 
     def __init__(
         self,
-        budget_per_s: float = 0.0,  # noqa: ARG002 - every detector is told, these cannot keep to it
+        budget_per_s: float = 0.0,  # noqa: ARG002 - part of the port; river detectors cannot use it
         *,
         detector: Any = "river.drift:ADWIN",
         **options: Any,
@@ -52,22 +52,22 @@ class RiverDetector:
         try:
             self._make = load(detector, {}) if isinstance(detector, str) else detector
         except ValueError as error:
-            raise ValueError(f"{error} (river is a package of its own: pip install river)") from error
+            raise ValueError(f"{error} (river is a separate package: pip install river)") from error
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything seen."""
+        """Reset to the initial state."""
         self._detector = self._make(**self.options)
         # [start of its first bucket, scores, sum of scores, how often it was merged]
         self._blocks: list[tuple[float, int, float, int]] = []
 
     @property
     def evidence_log10(self) -> float:
-        """None that could be told: it either alarms or not."""
+        """Always the floor: the detector has no graded evidence."""
         return FLOOR_LOG10
 
     def current(self) -> Finding:
-        """The split that would be made now, and the mean before it as the baseline."""
+        """Return the current split, with the mean before it as the baseline."""
         cut = self._cut()
         before, after = self._blocks[:cut], self._blocks[cut:]
         return Finding(
@@ -78,7 +78,7 @@ class RiverDetector:
         )
 
     def update(self, bucket: Bucket, m0: float | None = None) -> Finding | None:
-        """Take in the next bucket. Raises ValueError, unchanged, for a score or weight that cannot be."""
+        """Take the next bucket. Raises ValueError, without a change, for scores or weights outside their ranges."""
         del m0
         scores, weights = eprocess.checked(bucket.scores, bucket.weights)
         if weights.size and weights.min() < 1.0:
@@ -105,14 +105,14 @@ class RiverDetector:
 
     def loads(self, state: str) -> None:
         if json.loads(state) != self._identity():
-            raise ValueError(f"a state made for another detector than {self._identity()}")
+            raise ValueError(f"this state belongs to another detector than {self._identity()}")
         self.reset()
 
     def _identity(self) -> dict[str, Any]:
         return {"detector": self.name, "options": {key: repr(value) for key, value in sorted(self.options.items())}}
 
     def _add(self, block: tuple[float, int, float, int]) -> None:
-        """Add a block; where `PER_LEVEL` were merged equally often, merge the oldest two, so that few stay for ever."""
+        """Add a block; merge the two oldest of a level above `PER_LEVEL`, so that the number of blocks stays small."""
         self._blocks.append(block)
         level = 0
         while True:
@@ -125,7 +125,7 @@ class RiverDetector:
             level += 1
 
     def _cut(self) -> int:
-        """How many blocks come before the change."""
+        """Return the number of blocks before the change."""
         if len(self._blocks) < 2:  # noqa: PLR2004 - one block has no inside
             return 0
         counts = np.cumsum([block[1] for block in self._blocks])

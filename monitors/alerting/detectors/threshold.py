@@ -1,4 +1,4 @@
-"""A fixed threshold on a moving mean: what people know from other tools. It promises nothing about false alarms."""
+"""A fixed threshold on a moving mean, as in other tools. It has no guarantee about false alarms."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _END, _N, _WEIGHT, _WEIGHTED = 1, 2, 3, 4
 class Threshold:
     """Alarms when the mean of the last `n` scores, or of those of the last `seconds`, is below m0.
 
-    The mean is weighted (Hajek). Scores are kept in blocks of a tenth of the window and leave it a block at a time, so
-    that the state stays small: the window is at most a tenth longer than it says, or one bucket. It is not judged
-    before it is full, nor with fewer than `least` scores; after an alarm it is empty. How often it alarms without any
-    reason depends on how much the scores scatter (docs/explanation/detection.md); `budget_per_s` means nothing to it.
+    The mean is weighted (Hajek). Scores are kept in blocks of a tenth of the window, so that the state stays small: the
+    window is up to a tenth, or one bucket, longer than configured. It is not evaluated before it is full, nor with
+    fewer than `least` scores; an alarm empties it. The rate of false alarms depends on the scatter of the scores
+    (docs/explanation/detection.md); `budget_per_s` is ignored.
 
     >>> detector = Threshold(m0=0.8, n=20)
     >>> found = None
@@ -34,7 +34,7 @@ class Threshold:
 
     def __init__(
         self,
-        budget_per_s: float = 0.0,  # noqa: ARG002 - every detector is told, this one cannot keep to it
+        budget_per_s: float = 0.0,  # noqa: ARG002 - part of the port; a threshold cannot use it
         *,
         m0: float | None = None,
         n: int | None = None,
@@ -44,13 +44,13 @@ class Threshold:
         if n is None and seconds is None:
             n = 100
         if (n is not None and seconds is not None) or not (n or seconds or 0.0) > 0.0:
-            raise ValueError("a window is either `n` scores or `seconds` long, and longer than nothing")
+            raise ValueError("give the window as `n` scores or as `seconds`, greater than 0")
         self.m0, self.n, self.seconds = m0, n, seconds
         self.least = least if n is None else n
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything seen."""
+        """Reset to the initial state."""
         # [start of its first bucket, end of its last, scores, sum of weights, sum of weights x scores]
         self._blocks: list[list[float]] = []
         self._last_m0 = self.m0 or 0.0
@@ -58,11 +58,11 @@ class Threshold:
 
     @property
     def evidence_log10(self) -> float:
-        """0 while the mean is below the threshold, else none: a threshold knows no doubt."""
+        """0 while the mean is below the threshold, else the floor: a threshold has no graded evidence."""
         return 0.0 if self._below() else FLOOR_LOG10
 
     def current(self) -> Finding:
-        """What the detector would say now; `onset` is the start of the window."""
+        """Return the current finding; `onset` is the start of the window."""
         return Finding(
             evidence_log10=self.evidence_log10,
             baseline=self._last_m0,
@@ -71,11 +71,11 @@ class Threshold:
         )
 
     def update(self, bucket: Bucket, m0: float | None = None) -> Finding | None:
-        """Take in the next bucket. Raises ValueError, unchanged, for a score or weight that cannot be."""
+        """Take the next bucket. Raises ValueError, without a change, for scores or weights outside their ranges."""
         scores, weights = eprocess.checked(bucket.scores, bucket.weights)
         threshold = self.m0 if m0 is None else m0
         if threshold is None:
-            raise ValueError("a threshold needs a number to compare with")
+            raise ValueError("a threshold needs m0")
         if not scores.size:
             return None
         self._last_m0 = threshold
@@ -95,12 +95,12 @@ class Threshold:
     def loads(self, state: str) -> None:
         saved: dict[str, Any] = json.loads(state)
         if any(saved.get(key, math.nan) != value for key, value in self._identity().items()):
-            raise ValueError(f"a state made for another detector than {self._identity()}")
+            raise ValueError(f"this state belongs to another detector than {self._identity()}")
         self._blocks = [[float(value) for value in block] for block in saved["blocks"]]
         self._since, self._last_m0 = saved["since"], saved["last_m0"]
 
     def _add(self, start: float, end: float, weights: Array, scores: Array) -> None:
-        """Add a bucket to the last block, or begin another when that is a tenth of the window."""
+        """Add a bucket to the last block, or start another when that is a tenth of the window."""
         # nine decimals are more than enough, and shorter in the state
         added = [float(scores.size), round(float(weights.sum()), 9), round(float((weights * scores).sum()), 9)]
         if self._blocks:
@@ -113,7 +113,7 @@ class Threshold:
         self._blocks.append([start, end, *added])
 
     def _outside(self, block: list[float]) -> bool:
-        """Whether the oldest block has left the window."""
+        """Return whether the oldest block has left the window."""
         if self.n is not None:
             return self._sum(_N) - block[_N] >= self.n
         return block[_END] <= self._blocks[-1][_END] - (self.seconds or 0.0)

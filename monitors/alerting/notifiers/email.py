@@ -31,7 +31,7 @@ PORTS = {"starttls": 587, "ssl": 465, "off": 25}
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 MAX_SUBJECT = 150
 MAX_ALERTS, MAX_FACT = 50, 1000
-"""Alerts of a group that a mail shows, and characters of one of their values."""
+"""Alerts shown per email, and characters per value."""
 _log = logging.getLogger("gaugeway")
 
 
@@ -99,7 +99,7 @@ class EmailNotifier(Notifier):
                     start_tls=self._tls == "starttls",
                     timeout=self._timeout_s,
                 )
-        except aiosmtplib.SMTPResponseException as error:  # its text is the server's, and may repeat what it was sent
+        except aiosmtplib.SMTPResponseException as error:  # its text may repeat what was sent
             raise NotDeliveredError(f"{where}: {type(error).__name__} {error.code}") from None
         except (aiosmtplib.SMTPException, OSError, TimeoutError, ValueError) as error:
             raise NotDeliveredError(f"{where}: {type(error).__name__}") from None
@@ -107,7 +107,7 @@ class EmailNotifier(Notifier):
             _log.warning("%s refused %d of %d recipients of an alert", where, len(refused), len(self._recipients))
 
     def _message(self, subject: str, text: str, page: str, thread: str) -> EmailMessage:
-        """Make the mail; those about one alert belong together in the reader's inbox."""
+        """Build the email; emails about one alert share a thread."""
         message = EmailMessage()
         message["From"] = self._sender
         message["To"] = ", ".join(self._recipients)
@@ -123,7 +123,7 @@ class EmailNotifier(Notifier):
 
 
 def text_of(alerts: Sequence[Alert], public_url: str | None, runbook_url: str = RUNBOOK, *, more: int = 0) -> str:
-    """The mail as plain text; `more` alerts are only counted."""
+    """Return the plain-text body; `more` alerts are only counted."""
     parts = []
     for alert in alerts:
         lines = [f"{alert.state.upper()}: {summary(alert)}", ""]
@@ -137,7 +137,7 @@ def text_of(alerts: Sequence[Alert], public_url: str | None, runbook_url: str = 
 
 
 def html_of(alerts: Sequence[Alert], public_url: str | None, runbook_url: str = RUNBOOK, *, more: int = 0) -> str:
-    """The mail as HTML; everything in it is escaped. `more` alerts are only counted."""
+    """Return the HTML body, with everything escaped; `more` alerts are only counted."""
     parts = []
     for alert in alerts:
         rows = "".join(

@@ -1,4 +1,4 @@
-"""Posting JSON to an address of which every part but the origin may be a secret."""
+"""HTTP delivery of JSON to a URL of which everything but the origin may be secret."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ MAX_RETRY_AFTER_S = 3600.0
 
 
 class Address:
-    """Where to post. `what` it is and the `key` the URL comes from are for people; `suffix` is put behind its path.
+    """A receiver's URL. `what` and `key` name it in errors; `suffix` is appended to the path.
 
-    User, password, path and query of the URL may be secrets. httpx logs the URL of every request, so the request is
-    made to the bare origin, with the password as a header and the path and query as the request target. A receiver
-    on plain http is spoken to directly: a forward proxy would not understand that target.
+    User, password, path and query may be secrets, and httpx logs the URL of every request. The request is therefore
+    made to the bare origin, with the credentials in a header and path and query as the request target. Plain http
+    bypasses a forward proxy, which would not understand that target.
     """
 
     def __init__(self, url: str, *, what: str, timeout_s: float, suffix: str = "", key: str = "url") -> None:
         try:
             parsed = httpx.URL(url)
         except httpx.InvalidURL:
-            raise ValueError(f"{key}: a {what}'s url cannot be read") from None  # the reason would quote the URL
+            raise ValueError(f"{key}: the url of a {what} is malformed") from None  # the reason would quote the URL
         if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise ValueError(f"{key}: a {what}'s url is http://... or https://...")
+            raise ValueError(f"{key}: the url of a {what} must start with http:// or https://")
         if suffix and parsed.path.rstrip("/").endswith(suffix):
-            raise ValueError(f"{key}: ends in {suffix}, which is put behind it: leave that out")
+            raise ValueError(f"{key}: must not end in {suffix}, which is appended")
         self.origin = parsed.copy_with(username="", password="", raw_path=b"/", fragment=None)
         path, question, query = parsed.raw_path.partition(b"?")
         self._target = (path.rstrip(b"/") + suffix.encode() if suffix else path) + question + query
@@ -38,11 +38,11 @@ class Address:
         self._timeout_s = timeout_s
 
     def sign_in(self, username: str, password: str) -> None:
-        """Send this user and password with every request."""
+        """Use HTTP basic authentication."""
         self._auth = httpx.BasicAuth(username, password)
 
     async def post(self, body: object, headers: Mapping[str, str] | None = None) -> httpx.Response:
-        """Post `body` as JSON, or as it is if bytes. Raises NotDeliveredError for all but a 2xx answer in time."""
+        """Post `body`, as JSON unless it is bytes. Raises NotDeliveredError unless a 2xx response arrives in time."""
         content = body if isinstance(body, bytes) else msgspec.json.encode(body)
         mounts = {"http://": httpx.AsyncHTTPTransport()}
         try:
@@ -68,6 +68,6 @@ class Address:
 
 
 def _pause(response: httpx.Response) -> float:
-    """How long the receiver asks to be left alone; only the form in seconds is understood."""
-    asked = response.headers.get("retry-after", "")
-    return min(MAX_RETRY_AFTER_S, float(asked)) if asked.isascii() and asked.isdigit() else 0.0
+    """Return the seconds of Retry-After, 0.0 without; only the form in seconds is supported."""
+    value = response.headers.get("retry-after", "")
+    return min(MAX_RETRY_AFTER_S, float(value)) if value.isascii() and value.isdigit() else 0.0

@@ -1,4 +1,4 @@
-"""Alerts in words, labels and links; and as a webhook gets them: the body that Prometheus Alertmanager sends."""
+"""Text, labels and links of alerts, and the webhook body in Alertmanager's format."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from urllib.parse import quote
 from monitors.records import JUDGE_BLIND, Alert, Finding
 
 WATCHDOG = "watchdog"
-"""The rule of the alert that always fires."""
+"""Rule of the alert that always fires."""
 ALERT_NAME, BLIND_NAME, WATCHDOG_NAME = "GaugewayQualityDrop", "GaugewayJudgeBlind", "GaugewayWatchdog"
 NAMES = {JUDGE_BLIND: BLIND_NAME, WATCHDOG: WATCHDOG_NAME}
 RECEIVER = "gaugeway"
 RUNBOOK = "http://127.0.0.1:9465/runbook"
-"""The runbook where no other address is configured: the page on this machine."""
+"""Default runbook link: the page on this machine."""
 MAX_LABEL = 200
 """Characters of a label's value in a message; a longer one ends in its hash."""
 MAX_QUESTION, MAX_ANSWER, MAX_FAULTS, MAX_WORST = 200, 300, 200, 3000
@@ -27,12 +27,12 @@ UNKNOWN = "insufficient data"
 
 
 def sent_labels(alert: Alert) -> dict[str, str]:
-    """The labels as they are sent: values from clients are bounded."""
+    """Return the labels as sent, with client-chosen values bounded."""
     return {name: bounded(value) for name, value in labels_of(alert).items()}
 
 
 def bounded(value: str) -> str:
-    """`value`, or its beginning and a hash of it where it is longer than `MAX_LABEL`.
+    """Return `value`, truncated with a hash at the end if it is longer than `MAX_LABEL`.
 
     >>> bounded("shop"), len(bounded("x" * 100_000))
     ('shop', 200)
@@ -44,7 +44,7 @@ def bounded(value: str) -> str:
 
 
 def plain(text: str, most: int) -> str:
-    r"""At most `most` characters of `text` on one line, without control and formatting characters.
+    r"""Return at most `most` characters of `text` on one line, without control and formatting characters.
 
     >>> plain("  a\n\u202eb ", 10), plain("abcdef", 4)
     ('a b', 'abc…')
@@ -54,7 +54,7 @@ def plain(text: str, most: int) -> str:
 
 
 def labels_of(alert: Alert) -> dict[str, str]:
-    """The labels that name an alert; `slice` only when it is about a part of the traffic."""
+    """Return the labels of an alert; `slice` only if it is about one."""
     labels = {
         "alertname": NAMES.get(alert.rule, ALERT_NAME),
         "metric": alert.metric,
@@ -64,14 +64,6 @@ def labels_of(alert: Alert) -> dict[str, str]:
     return labels | ({"slice": alert.slice} if alert.slice else {}) | {"severity": alert.severity}
 
 
-def webhook_body(alert: Alert, public_url: str | None = None, runbook_url: str = RUNBOOK) -> dict[str, Any]:
-    """The JSON object for one alert.
-
-    Shape: https://prometheus.io/docs/alerting/latest/configuration/#webhook_config. Annotation values are strings.
-    """
-    return group_body([alert], public_url=public_url, runbook_url=runbook_url)
-
-
 def group_body(
     alerts: Sequence[Alert],
     *,
@@ -79,9 +71,10 @@ def group_body(
     runbook_url: str = RUNBOOK,
     group_by: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The JSON object for the alerts of one group; links are empty without the page's `public_url`.
+    """Return the webhook body for the alerts of one group; links are empty without the page's `public_url`.
 
-    `group_by` names the labels the group was made by; without it, all but the severity that the alerts have in common.
+    Shape: https://prometheus.io/docs/alerting/latest/configuration/#webhook_config. `group_by` names the group labels;
+    without it these are all common labels except the severity.
     """
     labels = [sent_labels(alert) for alert in alerts]
     annotations = [annotations_of(alert, public_url, runbook_url) for alert in alerts]
@@ -118,17 +111,17 @@ def group_body(
 
 
 def alert_link(alert: Alert, public_url: str | None) -> str:
-    """The alert's page, or "" when it is not known where the pages are."""
+    """Return the URL of the alert's page, "" without a public URL."""
     return f"{public_url.rstrip('/')}/alerts/{alert.fingerprint}" if public_url else ""
 
 
 def exchange_link(exchange_id: str, public_url: str | None) -> str:
-    """The page of an exchange, or "" when it is not known where the pages are."""
+    """Return the URL of an exchange's page, "" without a public URL."""
     return f"{public_url.rstrip('/')}/exchanges/{quote(exchange_id, safe='')}" if public_url else ""
 
 
 def title(alerts: Sequence[Alert]) -> str:
-    """A few words for a heading; they hold nothing that clients choose.
+    """Return a short heading without client-chosen text.
 
     >>> title([watchdog(0.0)])
     'Firing: GaugewayWatchdog'
@@ -142,7 +135,7 @@ def title(alerts: Sequence[Alert]) -> str:
 
 
 def facts(alert: Alert) -> list[tuple[str, str]]:
-    """What people read beside the summary: a name and a value each, only where there is something to say."""
+    """Return (name, value) pairs to show below the summary, without empty values."""
     ci = f"{number(alert.ci[0])} to {number(alert.ci[1])}" if alert.ci is not None else UNKNOWN
     measured = alert.rule not in NAMES
     rows = [
@@ -161,7 +154,7 @@ def facts(alert: Alert) -> list[tuple[str, str]]:
 
 
 def worst(alert: Alert) -> list[tuple[str, str]]:
-    """The worst exchanges: each one's id, and in a line its score, texts and faults where alerts may quote them."""
+    """Return the id of each worst exchange with one line of its score and, if quoting is allowed, texts and faults."""
     if not alert.examples:
         return [(one, "") for one in alert.worst_exchanges]
     found = []
@@ -178,14 +171,14 @@ def worst(alert: Alert) -> list[tuple[str, str]]:
 
 
 def worst_answers(alert: Alert) -> str:
-    """The texts of the worst exchanges, a line each with its id; empty where alerts may not quote them."""
+    """Return the texts of the worst exchanges, one line each; empty if quoting is not allowed."""
     quoted = {one.id for one in alert.examples if one.question or one.answer or one.faults}
     lines = [f"{one}: {note}" for one, note in worst(alert) if one in quoted]
     return "\n".join(lines)[:MAX_WORST]
 
 
 def watchdog(since: float) -> Alert:
-    """The alert that always fires: its silence says that the monitors, or the way from them to here, are broken."""
+    """Return the alert that always fires: if it stops arriving, the monitors or the delivery are broken."""
     return Alert(
         fingerprint=blake2b(WATCHDOG.encode(), digest_size=8).hexdigest(),
         rule=WATCHDOG,
@@ -199,7 +192,7 @@ def watchdog(since: float) -> Alert:
 
 
 def annotations_of(alert: Alert, public_url: str | None = None, runbook_url: str = RUNBOOK) -> dict[str, str]:
-    """The annotations, on the metric's own scale; `evidence` is log10 of the e-value over its threshold (0 = alarm)."""
+    """Return the annotations, on the metric's own scale; `evidence` is log10 of e-value / threshold (0 = alarm)."""
     links = [exchange_link(one, public_url) for one in alert.worst_exchanges]
     return {
         "summary": summary(alert),
@@ -219,9 +212,9 @@ def annotations_of(alert: Alert, public_url: str | None = None, runbook_url: str
 
 
 def summary(alert: Alert) -> str:
-    """One sentence for people, with the numbers and how sure they are."""
+    """Return one sentence with the means, their interval and the likely cause."""
     if alert.rule == JUDGE_BLIND:
-        return _blindness(alert)
+        return _judge_outage(alert)
     if alert.rule == WATCHDOG:
         return "the monitors are at work; this alert always fires, and only its silence is news"
     what = f"{alert.metric} of app {bounded(alert.app)!r}"
@@ -244,7 +237,7 @@ def summary(alert: Alert) -> str:
     )
 
 
-def _blindness(alert: Alert) -> str:
+def _judge_outage(alert: Alert) -> str:
     since = rfc3339(alert.since)
     if alert.ended_at is not None:
         return f"the judge answers again since {rfc3339(alert.ended_at)}; it had failed since {since}"
@@ -252,7 +245,7 @@ def _blindness(alert: Alert) -> str:
 
 
 def rfc3339(moment: float) -> str:
-    """A Unix time in RFC 3339, UTC.
+    """Format a Unix time as RFC 3339, UTC.
 
     >>> rfc3339(1_760_000_000.5)
     '2025-10-09T08:53:20.500Z'
@@ -261,7 +254,7 @@ def rfc3339(moment: float) -> str:
 
 
 def number(value: float | None) -> str:
-    """A mean, or that it is not known."""
+    """Format a mean; "insufficient data" for None."""
     return f"{value:.3f}" if value is not None else UNKNOWN
 
 

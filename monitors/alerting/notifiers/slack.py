@@ -16,9 +16,9 @@ from monitors.records import Alert
 POST_MESSAGE = "https://slack.com/api/chat.postMessage"
 MAX_ALERTS = 10
 MAX_TEXT, MAX_FIELD, MAX_NOTE, MAX_FIELDS = 900, 200, 150, 10
-"""Below Slack's own limits for one text (3000, 2000), because all blocks of a message share one of about 13,000."""
+"""Below Slack's limits per text (3000, 2000): all blocks of a message share a limit of about 13,000."""
 MAX_NOTE_OF_FEW, FEW = 600, 3
-"""A longer note where there are few alerts in a message."""
+"""Longer notes if the message has few alerts."""
 MAX_EXCHANGES = 3
 MAX_LINK = 300
 _MARKUP = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
@@ -62,17 +62,17 @@ class SlackNotifier(Notifier):
         response = await self._address.post(
             self._channel | message(alerts, self._public_url, self._runbook_url), self._headers
         )
-        if self._channel:  # this one answers 200 to mistakes, too
+        if self._channel:  # chat.postMessage returns 200 for errors too
             try:
                 answer = msgspec.json.decode(response.content, type=_Answer)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                raise NotDeliveredError(f"{self._address.origin}: answered something else than Slack does") from None
+                raise NotDeliveredError(f"{self._address.origin}: the response is not Slack's") from None
             if not answer.ok:
                 raise NotDeliveredError(f"{self._address.origin}: {answer.error[:100]}")
 
 
 def message(alerts: Sequence[Alert], public_url: str | None, runbook_url: str = RUNBOOK) -> dict[str, Any]:
-    """The message: a heading, and for each alert its summary, numbers and worst exchanges."""
+    """Return the message: a heading, and for each alert its summary, numbers and worst exchanges."""
     shown = alerts[:MAX_ALERTS]
     blocks = [{"type": "header", "text": {"type": "plain_text", "text": _cut(title(alerts), 150)}}]
     most = MAX_NOTE if len(shown) > FEW else MAX_NOTE_OF_FEW
@@ -106,7 +106,7 @@ def _context(text: str) -> dict[str, Any]:
 
 
 def _markup(text: str) -> dict[str, Any]:
-    """A text in which only our own markup counts: `verbatim` keeps Slack from linking URLs, channels and mentions."""
+    """Return a text block; `verbatim` keeps Slack from linking URLs, channels and mentions in it."""
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
@@ -118,12 +118,12 @@ def _exchange(exchange_id: str, note: str, public_url: str | None, most: int) ->
 
 
 def _url(link: str) -> str:
-    """A link inside <...|...>: a bar would end it."""
+    """Escape a link for <...|...>, where a bar would end it."""
     return _escaped(link.replace("|", "%7C"), 2000)
 
 
 def _escaped(text: str, most: int) -> str:
-    """As much of `text` as fits into `most` characters, with the three that Slack reads as markup replaced.
+    """Truncate `text` to `most` characters, with Slack's three markup characters escaped.
 
     >>> _escaped("<!channel> & co", 100)
     '&lt;!channel&gt; &amp; co'

@@ -1,4 +1,4 @@
-"""Reports on a run: a page, a text for a pull request, a machine's JSON, a test runner's XML."""
+"""Reports on a run: HTML, Markdown, JSON and JUnit XML. `write(run, path)` writes one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from monitors.offline import results_codec as wire
+from monitors.offline import results_codec as codec
 
 if TYPE_CHECKING:
     from monitors.metrics.latency import Latency
@@ -20,7 +20,7 @@ SUFFIXES = (".html", ".md", ".json", ".xml")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extras:
-    """What a report says beside the run: how the floors went, and how it compares with `against`."""
+    """What a report shows beside the run: the floors, and the comparison with the run `against`."""
 
     floors: Sequence[Floor] = ()
     comparisons: Sequence[Comparison] = ()
@@ -30,29 +30,29 @@ class Extras:
 NONE = Extras()
 
 
-def taken(latency: Latency) -> str:
-    """How long the answers took, in a line."""
+def latency_line(latency: Latency) -> str:
+    """Return the durations of the answers in one line."""
     return (
         f"{latency.n} answers took {latency.mean:.2f} s on average: half of them up to "
         f"{latency.p50:.2f} s, 95 % up to {latency.p95:.2f} s, 99 % up to {latency.p99:.2f} s"
     )
 
 
-def write(path: Path, run: Run, extras: Extras = NONE) -> None:
-    """Write the report that the name asks for. Raises ValueError for another name, OSError for a place that is none."""
+def write(run: Run, path: Path, extras: Extras = NONE) -> None:
+    """Write a report in the format of the path's suffix. Raises ValueError for another suffix, OSError."""
     check(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(render(path.suffix.lower(), run, extras), "utf-8", errors="replace")
 
 
 def check(path: Path) -> None:
-    """Raise ValueError for a name that asks for no report."""
+    """Raise ValueError for a path whose suffix is no report format."""
     if path.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"{path}: expected a name that ends in {', '.join(SUFFIXES)}")
+        raise ValueError(f"{path}: expected a file name ending in {', '.join(SUFFIXES)}")
 
 
 def render(suffix: str, run: Run, extras: Extras = NONE) -> str:
-    """The report as text."""
+    """Return the report in the format of `suffix`, as text."""
     match suffix:
         case ".html":
             from monitors.offline.reports import html  # noqa: PLC0415 - jinja2 only where a page is wanted
@@ -67,5 +67,5 @@ def render(suffix: str, run: Run, extras: Extras = NONE) -> str:
 
             return junit.render(run, extras)
         case _:
-            more = {"floors": wire.plain(extras.floors), "comparisons": wire.plain(extras.comparisons)}
-            return wire.encode(run.to_dict() | {key: value for key, value in more.items() if value}).decode()
+            more = {"floors": codec.plain(extras.floors), "comparisons": codec.plain(extras.comparisons)}
+            return codec.encode(run.to_dict() | {key: value for key, value in more.items() if value}).decode()

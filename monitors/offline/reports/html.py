@@ -1,4 +1,4 @@
-"""The HTML report: one page, no script, nothing loaded from anywhere, every text of the data set escaped."""
+"""The HTML report: one self-contained page without scripts; all data is escaped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from monitors.analysis.claim_highlight import Claim, Piece, claims_in, claims_of_reference, mark
-from monitors.offline.reports import NONE, Extras, taken
+from monitors.offline.reports import NONE, Extras, latency_line
 from monitors.offline.results import Measure, MetricSummary, Row, Run
 from monitors.records import Evaluation, Failed, Score
 
@@ -24,7 +24,7 @@ _WIDTH, _HEIGHT = 320.0, 72.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One bar of a histogram, in the units of its picture."""
+    """One bar of a histogram, in SVG units."""
 
     x: float
     y: float
@@ -36,7 +36,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A sample as the page shows it, its texts in pieces; `nowhere` are claims that no sentence seems to make."""
+    """A sample on the page, its texts split into pieces; `nowhere` are claims that match no sentence."""
 
     row: Row
     value: float
@@ -49,7 +49,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One metric: its numbers, its picture, its worst cases."""
+    """One metric on the page: summary, histogram, worst cases."""
 
     measure: Measure
     summary: MetricSummary
@@ -58,18 +58,18 @@ class Section:
 
     @property
     def tallest(self) -> int:
-        """How many scores the tallest bar stands for."""
+        """The number of scores in the tallest bar."""
         return max((bar.count for bar in self.bars), default=0)
 
     @property
     def marked(self) -> bool:
-        """Whether any case has a text with a verdict on it."""
+        """Whether any case has text with a verdict."""
         pieces = [piece for case in self.cases for piece in (*case.pieces, *case.reference)]
         return any(piece.verdict for piece in pieces) or any(case.nowhere for case in self.cases)
 
 
 def render(run: Run, extras: Extras = NONE) -> str:
-    """The page."""
+    """Return the report."""
     sections = [_section(run, measure, summary) for measure, summary in zip(run.measures, run.summary, strict=True)]
     return _template().render(
         run=run,
@@ -77,7 +77,7 @@ def render(run: Run, extras: Extras = NONE) -> str:
         sections=sections,
         failures=_failures(run),
         failures_shown=FAILURES,
-        taken=taken(run.latency) if run.latency is not None else "",
+        taken=latency_line(run.latency) if run.latency is not None else "",
         created=datetime.fromtimestamp(run.created_at, UTC).strftime("%Y-%m-%d %H:%M UTC"),
         width=_WIDTH,
         height=_HEIGHT,
@@ -107,7 +107,7 @@ def _section(run: Run, measure: Measure, summary: MetricSummary) -> Section:
 
 
 def bars(values: Sequence[float]) -> tuple[Bar, ...]:
-    """The histogram of scores in [0, 1]; a perfect 1 belongs to the last bar."""
+    """Return the histogram of scores in [0, 1]; a score of 1 falls into the last bar."""
     counts = Counter(min(BINS - 1, int(value * BINS)) for value in values)
     tallest = max(counts.values(), default=0)
     step = _WIDTH / BINS
@@ -127,7 +127,7 @@ def bars(values: Sequence[float]) -> tuple[Bar, ...]:
 def _case(row: Row, metric: str) -> Case:
     evaluation = row.evaluations[metric]
     outcome = evaluation.outcome
-    # The metric's own claims; one that judges other things shows those of the metrics beside it.
+    # A metric without claims of its own shows those of the other metrics.
     claims = claims_in([evaluation, *row.evaluations.values()])
     pieces, nowhere = mark(row.sample.response, claims)
     reference, elsewhere = mark(row.sample.reference or "", claims_of_reference(evaluation))
@@ -143,7 +143,7 @@ def _case(row: Row, metric: str) -> Case:
 
 
 def _facts(item: Mapping[str, Any]) -> dict[str, str]:
-    """A piece of evidence in words, without what says nothing."""
+    """Return a piece of evidence as text by key, without empty values."""
     return {str(key).replace("_", " "): words for key, value in item.items() if (words := _words(value))}
 
 

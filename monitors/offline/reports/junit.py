@@ -1,4 +1,4 @@
-"""The JUnit report: a test a floor, which fails when the floor is missed, and a test a sample, which never does."""
+"""The JUnit report: one test per floor, which fails if it is missed, and one per sample, which never fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 
 
 def render(run: Run, extras: Extras = NONE) -> str:
-    """The file. A sample that failed is an error, one that a metric does not apply to is skipped."""
+    """Return the report. Failed evaluations are errors, skipped ones are skipped."""
     root = ET.Element("testsuites", name=_fit(f"gaugeway evaluate {run.source}"), time=f"{run.seconds:.3f}")
     if extras.floors:
         _close(root, "floors", [_floor(one) for one in extras.floors])
@@ -58,5 +58,5 @@ def _case(name: str, evaluation: Evaluation, measure: Measure) -> ET.Element:
 
 
 def _fit(text: str) -> str:
-    """`text` without the characters that XML has no way to write."""
+    """Replace characters that XML cannot represent."""
     return _FORBIDDEN.sub("?", text)

@@ -1,11 +1,11 @@
-"""The Markdown report: the tables, and the worst samples by name."""
+"""The Markdown report: tables, and the worst samples by id."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from monitors.offline.comparison import Comparison
-from monitors.offline.reports import NONE, Extras, taken
+from monitors.offline.reports import NONE, Extras, latency_line
 from monitors.offline.results import MetricSummary, Run
 
 WORST = 3
@@ -14,17 +14,17 @@ _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<
 
 
 def render(run: Run, extras: Extras = NONE) -> str:
-    """The page."""
+    """Return the report."""
     blocks = [
         f"## Evaluation of {text(run.source)}",
         f"{len(run.rows)} samples, {run.seconds:.1f} s, {run.paid_usd:.4f} USD paid"
-        + (f", {run.reused} evaluations known from earlier runs" if run.reused else "")
+        + (f", {run.reused} evaluations reused from earlier runs" if run.reused else "")
         + ".",
         table(
             ["metric", "n", "mean", "95 % interval", "skipped", "failed", "USD"],
             [_cells(one, lower=run.measure(one.metric).lower_is_better) for one in run.summary],
         ),
-        *([f"{taken(run.latency)}."] if run.latency is not None else []),
+        *([f"{latency_line(run.latency)}."] if run.latency is not None else []),
         *(f"Note: {text(note)}" for note in run.notes),
         *_floors(extras),
         *_comparisons(extras),
@@ -34,7 +34,7 @@ def render(run: Run, extras: Extras = NONE) -> str:
 
 
 def compared(comparisons: Sequence[Comparison]) -> str:
-    """The table of a comparison."""
+    """Return the table of a comparison."""
     rows = [
         [text(one.metric), str(one.pairs), _number(one.old_mean), _number(one.new_mean), *_change(one), verdict(one)]
         for one in comparisons
@@ -43,19 +43,19 @@ def compared(comparisons: Sequence[Comparison]) -> str:
 
 
 def verdict(one: Comparison) -> str:
-    """The verdict in words."""
+    """Return the verdict as text."""
     words = f"{one.verdict}: {one.reason}" if one.reason else one.verdict
     return text(words) + (f"; needs about {one.more} more" if one.more else "")
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of cells that are escaped already."""
+    """Return a table of cells that are already escaped."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def text(words: str) -> str:
-    """Words of the data set, on one line and without a meaning of their own."""
+    """Return text of the data set on one line, with Markdown escaped."""
     return " ".join(words.split()).translate(_SPECIAL)
 
 

@@ -9,16 +9,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from monitors.alerting.detectors.e_sr import FLOOR_LOG10, MixtureESR
+from monitors.alerting.detectors import FLOOR_LOG10
+from monitors.alerting.detectors.e_sr import MixtureESR
 from monitors.alerting.engine import AlertEngine, NullObserver
-from monitors.alerting.notifiers.message import summary, webhook_body
+from monitors.alerting.notifiers.message import summary
 from monitors.alerting.rule_watch import MAX_STREAMS, SavedWatch
 from monitors.alerting.stream import judge_outage
 from monitors.config import Rule
 from monitors.records import Failed, Skipped
 from monitors.statistics.multiple_testing import share
 from monitors.storage.stores import Point
-from tests.support.alerting import RULE, T0, TRIO, People, replace_config, run, watching
+from tests.support.alerting import RULE, T0, TRIO, People, replace_config, run, watching, webhook_body
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from litestar import Litestar
 from prometheus_client import CollectorRegistry
 
 from gateway.cli.main import main
-from monitors.analysis.human_labels import drawn, label
-from monitors.analysis.labelling_store import default_passing, labelled, passings
+from monitors.analysis.human_labels import default_passing, drawn, label, labelled, passings
 from monitors.api.labels import label_handlers
 from monitors.config import Metric
 from monitors.exporters.instruments import Instruments

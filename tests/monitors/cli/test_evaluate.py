@@ -112,7 +112,7 @@ def test_a_second_run_asks_for_nothing_and_a_third_for_what_was_added(llm, confi
     first = Run.load(tmp_path / "run.json")
     again = evaluate(*arguments)
     assert judged(llm) == 10
-    assert "0.0000 USD paid, 10 evaluations known from earlier runs" in again.output
+    assert "0.0000 USD paid, 10 evaluations reused from earlier runs" in again.output
     second = Run.load(tmp_path / "run.json")
     assert second.rows == first.rows
     write(data, *rows[:12])
@@ -177,7 +177,7 @@ def test_judge_and_metric_by_import_string(tmp_path):
         ([DATA, "--judge", "examples.rules:Nobody"], "has no 'Nobody'"),
         ([DATA, "--judge", "none", "--fail-under", "faithfulness=0.8"], "'faithfulness' is not computed"),
         ([DATA, "--fail-under", "faithfulness"], "expected metric=number"),
-        ([DATA, "--output", "report.pdf"], "expected a name that ends in .html"),
+        ([DATA, "--output", "report.pdf"], "expected a file name ending in .html"),
         ([DATA, "--compare-with", "old.json"], "No such file"),
         ([DATA, "--compare-with", DATA], "finance.jsonl: "),
         ([DATA, "--config", "nothing.toml"], "No such file"),
@@ -290,13 +290,13 @@ def test_stopped_half_way_it_goes_on_from_there(tmp_path):
             running.send_signal(signal.SIGINT)
             said, _ = running.communicate(timeout=120)
         assert running.returncode == 130
-        assert said == "gaugeway: stopped; what was done is kept, the same command goes on from there\n"
+        assert said == "gaugeway: interrupted; finished work is saved, run the same command to continue\n"
         before = judged(llm)
         assert before >= 10
         holding = False
         result = evaluate(DATA, "--config", config, "--metrics", "faithfulness")
         assert result.exit_code == 0
-        known = int(re.search(r"(\d+) evaluations known", result.output)[1])
+        known = int(re.search(r"(\d+) evaluations reused", result.output)[1])
         assert known >= 4
         assert judged(llm) - before == 42 - known
 
@@ -392,7 +392,7 @@ def test_an_export_is_read_by_evaluate_with_the_same_texts(tmp_path):
     assert rows[-2]["scores"]["hallucination"]["failed"] == "timeout"
     assert rows[-3]["scores"]["hallucination"]["skipped"] == "no_contexts"
     evaluated = evaluate(tmp_path / "out.jsonl", "--judge", "none", "--output", "run.json")
-    assert (evaluated.exit_code, "is not read" in evaluated.output) == (0, False)
+    assert (evaluated.exit_code, "is not used" in evaluated.output) == (0, False)
     sample = Run.load(tmp_path / "run.json").rows[-1].sample
     original, _ = stored(data, "x0")
     assert (sample.id, sample.question, sample.response, sample.tags, sample.app) == (
@@ -454,7 +454,7 @@ def test_a_second_replay_asks_for_nothing(llm, config, tmp_path):
     assert judged(llm) == 11
     again = invoke(offline_cli.replay, *arguments)
     assert judged(llm) == 11
-    assert "11 evaluations known from earlier runs" in again.output
+    assert "11 evaluations reused from earlier runs" in again.output
     assert invoke(offline_cli.replay, *arguments, "--label", "second opinion").exit_code == 0
     assert judged(llm) == 22
     assert {one.metric for one in stored(data, "x0")[1]} >= {"faithfulness~stub", "faithfulness~second opinion"}
@@ -467,7 +467,7 @@ def test_a_label_holds_one_version_of_a_metric(llm, config, tmp_path):
     config.write_text(config.read_text() + "\n[metrics.faithfulness]\ncontradiction_only = true\n")
     result = invoke(offline_cli.replay, *arguments)
     assert result.exit_code == 2
-    assert "give this replay a --label of its own" in result.output
+    assert "choose another --label" in result.output
 
 
 def test_a_failed_replay_is_tried_again(tmp_path):

@@ -73,7 +73,7 @@ def test_bad_cells_of_a_csv_are_told(tmp_path):
     path.write_text('answer,contexts\nfine,"[""a""]"\nbad,just text\nshort\nlong,[],1,2\n')
     assert problems(path) == [
         f"{path}:3: contexts: expected a JSON list, got a text",
-        f"{path}:4: contexts: the line has no cell for it",
+        f"{path}:4: contexts: this line has too few cells",
         f"{path}:5: more cells than columns: 2 too many",
     ]
 
@@ -99,8 +99,8 @@ def test_parquet_without_the_extra_says_what_to_install(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("a.txt", b"", "expected a name that ends in"),
-        ("a.jsonl", b"\n\n", "holds no record"),
+        ("a.txt", b"", "expected a file name ending in"),
+        ("a.jsonl", b"\n\n", "contains no record"),
         ("a.csv", b"answer\n\xff\xfe\n", "not UTF-8"),
     ],
 )

@@ -58,7 +58,7 @@ def test_the_names_of_other_tools_mean_the_same(names):
 def test_two_names_of_one_field_must_agree():
     assert Reader().sample({"question": "Who?", "input": "Who?", "answer": "x"}).question == "Who?"
     assert problems({"question": "Who?", "input": "What?", "answer": "x"}) == [
-        "input: says something else than question, which means the same"
+        "input: conflicts with question, another name of the same field"
     ]
 
 
@@ -107,7 +107,7 @@ def test_ids_alone_are_contexts_without_text():
 def test_an_id_is_used_once():
     reader = Reader()
     reader.sample(OURS)
-    with pytest.raises(DataError, match="id: 'a' was used before"):
+    with pytest.raises(DataError, match="id: 'a' is a duplicate"):
         reader.sample(OURS)
 
 
@@ -122,7 +122,7 @@ def test_without_an_id_the_question_names_the_sample_in_every_run():
 def test_a_misspelt_field_is_told_with_the_one_that_may_be_meant():
     reader = Reader()
     reader.sample({"answer": "x", "retreived_contexts": ["a"], "scores": {}})
-    assert reader.notes() == ["field 'retreived_contexts' (1 record) is not read; did you mean 'retrieved_contexts'?"]
+    assert reader.notes() == ["field 'retreived_contexts' (1 record) is not used; did you mean 'retrieved_contexts'?"]
 
 
 def test_objects_are_records_too():
@@ -144,7 +144,7 @@ def test_objects_are_records_too():
 def test_fields_can_be_renamed():
     reader = Reader({"user_input": "asked", "response": "said"})
     assert reader.sample({"asked": "Who?", "said": "Ann."}).question == "Who?"
-    with pytest.raises(ValueError, match="'respons' is no field"):
+    with pytest.raises(ValueError, match="'respons' is not a field"):
         Reader({"respons": "said"})
 
 
@@ -182,5 +182,5 @@ def test_a_plain_list_of_tags_is_taken_too():
 def test_samples_have_different_ids_too():
     reader = Reader()
     reader.sample(Sample(id="a", started_at=0.0))
-    with pytest.raises(DataError, match="used before"):
+    with pytest.raises(DataError, match="is a duplicate"):
         reader.sample(Sample(id="a", started_at=0.0))

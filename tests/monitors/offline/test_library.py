@@ -132,11 +132,11 @@ def test_records_that_cannot_be_read_are_told_by_number():
     ("arguments", "problem"),
     [
         ({"metrics": ["faithfulness"]}, "needs a judge"),
-        ({"metrics": [object()]}, "object is no metric: it has no name"),
-        ({"metrics": [Brevity(), Brevity(words=1)]}, "two of them have the same name"),
+        ({"metrics": [object()]}, "object is not a metric: it has no name"),
+        ({"metrics": [Brevity(), Brevity(words=1)]}, "two metrics have the same name"),
         ({"metrics": {"faithfulness": {"strict": True}}, "judge": rules.RuleJudge()}, "unknown option"),
         ({"judge": "examples.rules:Nobody"}, "has no 'Nobody'"),
-        ({"metrics": []}, "no metric is left"),
+        ({"metrics": []}, "there is no metric"),
     ],
 )
 def test_what_cannot_be_evaluated_is_told(arguments, problem):

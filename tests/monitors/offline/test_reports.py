@@ -154,13 +154,13 @@ def test_junit_fails_where_the_command_does():
 @pytest.mark.parametrize("suffix", [".html", ".md", ".json", ".xml"])
 def test_every_report_is_written(tmp_path, suffix):
     path = tmp_path / "new" / f"report{suffix}"
-    write(path, a_run(EVIL.replace("\ud800", "")), EXTRAS)
+    write(a_run(EVIL.replace("\ud800", "")), path, EXTRAS)
     assert path.stat().st_size > 500
 
 
 def test_another_suffix_is_refused_before_anything_is_paid(tmp_path):
-    with pytest.raises(ValueError, match=r"expected a name that ends in \.html"):
-        write(tmp_path / "report.pdf", a_run())
+    with pytest.raises(ValueError, match=r"expected a file name ending in \.html"):
+        write(a_run(), tmp_path / "report.pdf")
 
 
 def test_a_sentence_gets_the_worst_verdict_on_its_claims():

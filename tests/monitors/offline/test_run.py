@@ -13,8 +13,8 @@ from monitors.metrics.judged.claims import Fused
 from monitors.metrics.registry import Enabled
 from monitors.offline import plan as parts
 from monitors.offline import run as running
-from monitors.offline.results import Run, gathered
-from monitors.offline.results_cache import Kept
+from monitors.offline.results import Run
+from monitors.offline.results_cache import ResultsCache
 from monitors.records import Context, Failed, Sample, Score, Skipped
 
 
@@ -43,9 +43,9 @@ def twice(tmp_path, first, second):
     """Run two plans over some samples, each in a loop of its own, with one run file; both results."""
 
     async def once(samples, what):
-        file = Kept(tmp_path / "runs" / "a.db")
+        file = ResultsCache(tmp_path / "runs" / "a.db")
         try:
-            return await running.run(samples, what, kept=file)
+            return await running.run(samples, what, cache=file)
         finally:
             await file.aclose()
 
@@ -98,9 +98,9 @@ def test_a_fresh_run_asks_again_and_keeps_the_new_answer(tmp_path):
     judge = Scripted({"claims_verdicts": claims("not_mentioned")})
 
     async def fresh(what, *, again):
-        file = Kept(tmp_path / "a.db", fresh=again)
+        file = ResultsCache(tmp_path / "a.db", fresh=again)
         try:
-            return await running.run([sample("a")], what, kept=file)
+            return await running.run([sample("a")], what, cache=file)
         finally:
             await file.aclose()
 
@@ -177,7 +177,15 @@ def test_a_run_is_read_as_it_was_written(tmp_path):
         rows[2],
         evaluations={"faithfulness": replace(rows[2].evaluations["faithfulness"], outcome=Failed("timeout", "60 s"))},
     )
-    written = gathered(what.measures(), rows, source="test", started=1.0, paid_usd=0.5, reused=2, notes=("n",))
+    written = Run(
+        measures=tuple(what.measures()),
+        rows=tuple(rows),
+        source="test",
+        created_at=1.0,
+        paid_usd=0.5,
+        reused=2,
+        notes=("n",),
+    )
     path = tmp_path / "run.json"
     written.save(path)
     read = Run.load(path)
@@ -211,6 +219,6 @@ def test_who_waits_for_a_busy_judge_is_given_time():
 
     shared = Shared(judge=Judge(base_url="u", model="m", timeout_s=60, concurrency=2))
     enabled = plan(Scripted({})).metrics
-    assert parts._plan(shared, parts.Wanted(config=shared), enabled, None).timeout_s >= TIMEOUT_S
-    busy = parts._plan(shared, parts.Wanted(config=shared, concurrency=None), list(enabled) * 5, None)
+    assert parts._plan(shared, parts.EvaluationRequest(config=shared), enabled, None).timeout_s >= TIMEOUT_S
+    busy = parts._plan(shared, parts.EvaluationRequest(config=shared, concurrency=None), list(enabled) * 5, None)
     assert busy.timeout_s >= 3 * 60 * (8 * 5 / 2)

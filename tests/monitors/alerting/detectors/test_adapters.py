@@ -78,7 +78,7 @@ def test_a_window_without_a_length_is_refused(options):
 
 
 def test_a_threshold_without_a_number_is_refused():
-    with pytest.raises(ValueError, match="number"):
+    with pytest.raises(ValueError, match="m0"):
         Threshold().update(bucket(0, [0.5]))
 
 

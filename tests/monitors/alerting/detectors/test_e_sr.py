@@ -7,10 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from monitors.alerting.detectors import Bucket
-from monitors.alerting.detectors.e_sr import FLOOR_LOG10, MixtureESR
+from monitors.alerting.detectors import FLOOR_LOG10, Bucket
+from monitors.alerting.detectors.e_sr import MixtureESR
 from monitors.alerting.detectors.recovery import Recovery
-from monitors.alerting.detectors.sums import LogSums
 from monitors.statistics import eprocess
 
 M0 = 0.85
@@ -269,40 +268,6 @@ def test_a_bucket_without_a_mean_to_compare_with_is_refused_and_changes_nothing(
         with pytest.raises(ValueError, match="m0"):
             taker.update(bucket(0, [0.5]), m0)
     assert (detector.dumps(), recovery.dumps()) == states
-
-
-def test_the_sums_of_several_workers_add_up_to_the_bucket():
-    rng = np.random.default_rng(13)
-    leader, alone = MixtureESR(M0, BUDGET), MixtureESR(M0, BUDGET)
-    alarms = 0
-    for t in range(400):
-        scores, weights = binary(rng, 0.78, 9), rng.uniform(0.3, 1.0, 9)
-        shares = [slice(0, 2), slice(2, 9), slice(9, 9)]
-        parts = [bucket(t, scores[part], tuple(weights[part].tolist())) for part in shares]
-        sums = [MixtureESR(None, BUDGET).increments(part, M0) for part in parts]
-        found = leader.update_sums(sums[2] + sums[0] + sums[1])
-        expected = alone.update(bucket(t, scores, tuple(weights.tolist())))
-        assert (found is None) == (expected is None)
-        assert leader.evidence_log10 == pytest.approx(alone.evidence_log10, rel=1e-9)
-        alarms += found is not None
-    assert alarms
-
-
-def test_asking_for_the_sums_changes_nothing():
-    detector = MixtureESR(M0, BUDGET)
-    before = detector.dumps()
-    assert detector.increments(bucket(0, [0.1] * 3)).n == 3
-    assert detector.dumps() == before
-
-
-def test_sums_of_other_buckets_means_or_bets_do_not_add_up():
-    detector = MixtureESR(M0, BUDGET)
-    sums = detector.increments(bucket(0, [0.5]))
-    for other in (detector.increments(bucket(1, [0.5])), detector.increments(bucket(0, [0.5]), 0.8)):
-        with pytest.raises(ValueError, match="different"):
-            sums + other
-    with pytest.raises(ValueError, match="bets"):
-        detector.update_sums(LogSums(0.0, 1.0, M0, 1, (0.0,)))
 
 
 def test_a_recovery_takes_the_mean_of_each_bucket():

@@ -116,7 +116,7 @@ def test_what_the_whole_configuration_says_reaches_those_who_need_it():
             {"kind": "webhook", "url": "http://x", "routing_key": "s3cret"},
             "notifiers[0].routing_key: a webhook notifier",
         ),
-        ({"kind": "webhook", "url": "ftp://s3cret"}, "notifiers[0].url: a webhook's url is"),
+        ({"kind": "webhook", "url": "ftp://s3cret"}, "notifiers[0].url: the url of a webhook must"),
         ({"kind": "log", "url": "http://x"}, "notifiers[0].url: a log notifier does not take it"),
         ({"kind": "slack"}, "notifiers[0].url: slack needs"),
         ({"kind": "slack", "token": "s3cret"}, "notifiers[0].channel: "),
@@ -146,10 +146,13 @@ def test_what_is_wrong_is_named_with_its_field_and_without_secrets(notifier, sai
         ({"kind": "pagerduty", "routing_key": ""}, ["routing_key: missing: it is empty"]),
         ({"kind": "webhook", "url": "http://h", "secret": ""}, ["secret: missing: it is empty"]),
         ({"kind": "email", "host": "999.1.1.1", **MAIL}, ["host: looks like an IP address and is none"]),
-        ({"kind": "webhook", "url": "ftp://h", "token": "t"}, ["token: a webhook notifier", "url: a webhook's url is"]),
+        (
+            {"kind": "webhook", "url": "ftp://h", "token": "t"},
+            ["token: a webhook notifier", "url: the url of a webhook must"],
+        ),
         (
             {"kind": "alertmanager", "urls": ["http://a/api/v2/alerts", "http://b", "http://c/am/api/v2/alerts/"]},
-            [f"urls[{index}]: ends in /api/v2/alerts, which is put behind it: leave that out" for index in (0, 2)],
+            [f"urls[{index}]: must not end in /api/v2/alerts, which is appended" for index in (0, 2)],
         ),
         (
             {"kind": "alertmanager", "url": "ftp://a", "token": "t", "username": "u"},

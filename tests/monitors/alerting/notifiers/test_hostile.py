@@ -15,14 +15,14 @@ from monitors.alerting.description import Describer
 from monitors.alerting.notifiers import NotDeliveredError, Route
 from monitors.alerting.notifiers.email import MAX_ALERTS, html_of, text_of
 from monitors.alerting.notifiers.log import LogNotifier
-from monitors.alerting.notifiers.message import MAX_LABEL, MAX_WORST, group_body, webhook_body
+from monitors.alerting.notifiers.message import MAX_LABEL, MAX_WORST, group_body
 from monitors.alerting.notifiers.slack import message
 from monitors.config import Alerts
 from monitors.records import Evaluation, Example, Sample, Score
 from monitors.redaction import Redactor
 from monitors.storage.stores.hashing_store import DiscreetStore
 from monitors.storage.stores.sqlite.store import SQLiteStore
-from tests.support.alerting import People
+from tests.support.alerting import People, webhook_body
 from tests.support.receivers import alert
 
 T0 = 1_760_000_000.0

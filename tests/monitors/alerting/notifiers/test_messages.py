@@ -13,9 +13,10 @@ import pytest
 
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.notifiers.log import LogNotifier
-from monitors.alerting.notifiers.message import summary, webhook_body
+from monitors.alerting.notifiers.message import summary
 from monitors.alerting.notifiers.webhook import WebhookNotifier
 from monitors.records import Alert, Finding
+from tests.support.alerting import webhook_body
 
 FIRING = Alert(
     fingerprint="0123456789abcdef",

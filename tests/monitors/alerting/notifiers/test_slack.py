@@ -142,7 +142,7 @@ def test_slacks_no_in_an_answer_of_200_is_a_no(caplog):
     options = {"path": "/api/chat.postMessage", "token": "xoxb-s3cret", "channel": "#quality"}
     with pytest.raises(NotDeliveredError, match="channel_not_found"):
         send(alert(), answer=lambda _: (200, {"ok": False, "error": "channel_not_found"}), **options)
-    with pytest.raises(NotDeliveredError, match="something else"):
+    with pytest.raises(NotDeliveredError, match="is not Slack"):
         send(alert(), answer=lambda _: (200, {"ok": "perhaps"}), **options)
     with pytest.raises(NotDeliveredError, match="answered 404") as raised:
         send(alert(), answer=lambda _: (404, {}))

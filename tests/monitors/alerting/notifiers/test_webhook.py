@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from monitors.alerting.notifiers import NotDeliveredError
-from monitors.alerting.notifiers.message import group_body, webhook_body
+from monitors.alerting.notifiers.message import group_body
 from monitors.alerting.notifiers.webhook import WebhookNotifier
+from tests.support.alerting import webhook_body
 from tests.support.receivers import alert, receiver
 
 GUIDE = Path(__file__).parents[4] / "docs" / "how-to" / "get-notified.md"
