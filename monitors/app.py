@@ -136,7 +136,8 @@ async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None
     finally:
         await plane.aclose()
         for closing in (judge, embeddings, *exporters, queue, store, templates):
-            await _close(closing)
+            if closing is not None:
+                await closing.aclose()
         audit.close_file(told)
 
 
@@ -287,14 +288,6 @@ def _receivers(config: Shared, queue: Queue, instruments: Instruments, redactor:
         instruments.retrieval_spans.labels(convention).inc(count)
 
     return [receiver(queue.supply, counted=counted, redact=redactor.redact_supplement if redactor else None)]
-
-
-async def _close(one: Any) -> None:
-    """Close what has a connection or a buffer; the ports do not ask for either."""
-    if hasattr(one, "aclose"):
-        await one.aclose()
-    if hasattr(one, "shutdown"):
-        await telemetry.shut_down(one.shutdown)
 
 
 def _exporters(config: Shared, catalogue: Catalogue, instruments: Instruments) -> list[Exporter]:

@@ -12,13 +12,10 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
-import msgspec
-
 from monitors.alerting.engine import AlertEngine
 from monitors.analysis.capture_coverage import CaptureCoverage, Captured, found_in
 from monitors.analysis.labelling_store import WINDOW_S, labelled, passings
 from monitors.analysis.quality import CHEAP, Quality, comparable, estimate, largest
-from monitors.choosing import Choice
 from monitors.config import Config, Judge, Sampled, Shared
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate
@@ -37,7 +34,7 @@ from monitors.records import Alert, Evaluation, Sample, Score
 from monitors.runtime.label_cap import OVERFLOW
 from monitors.runtime.settings import ConfigError
 from monitors.runtime.tasks import spawn
-from monitors.sampling import Bias
+from monitors.sampling import Choice
 from monitors.statistics.control_variate import Fit, fitted
 from monitors.storage.joining import SOURCES
 from monitors.storage.leader import Alone, Leader, while_leading
@@ -309,9 +306,8 @@ class Scheduler:
 
 def choice_of(capture: Sampled, judge: Judge) -> Choice:
     """What decides which metrics a sample gets. Raises ConfigError."""
-    bias = [Bias(**msgspec.structs.asdict(one)) for one in judge.bias]
     try:
-        return Choice(capture.salt, nested_with_otel=capture.nested_with_otel, bias=bias)
+        return Choice(capture.salt, nested_with_otel=capture.nested_with_otel, bias=judge.bias)
     except ValueError as error:
         raise ConfigError([f"judge.bias: {error}"]) from error
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from monitors.alerting.engine import AlertEngine
-from monitors.choosing import Choice
 from monitors.config import Alerts, Metric, Rule
 from monitors.evaluation.cause_judging import CauseJudging
 from monitors.evaluation.evaluate import judge_of
@@ -28,6 +27,7 @@ from monitors.judges.scripted import Scripted
 from monitors.metrics import lower_is_better
 from monitors.metrics.registry import build
 from monitors.records import Alert, Context, Sample
+from monitors.sampling import Choice
 from monitors.storage.stores.sqlite.store import SQLiteStore
 
 T0, BEFORE, MOST, TICK = 1_760_000_040.0, 800, 4000, 20

@@ -18,9 +18,9 @@ from gateway.contexts.learning import LearnedCapture
 from gateway.contexts.prompt_parts import capture_info
 from gateway.exchange import Exchange, Explicit, Headers, Recording, Request, Response
 from gateway.http import encoding, sse
-from monitors.choosing import keeps
 from monitors.records import Sample
 from monitors.runtime.bounds import bounded_capture, bounded_name
+from monitors.sampling import keeps
 
 _decode = msgspec.json.Decoder().decode
 _CUT_SHORT = {"length": "truncated_response", "content_filter": "content_filter"}

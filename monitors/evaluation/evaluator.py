@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from monitors.choosing import Choice
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate, judge_of
 from monitors.evaluation.observer import WorkerObserver
 from monitors.judges.middleware.deadline import PATIENCE, Deadline
 from monitors.metrics import Metric
 from monitors.records import Evaluation, Sample, Skipped
+from monitors.sampling import Choice
 
 
 class SampledMetric(Protocol):

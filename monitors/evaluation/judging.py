@@ -16,7 +16,7 @@ from monitors.exporters.instruments import Instruments
 from monitors.judges import Judge, anchors
 from monitors.judges.anchors import Anchor, Drift
 from monitors.judges.budget import BudgetPacer
-from monitors.judges.cost import Bill, Billing, Price, Prices
+from monitors.judges.cost import Bill, Billing, Prices
 from monitors.judges.exact_match import Verbatim
 from monitors.judges.middleware.cache import AnswerFile, Cached
 from monitors.judges.middleware.cascade import Cascade, Tier
@@ -152,13 +152,9 @@ def _anchors(path: str | None) -> tuple[Anchor, ...]:
         raise ConfigError([f"judge.anchors: {error}"]) from error
 
 
-def _price(settings: config.Judge) -> Price:
-    table = {
-        name: Price(input=one.input, output=one.output, cached=one.cached, per=one.per)
-        for name, one in settings.prices.items()
-    }
-    known = Prices(table).of(settings.model or "")
-    return known or Price(input=settings.price_in, output=settings.price_out)
+def _price(settings: config.Judge) -> config.Price:
+    known = Prices(settings.prices).of(settings.model or "")
+    return known or config.Price(input=settings.price_in, output=settings.price_out)
 
 
 def _endpoint(settings: config.Judge, observer: Billing) -> OpenAIJudge:

@@ -50,7 +50,7 @@ def _open(index: int, settings: Sink, instruments: Instruments, *, documents: bo
     if settings.kind == "phoenix":
         options["documents"] = documents
     try:
-        sink: Exporter = kind(
+        sink = kind(
             url=settings.url,
             observe=_observer(f"{settings.kind}-{index}", instruments),
             metrics=settings.metrics,
@@ -63,7 +63,7 @@ def _open(index: int, settings: Sink, instruments: Instruments, *, documents: bo
         raise ConfigError(problems + placed(f"sinks[{index}]", str(error), Sink.__struct_fields__)) from error
     if problems:
         raise ConfigError(problems)
-    return sink
+    return exporters.adapted(sink)
 
 
 def _observer(name: str, instruments: Instruments) -> Callable[[str, int], None]:

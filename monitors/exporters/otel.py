@@ -14,13 +14,15 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
 
+from monitors.exporters import Exporter
 from monitors.exporters import retrieval_spans as retrieval
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
+from monitors.runtime.otlp_exporters import shut_down
 
 EVENT = "gen_ai.evaluation.result"
 
 
-class OTelExporter:
+class OTelExporter(Exporter):
     """Emits into the given processors, which buffer; without `logs` there are no events.
 
     The exchange's span ended long ago and ended spans cannot be changed, so the EVALUATOR span is a new root with one
@@ -73,8 +75,11 @@ class OTelExporter:
         for evaluation in evaluations if self._events else ():
             self._emit_event(sample, evaluation, exchange, now)
 
+    async def aclose(self) -> None:
+        await shut_down(self.shutdown)
+
     def shutdown(self) -> None:
-        """Flush what is buffered."""
+        """Flush what is buffered; blocks."""
         self._tracers.shutdown()
         self._loggers.shutdown()
 

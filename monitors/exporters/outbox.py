@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from itertools import count as count_up
 from typing import Generic, NamedTuple, TypeVar
 
+from monitors.exporters import Exporter
 from monitors.records import Evaluation, Sample, Score
 from monitors.runtime.tasks import happens_within, spawn
 
@@ -237,7 +238,7 @@ class Outbox(Generic[T]):
         self._count(result, entry.delivery.size)
 
 
-class OutboxExporter(Generic[T]):
+class OutboxExporter(Exporter, Generic[T]):
     """An exporter that sends scores: `prepare` says what, without the texts that nobody asked for, `send` how.
 
     Only scores of the `metrics` (shell patterns) go out. What was skipped or failed is no verdict on an answer.

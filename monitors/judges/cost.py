@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
+from monitors.config import Price
 from monitors.judges import SPEND, Observer
 
 
@@ -55,28 +56,6 @@ class Billing(Observer):
 
     def unusable(self, model: str, reason: str) -> None:
         self._observer.unusable(model, reason)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
-    """USD for `per` tokens; without `cached`, cached input costs what input costs.
-
-    >>> round(Price(input=0.40, output=1.60).usd(1000, 500), 9)
-    0.0012
-    >>> round(Price(input=0.0004, output=0.0016, per=1000).usd(1000, 500), 9)
-    0.0012
-    """
-
-    input: float
-    output: float
-    cached: float | None = None
-    per: int = 1_000_000
-
-    def usd(self, input_tokens: int, output_tokens: int, *, cached_tokens: int = 0) -> float:
-        """What one call cost; `cached_tokens` are part of the input's."""
-        cached = min(cached_tokens, input_tokens)
-        rate = self.input if self.cached is None else self.cached
-        return ((input_tokens - cached) * self.input + cached * rate + output_tokens * self.output) / self.per
 
 
 FREE = Price(input=0.0, output=0.0)

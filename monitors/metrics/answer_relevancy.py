@@ -8,10 +8,10 @@ from monitors.judges import Judge, JudgeError
 from monitors.metrics.embeddings import Embeddings
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.claims import Verdicts
+from monitors.metrics.judged.items import unanswered
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.schemas import GeneratedQuestions
-from monitors.metrics.judged.texts import unanswered
-from monitors.metrics.reference.similarity import clipped, cosines_with_first
+from monitors.metrics.reference.answer_similarity import clipped, cosines_with_first
 from monitors.records import Sample, Score, Skipped
 
 QUESTIONS = 3

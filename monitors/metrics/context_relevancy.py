@@ -9,10 +9,9 @@ from typing import Literal, TypeAlias
 from monitors.judges import Judge
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.claims import Verdicts
-from monitors.metrics.judged.items import complete, contexts_of, question_of
+from monitors.metrics.judged.items import complete, contexts_of, question_of, sent_contexts, unanswered
 from monitors.metrics.judged.prompts import Datum, Template
 from monitors.metrics.judged.schemas import ContextRating, ContextRatings, StatementsOfContext
-from monitors.metrics.judged.texts import sent_contexts, unanswered
 from monitors.records import Sample, Score, Skipped
 
 Method: TypeAlias = Literal["statements", "dual_judge", "joined"]

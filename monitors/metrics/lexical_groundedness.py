@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from monitors.metrics.judged.texts import sent_contexts
+from monitors.metrics.judged.items import sent_contexts
 from monitors.metrics.lexical.idf import Fixed, Idf, shipped
 from monitors.metrics.lexical.matching import Compared, Source
 from monitors.metrics.lexical.sentences import Allowance, TooLongError, sentences

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from monitors.records import Sample, Skipped
+from monitors.records import Sample, Score, Skipped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,3 +106,119 @@ def ndcg_at(ranking: Ranking, k: int) -> float:
     ideal = discounts[: len(ranking.relevant)].sum()
     # The sums run over the same numbers for a perfect ranking; others may not exceed it by a rounding error.
     return float(min(1.0, (hits * discounts[: len(hits)]).sum() / ideal))
+
+
+class HitAtK:
+    """1 if one of the first k ids is relevant, else 0; its mean is the hit rate.
+
+    Also called success at k.
+    """
+
+    version = "1"
+    judge = None
+
+    def __init__(self, *, k: int) -> None:
+        self._k = k
+        self.name = f"hit@{k}"
+
+    async def score(self, sample: Sample) -> Score | Skipped:
+        ranking = ranking_of(sample)
+        if isinstance(ranking, Skipped):
+            return ranking
+        value = hit_at(ranking, self._k)
+        return Score(
+            value,
+            "a relevant passage is" + ("" if value else " not") + f" among the first {self._k}",
+            ranking.evidence(self._k),
+        )
+
+
+class Mrr:
+    """1 / rank of the first relevant id, 0 without one; the mean over samples is the mean reciprocal rank.
+
+    Voorhees: The TREC-8 question answering track report (1999).
+    """
+
+    name = "mrr"
+    version = "1"
+    judge = None
+
+    async def score(self, sample: Sample) -> Score | Skipped:
+        ranking = ranking_of(sample)
+        if isinstance(ranking, Skipped):
+            return ranking
+        value = reciprocal_rank(ranking)
+        reason = f"the first relevant passage has rank {round(1 / value)}" if value else "no relevant passage"
+        return Score(value, reason, ranking.evidence())
+
+
+class NdcgAtK:
+    """DCG / ideal DCG, DCG = sum over ranks i <= k of relevant(i) / log2(i + 1).
+
+    The ideal has min(k, number of relevant ids) relevant passages at the top, whether they were retrieved or not.
+    Järvelin and Kekäläinen: Cumulated gain-based evaluation of IR techniques (2002), with gains of 0 and 1.
+    """
+
+    version = "1"
+    judge = None
+
+    def __init__(self, *, k: int) -> None:
+        self._k = k
+        self.name = f"ndcg@{k}"
+
+    async def score(self, sample: Sample) -> Score | Skipped:
+        ranking = ranking_of(sample)
+        if isinstance(ranking, Skipped):
+            return ranking
+        value = ndcg_at(ranking, self._k)
+        return Score(value, f"{value:.4f} of the best possible ranking up to rank {self._k}", ranking.evidence(self._k))
+
+
+class PrecisionAtK:
+    """|relevant ids among the first k| / k.
+
+    A retriever that returns fewer than k cannot reach 1, unless `divide_by="retrieved"`: then only what it returned
+    counts. Manning, Raghavan, Schütze: Introduction to Information Retrieval, chapter 8.
+    """
+
+    judge = None
+
+    def __init__(self, *, k: int, divide_by: Literal["k", "retrieved"] = "k") -> None:
+        self._k = k
+        self._of_retrieved = divide_by == "retrieved"
+        self.name = f"precision@{k}"
+        self.version = "1-retrieved" if self._of_retrieved else "1"
+
+    async def score(self, sample: Sample) -> Score | Skipped:
+        ranking = ranking_of(sample)
+        if isinstance(ranking, Skipped):
+            return ranking
+        if self._of_retrieved and not ranking.retrieved:
+            return Skipped("no_contexts")
+        value = precision_at(ranking, self._k, of_retrieved=self._of_retrieved)
+        return Score(value, f"{value:.0%} of the first {self._k} passages are relevant", ranking.evidence(self._k))
+
+
+class RecallAtK:
+    """|relevant ids among the first k| / |relevant ids|.
+
+    Manning, Raghavan, Schütze: Introduction to Information Retrieval, chapter 8.
+    """
+
+    version = "1"
+    judge = None
+
+    def __init__(self, *, k: int) -> None:
+        self._k = k
+        self.name = f"recall@{k}"
+
+    async def score(self, sample: Sample) -> Score | Skipped:
+        ranking = ranking_of(sample)
+        if isinstance(ranking, Skipped):
+            return ranking
+        value = recall_at(ranking, self._k)
+        return Score(
+            value,
+            f"{value:.0%} of {len(ranking.relevant)} relevant passages among the first {self._k}",
+            ranking.evidence(self._k),
+        )

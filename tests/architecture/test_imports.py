@@ -22,7 +22,7 @@ PURE = (
     "monitors/alerting/rule_watch.py",
     "monitors/alerting/versions.py",
     "monitors/analysis/quality.py",
-    "monitors/choosing.py",
+    "monitors/sampling.py",
     "monitors/statistics",
     "monitors/alerting/detectors",
     "gateway/http/sse.py",

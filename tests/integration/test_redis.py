@@ -6,11 +6,11 @@ import asyncio
 import time
 from collections import Counter
 
-from monitors.choosing import Choice
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.metrics.registry import Enabled
 from monitors.records import Sample, Score
+from monitors.sampling import Choice
 from monitors.storage.queues.redis import RedisQueue
 from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.gateway.handoff.test_buffer import Bench, one, wait_for

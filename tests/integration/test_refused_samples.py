@@ -10,12 +10,12 @@ import string
 
 import pytest
 
-from monitors.choosing import Choice
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.metrics.registry import Enabled
 from monitors.records import Context, Sample, Score, Supplement
+from monitors.sampling import Choice
 from monitors.storage.engines.failures import EngineError, RefusedError, engine_failed, refused
 from monitors.storage.engines.sqlite import Database, Schema
 from monitors.storage.queues.opening import from_url as queue_at

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitors.choosing import Choice, keeps, signals_of
 from monitors.records import Context, Evaluation, Sample, Score
-from monitors.sampling import Bias
+from monitors.sampling import Bias, Choice, keeps, signals_of
 from monitors.statistics.weighted_mean import hajek
 
 

@@ -11,11 +11,11 @@ import sys
 import time
 from pathlib import Path
 
-from monitors.choosing import Choice
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.metrics.registry import Enabled
 from monitors.records import Sample, Score
+from monitors.sampling import Choice
 from monitors.storage.queues.postgres import PostgresQueue
 from monitors.storage.stores.postgres.store import PostgresStore
 

@@ -9,10 +9,9 @@ from typing import Literal, Protocol, TypeAlias
 from monitors.judges import Judge
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged import schemas as answers
-from monitors.metrics.judged.items import claims_of, complete, contexts_of, question_of
+from monitors.metrics.judged.items import claims_of, complete, contexts_of, question_of, sent_contexts
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.single_flight import SingleFlight
-from monitors.metrics.judged.texts import sent_contexts
 from monitors.records import Context, Sample
 
 Question: TypeAlias = Literal["claims", "located", "held_against", "relevance", "contradicted", "statements"]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from monitors.judges import JudgeError
 from monitors.metrics.judged.prompts import Datum
-from monitors.metrics.judged.texts import sent_contexts
-from monitors.records import Sample
+from monitors.records import Sample, Skipped
 
 V = TypeVar("V")
 ASKED = 2
@@ -49,3 +48,20 @@ def contexts_of(sample: Sample, indexes: Sequence[int] | None = None) -> list[Da
 def claims_of(claims: Sequence[str], ids: Sequence[int]) -> list[Datum]:
     """The claims with these ids."""
     return [Datum("claim", claims[id_], id=id_) for id_ in ids]
+
+
+Part: TypeAlias = Literal["response", "question", "reference", "contexts"]
+
+
+def sent_contexts(sample: Sample) -> list[int]:
+    """The indexes of the contexts that have any text: those a judge sees, and the denominators count."""
+    return [index for index, context in enumerate(sample.contexts) if context.text.strip()]
+
+
+def unanswered(sample: Sample, *parts: Part) -> Skipped | None:
+    """The outcome for a sample in which one of these parts has no text: `no_response`, `no_question` ..."""
+    for part in parts:
+        there = sent_contexts(sample) if part == "contexts" else (getattr(sample, part) or "").strip()
+        if not there:
+            return Skipped(f"no_{part}")
+    return None

@@ -9,8 +9,8 @@ import msgspec
 
 from monitors.metrics.embeddings import MinimalEmbeddings, adapted
 from monitors.metrics.judged.claims import JudgedClaims, Verdicts
-from monitors.metrics.judged.texts import unanswered
-from monitors.metrics.reference.similarity import clipped, cosines_with_first
+from monitors.metrics.judged.items import unanswered
+from monitors.metrics.reference.answer_similarity import clipped, cosines_with_first
 from monitors.records import Context, Sample, Score, Skipped
 
 

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from monitors.judges import Judge
 from monitors.metrics.judged import prompts as prompting
-from monitors.metrics.judged.items import contexts_of
+from monitors.metrics.judged.items import contexts_of, sent_contexts, unanswered
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.schemas import Entity, ReferenceEntities
-from monitors.metrics.judged.texts import sent_contexts, unanswered
 from monitors.records import Sample, Score, Skipped
 from monitors.runtime.normalising import nfkc
 

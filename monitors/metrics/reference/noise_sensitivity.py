@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from monitors.metrics.judged.claims import JudgedClaim, Verdicts
-from monitors.metrics.judged.texts import unanswered
+from monitors.metrics.judged.items import unanswered
 from monitors.records import Sample, Score, Skipped
 
 

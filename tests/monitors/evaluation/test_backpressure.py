@@ -11,13 +11,13 @@ from statistics import mean, stdev
 
 import pytest
 
-from monitors.choosing import Choice
 from monitors.evaluation.backpressure import FLOOR, TARGET_S, JudgePace
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.metrics.registry import Enabled
 from monitors.records import Sample, Score, Skipped
+from monitors.sampling import Choice
 from monitors.statistics.weighted_mean import hajek
 from monitors.storage.queues.sqlite import SQLiteQueue
 from monitors.storage.stores.sqlite.store import SQLiteStore

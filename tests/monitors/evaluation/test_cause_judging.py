@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry
 
 from monitors.alerting.engine import AlertEngine
 from monitors.app import _engine
-from monitors.choosing import Choice
 from monitors.config import Alerts, Config, Judge, Metric, Rule, Sampled
 from monitors.evaluation.cause_judging import LOOKS_PERIOD_S, MAX_LOOK_S, MAX_LOOKS, CauseJudging
 from monitors.evaluation.evaluate import judge_of
@@ -21,6 +20,7 @@ from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
 from monitors.metrics.registry import build
 from monitors.records import Context, Evaluation, Sample, Score
+from monitors.sampling import Choice
 from monitors.storage.queues.memory import MemoryQueue
 from monitors.storage.stores import Query
 from monitors.storage.stores.sqlite.store import SQLiteStore

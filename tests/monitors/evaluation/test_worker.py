@@ -9,7 +9,6 @@ import time
 import numpy as np
 import pytest
 
-from monitors.choosing import Choice
 from monitors.config import Config, Judge, Monitors
 from monitors.evaluation import persist as persisting
 from monitors.evaluation.evaluator import Evaluator
@@ -24,6 +23,7 @@ from monitors.metrics.registry import Enabled
 from monitors.records import Context, Failed, Sample, Score, Skipped, Supplement
 from monitors.redaction import Redactor
 from monitors.runtime.bounds import MAX_PASSAGES, MAX_TEXT
+from monitors.sampling import Choice
 from monitors.scheduler import judged_timeout_s
 from monitors.storage.queues.memory import MemoryQueue
 from monitors.storage.queues.sqlite import SQLiteQueue

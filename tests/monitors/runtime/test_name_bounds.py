@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from dashboards.web.views.overview import MAX_ROWS, rows_of
 from monitors.alerting.versions import ENOUGH, MAX_APPS, Versions
 from monitors.analysis.quality import Quality, largest
-from monitors.choosing import Choice
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.worker import Worker, WorkerSettings
@@ -39,6 +38,7 @@ from monitors.runtime.bounds import (
     token_count,
 )
 from monitors.runtime.label_cap import MAX_PAIRS
+from monitors.sampling import Choice
 from monitors.storage.queues.memory import MemoryQueue
 from monitors.storage.stores import Point, Summary
 from monitors.storage.stores.sqlite.store import SQLiteStore
