@@ -28,14 +28,12 @@ from monitors.api.rules import rule_handlers
 from monitors.api.templates import template_handlers
 from monitors.config import Config, Sampled, Shared
 from monitors.evaluation.cause_judging import CauseJudging
-from monitors.evaluation.embedding import open_embeddings
 from monitors.evaluation.evaluate import judge_of
-from monitors.evaluation.judging import Judging, open_judging
+from monitors.evaluation.models import Judging, open_embeddings, open_judging
 from monitors.evaluation.prompt_marking import PromptMarking
 from monitors.exporters import Exporter
-from monitors.exporters.alert_gauges import AlertGauges
 from monitors.exporters.factory import open_sinks
-from monitors.exporters.instruments import Instruments
+from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.exporters.prometheus import PrometheusExporter
 from monitors.metrics import LOWER_IS_BETTER, Metric, lower_is_better
 from monitors.metrics.registry import Catalogue, Draft, build, draft

@@ -20,7 +20,7 @@ from monitors.config import Config, Judge, Sampled, Shared
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate
 from monitors.evaluation.evaluator import Evaluator
-from monitors.evaluation.judging import Judging
+from monitors.evaluation.models import Judging
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.prompt_marking import EVERY_S, PromptMarking
 from monitors.evaluation.worker import Worker, WorkerSettings

@@ -74,8 +74,7 @@ def catalogue_of(config: Config) -> Catalogue:
     """The metrics of a configuration, without asking or opening anything."""
     from prometheus_client import CollectorRegistry  # noqa: PLC0415 - `--help` need not load them
 
-    from monitors.evaluation.embedding import open_embeddings  # noqa: PLC0415
-    from monitors.evaluation.judging import open_judging  # noqa: PLC0415
+    from monitors.evaluation.models import open_embeddings, open_judging  # noqa: PLC0415
     from monitors.exporters.instruments import Instruments  # noqa: PLC0415
     from monitors.metrics.registry import build  # noqa: PLC0415
 

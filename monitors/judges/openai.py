@@ -10,11 +10,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from monitors.config import Price
 from monitors.judges import SPEND, Judge, JudgeError, Observer, Prompt
 from monitors.judges import logprobs as likelihood
 from monitors.judges import openai_client as sdk
 from monitors.judges import structured_output as reading
-from monitors.judges.cost import FREE, Price
+from monitors.judges.cost import FREE
 from monitors.judges.openai_client import Completion, Token, Usage
 from monitors.runtime.bounds import token_count
 from monitors.runtime.replies import ReplyError

@@ -98,7 +98,7 @@ def _judging(
     judge, ours = _judge(shared, wanted.judge)
     embeddings = wanted.embeddings
     if embeddings is None and shared.embeddings != config.Embeddings():
-        from monitors.evaluation.embedding import open_embeddings  # noqa: PLC0415 - only for what a configuration names
+        from monitors.evaluation.models import open_embeddings  # noqa: PLC0415 - only for what a configuration names
 
         if (opened := open_embeddings(shared, _instruments())) is not None:
             embeddings = opened
@@ -123,7 +123,7 @@ def _judge(shared: config.Shared, wanted: str | MinimalJudge | None) -> tuple[Ju
             if wanted == LLM:
                 raise ConfigError(["judge: none is configured; name one in [judge] of the configuration"])
             return None, []
-        from monitors.evaluation.judging import open_judging  # noqa: PLC0415 - the SDK is slow to import
+        from monitors.evaluation.models import open_judging  # noqa: PLC0415 - the SDK is slow to import
 
         # Over a data set nothing is left out: no budget is kept, what it cost is shown.
         # Every row is asked for: the run's own file remembers, and a judge that fails often is not given up on.

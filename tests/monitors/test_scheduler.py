@@ -17,7 +17,7 @@ from monitors.config import Alerts, Config, Rule, Shared, admin_problems, join_p
 from monitors.config import Judge as JudgeTable
 from monitors.config import Monitors as MonitorsTable
 from monitors.config import Queue as QueueTable
-from monitors.evaluation.judging import open_judging
+from monitors.evaluation.models import open_judging
 from monitors.exporters.instruments import Instruments
 from monitors.metrics.registry import Catalogue
 from monitors.records import Evaluation, Failed, Sample, Score

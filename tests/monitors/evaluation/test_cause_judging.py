@@ -14,7 +14,7 @@ from monitors.config import Alerts, Config, Judge, Metric, Rule, Sampled
 from monitors.evaluation.cause_judging import LOOKS_PERIOD_S, MAX_LOOK_S, MAX_LOOKS, CauseJudging
 from monitors.evaluation.evaluate import judge_of
 from monitors.evaluation.evaluator import Evaluator
-from monitors.evaluation.judging import open_judging
+from monitors.evaluation.models import open_judging
 from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted

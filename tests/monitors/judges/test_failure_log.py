@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from monitors.config import Judge
-from monitors.evaluation.judging import open_judging
+from monitors.evaluation.models import open_judging
 from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError, Prompt
 from monitors.judges.middleware.failure_log import MAX_KINDS, REPEAT_S, STEADY_S, FailureLog

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from monitors.config import Judge, Price, SmallJudge
-from monitors.evaluation.judging import open_judging
+from monitors.evaluation.models import open_judging
 from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError, Prompt
 from monitors.records import Sample

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from monitors.alerting.causes import JudgeEvidence, Observation, explain
 from monitors.alerting.engine import AlertEngine
 from monitors.config import Judge
-from monitors.evaluation.judging import open_judging
+from monitors.evaluation.models import open_judging
 from monitors.exporters.instruments import Instruments
 from monitors.judges.anchors import Drift
 from tests.support.alerting import TRIO, World

@@ -12,6 +12,7 @@ import msgspec
 
 from monitors import config
 from monitors.alerting.causes import JudgeEvidence
+from monitors.config import Shared
 from monitors.exporters.instruments import Instruments
 from monitors.judges import Judge, anchors
 from monitors.judges.anchors import Anchor, Drift
@@ -24,6 +25,8 @@ from monitors.judges.middleware.circuit_breaker import Breaker, Sight
 from monitors.judges.middleware.failure_log import FailureLog
 from monitors.judges.middleware.stack import Guard, Guarded, guarded
 from monitors.judges.openai import OpenAIJudge
+from monitors.metrics.embeddings import Embeddings
+from monitors.metrics.embeddings import opening as embeddings_opening
 from monitors.records import Evaluation, Sample, Score
 from monitors.runtime.settings import ConfigError, Problems
 
@@ -214,3 +217,11 @@ def _cached(judge: Judge, settings: config.Judge, instruments: Instruments, answ
         shelf=AnswerFile(answers) if settings.cache == "file" and answers is not None else None,
         on_lookup=instruments.looked_up,
     )
+
+
+def open_embeddings(config: Shared, instruments: Instruments) -> Embeddings | None:
+    """Build the embeddings of the configuration, if it names any. Raises ConfigError."""
+    try:
+        return embeddings_opening.open_embeddings(**msgspec.structs.asdict(config.embeddings), observer=instruments)
+    except ValueError as error:
+        raise ConfigError([str(error)]) from error
