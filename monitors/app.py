@@ -29,7 +29,7 @@ from monitors.api.templates import template_handlers
 from monitors.config import Config, Sampled, Shared
 from monitors.evaluation.cause_judging import CauseJudging
 from monitors.evaluation.evaluate import judge_of
-from monitors.evaluation.models import Judging, open_embeddings, open_judging
+from monitors.evaluation.models import JudgeSetup, open_embeddings, open_judge
 from monitors.evaluation.prompt_marking import PromptMarking
 from monitors.exporters import Exporter
 from monitors.exporters.factory import open_sinks
@@ -84,7 +84,7 @@ async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # so in the library
     instruments = Instruments(CollectorRegistry(), version=version("gaugeway"))
     answers = data_dir / "judge-answers.db" if config.capture.content else None
-    judging, embeddings = open_judging(config.judge, instruments, answers=answers), open_embeddings(config, instruments)
+    judging, embeddings = open_judge(config.judge, instruments, answers=answers), open_embeddings(config, instruments)
     judge = judging.judge if judging else None
     catalogue = build(config.metrics, judge, embeddings, config.judge.mode, steps_dir=data_dir / "geval")
     for note in catalogue.notes:
@@ -140,7 +140,7 @@ async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None
 
 
 def _marking(
-    config: Config, templates: Templates, judging: Judging | None, instruments: Instruments
+    config: Config, templates: Templates, judging: JudgeSetup | None, instruments: Instruments
 ) -> PromptMarking | None:
     """Build what marks prompts for the gateways; None where no judge could."""
     if judging is None or not config.capture.content:
@@ -149,7 +149,7 @@ def _marking(
         templates,
         judging.judge,
         retention_s=config.capture.retention_days * _DAY_S,
-        allowed=judging.may_ask,
+        allowed=judging.is_available,
         on_outcome=lambda outcome: instruments.prompt_marks.labels(outcome).inc(),
     )
 
@@ -183,9 +183,9 @@ def examine(config: Shared, problems: Problems) -> None:
     instruments = Instruments(CollectorRegistry(), version=version("gaugeway"))
     config = _with_addresses(config, problems)
     judge_settings = config.judge
-    judging = problems.attempt(lambda: open_judging(judge_settings, instruments), "judge")
+    judging = problems.attempt(lambda: open_judge(judge_settings, instruments), "judge")
     if judging is None and (judge_settings.base_url or judge_settings.model):
-        judging = open_judging(_ANY_JUDGE, instruments)
+        judging = open_judge(_ANY_JUDGE, instruments)
     judge = judging.judge if judging else None
     embeddings = problems.attempt(lambda: open_embeddings(config, instruments), "embeddings")
     found = problems.attempt(lambda: draft(config.metrics, judge, embeddings, judge_settings.mode), "metrics")
@@ -311,7 +311,7 @@ def _engine(
     catalogue: Catalogue,
     instruments: Instruments,
     *,
-    judging: Judging | None = None,
+    judging: JudgeSetup | None = None,
     ledger: StateStore | None = None,
 ) -> AlertEngine:
     known = {one.metric.name: one.metric for one in catalogue.enabled}
@@ -330,7 +330,7 @@ def _engine(
             store,
             judged,
             samples=config.alerts.cause_samples,
-            allowed=judging.may_ask,
+            allowed=judging.is_available,
             on_judged=lambda metric: instruments.cause_evaluations.labels(metric).inc(),
         )
     return AlertEngine(
@@ -346,6 +346,6 @@ def _engine(
         blind_since=judging.blind_since if judging else lambda: None,
         judged=[one.name for one in judged],
         judge_evidence=judging.evidence if judging else lambda _: None,
-        on_alarm=judging.suspected if judging else lambda: None,
+        on_alarm=judging.recheck_anchors if judging else lambda: None,
         cause_judging=extra,
     )

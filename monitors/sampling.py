@@ -202,7 +202,7 @@ _REFUSALS = re.compile(
 )
 
 
-class Choice:
+class MetricSampler:
     """Decides by a salted hash of the trace's id (or, `nested_with_otel`, by OpenTelemetry's own rule for it).
 
     `bias` has judged metrics look more often at exchanges of one kind: the first that applies counts, and the

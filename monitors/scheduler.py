@@ -20,21 +20,21 @@ from monitors.config import Config, Judge, Sampled, Shared
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate
 from monitors.evaluation.evaluator import Evaluator
-from monitors.evaluation.models import Judging
+from monitors.evaluation.models import JudgeSetup
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.prompt_marking import EVERY_S, PromptMarking
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.exporters import Exporter
 from monitors.exporters.instruments import Instruments
 from monitors.judges.anchors import AnchorWatch, Drift
-from monitors.judges.budget import Spending
+from monitors.judges.budget import BudgetSync
 from monitors.metrics import lower_is_better
 from monitors.metrics.registry import Catalogue
 from monitors.records import Alert, Evaluation, Sample, Score
 from monitors.runtime.label_cap import OVERFLOW
 from monitors.runtime.settings import ConfigError
 from monitors.runtime.tasks import spawn
-from monitors.sampling import Choice
+from monitors.sampling import MetricSampler
 from monitors.statistics.control_variate import Fit, fitted
 from monitors.storage.joining import SOURCES
 from monitors.storage.leader import Alone, Leader, while_leading
@@ -93,7 +93,7 @@ class Scheduler:
         engine: AlertEngine,
         exporters: Sequence[Exporter],
         instruments: Instruments,
-        judging: Judging | None = None,
+        judging: JudgeSetup | None = None,
         ledger: StateStore | None = None,
         leader: Leader | None = None,
     ) -> None:
@@ -114,7 +114,7 @@ class Scheduler:
         """Marks prompts for the gateways, where the judge can; set before `start`."""
         self._anchors = self._watch_anchors(judging)
         self._pacer = judging.pacer if judging else None
-        self._spending = Spending(ledger, self._pacer, _replica(config)) if ledger and self._pacer else None
+        self._spending = BudgetSync(ledger, self._pacer, _replica(config)) if ledger and self._pacer else None
         self._judge_pace = JudgePace(config.monitors.concurrency, target_s=config.queue.target_age_s)
         observer = WorkerCounts(instruments, engine, self._capture)
         self._worker = Worker(
@@ -126,7 +126,7 @@ class Scheduler:
                 judged_timeout_s=judged_timeout_s(config),
                 deadline_s=config.judge.deadline_s,
                 max_age_s=config.queue.max_age_s,
-                budget_factor=judging.pace if judging else lambda *_: 1.0,
+                budget_factor=judging.budget_factor if judging else lambda *_: 1.0,
                 judge_pace=self._judge_pace,
                 observer=observer,
             ),
@@ -227,7 +227,7 @@ class Scheduler:
     async def _tick(self) -> None:
         await (self._engine.tick() if self._leader.is_leader() else self._engine.follow())
 
-    def _watch_anchors(self, judging: Judging | None) -> AnchorWatch | None:
+    def _watch_anchors(self, judging: JudgeSetup | None) -> AnchorWatch | None:
         if judging is None or not judging.anchors:
             return None
         metrics = {one.metric.name: one.metric for one in self._catalogue.enabled}
@@ -245,7 +245,7 @@ class Scheduler:
                 _log.warning("the judge disagrees with %.0f %% of the anchors of %s", 100 * drift.low, drift.metric)
 
         watch = AnchorWatch(judging.anchors, score, every_s=self._config.judge.anchors_every_s, on_drift=show)
-        judging.suspect.append(watch.wake)
+        judging.wake_anchors.append(watch.wake)
         return watch
 
     async def _spend(self) -> None:
@@ -304,10 +304,10 @@ class Scheduler:
         return lambda: self._instruments.worker_errors.labels(what).inc()
 
 
-def choice_of(capture: Sampled, judge: Judge) -> Choice:
+def choice_of(capture: Sampled, judge: Judge) -> MetricSampler:
     """What decides which metrics a sample gets. Raises ConfigError."""
     try:
-        return Choice(capture.salt, nested_with_otel=capture.nested_with_otel, bias=judge.bias)
+        return MetricSampler(capture.salt, nested_with_otel=capture.nested_with_otel, bias=judge.bias)
     except ValueError as error:
         raise ConfigError([f"judge.bias: {error}"]) from error
 

@@ -27,7 +27,7 @@ from monitors.judges.scripted import Scripted
 from monitors.metrics import lower_is_better
 from monitors.metrics.registry import build
 from monitors.records import Alert, Context, Sample
-from monitors.sampling import Choice
+from monitors.sampling import MetricSampler
 from monitors.storage.stores.sqlite.store import SQLiteStore
 
 T0, BEFORE, MOST, TICK = 1_760_000_040.0, 800, 4000, 20
@@ -95,7 +95,7 @@ async def play(seed: int, metrics: dict[str, Metric], rule: Rule, samples: int) 
             judged=[one.name for one in judged],
             cause_judging=CauseJudging(store, judged, samples=samples) if samples else None,
         )
-        evaluator = Evaluator(enabled, Choice(str(seed)))
+        evaluator = Evaluator(enabled, MetricSampler(str(seed)))
         quiet = asked = 0
         for number in range(BEFORE + MOST):
             broken = number >= BEFORE

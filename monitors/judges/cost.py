@@ -1,4 +1,4 @@
-"""Who pays for a call: an observer that passes everything on and also writes the bill of the app and metric."""
+"""The cost of judge calls: prices by model, and the bill of each call for its app and metric."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from monitors.judges import SPEND, Observer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """What one answered call cost, and on whose behalf it was made (empty: nobody's in particular)."""
+    """Cost of one answered call, and the app and metric it was made for (empty when there is none)."""
 
     app: str
     metric: str
@@ -27,10 +27,9 @@ Charge: TypeAlias = Callable[[Bill], None]
 
 
 class Billing(Observer):
-    """An Observer: tells `observer` everything, and `charges` each call's bill at the moment it is paid.
+    """An Observer that forwards to `observer`, and passes the bill of each answered call to `charges`.
 
-    App and metric are those of the tab that is open (`Spend.app`, `Spend.metric`), so that also a call whose asker has
-    given up meanwhile is on somebody's bill.
+    App and metric are those of the current `Spend`, so that a call whose caller was cancelled meanwhile is billed too.
     """
 
     def __init__(self, observer: Observer, *charges: Charge) -> None:
@@ -39,10 +38,10 @@ class Billing(Observer):
 
     def judged(self, model: str, seconds: float, input_tokens: int, output_tokens: int, usd: float) -> None:
         self._observer.judged(model, seconds, input_tokens, output_tokens, usd)
-        tab = SPEND.get()
+        spend = SPEND.get()
         bill = Bill(
-            app=tab.app if tab is not None else "",
-            metric=tab.metric if tab is not None else "",
+            app=spend.app if spend is not None else "",
+            metric=spend.metric if spend is not None else "",
             judge_model=model,
             input_tokens=input_tokens,
             output_tokens=output_tokens,
@@ -62,9 +61,9 @@ FREE = Price(input=0.0, output=0.0)
 
 
 class Prices:
-    """Prices by model pattern (`*`, `?`, `[...]`).
+    """Prices by model name or shell pattern (`*`, `?`, `[...]`).
 
-    A name without any of these beats every pattern; of several patterns that fit, the longest one counts.
+    An exact name wins over any pattern; of several patterns that match, the longest one wins.
 
     >>> prices = Prices({"gpt-*": Price(input=2.0, output=8.0), "gpt-6-luna*": Price(input=0.1, output=0.5)})
     >>> prices.of("gpt-6-luna-mini").input, prices.of("gpt-5").input, prices.of("other")
@@ -77,7 +76,7 @@ class Prices:
         self._patterns = sorted(patterns, key=lambda entry: (-len(entry[0]), entry[0]))
 
     def of(self, model: str) -> Price | None:
-        """The model's price, if it has one."""
+        """Return the price of `model`; None when no pattern matches."""
         if (price := self._exact.get(model)) is not None:
             return price
         return next((price for pattern, price in self._patterns if fnmatchcase(model, pattern)), None)

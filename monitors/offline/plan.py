@@ -123,12 +123,12 @@ def _judge(shared: config.Shared, wanted: str | MinimalJudge | None) -> tuple[Ju
             if wanted == LLM:
                 raise ConfigError(["judge: none is configured; name one in [judge] of the configuration"])
             return None, []
-        from monitors.evaluation.models import open_judging  # noqa: PLC0415 - the SDK is slow to import
+        from monitors.evaluation.models import open_judge  # noqa: PLC0415 - the SDK is slow to import
 
         # Over a data set nothing is left out: no budget is kept, what it cost is shown.
         # Every row is asked for: the run's own file remembers, and a judge that fails often is not given up on.
         settings = msgspec.structs.replace(shared.judge, cache="off", blind_after=_NEVER)
-        judging = open_judging(settings, _instruments(), paced=False)
+        judging = open_judge(settings, _instruments(), paced=False)
         return (judging.judge, [judging.judge]) if judging else (None, [])
     if not isinstance(wanted, str):
         return adapted(wanted), []

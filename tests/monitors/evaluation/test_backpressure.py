@@ -17,7 +17,7 @@ from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.metrics.registry import Enabled
 from monitors.records import Sample, Score, Skipped
-from monitors.sampling import Choice
+from monitors.sampling import MetricSampler
 from monitors.statistics.weighted_mean import hajek
 from monitors.storage.queues.sqlite import SQLiteQueue
 from monitors.storage.stores.sqlite.store import SQLiteStore
@@ -190,7 +190,7 @@ def evaluated(path, samples, *, judge_pace, look_s=0.05, on_expired=lambda: None
         observer = WorkerObserver()
         observer.failed, observer.expired = pytest.fail, on_expired
         metrics = [Enabled(metric=one, rate=1.0, threshold=0.5, objective=0.9) for one in (Slow(), Free())]
-        evaluator = Evaluator(metrics, Choice("s"), judge_pace=judge_pace, observer=observer, **options)
+        evaluator = Evaluator(metrics, MetricSampler("s"), judge_pace=judge_pace, observer=observer, **options)
         settings = WorkerSettings(concurrency=4, poll_s=0.01)
         worker = Worker(queue, store, evaluator, settings=settings, observer=observer)
         await queue.put(samples)
@@ -216,7 +216,7 @@ def test_a_worker_under_pressure_judges_some_computes_the_rest_for_all_and_recor
     assert 5 <= len(judged) < 150
     assert min(one.rate for one in judged) < 0.5
     # Whoever has the lower place in the order of sampling was judged: the rate says which share of them that was.
-    assert all(Choice("s").keeps(Sample(id=one.sample_id, started_at=0.0), one.rate) for one in judged)
+    assert all(MetricSampler("s").keeps(Sample(id=one.sample_id, started_at=0.0), one.rate) for one in judged)
 
 
 def test_what_waited_for_too_long_is_not_judged_but_seen_and_counted(tmp_path):
