@@ -282,7 +282,7 @@ class Scheduler:
         self._instruments.queue_dead_letters.set(depth.dead)
         self._instruments.queue_trimmed.set(depth.trimmed)
         held, now = self._worker.held, time.monotonic()
-        factor = self._judge_pace.look(ready=depth.ready, leased=depth.leased, held=held, now=now)
+        factor = self._judge_pace.observe_queue(ready=depth.ready, leased=depth.leased, held=held, now=now)
         self._instruments.judge_pace_factor.set(factor)
 
     async def _mark(self) -> None:

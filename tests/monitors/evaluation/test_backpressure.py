@@ -64,7 +64,7 @@ class Simulated:
     def _look(self, now):
         held = [PLACES - free for free in self.free]
         for pace, own in zip(self.paces, held, strict=True):
-            pace.look(ready=len(self.waiting), leased=sum(held), held=own, now=now)
+            pace.observe_queue(ready=len(self.waiting), leased=sum(held), held=own, now=now)
         self.factors.append((now, self.paces[0].factor))
         self.ages.append((now, now - self.waiting[0] if self.waiting else 0.0))
         self._at(now + LOOK_S, self._look)
@@ -131,7 +131,7 @@ def test_a_judge_that_hangs_ends_at_the_floor_and_never_at_nothing():
     for second in range(200):
         if second % 20 == 0:
             pace.finished(600.0, pace.factor, judged=True, now=float(second))
-        assert pace.look(ready=10 * second, leased=PLACES, held=PLACES, now=float(second)) >= FLOOR
+        assert pace.observe_queue(ready=10 * second, leased=PLACES, held=PLACES, now=float(second)) >= FLOOR
     assert pace.factor == FLOOR
 
 
@@ -197,7 +197,7 @@ def evaluated(path, samples, *, judge_pace, look_s=0.05, on_expired=lambda: None
         running = asyncio.ensure_future(worker.run())
         async with asyncio.timeout(20):
             while (depth := await queue.depth()).ready + depth.leased:
-                judge_pace.look(ready=depth.ready, leased=depth.leased, held=worker.held, now=time.monotonic())
+                judge_pace.observe_queue(ready=depth.ready, leased=depth.leased, held=worker.held, now=time.monotonic())
                 await asyncio.sleep(look_s)
         worker.stop()
         await running
@@ -238,5 +238,5 @@ def test_what_waited_for_too_long_is_not_judged_but_seen_and_counted(tmp_path):
 def test_a_worker_that_goes_is_no_arrival():
     pace = JudgePace(8)
     for second in range(60):
-        pace.look(ready=1000, leased=16 if second < 30 else 8, held=8, now=float(second))
+        pace.observe_queue(ready=1000, leased=16 if second < 30 else 8, held=8, now=float(second))
     assert pace.arrivals_per_s(60.0) == 0.0
