@@ -1,4 +1,4 @@
-"""The evaluation plane put together: the one place that names its adapters."""
+"""Assembles the evaluation plane from the configuration; the one module that names its adapters."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from monitors.runtime import otlp_exporters as telemetry
 from monitors.runtime.auth import behind
 from monitors.runtime.serving import Listener, serve
 from monitors.runtime.settings import ConfigError, Problems
-from monitors.scheduler import Scheduler, choice_of, tick_s
+from monitors.scheduler import Scheduler, sampler_of, tick_s
 from monitors.storage.engines.sqlite import file_problem, path_from_url
 from monitors.storage.leader import stand
 from monitors.storage.queues import Queue
@@ -60,7 +60,7 @@ from monitors.storage.templates.opening import open_templates
 _log = logging.getLogger("gaugeway")
 _DAY_S = 86_400.0
 _ANY_JUDGE = configuration.Judge(base_url="http://127.0.0.1/v1", model="any")
-"""In place of one that cannot be built, to check what needs a judge."""
+"""Stands in for a judge that cannot be built, so that what depends on a judge can be checked."""
 
 
 class PageFactory(Protocol):
@@ -76,7 +76,7 @@ class PageFactory(Protocol):
         supply: Callable[[Sequence[Supplement]], Awaitable[None]],
         templates: Templates,
     ) -> Pages:
-        """Return what is served to browsers; `supply` takes in feedback."""
+        """Return the pages served to browsers; `supply` stores feedback."""
 
 
 async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None, supervised: bool = False) -> None:
@@ -95,7 +95,7 @@ async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None
     urls = configuration.store_url(config, data_dir), configuration.queue_url(config, data_dir)
     leader, ledger = stand(urls[0], store, tick_s(config), urls[1])
     engine = _engine(config, queue, store, catalogue, instruments, judging=judging, ledger=ledger)
-    plane = Scheduler(
+    scheduler = Scheduler(
         config,
         queue=queue,
         store=store if config.capture.content else DiscreetStore(store, redactor, window_s=config.queue.lease_s),
@@ -104,15 +104,15 @@ async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None
         exporters=exporters,
         instruments=instruments,
         judging=judging,
-        ledger=store,
+        state_store=store,
         leader=leader,
     )
     templates = open_templates(urls[0])
-    plane.marking = _marking(config, templates, judging, instruments)
+    scheduler.marking = _marking(config, templates, judging, instruments)
     pages = None
     if page is not None:
         pages = page(
-            plane,
+            scheduler,
             engine,
             instruments.registry,
             config=config,
@@ -123,26 +123,26 @@ async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None
     handlers = [*_receivers(config, queue, instruments, redactor), *alert_handlers(engine.desk), *rule_handlers(engine)]
     handlers += compare_handlers(store, lambda name: passing(name).flipped)
     handlers += [*label_handlers(store, passing), *template_handlers(templates)]
-    told = _open_audit(data_dir)
-    plane.start()
+    audit_log = _open_audit(data_dir)
+    scheduler.start()
     _log.info("monitors: http://%s:%d/", config.monitors.host, config.monitors.port)
     try:
         host, token = config.monitors.host, config.monitors.token
-        app = admin_app(plane, instruments.registry, host=host, token=token, handlers=handlers, pages=pages)
+        app = admin_app(scheduler, instruments.registry, host=host, token=token, handlers=handlers, pages=pages)
         listener = Listener(behind(config.monitors.trusted_proxies, app), host, config.monitors.port)
         await serve([listener], drain_s=5, supervised=supervised, on_stop=pages.stop if pages else lambda: None)
     finally:
-        await plane.aclose()
+        await scheduler.aclose()
         for closing in (judge, embeddings, *exporters, queue, store, templates):
             if closing is not None:
                 await closing.aclose()
-        audit.close_file(told)
+        audit.close_file(audit_log)
 
 
 def _marking(
     config: Config, templates: Templates, judging: JudgeSetup | None, instruments: Instruments
 ) -> PromptMarking | None:
-    """Build what marks prompts for the gateways; None where no judge could."""
+    """Build the prompt marking; None without a judge or with content off."""
     if judging is None or not config.capture.content:
         return None
     return PromptMarking(
@@ -160,7 +160,7 @@ def _redactor(config: Config, data_dir: Path) -> Redactor:
 
 
 def _open_audit(data_dir: Path) -> logging.Handler:
-    """Open the audit log; from then on SIGHUP is refused there instead of ending the process."""
+    """Open the audit log, and make SIGHUP an audited refusal instead of the end of the process."""
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _refuse_reload)
     return audit.open_file(data_dir)
 
@@ -171,7 +171,7 @@ def _refuse_reload() -> None:
 
 
 def check(config: Shared) -> None:
-    """Build all that the configuration names, without opening or starting anything. Raises ConfigError."""
+    """Build everything that the configuration names, without opening or starting it. Raises ConfigError."""
     problems = Problems()
     problems.extend(configuration.join_problems(config))
     examine(config, problems)
@@ -179,7 +179,7 @@ def check(config: Shared) -> None:
 
 
 def examine(config: Shared, problems: Problems) -> None:
-    """Do what `check` does, but add every mistake to `problems`. What has one is replaced where others depend on it."""
+    """Do what `check` does, but add every mistake to `problems`; a stand-in replaces what could not be built."""
     instruments = Instruments(CollectorRegistry(), version=version("gaugeway"))
     config = _with_addresses(config, problems)
     judge_settings = config.judge
@@ -200,7 +200,7 @@ def examine(config: Shared, problems: Problems) -> None:
     problems.attempt(lambda: open_sinks(config, instruments), "sinks")
     problems.extend(problems.attempt(lambda: _rule_problems(config, found), "alerts.rules") or ())
     problems.attempt(lambda: open_notifiers(config), "notifiers")
-    problems.attempt(lambda: choice_of(Sampled(), judge_settings), "judge.bias")
+    problems.attempt(lambda: sampler_of(Sampled(), judge_settings), "judge.bias")
     if queue is not None:
         problems.attempt(lambda: _receivers(config, queue, instruments), "monitors.otlp_receiver")
     if not problems.lines and queue is not None and store is not None:
@@ -208,7 +208,7 @@ def examine(config: Shared, problems: Problems) -> None:
 
 
 def examine_files(config: Shared, data_dir: Path, problems: Problems) -> None:
-    """Add which SQLite files of the store and the queue cannot be used, without opening one."""
+    """Add the SQLite files of store and queue that cannot be used, without opening one."""
     from monitors.storage.queues.sqlite import SCHEMA as QUEUE  # noqa: PLC0415 - only where files are looked at
     from monitors.storage.stores.sqlite.schema import SCHEMA as STORE  # noqa: PLC0415
     from monitors.storage.templates.sqlite import FILE as TEMPLATES_FILE  # noqa: PLC0415
@@ -223,7 +223,7 @@ def examine_files(config: Shared, data_dir: Path, problems: Problems) -> None:
         if not url.startswith("sqlite:///"):
             continue
         if url == "sqlite:///" or (not given and problems.cover("--data-dir: ")):
-            continue  # named already
+            continue  # reported already
         path = path_from_url(url).absolute()
         problem = file_problem(path, schema)
         if (first := known.setdefault(path.resolve(), key)) != key:
@@ -235,7 +235,7 @@ def examine_files(config: Shared, data_dir: Path, problems: Problems) -> None:
 
 
 def _with_addresses(config: Shared, problems: Problems) -> Shared:
-    """Put others in place of addresses that are already known to be wrong."""
+    """Replace addresses that are already reported as wrong."""
     judge, embeddings = config.judge, config.embeddings
     if judge.base_url is not None and problems.cover("judge.base_url: "):
         judge = msgspec.structs.replace(judge, base_url=_ANY_JUDGE.base_url)
@@ -247,7 +247,7 @@ def _with_addresses(config: Shared, problems: Problems) -> Shared:
 
 
 def _queue(config: Shared, data_dir: Path) -> Queue:
-    """Name the queue; it opens when first used."""
+    """Build the queue; it opens when first used."""
     try:
         return open_queue(configuration.queue_url(config, data_dir), config.queue.lease_s, config.queue.max_attempts)
     except ValueError as error:
@@ -255,7 +255,7 @@ def _queue(config: Shared, data_dir: Path) -> Queue:
 
 
 def _store(config: Shared, data_dir: Path) -> StoreAndLedger:
-    """Name the store; it opens when first used."""
+    """Build the store; it opens when first used."""
     try:
         return open_store(configuration.store_url(config, data_dir))
     except ValueError as error:
@@ -263,7 +263,7 @@ def _store(config: Shared, data_dir: Path) -> StoreAndLedger:
 
 
 def _rule_problems(config: Shared, found: Draft | None) -> list[str]:
-    """Say what is wrong with the rules. A metric that could not be made is as good as switched on here."""
+    """Return the problems of the rules. A metric that could not be built counts as enabled here."""
     made = {} if found is None else {one.metric.name: one.metric for one in found.catalogue.enabled}
     rules = rules_of(config.alerts, made)
     metrics = {*made, *(() if found is None else found.unmade)}
@@ -277,7 +277,7 @@ def _flipped(known: Mapping[str, Metric]) -> Callable[[str], bool]:
 
 
 def _receivers(config: Shared, queue: Queue, instruments: Instruments, redactor: Redactor | None = None) -> list[Any]:
-    """Build the handlers that receive spans, if any are to be received."""
+    """Build the handlers of the OTLP receiver; none when it is off."""
     if not config.monitors.otlp_receiver:
         return []
     from monitors.api.otlp.receiver import receiver  # noqa: PLC0415 - only when switched on

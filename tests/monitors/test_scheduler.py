@@ -67,7 +67,7 @@ def make_plane(config, store, instruments, judging=None, queue=None):
         exporters=[],
         instruments=instruments,
         judging=judging,
-        ledger=store,
+        state_store=store,
     )
 
 
