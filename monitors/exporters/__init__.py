@@ -14,7 +14,7 @@ BUILT_IN = {
     "mlflow": "monitors.exporters.mlflow:MLflowSink",
     "phoenix": "monitors.exporters.phoenix:PhoenixSink",
 }
-"""What `[[sinks]]` may name; the other exporters come with the tables they belong to."""
+"""Kinds of `[[sinks]]`; the other exporters belong to tables of their own."""
 
 
 class MinimalExporter(Protocol):

@@ -1,4 +1,4 @@
-"""From `[[sinks]]` to the exporters that send scores to other systems."""
+"""Builds the exporters of `[[sinks]]`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from monitors.runtime.settings import ConfigError, Problems
 
 
 def open_sinks(config: Shared, instruments: Instruments) -> list[Exporter]:
-    """Build them, named by kind and place so that their counts are told apart. Raises ConfigError.
+    """Build the exporters, named by kind and index so that their counts stay separate. Raises ConfigError.
 
     None connects before it has something to send. Phoenix is told about passages only where they go out as spans.
     """

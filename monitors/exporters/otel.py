@@ -1,4 +1,4 @@
-"""Evaluations as OpenTelemetry: one EVALUATOR span a sample, one `gen_ai.evaluation.result` event a metric."""
+"""The exporter to OpenTelemetry: one EVALUATOR span a sample, one `gen_ai.evaluation.result` event a metric."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVENT = "gen_ai.evaluation.result"
 
 
 class OTelExporter(Exporter):
-    """Emits into the given processors, which buffer; without `logs` there are no events.
+    """Emits to the given processors, which buffer; without `logs` no events.
 
     The exchange's span ended long ago and ended spans cannot be changed, so the EVALUATOR span is a new root with one
     link to it, and each event carries the exchange's trace and span ids. Explanations quote the answer, so they go out
@@ -84,7 +84,7 @@ class OTelExporter(Exporter):
         self._loggers.shutdown()
 
     def _emit_retrieval(self, sample: Sample, exchange: SpanContext) -> None:
-        """Emit a span with an id that does not change, so that a second one of the same sample is the first again.
+        """Emit a span with a stable id, so that a second export of the same sample replaces the first.
 
         It ends when the exchange begins; how long the app took for it is not known.
         """

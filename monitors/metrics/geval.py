@@ -1,4 +1,4 @@
-"""G-Eval: a criterion of your own, scored by a judge along steps, weighted by how probable each score is."""
+"""G-Eval: a custom criterion, scored by a judge along steps and weighted by the probability of each score."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class GEval:
         return await self._sampled(sample, steps) if probabilities is None else self._weighted(probabilities, steps)
 
     async def _scored(self, prompt: Prompt) -> dict[int, float] | None:
-        """The probability of each score; None without log-probabilities. What is no score is asked for once more."""
+        """Return the probability of each score; None without log-probabilities. Invalid answers get one retry."""
         scores = self._criterion.scores
         problem = JudgeError("unreadable")
         for _ in range(_ASKED):
@@ -164,7 +164,7 @@ _ASKED = 2
 
 
 class Criterion(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be scored, from which texts, on which scale. `rubric`: a score, or a range "1-2" -> its meaning."""
+    """A criterion, the texts it applies to, and its scale. `rubric` maps a score, or a range "1-2", to its meaning."""
 
     text: str
     texts: tuple[Part, ...]
@@ -178,7 +178,7 @@ class Criterion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Steps:
-    """The steps for one criterion; with a directory they outlive the process, so that scores stay comparable."""
+    """The evaluation steps of one criterion; stored in a directory, if any, so that scores stay comparable."""
 
     def __init__(self, judge: Judge, criterion: Criterion, directory: Path | None) -> None:
         self._judge = judge
@@ -190,7 +190,7 @@ class Steps:
         self._shared: SingleFlight[tuple[str, ...]] = SingleFlight(size=1)
 
     async def get(self) -> tuple[str, ...]:
-        """The steps, from memory, from the directory, or from the judge. Raises JudgeError."""
+        """Return the steps from memory, from the directory, or from the judge. Raises JudgeError."""
         return await self._shared.get(self._key, self._find)
 
     async def _find(self) -> tuple[str, ...]:
@@ -237,7 +237,7 @@ _SURE = 0.5
 
 
 def weights(probabilities: Mapping[str, float], choices: Iterable[int]) -> dict[int, float]:
-    """The probability of each valid score, scaled to a sum of 1. White space around a token means nothing.
+    """Return the probability of each valid score, normalised to sum 1; white space around a token is ignored.
 
     Raises JudgeError when less than half of the probability is on valid scores: the judge meant to say something else.
 

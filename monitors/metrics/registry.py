@@ -1,4 +1,4 @@
-"""Which metrics run: the built-in ones, those of the configuration, and what each of them is given."""
+"""The registry of metrics: names, import strings, and building the metrics that the configuration enables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["BUILT_IN", "ON_REQUEST", "Catalogue", "Draft", "Enabled", "Mode", "b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enabled:
-    """A metric that runs, on which share of the exchanges, and what is promised for it."""
+    """An enabled metric, the share of exchanges that get it, and its objective."""
 
     metric: Metric
     rate: float
@@ -46,7 +46,7 @@ class Enabled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue:
-    """The metrics that run; `notes` are for the log, once at start."""
+    """The enabled metrics; `notes` are logged once at start."""
 
     enabled: tuple[Enabled, ...]
     notes: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Catalogue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """What can be made of the tables, and what is wrong with the others, each line beginning with its key.
+    """The metrics that can be built, and the problems of the others; each problem begins with its configuration key.
 
     `names` are about tables whose name stands for nothing, `problems` about what is in the others. `idle` are the
     metrics that the configuration asks for and that cannot run: the table they need, and a line. `unmade` are the
@@ -69,7 +69,7 @@ class Draft:
 
     @property
     def nameless(self) -> bool:
-        """Whether some metric was not made whose name only itself knows."""
+        """Whether a metric given by import string was not built, so that its name is unknown."""
         return any((named := resolve(name)) is not None and named.target == name for name in self.unmade)
 
 
@@ -81,7 +81,7 @@ def build(
     *,
     steps_dir: Path | None = None,
 ) -> Catalogue:
-    """Make the metrics. Raises ConfigError with every problem found.
+    """Build the metrics. Raises ConfigError with every problem found.
 
     A metric's constructor is given what it names: `judge`, `verdicts` (shared between metrics), `embeddings`. Its other
     parameters are its options. `steps_dir` keeps the steps a judge wrote for `geval:` metrics; without it every process
@@ -101,7 +101,7 @@ def draft(
     *,
     steps_dir: Path | None = None,
 ) -> Draft:
-    """Do what `build` does, but return every problem beside what can be made."""
+    """Do what `build` does, but return the problems beside the metrics that can be built."""
     builder = _Builder(judge, embeddings, mode, steps_dir)
     for name in [*BUILT_IN, *(name for name in settings if name not in BUILT_IN)]:
         builder.add(name, settings.get(name, config.Metric()), asked_for=name in settings)
@@ -128,7 +128,7 @@ class _Builder:
         self._unmade: set[str] = set()
 
     def add(self, name: str, settings: config.Metric, *, asked_for: bool) -> None:
-        """Make one metric, or note or complain why not."""
+        """Build one metric, or note the reason or the problem why not."""
         named = resolve(name)
         if named is None:
             self._names.append(f"metrics.{name}: unknown metric{hint(name, known())}")
@@ -146,7 +146,7 @@ class _Builder:
         *,
         asked_for: bool,
     ) -> bool:
-        """Whether the metric could be made."""
+        """Build and add one metric; return whether that worked."""
         if factory is None:
             return False
         parameters = inspect.signature(factory).parameters
@@ -173,7 +173,7 @@ class _Builder:
     def _can_run(
         self, name: str, needs: Collection[str], given: Mapping[str, Any], options: dict[str, Any], *, asked_for: bool
     ) -> bool:
-        """Whether what the metric cannot do without is there; what it is done with instead, or why not, is noted."""
+        """Whether the metric's judge or embeddings are configured; a fallback, or why it cannot run, is noted."""
         if _LLM.intersection(needs) and given["judge"] is None:
             if asked_for:
                 self._does_not_run(name, "judge", "needs a judge, and none is configured")
@@ -192,7 +192,7 @@ class _Builder:
         self._idle.append((needed, f"metrics.{name}: {why}: it does not run"))
 
     def draft(self) -> Draft:
-        """Hand over what was collected."""
+        """Return what was collected."""
         if self._given["judge"] is None:
             names = ", ".join(one.metric.name for one in self._enabled) or "no metric"
             self._notes.insert(0, f"no judge configured: only {names} runs")
@@ -209,7 +209,7 @@ class _Builder:
         return {"judge": own, "verdicts": None if own is None else self._verdicts(own)}
 
     def _own_judge(self, name: str, wanted: Any) -> dict[str, Any]:
-        """What a metric with a judge of its own (an import string, called without arguments) is given."""
+        """Return the judge arguments of a metric with its own judge (an import string, called without arguments)."""
         if wanted == "llm":
             return {}
         try:
@@ -241,7 +241,7 @@ class _Builder:
         free: Collection[str],
         options: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """The options of the right types; what is wrong with the others is kept as problems."""
+        """Return the options of the right types; add a problem for each of the others."""
         parameters = inspect.signature(factory).parameters
         known = [key for key in parameters if key in free and key not in _GIVEN]
         good, wrong = fitting(factory, options, known, near=_COMMON)
@@ -262,7 +262,7 @@ BUILT_IN = {
     "hallucination": "monitors.metrics.hallucination:Hallucination",
     "lexical_groundedness": "monitors.metrics.lexical_groundedness:LexicalGroundedness",
 }
-"""All of them are on unless the configuration says otherwise; those that ask an LLM, if there is one."""
+"""On by default; the judged ones only if a judge is configured."""
 
 ON_REQUEST = {
     "answer_correctness": "monitors.metrics.reference.answer_correctness:AnswerCorrectness",
@@ -274,7 +274,7 @@ ON_REQUEST = {
     "mrr": "monitors.metrics.ranking:Mrr",
     "noise_sensitivity": "monitors.metrics.reference.noise_sensitivity:NoiseSensitivity",
 }
-"""These run where the configuration names them: most need a reference, or the ids of the relevant passages."""
+"""On when the configuration names them: most need a reference, or the ids of the relevant passages."""
 
 FAMILIES = {
     "geval": "monitors.metrics.geval:GEval",
@@ -283,7 +283,7 @@ FAMILIES = {
     "precision": "monitors.metrics.ranking:PrecisionAtK",
     "recall": "monitors.metrics.ranking:RecallAtK",
 }
-"""On request too, under as many names as wanted: `geval:NAME`, the others as `precision@5`."""
+"""Parametrised metrics, on when the configuration names them: `geval:NAME`, the others as `precision@5`."""
 
 _GEVAL = re.compile(r"geval:([A-Za-z0-9][A-Za-z0-9_.-]{0,63})")
 _AT_K = re.compile(r"(hit|ndcg|precision|recall)@([1-9]\d{0,3})")
@@ -291,14 +291,14 @@ _AT_K = re.compile(r"(hit|ndcg|precision|recall)@([1-9]\d{0,3})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """The import string behind a metric's name, and the arguments that the name itself gives."""
+    """The import string behind a metric's name, and the arguments that the name holds."""
 
     target: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 def resolve(name: str) -> Named | None:
-    """What `name` stands for; None for one that nobody knows.
+    """Return what `name` stands for; None for an unknown name.
 
     >>> resolve("precision@5")
     Named(target='monitors.metrics.ranking:PrecisionAtK', arguments={'k': 5})
@@ -317,5 +317,5 @@ def resolve(name: str) -> Named | None:
 
 
 def known() -> list[str]:
-    """Every name, with a stand-in for what a family leaves open."""
+    """Return every name, with a placeholder for the parameter of a family."""
     return [*BUILT_IN, *ON_REQUEST, "geval:NAME", "hit@K", "ndcg@K", "precision@K", "recall@K"]

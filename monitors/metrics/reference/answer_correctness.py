@@ -1,4 +1,4 @@
-"""Answer correctness: what the response says, held against the reference, and the other way round."""
+"""Answer correctness: the claims of response and reference, each checked against the other text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answer similarity: how near the response's meaning is to the reference's."""
+"""Answer similarity: the semantic similarity of response and reference."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class AnswerSimilarity:
 
 
 async def cosines_with_first(embeddings: Embeddings, texts: Sequence[str]) -> NDArray[np.float64]:
-    """The cosines of all texts but the first with the first, in one batch. Raises JudgeError where there is none."""
+    """Return the cosine of each other text with the first, from one batch. Raises JudgeError for a zero vector."""
     vectors = await embeddings.embed(texts)
     norms = np.linalg.norm(vectors, axis=1)
     if not (np.isfinite(norms).all() and norms.all()):
@@ -56,5 +56,5 @@ async def cosines_with_first(embeddings: Embeddings, texts: Sequence[str]) -> ND
 
 
 def clipped(cosine: float) -> float:
-    """A cosine as a score: nothing below 0, no rounding error above 1."""
+    """Clip a cosine to [0, 1]."""
     return min(1.0, max(0.0, float(cosine)))

@@ -1,4 +1,4 @@
-"""Context precision: whether the contexts that the reference needs come first."""
+"""Context precision and utilization: whether the contexts that an answer needs are ranked first."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ContextPrecision:
 
 
 class Usefulness:
-    """Asks about all contexts in one call."""
+    """Rates the usefulness of all contexts for an answer in one call."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
@@ -41,7 +41,7 @@ class Usefulness:
         self.version = self._template.version
 
     async def score(self, sample: Sample, answer: str) -> Score:
-        """Average precision of the contexts' ranking, a context being relevant if `answer` uses it."""
+        """Return the average precision of the contexts' ranking; a context is relevant if `answer` uses it."""
 
         async def ask(indexes: Sequence[int]) -> Iterable[tuple[int, UsefulContext]]:
             data = [*question_of(sample), Datum("answer", answer), *contexts_of(sample, indexes)]
