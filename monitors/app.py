@@ -1,4 +1,4 @@
-"""The evaluation plane put together: the one place that names its adapters."""
+"""Assembles the evaluation plane from the configuration; the one module that names its adapters."""
 
 from __future__ import annotations
 
@@ -29,14 +29,12 @@ from monitors.api.rules import rule_handlers
 from monitors.api.templates import template_handlers
 from monitors.config import Config, Sampled, Shared
 from monitors.evaluation.cause_judging import CauseJudging
-from monitors.evaluation.embedding import open_embeddings
 from monitors.evaluation.evaluate import judge_of
-from monitors.evaluation.judging import Judging, open_judging
+from monitors.evaluation.models import JudgeSetup, open_embeddings, open_judge
 from monitors.evaluation.prompt_marking import PromptMarking
 from monitors.exporters import Exporter
-from monitors.exporters.alert_gauges import AlertGauges
 from monitors.exporters.factory import open_sinks
-from monitors.exporters.instruments import Instruments
+from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.exporters.prometheus import PrometheusExporter
 from monitors.metrics import LOWER_IS_BETTER, Metric, lower_is_better
 from monitors.metrics.registry import Catalogue, Draft, build, draft
@@ -48,7 +46,7 @@ from monitors.runtime import otlp_exporters as telemetry
 from monitors.runtime.auth import behind
 from monitors.runtime.serving import Listener, serve
 from monitors.runtime.settings import ConfigError, Problems
-from monitors.scheduler import Scheduler, choice_of, tick_s
+from monitors.scheduler import Scheduler, sampler_of, tick_s
 from monitors.storage.engines.sqlite import file_problem, path_from_url
 from monitors.storage.leader import stand
 from monitors.storage.queues import Queue
@@ -63,7 +61,7 @@ from monitors.storage.templates.opening import open_templates
 _log = logging.getLogger("gaugeway")
 _DAY_S = 86_400.0
 _ANY_JUDGE = configuration.Judge(base_url="http://127.0.0.1/v1", model="any")
-"""In place of one that cannot be built, to check what needs a judge."""
+"""Stands in for a judge that cannot be built, so that what depends on a judge can be checked."""
 
 
 class PageFactory(Protocol):
@@ -79,7 +77,7 @@ class PageFactory(Protocol):
         supply: Callable[[Sequence[Supplement]], Awaitable[None]],
         templates: Templates,
     ) -> Pages:
-        """Return what is served to browsers; `supply` takes in feedback."""
+        """Return the pages served to browsers; `supply` stores feedback."""
 
 
 async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None, supervised: bool = False) -> None:
@@ -87,7 +85,7 @@ async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # so in the library
     instruments = Instruments(CollectorRegistry(), version=version("gaugeway"))
     answers = data_dir / "judge-answers.db" if config.capture.content else None
-    judging, embeddings = open_judging(config.judge, instruments, answers=answers), open_embeddings(config, instruments)
+    judging, embeddings = open_judge(config.judge, instruments, answers=answers), open_embeddings(config, instruments)
     judge = judging.judge if judging else None
     catalogue = build(config.metrics, judge, embeddings, config.judge.mode, steps_dir=data_dir / "geval")
     for note in catalogue.notes:
@@ -98,7 +96,7 @@ async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None
     urls = configuration.store_url(config, data_dir), configuration.queue_url(config, data_dir)
     leader, ledger = stand(urls[0], store, tick_s(config), urls[1])
     engine = _engine(config, queue, store, catalogue, instruments, judging=judging, ledger=ledger)
-    plane = Scheduler(
+    scheduler = Scheduler(
         config,
         queue=queue,
         store=store if config.capture.content else DiscreetStore(store, redactor, window_s=config.queue.lease_s),
@@ -107,15 +105,15 @@ async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None
         exporters=exporters,
         instruments=instruments,
         judging=judging,
-        ledger=store,
+        state_store=store,
         leader=leader,
     )
     templates = open_templates(urls[0])
-    plane.marking = _marking(config, templates, judging, instruments)
+    scheduler.marking = _marking(config, templates, judging, instruments)
     pages = None
     if page is not None:
         pages = page(
-            plane,
+            scheduler,
             engine,
             instruments.registry,
             config=config,
@@ -130,32 +128,33 @@ async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None
     ]
     handlers += compare_handlers(store, lambda name: passing(name).flipped)
     handlers += [*label_handlers(store, passing), *template_handlers(templates)]
-    told = _open_audit(data_dir)
-    plane.start()
+    audit_log = _open_audit(data_dir)
+    scheduler.start()
     _log.info("monitors: http://%s:%d/", config.monitors.host, config.monitors.port)
     try:
         host, token = config.monitors.host, config.monitors.token
-        app = admin_app(plane, instruments.registry, host=host, token=token, handlers=handlers, pages=pages)
+        app = admin_app(scheduler, instruments.registry, host=host, token=token, handlers=handlers, pages=pages)
         listener = Listener(behind(config.monitors.trusted_proxies, app), host, config.monitors.port)
         await serve([listener], drain_s=5, supervised=supervised, on_stop=pages.stop if pages else lambda: None)
     finally:
-        await plane.aclose()
+        await scheduler.aclose()
         for closing in (judge, embeddings, *exporters, queue, store, templates):
-            await _close(closing)
-        audit.close_file(told)
+            if closing is not None:
+                await closing.aclose()
+        audit.close_file(audit_log)
 
 
 def _marking(
-    config: Config, templates: Templates, judging: Judging | None, instruments: Instruments
+    config: Config, templates: Templates, judging: JudgeSetup | None, instruments: Instruments
 ) -> PromptMarking | None:
-    """Build what marks prompts for the gateways; None where no judge could."""
+    """Build the prompt marking; None without a judge or with content off."""
     if judging is None or not config.capture.content:
         return None
     return PromptMarking(
         templates,
         judging.judge,
         retention_s=config.capture.retention_days * _DAY_S,
-        allowed=judging.may_ask,
+        allowed=judging.is_available,
         on_outcome=lambda outcome: instruments.prompt_marks.labels(outcome).inc(),
     )
 
@@ -166,7 +165,7 @@ def _redactor(config: Config, data_dir: Path) -> Redactor:
 
 
 def _open_audit(data_dir: Path) -> logging.Handler:
-    """Open the audit log; from then on SIGHUP is refused there instead of ending the process."""
+    """Open the audit log, and make SIGHUP an audited refusal instead of the end of the process."""
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _refuse_reload)
     return audit.open_file(data_dir)
 
@@ -177,7 +176,7 @@ def _refuse_reload() -> None:
 
 
 def check(config: Shared) -> None:
-    """Build all that the configuration names, without opening or starting anything. Raises ConfigError."""
+    """Build everything that the configuration names, without opening or starting it. Raises ConfigError."""
     problems = Problems()
     problems.extend(configuration.join_problems(config))
     examine(config, problems)
@@ -185,13 +184,13 @@ def check(config: Shared) -> None:
 
 
 def examine(config: Shared, problems: Problems) -> None:
-    """Do what `check` does, but add every mistake to `problems`. What has one is replaced where others depend on it."""
+    """Do what `check` does, but add every mistake to `problems`; a stand-in replaces what could not be built."""
     instruments = Instruments(CollectorRegistry(), version=version("gaugeway"))
     config = _with_addresses(config, problems)
     judge_settings = config.judge
-    judging = problems.attempt(lambda: open_judging(judge_settings, instruments), "judge")
+    judging = problems.attempt(lambda: open_judge(judge_settings, instruments), "judge")
     if judging is None and (judge_settings.base_url or judge_settings.model):
-        judging = open_judging(_ANY_JUDGE, instruments)
+        judging = open_judge(_ANY_JUDGE, instruments)
     judge = judging.judge if judging else None
     embeddings = problems.attempt(lambda: open_embeddings(config, instruments), "embeddings")
     found = problems.attempt(lambda: draft(config.metrics, judge, embeddings, judge_settings.mode), "metrics")
@@ -206,7 +205,7 @@ def examine(config: Shared, problems: Problems) -> None:
     problems.attempt(lambda: open_sinks(config, instruments), "sinks")
     problems.extend(problems.attempt(lambda: _rule_problems(config, found), "alerts.rules") or ())
     problems.attempt(lambda: open_notifiers(config), "notifiers")
-    problems.attempt(lambda: choice_of(Sampled(), judge_settings), "judge.bias")
+    problems.attempt(lambda: sampler_of(Sampled(), judge_settings), "judge.bias")
     if queue is not None:
         problems.attempt(lambda: _receivers(config, queue, instruments), "monitors.otlp_receiver")
     if not problems.lines and queue is not None and store is not None:
@@ -214,7 +213,7 @@ def examine(config: Shared, problems: Problems) -> None:
 
 
 def examine_files(config: Shared, data_dir: Path, problems: Problems) -> None:
-    """Add which SQLite files of the store and the queue cannot be used, without opening one."""
+    """Add the SQLite files of store and queue that cannot be used, without opening one."""
     from monitors.storage.queues.sqlite import SCHEMA as QUEUE  # noqa: PLC0415 - only where files are looked at
     from monitors.storage.stores.sqlite.schema import SCHEMA as STORE  # noqa: PLC0415
     from monitors.storage.templates.sqlite import FILE as TEMPLATES_FILE  # noqa: PLC0415
@@ -229,7 +228,7 @@ def examine_files(config: Shared, data_dir: Path, problems: Problems) -> None:
         if not url.startswith("sqlite:///"):
             continue
         if url == "sqlite:///" or (not given and problems.cover("--data-dir: ")):
-            continue  # named already
+            continue  # reported already
         path = path_from_url(url).absolute()
         problem = file_problem(path, schema)
         if (first := known.setdefault(path.resolve(), key)) != key:
@@ -241,7 +240,7 @@ def examine_files(config: Shared, data_dir: Path, problems: Problems) -> None:
 
 
 def _with_addresses(config: Shared, problems: Problems) -> Shared:
-    """Put others in place of addresses that are already known to be wrong."""
+    """Replace addresses that are already reported as wrong."""
     judge, embeddings = config.judge, config.embeddings
     if judge.base_url is not None and problems.cover("judge.base_url: "):
         judge = msgspec.structs.replace(judge, base_url=_ANY_JUDGE.base_url)
@@ -253,7 +252,7 @@ def _with_addresses(config: Shared, problems: Problems) -> Shared:
 
 
 def _queue(config: Shared, data_dir: Path) -> Queue:
-    """Name the queue; it opens when first used."""
+    """Build the queue; it opens when first used."""
     try:
         return open_queue(configuration.queue_url(config, data_dir), config.queue.lease_s, config.queue.max_attempts)
     except ValueError as error:
@@ -261,7 +260,7 @@ def _queue(config: Shared, data_dir: Path) -> Queue:
 
 
 def _store(config: Shared, data_dir: Path) -> StoreAndLedger:
-    """Name the store; it opens when first used."""
+    """Build the store; it opens when first used."""
     try:
         return open_store(configuration.store_url(config, data_dir))
     except ValueError as error:
@@ -269,7 +268,7 @@ def _store(config: Shared, data_dir: Path) -> StoreAndLedger:
 
 
 def _rule_problems(config: Shared, found: Draft | None) -> list[str]:
-    """Say what is wrong with the rules. A metric that could not be made is as good as switched on here."""
+    """Return the problems of the rules. A metric that could not be built counts as enabled here."""
     made = {} if found is None else {one.metric.name: one.metric for one in found.catalogue.enabled}
     rules = rules_of(config.alerts, made)
     metrics = {*made, *(() if found is None else found.unmade)}
@@ -283,7 +282,7 @@ def _flipped(known: Mapping[str, Metric]) -> Callable[[str], bool]:
 
 
 def _receivers(config: Shared, queue: Queue, instruments: Instruments, redactor: Redactor | None = None) -> list[Any]:
-    """Build the handlers that receive spans, if any are to be received."""
+    """Build the handlers of the OTLP receiver; none when it is off."""
     if not config.monitors.otlp_receiver:
         return []
     from monitors.api.otlp.receiver import receiver  # noqa: PLC0415 - only when switched on
@@ -292,14 +291,6 @@ def _receivers(config: Shared, queue: Queue, instruments: Instruments, redactor:
         instruments.retrieval_spans.labels(convention).inc(count)
 
     return [receiver(queue.supply, counted=counted, redact=redactor.redact_supplement if redactor else None)]
-
-
-async def _close(one: Any) -> None:
-    """Close what has a connection or a buffer; the ports do not ask for either."""
-    if hasattr(one, "aclose"):
-        await one.aclose()
-    if hasattr(one, "shutdown"):
-        await telemetry.shut_down(one.shutdown)
 
 
 def _exporters(config: Shared, catalogue: Catalogue, instruments: Instruments) -> list[Exporter]:
@@ -325,7 +316,7 @@ def _engine(
     catalogue: Catalogue,
     instruments: Instruments,
     *,
-    judging: Judging | None = None,
+    judging: JudgeSetup | None = None,
     ledger: StateStore | None = None,
 ) -> AlertEngine:
     known = {one.metric.name: one.metric for one in catalogue.enabled}
@@ -343,14 +334,14 @@ def _engine(
             store,
             judged,
             samples=config.alerts.cause_samples,
-            allowed=judging.may_ask,
+            allowed=judging.is_available,
             on_judged=lambda metric: instruments.cause_evaluations.labels(metric).inc(),
         )
     signals = JudgeSignals(
         metrics=[one.name for one in judged],
         failing_since=judging.blind_since if judging else lambda: None,
         evidence=judging.evidence if judging else lambda _: None,
-        on_alarm=judging.suspected if judging else lambda: None,
+        on_alarm=judging.recheck_anchors if judging else lambda: None,
         score_more=extra,
     )
     return AlertEngine(

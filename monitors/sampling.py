@@ -1,13 +1,18 @@
-"""Which exchanges are evaluated: a deterministic, salted position per trace, so that every replica decides alike."""
+"""Sampling: which exchanges are captured and which metrics they get, by a salted hash that all replicas share."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from hashlib import blake2b
-from typing import TypeAlias
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from monitors.records import Evaluation, Sample, Score
 
 _BITS = 56
 _SPAN = 1 << _BITS
@@ -16,16 +21,18 @@ _HEX = frozenset("0123456789abcdef")
 _TRACE_DIGITS = 32
 
 MAX_RATIO = 4.0
-"""Largest over smallest rate of one stream that feeds alerts: beyond it a drop takes clearly longer to find."""
+"""Largest ratio of two rates within a stream that feeds alerts; beyond it drops are detected clearly later."""
+
+Signal: TypeAlias = Literal["low_lexical", "refusal", "no_contexts"]
 
 Stratum: TypeAlias = tuple[str, ...]
 ERROR = "error"
-"""The stratum of failed exchanges begins with this."""
+"""First element of the stratum of a failed exchange."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of an exchange before anybody judges it. `signals` are short words such as "no_contexts"."""
+    """What is known of an exchange before it is judged. `signals` are words such as "no_contexts"."""
 
     app: str = "default"
     model: str = "unknown"
@@ -34,18 +41,20 @@ class Facts:
     signals: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bias:
-    """Exchanges of which all this is true are judged `factor` times as often. Patterns as in shells; None: any."""
+class Bias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[[judge.bias]]`: exchanges that match all of it are judged `factor` times as often.
 
-    factor: float
+    `app`, `model` and the values of `tags` are shell patterns; `signal` None matches any exchange.
+    """
+
+    factor: Annotated[float, msgspec.Meta(gt=0.0)]
     app: str = "*"
     model: str = "*"
-    tags: Mapping[str, str] = field(default_factory=dict)
-    signal: str | None = None
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
+    signal: Signal | None = None
 
     def applies(self, facts: Facts) -> bool:
-        """Whether all of it is true of an exchange."""
+        """Whether an exchange matches all of it."""
         return (
             fnmatchcase(facts.app, self.app)
             and fnmatchcase(facts.model, self.model)
@@ -56,24 +65,24 @@ class Bias:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The probability with which an exchange is judged, and the stratum that its score belongs to."""
+    """The probability that an exchange is judged, and the stratum of its score."""
 
     rate: float
     stratum: Stratum
 
 
 def position(key: str, salt: str) -> int:
-    """Place `key` (a trace or exchange id) in [0, 2**56), uniformly and the same everywhere.
+    """Return the position of `key` (a trace or exchange id) in [0, 2**56): uniform, and the same in every process.
 
     The convention is OpenTelemetry's consistent probability sampling (keep when position >= threshold), but the
-    randomness is a salted BLAKE2b hash: independent of anything else that keys on the trace id.
+    randomness is a salted BLAKE2b hash, independent of other samplers that use the trace id.
     """
     digest = blake2b(key.encode(), key=salt.encode()[:64], digest_size=8).digest()
     return int.from_bytes(digest, "big") >> (64 - _BITS)
 
 
 def keep(key: str, rate: float, salt: str) -> bool:
-    """Decide whether `key` belongs to a sample taken with probability `rate`; lower rates give subsets of higher ones.
+    """Whether `key` is in the sample of probability `rate`; a lower rate gives a subset of a higher one's.
 
     >>> kept = {str(k) for k in range(1000) if keep(str(k), 0.5, "s")}
     >>> {str(k) for k in range(1000) if keep(str(k), 0.1, "s")} <= kept
@@ -83,7 +92,7 @@ def keep(key: str, rate: float, salt: str) -> bool:
 
 
 def otel_position(trace_id: str, tracestate: str | None = None) -> int:
-    """The place of a trace in [0, 2**56) for every OpenTelemetry sampler that follows the specification.
+    """Return the position of a trace in [0, 2**56) that OpenTelemetry samplers use.
 
     It is the explicit randomness `rv` of the `ot` entry of the tracestate if there is one, else the low 56 bits of the
     trace id. Reference: OpenTelemetry specification, "TraceState: Probability Sampling" (status: development). An `rv`
@@ -108,11 +117,11 @@ def otel_position(trace_id: str, tracestate: str | None = None) -> int:
 
 
 def keep_nested_with_otel(trace_id: str, rate: float, tracestate: str | None = None) -> bool:
-    """Decide like `keep`, but nested with OpenTelemetry's own samples: of two rates the smaller gives a subset.
+    """Decide like `keep`, but nested with OpenTelemetry's samples: of two rates the smaller gives a subset.
 
-    Then the judged exchanges have a span wherever the tracer keeps at least as many. The price: the decision is no
-    longer independent of others that key on the trace id, and where the tracer has already dropped traces, `rate` is
-    one of all traces and not of those left. The classic `TraceIdRatioBased` of the SDKs is not nested with this.
+    Then judged exchanges have a span wherever the tracer keeps at least as many. In return the decision depends on
+    other samplers that use the trace id, and where the tracer has dropped traces already, `rate` refers to all traces,
+    not to those left. The SDKs' classic `TraceIdRatioBased` is not nested with this.
 
     >>> kept = keep_nested_with_otel("0af7651916cd43dd8448eb211c80319c", 0.75)
     >>> kept, keep_nested_with_otel("0af7651916cd43dd8448eb211c80319c", 0.25)
@@ -122,13 +131,13 @@ def keep_nested_with_otel(trace_id: str, rate: float, tracestate: str | None = N
 
 
 def rate_for(facts: Facts, base: float, rules: Sequence[Bias] = (), *, tags: Iterable[str] = ()) -> Plan:
-    """The rate of an exchange: `base` times the factor of the first rule that applies, at most 1; errors always.
+    """Return the rate of an exchange: `base` times the factor of the first matching rule, at most 1; 1 for errors.
 
-    Errors are all kept, in a stratum of their own: they are another stream, not low scores of this one. Over all other
-    exchanges the rates differ by at most 4 to 1, whatever the rules, so their scores can feed an alert with the weight
-    smallest rate/rate; `smallest_rate` tells the smallest. `tags` name the tags that make strata.
+    Errors are all kept, in their own stratum: they are another stream, not low scores of this one. The rates of all
+    other exchanges differ by at most 4 to 1, so that their scores can feed an alert with the weight smallest rate/rate
+    (see `smallest_rate`). `tags` name the tags that make strata.
 
-    The rules may look at anything known before the judgement, nothing after. Raises ValueError for a base outside
+    The rules may use anything known before judging, nothing later. Raises ValueError for a base outside
     (0, 1] or factors that are not positive or further apart than 4 to 1 (the base counts as a factor of 1).
 
     >>> rules = [Bias(factor=4.0, signal="no_contexts"), Bias(factor=2.0, model="new-*")]
@@ -146,7 +155,7 @@ def rate_for(facts: Facts, base: float, rules: Sequence[Bias] = (), *, tags: Ite
 
 
 def smallest_rate(base: float, rules: Sequence[Bias] = ()) -> float:
-    """The smallest rate that `rate_for` can give to an exchange that is no error; errors as there.
+    """Return the smallest rate that `rate_for` gives to an exchange that is not an error. Raises as `rate_for`.
 
     >>> smallest_rate(0.1, [Bias(factor=0.5, app="batch"), Bias(factor=2.0, app="chat")])
     0.05
@@ -156,7 +165,7 @@ def smallest_rate(base: float, rules: Sequence[Bias] = ()) -> float:
 
 
 def stratum_of(facts: Facts, tags: Iterable[str] = ()) -> Stratum:
-    """The stratum of an exchange: its app, its model, the tags asked for that it has, and whether it is an error.
+    """Return the stratum of an exchange: its app, its model, its values of `tags`, and whether it is an error.
 
     >>> stratum_of(Facts(app="support", model="m", tags={"tenant": "a", "user": "u1"}), ["tenant"])
     ('app=support', 'model=m', 'tag:tenant=a')
@@ -179,3 +188,66 @@ def _check(base: float, rules: Sequence[Bias]) -> None:
         raise ValueError("a factor is a positive number")
     if max(factors) > MAX_RATIO * min(factors):
         raise ValueError(f"rates may differ by {MAX_RATIO:g} to 1, these by {max(factors) / min(factors):g} to 1")
+
+
+LOW = 0.5
+"""A score of a metric without a judge below this is the signal "low_lexical"."""
+_EXAMINED = 200
+_REFUSALS = re.compile(
+    r"i(?: am|'m|\u2019m)? (?:sorry|unable|not able)|i (?:can(?:no|'|\u2019)t|do(?: no|n'|n\u2019)t (?:know|have))"
+    r"|no (?:information|answer)|(?:das )?wei(?:ß|ss) ich nicht|tut mir leid|leider|ich kann (?:nicht|keine)"
+    r"|je (?:suis désolé|ne (?:sais|peux|trouve))|désolé|lo siento|no (?:sé|puedo|tengo)|mi dispiace|non (?:so|posso)"
+    r"|desculpe|não (?:sei|posso|tenho)|抱歉|对不起|無法|无法|我不知道|申し訳|わかりません|죄송",
+    re.IGNORECASE,
+)
+
+
+class MetricSampler:
+    """Decides which metrics a sample gets, by a salted hash of its trace id (`nested_with_otel`: OpenTelemetry's rule).
+
+    `bias` raises the rate of judged metrics for some exchanges: the first matching rule counts, and the probability is
+    stored with the evaluation, so that estimates stay unbiased. Raises ValueError for factors more than 4 to 1 apart.
+    """
+
+    def __init__(self, salt: str, *, nested_with_otel: bool = False, bias: Sequence[Bias] = ()) -> None:
+        smallest_rate(1.0, bias)
+        self._salt = salt
+        self._nested = nested_with_otel
+        self._bias = bias
+
+    def keeps(self, sample: Sample, rate: float) -> bool:
+        """Whether the sample is among those chosen with probability `rate`."""
+        return keeps(sample.trace_id, sample.id, rate, salt=self._salt, nested_with_otel=self._nested)
+
+    def rate(self, sample: Sample, base: float, free: Sequence[Evaluation]) -> float:
+        """Return the probability of a judged metric, given the evaluations without a judge (`free`)."""
+        if not self._bias or not base:
+            return base
+        facts = Facts(app=sample.app, model=sample.model, tags=sample.tags, signals=signals_of(sample, free))
+        return rate_for(facts, base, self._bias).rate
+
+
+def keeps(trace_id: str | None, exchange_id: str, rate: float, *, salt: str, nested_with_otel: bool) -> bool:
+    """Whether an exchange is kept; a trace id that is invalid for OpenTelemetry is hashed like any other id."""
+    if nested_with_otel and trace_id is not None:
+        try:
+            return keep_nested_with_otel(trace_id, rate)
+        except ValueError:
+            pass
+    return keep(trace_id or exchange_id, rate, salt)
+
+
+def signals_of(sample: Sample, free: Sequence[Evaluation]) -> frozenset[str]:
+    """Return the signals that a sample may need judging.
+
+    >>> sorted(signals_of(Sample(id="1", started_at=0.0, response="I'm sorry, I don't know."), []))
+    ['no_contexts', 'refusal']
+    """
+    poor = any(isinstance(one.outcome, Score) and one.outcome.value < LOW for one in free)
+    refused = _REFUSALS.match(sample.response[:_EXAMINED].lstrip()) is not None
+    signals: list[tuple[Signal, bool]] = [
+        ("low_lexical", poor),
+        ("refusal", refused),
+        ("no_contexts", not sample.contexts),
+    ]
+    return frozenset(name for name, true in signals if true)

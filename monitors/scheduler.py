@@ -1,4 +1,4 @@
-"""The evaluation plane at work: the worker, the ticking of alerts and estimates, and what the API says of them."""
+"""The scheduler: runs the worker and the periodic tasks, and holds what the API shows of them."""
 
 from __future__ import annotations
 
@@ -12,32 +12,29 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
-import msgspec
-
 from monitors.alerting.engine import AlertEngine
 from monitors.analysis.capture_coverage import CaptureCoverage, Captured, found_in
 from monitors.analysis.human_labels import WINDOW_S, labelled, passings
 from monitors.analysis.quality import CHEAP, Quality, comparable, estimate, largest
-from monitors.choosing import Choice
 from monitors.config import Config, Judge, Sampled, Shared
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate
 from monitors.evaluation.evaluator import Evaluator
-from monitors.evaluation.judging import Judging
+from monitors.evaluation.models import JudgeSetup
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.prompt_marking import EVERY_S, PromptMarking
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.exporters import Exporter
 from monitors.exporters.instruments import Instruments
 from monitors.judges.anchors import AnchorWatch, Drift
-from monitors.judges.budget import Spending
+from monitors.judges.budget import BudgetSync
 from monitors.metrics import lower_is_better
 from monitors.metrics.registry import Catalogue
 from monitors.records import Alert, Evaluation, Sample, Score
 from monitors.runtime.label_cap import OVERFLOW
 from monitors.runtime.settings import ConfigError
 from monitors.runtime.tasks import spawn
-from monitors.sampling import Bias
+from monitors.sampling import MetricSampler
 from monitors.statistics.control_variate import Fit, fitted
 from monitors.storage.joining import SOURCES
 from monitors.storage.leader import Alone, Leader, while_leading
@@ -46,13 +43,13 @@ from monitors.storage.stores import PairedSums, Query, StateStore, Store
 
 _log = logging.getLogger("gaugeway")
 _DAY_S = 86_400.0
-_BADNESS = {"quiet": 1, "pending": 2, "firing": 3}
-_ASKED_AT_ONCE, _ASKED_IN_A_ROW = 5, 3
-"""The most that one sample asks of the judge: every metric by itself; the claims, their verdicts, the missing ones."""
+_SEVERITY = {"quiet": 1, "pending": 2, "firing": 3}
+_CALLS_AT_ONCE, _CALLS_IN_A_ROW = 5, 3
+"""Most judge calls of one sample at once (one a metric) and in a row (claims, verdicts, missing verdicts)."""
 
 
 _PAUSE_S = 15.0
-"""An alert that took long to describe is told in the next round: that must not be far away."""
+"""Longest pause between alert ticks: an alert that took long to describe is sent in the next one."""
 
 
 class WorkerCounts(WorkerObserver):
@@ -84,7 +81,7 @@ class WorkerCounts(WorkerObserver):
 
 
 class Scheduler:
-    """Everything that runs beside the admin port. `start` and `aclose` belong to one event loop."""
+    """Runs the worker, alerts, estimates, gauges and retention. `start` and `aclose` belong to one event loop."""
 
     def __init__(
         self,
@@ -96,8 +93,8 @@ class Scheduler:
         engine: AlertEngine,
         exporters: Sequence[Exporter],
         instruments: Instruments,
-        judging: Judging | None = None,
-        ledger: StateStore | None = None,
+        judging: JudgeSetup | None = None,
+        state_store: StateStore | None = None,
         leader: Leader | None = None,
     ) -> None:
         self.store = store
@@ -108,16 +105,18 @@ class Scheduler:
         self._engine = engine
         self._instruments = instruments
         self._quality: Sequence[Quality] = ()
-        self._capture = CaptureCoverage(ledger, _replica(config), config.monitors.window_s)
-        self._has_cheap = any(one.metric.name == CHEAP for one in catalogue.enabled) and judging is not None
+        self._capture = CaptureCoverage(state_store, _replica(config), config.monitors.window_s)
+        self._has_covariate = any(one.metric.name == CHEAP for one in catalogue.enabled) and judging is not None
         self._fits: dict[tuple[str, str], Fit] = {}
         self._refit_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self.marking: PromptMarking | None = None
-        """Marks prompts for the gateways, where the judge can; set before `start`."""
+        """Marks prompts for the gateways, if there is a judge; set before `start`."""
         self._anchors = self._watch_anchors(judging)
         self._pacer = judging.pacer if judging else None
-        self._spending = Spending(ledger, self._pacer, _replica(config)) if ledger and self._pacer else None
+        self._budget_sync = (
+            BudgetSync(state_store, self._pacer, _replica(config)) if state_store and self._pacer else None
+        )
         self._judge_pace = JudgePace(config.monitors.concurrency, target_s=config.queue.target_age_s)
         observer = WorkerCounts(instruments, engine, self._capture)
         self._worker = Worker(
@@ -125,11 +124,11 @@ class Scheduler:
             store,
             Evaluator(
                 catalogue.enabled,
-                choice_of(config.capture, config.judge),
+                sampler_of(config.capture, config.judge),
                 judged_timeout_s=judged_timeout_s(config),
                 deadline_s=config.judge.deadline_s,
                 max_age_s=config.queue.max_age_s,
-                budget_factor=judging.pace if judging else lambda *_: 1.0,
+                budget_factor=judging.budget_factor if judging else lambda *_: 1.0,
                 judge_pace=self._judge_pace,
                 observer=observer,
             ),
@@ -144,7 +143,7 @@ class Scheduler:
         )
 
     def start(self) -> None:
-        """Start working."""
+        """Start the tasks."""
         self._leader.start()
         self._tasks = [
             spawn(self._worker.run(), name="worker"),
@@ -153,22 +152,26 @@ class Scheduler:
             spawn(_every(2.0, self._measure_queue, self._failed("queue")), name="queue gauges"),
             spawn(_every(300.0, self._label, self._failed("labels")), name="labels"),
             spawn(_every(30.0, self._capture.tick, self._failed("capture")), name="capture coverage"),
-            spawn(while_leading(self._leader, self._retain, name="retention"), name="retention's turn"),
+            spawn(while_leading(self._leader, self._retain, name="retention"), name="retention leader"),
             *(
-                [spawn(while_leading(self._leader, self._anchors.run, name="anchors"), name="anchors' turn")]
+                [spawn(while_leading(self._leader, self._anchors.run, name="anchors"), name="anchors leader")]
                 if self._anchors
                 else []
             ),
             *(
-                [spawn(while_leading(self._leader, self._mark, name="marks"), name="marks' turn")]
+                [spawn(while_leading(self._leader, self._mark, name="marks"), name="marks leader")]
                 if self.marking
                 else []
             ),
-            *([spawn(_every(10.0, self._spend, self._failed("spending")), name="spending")] if self._spending else []),
+            *(
+                [spawn(_every(10.0, self._spend, self._failed("spending")), name="spending")]
+                if self._budget_sync
+                else []
+            ),
         ]
 
     async def aclose(self, timeout_s: float = 10.0) -> None:
-        """Finish the samples under way, within `timeout_s`; leases of the others run out and others take them over."""
+        """Finish the samples under way within `timeout_s`; other workers get the rest when the leases run out."""
         worker, *others = self._tasks
         self._worker.stop()
         await asyncio.wait([worker], timeout=timeout_s)
@@ -176,15 +179,15 @@ class Scheduler:
             task.cancel()
         await asyncio.wait([worker, *others])
         try:
-            await self._spend()  # what was paid since the last time
+            await self._spend()  # costs since the last tick
             await self._capture.tick()
-        except Exception as error:  # noqa: BLE001 - whatever the store does, stopping goes on
+        except Exception as error:  # noqa: BLE001 - shutdown continues whatever the store raises; logged
             _log.warning("cannot save the last counters: %s: %s", type(error).__name__, error)
         await self._engine.aclose()
         await self._leader.aclose()
 
     async def status(self) -> dict[str, Any]:
-        """Say what is configured and how the plane is doing."""
+        """Return the configuration in use and the state of queue and rules."""
         judge, depth = self._config.judge, await self._queue.depth()
         return {
             "version": version("gaugeway"),
@@ -215,12 +218,12 @@ class Scheduler:
         return self._quality
 
     def captured(self) -> Sequence[Captured]:
-        """Return what was found in the answers of each app."""
+        """Return the capture coverage of each app."""
         return self._capture.captured()
 
     def states(self) -> Mapping[tuple[str, str], str]:
         """Return the worst state of the rules that watch each stream, by app and metric."""
-        worst_last = sorted(self._engine.streams(), key=lambda one: _BADNESS[one.state])
+        worst_last = sorted(self._engine.streams(), key=lambda one: _SEVERITY[one.state])
         return {(one.app, one.metric): one.state for one in worst_last}
 
     def alerts(self) -> Sequence[Alert]:
@@ -230,7 +233,7 @@ class Scheduler:
     async def _tick(self) -> None:
         await (self._engine.tick() if self._leader.is_leader() else self._engine.follow())
 
-    def _watch_anchors(self, judging: Judging | None) -> AnchorWatch | None:
+    def _watch_anchors(self, judging: JudgeSetup | None) -> AnchorWatch | None:
         if judging is None or not judging.anchors:
             return None
         metrics = {one.metric.name: one.metric for one in self._catalogue.enabled}
@@ -248,27 +251,27 @@ class Scheduler:
                 _log.warning("the judge disagrees with %.0f %% of the anchors of %s", 100 * drift.low, drift.metric)
 
         watch = AnchorWatch(judging.anchors, score, every_s=self._config.judge.anchors_every_s, on_drift=show)
-        judging.suspect.append(watch.wake)
+        judging.wake_anchors.append(watch.wake)
         return watch
 
     async def _spend(self) -> None:
-        if self._spending is not None and self._pacer is not None:
-            await self._spending.tick()
+        if self._budget_sync is not None and self._pacer is not None:
+            await self._budget_sync.tick()
             self._instruments.judge_budget_spent.set(self._pacer.spent(time.time()).usd)
 
     async def _estimate(self) -> None:
         now, window_s = time.time(), self._config.monitors.window_s
         window = Query(since=now - window_s, until=now + _DAY_S)
         paired: Sequence[PairedSums] = ()
-        if self._has_cheap:
+        if self._has_covariate:
             if now >= self._refit_at:
                 earlier = await self.store.paired(Query(since=now - 2 * window_s, until=now - window_s), CHEAP)
                 self._fits = {(one.app, one.metric): fitted(one.sums) for one in earlier if comparable(one)}
                 self._refit_at = now + window_s / 4
             paired = await self.store.paired(window, CHEAP)
         self._quality = estimate(largest(await self.store.summary(window)), paired, self._fits)
-        promises = {one.metric.name: (one.objective, one.threshold) for one in self._catalogue.enabled}
-        self._instruments.show_quality(self._quality, promises)
+        objectives = {one.metric.name: (one.objective, one.threshold) for one in self._catalogue.enabled}
+        self._instruments.show_quality(self._quality, objectives)
         self._instruments.show_capture(self._capture.captured())
 
     async def _label(self) -> None:
@@ -285,7 +288,7 @@ class Scheduler:
         self._instruments.queue_dead_letters.set(depth.dead)
         self._instruments.queue_trimmed.set(depth.trimmed)
         held, now = self._worker.held, time.monotonic()
-        factor = self._judge_pace.look(ready=depth.ready, leased=depth.leased, held=held, now=now)
+        factor = self._judge_pace.observe_queue(ready=depth.ready, leased=depth.leased, held=held, now=now)
         self._instruments.judge_pace_factor.set(factor)
 
     async def _mark(self) -> None:
@@ -307,55 +310,53 @@ class Scheduler:
         return lambda: self._instruments.worker_errors.labels(what).inc()
 
 
-def choice_of(capture: Sampled, judge: Judge) -> Choice:
-    """What decides which metrics a sample gets. Raises ConfigError."""
-    bias = [Bias(**msgspec.structs.asdict(one)) for one in judge.bias]
+def sampler_of(capture: Sampled, judge: Judge) -> MetricSampler:
+    """Build the sampler that chooses the metrics of a sample. Raises ConfigError."""
     try:
-        return Choice(capture.salt, nested_with_otel=capture.nested_with_otel, bias=bias)
+        return MetricSampler(capture.salt, nested_with_otel=capture.nested_with_otel, bias=judge.bias)
     except ValueError as error:
         raise ConfigError([f"judge.bias: {error}"]) from error
 
 
 def tick_s(config: Shared) -> float:
-    """How often the alert engine looks for buckets to close."""
+    """Return the seconds between two ticks of the alert engine."""
     return min(5.0, max(0.2, config.alerts.bucket_s / 4))
 
 
 def judged_timeout_s(config: Config) -> float:
-    """How long a metric that asks the judge may take: more than its answers and waiting for a free judge can add up to.
+    """Return the timeout of a judged metric: more than its calls and the waits for a free judge can take together.
 
-    All samples under way ask all they can at once, the judge takes its whole `timeout_s` for every answer, and ours
-    comes last each time. Only a judge of one's own that never answers takes longer.
+    The worst case: all samples under way make all their calls at once, every answer takes the whole `timeout_s`, and
+    this metric's calls come last each time. Only a plug-in judge that never answers exceeds it.
     """
-    asked = config.monitors.concurrency * _ASKED_AT_ONCE
+    asked = config.monitors.concurrency * _CALLS_AT_ONCE
     rounds = 1 + math.ceil(asked / config.judge.concurrency)
-    return max(TIMEOUT_S, _ASKED_IN_A_ROW * rounds * config.judge.timeout_s)
+    return max(TIMEOUT_S, _CALLS_IN_A_ROW * rounds * config.judge.timeout_s)
 
 
 def _replica(config: Config) -> str:
-    """What this process is called among those that use the same store."""
+    """Return this process's name among those that share the store."""
     return config.monitors.replica or f"{socket.gethostname()}:{config.monitors.port}"
 
 
 async def _every(
     seconds: float, action: Callable[[], Awaitable[None]], failed: Callable[[], None], *, longest_s: float = math.inf
 ) -> None:
-    """Repeat `action`; when it fails, count, say so once in a row of failures, and go on.
+    """Repeat `action`; count each failure and log the first of consecutive ones.
 
-    What takes long runs less often: at most a tenth of the time goes into it, unless it would pause for longer than
-    `longest_s`.
+    A slow action runs less often, so that it takes at most a tenth of the time; but no pause exceeds `longest_s`.
     """
-    silent = False
+    logged = False
     while True:
         begin = time.monotonic()
         try:
             await action()
-            silent = False
-        except Exception as error:  # noqa: BLE001 - whatever an engine does, the next round tries again
+            logged = False
+        except Exception as error:  # noqa: BLE001 - an engine may raise anything; the next round tries again; counted by `failed`
             failed()
-            if not silent:
+            if not logged:
                 _log.warning("%s failed, retrying: %s: %s", _name(), type(error).__name__, error)
-            silent = True
+            logged = True
         await asyncio.sleep(max(seconds, min(longest_s, 9 * (time.monotonic() - begin))))
 
 

@@ -1,4 +1,4 @@
-"""For the tests of a RAG app: one case, its metrics, and an assertion that says what is wrong."""
+"""Test helper for RAG apps: scores one case and raises an AssertionError that explains a low score."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _EXCERPT = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A case that was scored. `scores` has the numbers there are; a metric that gave none is missing in it."""
+    """A scored case; a metric without a score is missing in `scores`."""
 
     run: Run
 
     @property
     def scores(self) -> dict[str, float]:
-        """The numbers, by metric."""
+        """The scores by metric."""
         row = self.run.rows[0]
         return {name: value for name in row.evaluations if (value := row.score(name)) is not None}
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Why each metric says what it says, or why it says nothing."""
+        """The reason of each metric's score, or of its absence."""
         return {name: _said(one.outcome) for name, one in self.run.rows[0].evaluations.items()}
 
 
@@ -47,7 +47,7 @@ def gaugeway_case(
     embeddings: MinimalEmbeddings | config.Embeddings | None = None,
     **fields: Any,
 ) -> Case:
-    """Score one case, and raise AssertionError that shows it when a metric misses its floor.
+    """Score one case; raise an AssertionError that shows it when a metric misses its floor.
 
     `fail_under` is one floor for all metrics or one for some, by name; the others, or all without it, are held to 0.7,
     and to 0.3 where 0 is best. There a floor is the most that is allowed. A metric that could not be computed, or does

@@ -21,7 +21,6 @@ from typing import Any
 from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine
 from monitors.alerting.notifiers import Notifier
-from monitors.choosing import Choice
 from monitors.config import Alerts, Metric, Rule
 from monitors.evaluation.cause_judging import CauseJudging
 from monitors.evaluation.evaluate import judge_of
@@ -30,6 +29,7 @@ from monitors.judges.scripted import Scripted
 from monitors.metrics import lower_is_better
 from monitors.metrics.registry import build
 from monitors.records import Alert, Context, Sample
+from monitors.sampling import MetricSampler
 from monitors.storage.stores.sqlite.store import SQLiteStore
 
 T0, BEFORE, MOST, TICK = 1_760_000_040.0, 800, 4000, 20
@@ -99,7 +99,7 @@ async def play(seed: int, metrics: dict[str, Metric], rule: Rule, samples: int) 
                 score_more=CauseJudging(store, judged, samples=samples) if samples else None,
             ),
         )
-        evaluator = Evaluator(enabled, Choice(str(seed)))
+        evaluator = Evaluator(enabled, MetricSampler(str(seed)))
         quiet = asked = 0
         for number in range(BEFORE + MOST):
             broken = number >= BEFORE

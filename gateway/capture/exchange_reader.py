@@ -29,9 +29,9 @@ from gateway.exchange import (
     Response,
 )
 from gateway.http import encoding, sse
-from monitors.choosing import keeps
 from monitors.records import Sample
 from monitors.runtime.bounds import bounded_capture, bounded_name
+from monitors.sampling import keeps
 
 _decode = msgspec.json.Decoder().decode
 _CUT_SHORT = {"length": "truncated_response", "content_filter": "content_filter"}

@@ -75,13 +75,12 @@ def catalogue_of(config: Config) -> Catalogue:
     """Build the metrics of a configuration without calling or opening anything."""
     from prometheus_client import CollectorRegistry  # noqa: PLC0415 - `--help` need not load them
 
-    from monitors.evaluation.embedding import open_embeddings  # noqa: PLC0415
-    from monitors.evaluation.judging import open_judging  # noqa: PLC0415
+    from monitors.evaluation.models import open_embeddings, open_judge  # noqa: PLC0415
     from monitors.exporters.instruments import Instruments  # noqa: PLC0415
     from monitors.metrics.registry import build  # noqa: PLC0415
 
     instruments = Instruments(CollectorRegistry(), version="")
-    judging = open_judging(config.judge, instruments)
+    judging = open_judge(config.judge, instruments)
     judge = judging.judge if judging else None
     return build(config.metrics, judge, open_embeddings(config, instruments), config.judge.mode)
 

@@ -1,4 +1,4 @@
-"""A judge slower than the traffic: by which factor judged metrics are lowered, so that what waits does not grow old."""
+"""Back-pressure from a slow judge: lowers the rates of judged metrics so that the queue's age stays bounded."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ _MEMORY_S = 30.0
 
 
 class JudgePace:
-    """Says by which factor the rates of judged metrics are to be multiplied, so that the queue's age stays bounded.
+    """Computes the factor for the rates of judged metrics with which the queue's age stays near `target_s`.
 
-    A worker has `places`; a sample holds one for `b + factor * j` seconds, where b is what it takes without a judge
-    and j what judging adds at factor 1. Both are measured on the samples that were done lately (`memory_s`), so a judge
-    that slows down or is given more room is noticed, whatever the reason. Wanted are as many samples a second as
-    arrive, and what waits once more in `target_s`; the factor is the largest that leaves room for them::
+    A worker has `places`; a sample holds one for `b + factor * j` seconds, where b is the time without a judge and j
+    what judging adds at factor 1. Both are measured on the latest samples (`memory_s`), so a change of the judge's
+    speed or capacity shows, whatever its cause. The wanted throughput is the arrival rate, plus what waits divided by
+    `target_s`; the factor is the largest that allows it::
 
         factor = (places / wanted - b) / j          within [floor, 1]
 
-    With it, what waits shrinks by 1/e in `target_s`; measurements wrong by a share e leave an age of e * `target_s`.
-    So the age settles instead of swinging: the factor acts where the queue is emptied, and nothing comes late but the
-    averages. It depends on the past alone and is recorded with each evaluation, so weighting by 1/rate stays unbiased.
-    Without a bound (`target_s` infinite) all is judged, however late.
+    The backlog then shrinks by 1/e in `target_s`; a relative error e of the measurements leaves an age of
+    e * `target_s`. The age does not oscillate, since the factor acts where the queue is emptied and only the averages
+    lag. It depends on the past alone and is recorded with each evaluation, so weighting by 1/rate stays unbiased. With
+    an infinite `target_s` everything is judged, however late.
 
-    Several workers on one queue see the same depth; each wants the share of it that it holds of all leases.
+    Several workers on one queue see the same depth; each takes the share of it that it holds of all leases.
 
-    Pure: `now` is a clock in seconds that does not go back.
+    Pure: `now` is a monotonic clock in seconds.
 
     >>> JudgePace(8).factor
     1.0
@@ -48,33 +48,33 @@ class JudgePace:
         self._done, self._tried = ExponentialDecay(memory_s), ExponentialDecay(memory_s)
         self._arrived, self._watched_s = ExponentialDecay(memory_s), ExponentialDecay(memory_s)
         self._leased = 0
-        self._seen: tuple[float, int] | None = None
+        self._last_depth: tuple[float, int] | None = None
 
     def leased(self, count: int) -> None:
-        """Count samples that were taken from the queue."""
+        """Count samples leased from the queue."""
         self._leased += count
 
     def finished(self, seconds: float, factor: float, *, judged: bool, now: float) -> None:
-        """Count a sample that held a place for `seconds`, and for which the factor was `factor`."""
+        """Count a sample that held a place for `seconds` while the factor was `factor`."""
         (self._judged_s if judged else self._plain_s).add(seconds, now)
         self._tried.add(factor, now)
         self._done.add(1.0, now)
 
-    def look(self, *, ready: int, leased: int, held: int, now: float) -> float:
-        """Take note of the queue's depth, of which `held` leases are this worker's; return the new factor."""
+    def observe_queue(self, *, ready: int, leased: int, held: int, now: float) -> float:
+        """Update the factor from the queue's depth, of which this worker holds `held` leases; return it."""
         share = min(1.0, max(held, 1) / max(leased, held, 1))
-        if self._seen is not None and now > self._seen[0]:
-            before_s, before = self._seen
-            # One share for both looks: that a worker beside this one came or went is no arrival.
+        if self._last_depth is not None and now > self._last_depth[0]:
+            before_s, before = self._last_depth
+            # The same share for both depths: a worker that starts or stops must not look like arrivals.
             self._arrived.add(max(0.0, self._leased + share * (ready - before)), now)
             self._watched_s.add(now - before_s, now)
             self._leased = 0
-        self._seen = now, ready
+        self._last_depth = now, ready
         self.factor = self._next(ready * share, now)
         return self.factor
 
     def arrivals_per_s(self, now: float) -> float:
-        """Samples a second that come to this worker."""
+        """Return the samples a second that arrive at this worker."""
         watched = self._watched_s.total(now)
         return self._arrived.total(now) / watched if watched > 0.0 else 0.0
 

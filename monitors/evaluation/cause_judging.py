@@ -1,4 +1,4 @@
-"""Judging for the cause of an alert: metrics on exchanges that their rates had left out, and for nothing else."""
+"""Extra judging to find the cause of an alert: runs metrics on stored exchanges that were not sampled for them."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from monitors.storage.stores import Point, Store
 
 AT_ONCE = 8
 MAX_LOOK_S, LOOK_PERIOD_S = 60.0, 600.0
-"""Seconds that extra judging may take in every ten minutes: the other alerts of the tick wait for it."""
+"""Seconds of extra judging in any ten minutes; bounded because the other alerts of the tick wait for it."""
 MAX_LOOKS, LOOKS_PERIOD_S = 20, 3600.0
 NO_CONTEXTS = "no_contexts"
 _log = logging.getLogger("gaugeway")
 
 
 class CauseJudging:
-    """Judges up to `samples` exchanges on each side of an onset, where an alert has too few scores to name a cause.
+    """Judges up to `samples` exchanges on each side of an onset, when an alert has too few scores to name its cause.
 
-    A rate of 0.1 gives six scores of the retrieval beside sixty of a metric that is computed for every exchange. The
-    exchanges are chosen by a hash of their ids from all that any metric was computed for, those already scored first
-    (a random part as well), so each counts with the rate of its most frequent metric. The scores go to `explain` and
-    are not stored: which exchanges get them depends on an alarm, so they would bias the estimates and the detectors.
+    At a rate of 0.1 there are six retrieval scores beside sixty of a metric that is computed for every exchange. The
+    exchanges are chosen by a hash of their ids among all that any metric was computed for, those already scored first
+    (they are a random part, too), so each is weighted by the rate of its most frequent metric. The scores go to
+    `explain` and are not stored: an alarm selects these exchanges, so they would bias estimates and detectors.
 
-    `metrics` ask a judge; `allowed` says whether it may be asked now (it answers, and its budget is not spent).
+    `metrics` are judged ones; `allowed` says whether the judge may be called now (available, with budget left).
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class CauseJudging:
     async def complete(
         self, metric: str, before: Sequence[Point], since: Sequence[Point]
     ) -> tuple[Sequence[Point], Sequence[Point]] | None:
-        """Return both sides with more scores of `metric` and of the retrieval; None when there are none to add."""
+        """Return both sides with more scores of `metric` and of retrieval metrics; None when there are none to add."""
         wanted = [one for one in self._metrics if one.name == metric or is_retrieval(one.name)]
         began = self._clock()
         if not wanted or (left_s := self._left_s(began)) <= 0.0 or not self._allowed():
@@ -81,7 +81,7 @@ class CauseJudging:
     async def _side(
         self, points: Sequence[Point], metrics: Sequence[Metric], gate: asyncio.Semaphore
     ) -> list[Point] | None:
-        """The points of one side with more scores; None when none was added."""
+        """Return the points of one side with more scores; None when none was added."""
         known = _judgeable(points)
         order = sorted(known, key=lambda one: blake2b(one.encode(), digest_size=8).digest())
         chosen: dict[str, list[str]] = {}
@@ -112,7 +112,7 @@ class CauseJudging:
         return found
 
     async def _judge(self, known: Point, metrics: Sequence[Metric], gate: asyncio.Semaphore) -> list[Point]:
-        """Judge one stored exchange; what fails gives no point."""
+        """Judge one stored exchange; a failed evaluation gives no point."""
         async with gate:
             stored = await self._store.sample(known.sample_id)
             if stored is None:
@@ -129,7 +129,7 @@ class CauseJudging:
 
 
 def _judgeable(points: Iterable[Point]) -> Mapping[str, Point]:
-    """Each exchange that could be judged, as the point with the highest rate shows it."""
+    """Return the exchanges that can be judged, each with its point of the highest rate."""
     found: dict[str, Point] = {}
     unfit = set()
     for point in points:

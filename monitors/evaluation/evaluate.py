@@ -1,4 +1,4 @@
-"""One metric on one sample: whatever happens becomes an outcome."""
+"""Runs one metric on one sample; every failure becomes an outcome."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from monitors.metrics import Metric
 from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
 
 TIMEOUT_S = 90.0
-"""For a metric that asks no judge: shorter than a queue's lease, so that a sample is not evaluated twice at once."""
+"""Timeout of a metric without a judge: shorter than a lease, so that no sample is evaluated twice at once."""
 
 
 async def evaluate(
     metric: Metric, sample: Sample, *, rate: float, clock: Callable[[], float], timeout_s: float = TIMEOUT_S
 ) -> Evaluation:
-    """Compute `metric` for `sample` and keep what it cost.
+    """Compute `metric` for `sample`; return the outcome, its duration and its cost.
 
-    `rate` is the probability with which this metric is computed for this exchange, capture included; `clock` counts
-    seconds. `timeout_s` is the metric's for everything, waiting for a free judge included. Never raises for what a
-    metric does.
+    `rate` is the probability that this metric is computed for this exchange, capture included; `clock` returns seconds.
+    `timeout_s` bounds the whole computation, including the wait for a free judge. An exception of the metric becomes a
+    `Failed` outcome.
     """
     started, spend = clock(), Spend(app=sample.app, metric=metric.name)
-    tab = SPEND.set(spend)
+    token = SPEND.set(spend)
     try:
         outcome = await _outcome(metric, sample, timeout_s)
     finally:
-        SPEND.reset(tab)
+        SPEND.reset(token)
     return Evaluation(
         sample_id=sample.id,
         metric=metric.name,
@@ -43,7 +43,7 @@ async def evaluate(
 
 
 def judge_of(metric: Metric) -> str | None:
-    """The name of the judge that `metric` says it asks; None when it asks none."""
+    """Return the name of the judge that `metric` calls, from its attribute `judge`; None when it has none."""
     judge = getattr(metric, "judge", None)
     return None if judge is None else str(getattr(judge, "model", judge))
 
@@ -58,13 +58,13 @@ async def _outcome(metric: Metric, sample: Sample, timeout_s: float) -> Outcome:
         return Failed("timeout", f"no score within {timeout_s:g} s")
     except JudgeError as error:
         return Failed(error.kind, error.detail)
-    except Exception as error:  # noqa: BLE001 - a metric is anybody's code; its faults are an outcome, not our end
+    except Exception as error:  # noqa: BLE001 - a metric is a user's code; its errors are counted as a Failed outcome
         kind = "invalid_score" if _from_score(error.__traceback__) else "metric_error"
         return Failed(kind, f"{type(error).__name__}: {error}")
 
 
 def _checked(outcome: object) -> Outcome:
-    """The outcome in plain types, whatever look-alikes (numpy's numbers) a metric used; no store knows those."""
+    """Return the outcome in plain types: stores reject look-alikes such as numpy's numbers."""
     if isinstance(outcome, Score):
         if math.isfinite(outcome.value) and 0.0 <= outcome.value <= 1.0:
             return Score(float(outcome.value), str(outcome.reason), tuple(outcome.evidence))
@@ -77,7 +77,7 @@ def _checked(outcome: object) -> Outcome:
 
 
 def _from_score(traceback: TracebackType | None) -> bool:
-    """Whether the exception was raised by `Score` refusing its value."""
+    """Whether `Score` raised the exception because of its value."""
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
     return traceback is not None and traceback.tb_frame.f_code is Score.__post_init__.__code__

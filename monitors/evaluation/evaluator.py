@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from monitors.choosing import Choice
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate, judge_of
 from monitors.evaluation.observer import WorkerObserver
-from monitors.judges.middleware.deadline import PATIENCE, Deadline
+from monitors.judges.middleware.deadline import DEADLINE, Deadline
 from monitors.metrics import Metric
 from monitors.records import Evaluation, Sample, Skipped
+from monitors.sampling import MetricSampler
 
 
 class SampledMetric(Protocol):
@@ -45,7 +45,7 @@ class Evaluator:
     def __init__(
         self,
         metrics: Sequence[SampledMetric],
-        choice: Choice,
+        choice: MetricSampler,
         *,
         timeout_s: float = TIMEOUT_S,
         judged_timeout_s: float = 3600.0,
@@ -78,7 +78,7 @@ class Evaluator:
         rates = [(one, self._choice.rate(sample, one.rate, done) * factor) for one in judged]
         paid = [(one, rate) for one, rate in rates if self._choice.keeps(sample, rate)]
         asked = replace(sample, skip_reason="expired") if expired else sample
-        PATIENCE.set(Deadline(self._deadline_s))
+        DEADLINE.set(Deadline(self._deadline_s))
         found = [*done, *await asyncio.gather(*(self._run(one, asked, rate) for one, rate in paid))]
         now = time.monotonic()
         self.judge_pace.finished(now - began, pace, judged=asks and bool(paid), now=now)

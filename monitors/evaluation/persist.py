@@ -1,4 +1,4 @@
-"""Bringing what the worker found to queue and store, however long they fail."""
+"""Persistence: writes the worker's results to store and queue, and retries while they fail."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from monitors.storage.stores import Settling, Store
 T = TypeVar("T")
 FIRST_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 5.0
 MOST_OVERTAKEN = 10
-"""So often in a row may an operation fail while the engine does the same one for other samples."""
+"""How often an operation may fail while the same one succeeds for other samples, before it is given up."""
 _log = logging.getLogger("gaugeway.worker")
 
 
 class Persistence:
-    """Tries until it works, or until `stopping`; every failure is told to `on_error` with the operation's name.
+    """Retries operations until they succeed or `stopping` is set; calls `on_error` with the operation after a failure.
 
-    Between two tries it waits for a random part of a time that grows to 5 s: many processes that lost the same engine
-    must not come back all at once. An operation that fails while the same one succeeds for others is given up after
-    `MOST_OVERTAKEN` such failures: whatever the reason, its sample must not hold a worker's place for good.
+    Back-off grows from 0.1 s to 5 s with full jitter, so that many processes that lost the same engine do not return
+    all at once. An operation that fails while the same one succeeds for other samples is given up after
+    `MOST_OVERTAKEN` such failures, so that its sample does not hold one of the worker's places for good.
     """
 
     def __init__(
@@ -50,16 +50,16 @@ class Persistence:
 
     @property
     def settles(self) -> bool:
-        """Whether storing takes a sample out of the queue at the same moment."""
+        """Whether storing a sample removes it from the queue in the same transaction."""
         return self._settler is not None
 
     async def keep(
         self, sample: Sample, evaluations: Sequence[Evaluation], *, settled: bool = False
     ) -> Sequence[Evaluation] | None:
-        """Store all evaluations that can be stored, and of the others that they cannot; return those that are new.
+        """Store the evaluations, those that the store rejects as Failed("unstorable"); return the new ones.
 
-        `settled`: the sample needs nothing more, and a store that can takes it out of the queue. Raises when the sample
-        itself is at fault.
+        `settled` says that the sample is finished, so that a store that settles also removes it from the queue. None
+        when the worker is stopped first. Raises when the store rejects the sample itself.
         """
         settle = self._settler.settle if settled and self._settler else None
 
@@ -71,7 +71,7 @@ class Persistence:
 
         try:
             return await add(*evaluations, last=True)
-        except Exception as error:  # whatever it is, to try the same again would not help
+        except Exception as error:  # not the engine's failure, so a retry would fail again
             self._on_error("store")
             if not evaluations:
                 raise
@@ -85,7 +85,7 @@ class Persistence:
         for evaluation in evaluations:
             try:
                 added = await add(evaluation)
-            except Exception as error:  # noqa: BLE001 - the same
+            except Exception as error:  # noqa: BLE001 - as above; stored as unstorable
                 added = await add(replace(evaluation, outcome=Failed("unstorable", reason_of(error))))
             if added is None:
                 return None
@@ -93,7 +93,7 @@ class Persistence:
         return None if settle and await add(last=True) is None else new
 
     async def set_aside(self, sample: Sample, error: Exception) -> None:
-        """Make a sample that is at fault a dead letter. A queue that cannot do so does it after the last attempt."""
+        """Move a sample that the store rejects to the dead letters; if the queue cannot, its attempts run out."""
         reason = reason_of(error)
         self._on_error("dead_letter")
         _log.warning("%s cannot be evaluated, moved to dead letters: %s", sample.id, reason)
@@ -106,9 +106,10 @@ class Persistence:
         action: Callable[[], Awaitable[T]],
         worth_waiting: Callable[[Exception], bool] | None = None,
     ) -> T | None:
-        """Try until it works; None when the worker is stopped first (the sample's lease then runs out).
+        """Retry `action` until it succeeds; None when the worker is stopped first (the sample's lease then runs out).
 
-        With `worth_waiting`, raises a failure that is not, and one of an operation that others overtake too often.
+        With `worth_waiting`, raises a failure for which it returns False, and any failure of an operation that
+        succeeded for other samples `MOST_OVERTAKEN` times meanwhile.
         """
         back_off, overtaken, done = FIRST_BACK_OFF_S, 0, self._done[operation]
         while True:

@@ -1,4 +1,4 @@
-"""Asks the judge to mark question and passages in requests whose prompt traffic alone does not explain."""
+"""Prompt marking: the judge marks question and passages in requests whose layout traffic alone does not reveal."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from monitors.metrics.judged.schemas import PassageMarks, PromptMarks
 from monitors.storage.templates import ASKED, StoredTemplate, Templates
 
 PROMPT_MARKS = "prompt_marks"
-"""The task, and what stands for the metric where the judge's costs are shown."""
+"""The prompt's task, and the metric name under which the judge's cost is shown."""
 EVERY_S = 10.0
 MAX_MARKED_PER_TICK = 5
 MAX_KEPT_S = 7 * 86_400.0
-"""How long a request that was marked is kept; the store's retention where that is shorter."""
+"""How long a marked request is kept, unless the store's retention is shorter."""
 MAX_PASSAGES = 200
 TIMES_ASKED = 3
-"""Attempts to get an answer about one request. A judge that answers usefully is asked once."""
+"""Attempts for one request; the first useful answer ends them."""
 
 Outcome: TypeAlias = Literal["marked", "unusable", "failed"]
 
@@ -31,10 +31,10 @@ _PERMANENT = frozenset({"refused", "bad_request", "context_overflow", "unreadabl
 
 
 class PromptMarking:
-    """Marks what the gateways ask for, through the store of templates; `tick` is for the process that leads.
+    """Marks the requests that gateways put into the template store; only the leader calls `tick`.
 
-    `allowed` says whether the judge may be asked now (it answers, and its budget is not spent). `clock` gives Unix
-    time. `on_outcome` counts: "marked", "unusable" for marks that do not stand in the request, "failed" for no answer.
+    `allowed` says whether the judge may be called now (available, with budget left). `clock` gives Unix time.
+    `on_outcome` gets "marked", "unusable" (marks that are not in the request) or "failed" (no answer).
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class PromptMarking:
         self._attempts: dict[tuple[str, str], int] = {}
 
     async def tick(self) -> None:
-        """Mark the requests that wait, and drop those that are old. Raises what the store raises."""
+        """Mark the waiting requests and drop the old ones. Raises what the store raises."""
         self._revision, every = await self._templates.changed(self._revision)
         if every is not None:
             self._requests = [one for one in every if one.state in ASKED]
@@ -95,12 +95,12 @@ class PromptMarking:
 
 
 def visible(text: str) -> str:
-    """Put a line break in place of each sign that marks whose text follows: every character keeps its place."""
+    """Replace each role marker (characters 1 to 5) by a line break, so that every character keeps its offset."""
     return text.translate(dict.fromkeys(range(1, 6), "\n"))
 
 
 def located(text: str, answer: PromptMarks) -> tuple[str, tuple[str, ...]] | None:
-    r"""Return question and passages word for word as they stand in the text; None when one does not stand there.
+    r"""Return question and passages as they occur in the text, verbatim; None when one of them does not occur.
 
     >>> marks = PromptMarks("Why?", [PassageMarks("The lamp", "12 hours."), PassageMarks("Rain", "it.")])
     >>> located("1. The lamp lasts 12 hours.\n2. Rain harms it.\nWhy?", marks)

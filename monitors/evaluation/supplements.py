@@ -22,7 +22,7 @@ from monitors.storage.stores import Store
 
 _log = logging.getLogger("gaugeway.worker")
 _BATCH = 50
-_MAX_UNACKNOWLEDGED_BATCHES = 50
+_BATCHES_OPEN = 50
 
 
 class SupplementIntake:
@@ -76,7 +76,7 @@ class SupplementIntake:
             task = spawn(self._acknowledge([one.id for one in batch], late), name="late supplements")
             self._unacknowledged.add(task)
             task.add_done_callback(self._unacknowledged.discard)
-            while len(self._unacknowledged) >= _MAX_UNACKNOWLEDGED_BATCHES:
+            while len(self._unacknowledged) >= _BATCHES_OPEN:
                 await asyncio.wait(self._unacknowledged, return_when=asyncio.FIRST_COMPLETED)
 
     async def aclose(self) -> None:

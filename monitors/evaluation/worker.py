@@ -241,7 +241,7 @@ class Worker:
                 exporter.export(sample, new)
             except Exception as error:  # noqa: BLE001 - the rows are stored; an exporter must not undo that; counted
                 self._observer.failed("export")
-                _log.warning("%s failed: %s: %s", type(exporter).__name__, type(error).__name__, error)
+                _log.warning("%s failed: %s: %s", exporter.name, type(error).__name__, error)
         self._observer.scored(sample, new)
 
 

@@ -1,22 +1,64 @@
-"""Exporters: where evaluations are shown to other systems."""
+"""Exporters: send evaluations to other systems."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
 from monitors.records import Evaluation, Sample
+from monitors.runtime.otlp_exporters import shut_down
 
 BUILT_IN = {
     "langfuse": "monitors.exporters.langfuse:LangfuseSink",
     "mlflow": "monitors.exporters.mlflow:MLflowSink",
     "phoenix": "monitors.exporters.phoenix:PhoenixSink",
 }
-"""What `[[sinks]]` may name; the other exporters come with the tables they belong to."""
+"""Kinds of `[[sinks]]`; the other exporters belong to tables of their own."""
 
 
-class Exporter(Protocol):
-    """Shows evaluations elsewhere. Never blocks: what takes time is buffered behind it."""
+class MinimalExporter(Protocol):
+    """What an exporter plug-in must have; `adapted` gives it the rest of `Exporter`."""
 
     def export(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
-        """Show the evaluations of `sample` that are new in the store; each is shown once."""
+        """Export the evaluations of `sample` that are new in the store; each is passed once. Must not block."""
+
+
+class Exporter(ABC):
+    """The port to another system. `export` never blocks: what takes time is buffered behind it."""
+
+    @property
+    def name(self) -> str:
+        """What the exporter is called in logs."""
+        return type(self).__name__
+
+    @abstractmethod
+    def export(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
+        """Export the evaluations of `sample` that are new in the store; each is passed once."""
+
+    async def aclose(self) -> None:  # noqa: B027 - a default, not an abstract method
+        """Send what is buffered, for a bounded time, and release connections; nothing by default."""
+
+
+class _PluginExporter(Exporter):
+    """A user's exporter behind the whole port."""
+
+    def __init__(self, plugin: MinimalExporter) -> None:
+        self._plugin = plugin
+
+    @property
+    def name(self) -> str:
+        return type(self._plugin).__name__
+
+    def export(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
+        self._plugin.export(sample, evaluations)
+
+    async def aclose(self) -> None:
+        await getattr(self._plugin, "aclose", super().aclose)()
+        if (shutdown := getattr(self._plugin, "shutdown", None)) is not None:
+            await shut_down(shutdown)
+
+
+def adapted(exporter: MinimalExporter) -> Exporter:
+    """Return an exporter as an `Exporter`; for where exporters come from users, whose classes need only `export`."""
+    return exporter if isinstance(exporter, Exporter) else _PluginExporter(exporter)

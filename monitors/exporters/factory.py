@@ -1,4 +1,4 @@
-"""From `[[sinks]]` to the exporters that send scores to other systems."""
+"""Builds the exporters of `[[sinks]]`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from monitors.runtime.settings import ConfigError, Problems
 
 
 def open_sinks(config: Shared, instruments: Instruments) -> list[Exporter]:
-    """Build them, named by kind and place so that their counts are told apart. Raises ConfigError.
+    """Build the exporters, named by kind and index so that their counts stay separate. Raises ConfigError.
 
     None connects before it has something to send. Phoenix is told about passages only where they go out as spans.
     """
@@ -50,7 +50,7 @@ def _open(index: int, settings: Sink, instruments: Instruments, *, documents: bo
     if settings.kind == "phoenix":
         options["documents"] = documents
     try:
-        sink: Exporter = kind(
+        sink = kind(
             url=settings.url,
             observe=_observer(f"{settings.kind}-{index}", instruments),
             metrics=settings.metrics,
@@ -63,7 +63,7 @@ def _open(index: int, settings: Sink, instruments: Instruments, *, documents: bo
         raise ConfigError(problems + placed(f"sinks[{index}]", str(error), Sink.__struct_fields__)) from error
     if problems:
         raise ConfigError(problems)
-    return sink
+    return exporters.adapted(sink)
 
 
 def _observer(name: str, instruments: Instruments) -> Callable[[str, int], None]:

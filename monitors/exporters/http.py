@@ -1,4 +1,4 @@
-"""A JSON API behind a sink: bounded in time, its key in a header, its answers told as what to do about them."""
+"""The HTTP client of the sinks: calls a JSON API and classifies its errors as retryable or not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from monitors.runtime.replies import ReplyError, limited
 
 _MISSING = 404
 _TRY_AGAIN = frozenset({401, 403, 407, 408, 409, 425, 429})
-"""Besides 5xx. A key that is not accepted is put right elsewhere, mostly before the scores are given up."""
+"""Statuses that are retried besides 5xx. A rejected key may be corrected before the scores are given up."""
 _SHOWN = 200
 
 
@@ -71,7 +71,7 @@ class Api:
 
 
 def retry_after_s(value: str | None, now: float) -> float | None:
-    """Read a `Retry-After` header: seconds, or a date.
+    """Parse a `Retry-After` header: seconds, or a date.
 
     >>> retry_after_s("7", 0.0), retry_after_s("Thu, 01 Jan 1970 00:01:00 GMT", 20.0), retry_after_s("soon", 0.0)
     (7.0, 40.0, None)
@@ -88,7 +88,7 @@ def retry_after_s(value: str | None, now: float) -> float | None:
 
 
 def _reason(answer: httpx.Response) -> str:
-    """What the server says about it in a sentence; never its whole answer, which may repeat what was sent."""
+    """Return the server's error message, shortened; never the whole answer, which may quote what was sent."""
     try:
         found = answer.json()
     except (ValueError, RecursionError):

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from monitors.alerting.delivery import Result
+from monitors.alerting.engine import StreamStatus
+from monitors.alerting.versions import Version
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.human_labels import Labelled
 from monitors.analysis.quality import Quality
@@ -18,7 +21,7 @@ JUDGE_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80)
 
 
 class Instruments(Observer):
-    """Everything `/metrics` of the monitors shows; attributes are named as the series are."""
+    """All series of the monitors' `/metrics`; attributes are named like the series."""
 
     def __init__(self, registry: CollectorRegistry, *, version: str) -> None:
         def counter(name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
@@ -172,7 +175,7 @@ class Instruments(Observer):
         self.judge_duration.labels(model).observe(seconds)
 
     def failed(self, model: str, kind: str) -> None:
-        """Count a request the judge did not answer usably."""
+        """Count a failed judge request."""
         self.judge_errors.labels(model, kind).inc()
 
     def unusable(self, model: str, reason: str) -> None:
@@ -180,26 +183,26 @@ class Instruments(Observer):
         self._judge_unusable.labels(model, reason).inc()
 
     def looked_up(self, model: str, result: str, usd: float) -> None:
-        """Count a question looked up in the cache, and what a hit saved."""
+        """Count a lookup in the judge cache, and the USD that a hit saved."""
         self._judge_lookups.labels(model, result).inc()
         self._judge_saved.labels(model).inc(usd)
 
     def tier(self, tier: str, outcome: str) -> None:
-        """Count what became of a question at a tier of the cascade."""
+        """Count the outcome of a call at a tier of the cascade."""
         self._judge_tier.labels(tier, outcome).inc()
 
     def agreed(self, tier: str, sure: bool, agreement: float) -> None:  # noqa: FBT001 - the port's shape
-        """Record how far a tier's answer agrees with the last tier's."""
+        """Record a tier's agreement with the last tier, in [0, 1]."""
         self._judge_agreement.labels(tier, str(sure).lower()).observe(agreement)
 
     def drifted(self, metric: str, ratio: float, low: float, shift: float) -> None:
-        """Show how far the judge is from the anchors."""
+        """Set the gauges of the judge's drift on the anchors."""
         self.judge_drift_ratio.labels(metric).set(ratio)
         self.judge_drift_low.labels(metric).set(low)
         self.judge_drift_shift.labels(metric).set(shift)
 
     def charged(self, app: str, metric: str, input_tokens: int, output_tokens: int, usd: float) -> None:
-        """Count what one answer cost an app and a metric; with no tab open they are `_other`."""
+        """Count the cost of one answer for its app and metric; `_other` when there are none."""
         app = self.cap("app", app) if app else OVERFLOW
         metric = metric or OVERFLOW
         self._evaluation_tokens.labels(app, metric, "input").inc(input_tokens)
@@ -213,11 +216,11 @@ class Instruments(Observer):
         self._embedding_cost.labels(model).inc(usd)
 
     def embedding_failed(self, model: str, kind: str) -> None:
-        """Count a request for embeddings that was not answered usably."""
+        """Count a failed request for embeddings."""
         self._embedding_errors.labels(model, kind).inc()
 
     def embeddings_looked_up(self, model: str, hits: int, misses: int) -> None:
-        """Count what was in the cache and what was not."""
+        """Count hits and misses of the embeddings cache."""
         self._embedding_lookups.labels(model, "hit").inc(hits)
         self._embedding_lookups.labels(model, "miss").inc(misses)
 
@@ -239,7 +242,7 @@ class Instruments(Observer):
         self._shown = shown
 
     def show_labels(self, rows: Sequence[Labelled]) -> None:
-        """Set the gauges of what people labelled, beside those of `show_quality`; what is gone is taken away."""
+        """Set the gauges of human labels; remove series that no longer apply."""
         shown: set[tuple[str, str]] = set()
         for one in rows:
             app = self.cap("app", one.app)
@@ -253,7 +256,7 @@ class Instruments(Observer):
         self._labelled = shown
 
     def show_capture(self, rows: Sequence[Captured]) -> None:
-        """Set the gauges of what was found in each app's answers; what is gone is taken away."""
+        """Set the gauges of each app's capture coverage; remove series that no longer apply."""
         shown: set[str] = set()
         for one in rows:
             app = self.cap("app", one.app)
@@ -274,10 +277,76 @@ class Instruments(Observer):
 
 
 def _set(gauges: Sequence[Gauge], labels: tuple[str, ...], values: Sequence[float | None]) -> None:
-    """Set each gauge, or take its series away where there is no basis for a number."""
+    """Set each gauge, or remove its series when there is no value."""
     for gauge, value in zip(gauges, values, strict=True):
         if value is not None:
             gauge.labels(*labels).set(value)
         else:
             with contextlib.suppress(KeyError):
                 gauge.remove(*labels)
+
+
+_VERSIONS = 100
+
+
+class AlertGauges:
+    """Gauges of the watched streams and versions, and counts of problems with alerts."""
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._instruments = instruments
+        self._slices: set[tuple[str, ...]] = set()
+        self._versions: set[tuple[str, ...]] = set()
+
+    def show_streams(self, streams: Sequence[StreamStatus]) -> None:
+        """Set the gauges of every stream; a slice has one only while its alert fires."""
+        firing: set[tuple[str, ...]] = set()
+        for one in streams:
+            app = self._instruments.cap("app", one.app)
+            if app == OVERFLOW:  # under one name they would overwrite each other
+                continue
+            labels = (app, one.metric, one.rule)
+            if one.slice:
+                if one.state == "firing":
+                    firing.add((*labels, one.slice))
+                continue
+            self._instruments.quality_alarm.labels(*labels).set(one.state == "firing")
+            self._instruments.quality_evidence_log10.labels(*labels).set(one.evidence_log10)
+            if one.m0 is not None:
+                self._instruments.quality_baseline.labels(*labels).set(one.m0)
+            else:  # it is being learned, perhaps afresh
+                with contextlib.suppress(KeyError):
+                    self._instruments.quality_baseline.remove(*labels)
+        for new in firing:
+            self._instruments.quality_slice_alarm.labels(*new).set(1)
+        for gone in self._slices - firing:
+            with contextlib.suppress(KeyError):
+                self._instruments.quality_slice_alarm.remove(*gone)
+        self._slices = firing
+
+    def show_versions(self, versions: Sequence[Version]) -> None:
+        """Set when each of the latest versions was first seen."""
+        shown: set[tuple[str, ...]] = set()
+        for one in versions[-_VERSIONS:]:
+            labels = self._instruments.cap("app", one.app), one.kind, one.value
+            self._instruments.version_first_seen.labels(*labels).set(one.first_seen)
+            shown.add(labels)
+        for gone in self._versions - shown:
+            with contextlib.suppress(KeyError):
+                self._instruments.version_first_seen.remove(*gone)
+        self._versions = shown
+
+    def notified(self, notifier: str, result: Result) -> None:
+        """Count the result of one attempt to deliver a notification."""
+        self._instruments.notifications.labels(notifier, result).inc()
+
+    def description_failed(self) -> None:
+        """Count an alert whose description could not be looked up."""
+        self._instruments.worker_errors.labels("describe").inc()
+
+    def app_over_limit(self, app: str) -> None:
+        """Count an app that a rule has no room for, once."""
+        self._instruments.cap.count("watched_app", app)
+
+    def low_coverage(self, metric: str, scores: int) -> None:
+        """Count scores that detectors ignore, because too many evaluations beside them failed."""
+        self._instruments.uncovered_scores.labels(metric).inc(scores)

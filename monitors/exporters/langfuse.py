@@ -1,4 +1,4 @@
-"""Scores in Langfuse, on the observation of the exchange."""
+"""The exporter to Langfuse: scores on the observation of the exchange."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores as assessments (feedback) on the traces of an MLflow server, version 3."""
+"""The exporter to MLflow 3: scores as assessments (feedback) on traces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IDENTITY = "gaugeway.evaluation.id"
 
 
 class Assessments(NamedTuple):
-    """The assessments of one exchange, for the trace it belongs to."""
+    """The assessments of one exchange and its trace."""
 
     trace_id: str
     assessments: list[dict[str, Any]]

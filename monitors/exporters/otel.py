@@ -1,4 +1,4 @@
-"""Evaluations as OpenTelemetry: one EVALUATOR span a sample, one `gen_ai.evaluation.result` event a metric."""
+"""The exporter to OpenTelemetry: one EVALUATOR span a sample, one `gen_ai.evaluation.result` event a metric."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
 
+from monitors.exporters import Exporter
 from monitors.exporters import retrieval_spans as retrieval
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
+from monitors.runtime.otlp_exporters import shut_down
 
 EVENT = "gen_ai.evaluation.result"
 
 
-class OTelExporter:
-    """Emits into the given processors, which buffer; without `logs` there are no events.
+class OTelExporter(Exporter):
+    """Emits to the given processors, which buffer; without `logs` no events.
 
     The exchange's span ended long ago and ended spans cannot be changed, so the EVALUATOR span is a new root with one
     link to it, and each event carries the exchange's trace and span ids. Explanations quote the answer, so they go out
@@ -73,13 +75,16 @@ class OTelExporter:
         for evaluation in evaluations if self._events else ():
             self._emit_event(sample, evaluation, exchange, now)
 
+    async def aclose(self) -> None:
+        await shut_down(self.shutdown)
+
     def shutdown(self) -> None:
-        """Flush what is buffered."""
+        """Flush what is buffered; blocks."""
         self._tracers.shutdown()
         self._loggers.shutdown()
 
     def _emit_retrieval(self, sample: Sample, exchange: SpanContext) -> None:
-        """Emit a span with an id that does not change, so that a second one of the same sample is the first again.
+        """Emit a span with a stable id, so that a second export of the same sample replaces the first.
 
         It ends when the exchange begins; how long the app took for it is not known.
         """

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from itertools import count as count_up
 from typing import Generic, NamedTuple, TypeVar
 
+from monitors.exporters import Exporter
 from monitors.records import Evaluation, Sample, Score
 from monitors.runtime.backoff import delay_s
 from monitors.runtime.tasks import happens_within, spawn
@@ -240,7 +241,7 @@ class Outbox(Generic[T]):
         self._count(result, entry.delivery.size)
 
 
-class OutboxExporter(Generic[T]):
+class OutboxExporter(Exporter, Generic[T]):
     """An exporter that sends scores through an outbox: `prepare` builds the deliveries, `send` sends one.
 
     Only scores of the `metrics` (shell patterns) are sent; skipped and failed evaluations are not.

@@ -1,4 +1,4 @@
-"""Scores as annotations in Arize Phoenix: on the exchange's span, and on the passages where a metric judged each."""
+"""The exporter to Arize Phoenix: scores as annotations of the exchange's span, and of single passages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from monitors.exporters.outbox import Delivery, Observer, OutboxExporter, Sample
 from monitors.records import Sample
 
 Annotations: TypeAlias = tuple[str, list[dict[str, Any]]]
-"""The resource, and what goes there."""
+"""The resource and its annotations."""
 
 
 class PhoenixSink(OutboxExporter[Annotations]):

@@ -1,14 +1,15 @@
-"""Evaluations as Prometheus series."""
+"""The exporter to Prometheus."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from monitors.exporters import Exporter
 from monitors.exporters.instruments import Instruments
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
 
 
-class PrometheusExporter:
+class PrometheusExporter(Exporter):
     """Counts scores, verdicts and outcomes. `passes` maps a metric to (threshold, lower is better)."""
 
     def __init__(self, instruments: Instruments, passes: Mapping[str, tuple[float, bool]]) -> None:
@@ -16,7 +17,6 @@ class PrometheusExporter:
         self._passes = passes
 
     def export(self, sample: Sample, evaluations: Sequence[Evaluation]) -> None:
-        """Count each evaluation once."""
         instruments = self._instruments
         app, model = instruments.cap.pair(sample.app, sample.model)
         for evaluation in evaluations:

@@ -1,4 +1,4 @@
-"""The passages of a sample as OpenTelemetry shows a retrieval, and how relevant each of them was found."""
+"""The retrieval span of a sample: its passages and their relevance in OpenTelemetry's attributes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BEST_RATING = 2
 
 
 def span_id(sample: Sample) -> str:
-    """The id of the span: the same whenever and wherever it is asked for."""
+    """Return the id of the span, which depends only on the sample."""
     return sha256(f"retrieval {sample.id}".encode()).hexdigest()[:16]
 
 
@@ -50,7 +50,7 @@ def cut(text: str) -> str:
 
 
 def relevances(sample: Sample, scored: SampleScores) -> Iterator[tuple[int, float]]:
-    """Yield the place of each passage that the metric judged by itself, and the relevance it found, in [0, 1]."""
+    """Yield the index and the relevance, in [0, 1], of each passage that the metric judged separately."""
     for item in scored.score.evidence:
         place = item.get("context")
         if not isinstance(place, int) or not 0 <= place < len(sample.contexts):

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """What the judge is asked: `task` names the question (see monitors/prompts), `version` is its file's hash."""
+    """A prompt for the judge: `task` names its template (see monitors/prompts), `version` is the template's hash."""
 
     task: str
     version: str
@@ -27,10 +27,9 @@ class JudgeError(Exception):
     """The judge gave no usable answer.
 
     `kind` is one of timeout, connection, rate_limited, server_error, refused, bad_request, context_overflow (the prompt
-    is too long for the model), too_large (the reply has more bytes than are read), unreadable, deadline (the sample's
-    time is used up), blind (not asked, because it failed too often), unsure (a tier of a cascade leaves it to the
-    next): it becomes a label, and the `error` of the `Failed` outcome. `retry_after_s` is what the server asked to
-    wait, if it did.
+    is too long for the model), too_large (the reply exceeds the bytes that are read), unreadable, deadline (the
+    sample's deadline has passed), blind (the circuit breaker is open), unsure (a cascade's tier passes the prompt on).
+    It becomes a label and the `error` of the `Failed` outcome. `retry_after_s` is the server's Retry-After, if any.
     """
 
     def __init__(self, kind: str, detail: str = "", *, retry_after_s: float | None = None) -> None:
@@ -138,9 +137,9 @@ class Observer:
 
 @dataclass(slots=True)
 class Spend:
-    """What the judge calls made inside one metric cost, in tokens and USD, and what a cache saved.
+    """Tokens and USD of the judge calls of one metric on one sample, and what the cache saved.
 
-    `app` and `metric` say who pays. `asked` counts what was asked under this tab (see judges.cache).
+    `app` and `metric` are charged. `asked` counts prompts by cache key (see `middleware.cache`).
     """
 
     calls: int = 0
@@ -155,13 +154,13 @@ class Spend:
 
 
 SPEND: ContextVar[Spend | None] = ContextVar("gaugeway_spend", default=None)
-"""The tab of the metric that runs now: judges add to it, `evaluation.evaluate` opens it. A call that several metrics
-share goes on the tab of the one that asked first, so that the sum over metrics is what was paid."""
+"""The spending of the metric that runs now: `evaluation.evaluate` sets it, judges add to it. A call that several
+metrics share is charged to the one that made it first, so that the sum over metrics is what was paid."""
 
 
 @contextmanager
 def itemised() -> Iterator[Spend]:
-    """Open a tab within the current one, to see what one question costs; its sum goes on the current one at the end."""
+    """Measure what the calls within the block cost; the cost is added to the current `SPEND` at its end."""
     outer = SPEND.get()
     inner = Spend() if outer is None else Spend(app=outer.app, metric=outer.metric, asked=outer.asked)
     token = SPEND.set(inner)

@@ -1,4 +1,4 @@
-"""Anchors: samples whose scores are known, judged again and again to see whether the judge has changed."""
+"""Anchors: samples with known scores, judged regularly to detect a change of the judge."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from monitors.judges.middleware.cache import fresh
+from monitors.judges.middleware.cache import bypass_cache
 from monitors.records import Context, Sample
 
 _log = logging.getLogger("gaugeway.judge")
 _Z = 1.96
 Rate = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Scorer: TypeAlias = Callable[[Sample, str], Awaitable[float | None]]
-"""Scores a sample by the metric of this name; None when it has no score."""
+"""Scores a sample by the metric of this name; None when the metric gives no score."""
 
 
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One line of the file, in the words of the data sets for `evaluate`."""
+    """One line of the anchors file; its keys are those of the data sets for `gaugeway evaluate`."""
 
     response: str
     expected: Annotated[dict[str, Rate], msgspec.Meta(min_length=1)]
@@ -36,7 +36,7 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
-    """A sample with the score each metric should give it, to within `tolerance`."""
+    """A sample, and the score that each metric is expected to give it, within `tolerance`."""
 
     sample: Sample
     expected: Mapping[str, float]
@@ -45,10 +45,10 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """How one metric's judge did on the anchors.
+    """One metric's result on the `n` anchors that got a score; `failed` more got none.
 
-    `disagreement` is the share of scores farther from the expected one than tolerated, `low` to `high` its 95 % Wilson
-    interval, `shift` the mean of score - expected, `failed` the anchors without a score (they are not in `n`).
+    `disagreement` is the share of scores beyond the tolerance, `low` to `high` its 95 % Wilson interval, `shift` the
+    mean of score - expected.
     """
 
     metric: str
@@ -60,12 +60,12 @@ class Drift:
     shift: float
 
     def drifted(self, tolerated: float = 0.1) -> bool:
-        """Whether more anchors than tolerated disagree, beyond chance."""
+        """Whether significantly more than the share `tolerated` disagree: the interval lies above it."""
         return self.low > tolerated
 
 
 def read(lines: Iterable[str]) -> tuple[Anchor, ...]:
-    """Read anchors from JSON lines. Raises ValueError that names the line."""
+    """Parse anchors from JSON lines. Raises ValueError that names the line."""
     anchors = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -89,7 +89,7 @@ def read(lines: Iterable[str]) -> tuple[Anchor, ...]:
 
 
 def compare(metric: str, results: Sequence[tuple[Anchor, float | None]]) -> Drift:
-    """Hold the scores of one metric against what was expected.
+    """Compare the scores of one metric with the expected ones.
 
     Reference: E. B. Wilson (1927), Probable inference, the law of succession, and statistical inference.
     """
@@ -118,10 +118,9 @@ def _wilson(hits: int, n: int) -> tuple[float, float]:
 
 
 class AnchorWatch:
-    """Has every anchor scored every `every_s`, one after the other so that traffic goes first, and tells `on_drift`.
+    """Scores every anchor every `every_s`, one at a time so that traffic comes first, and passes results to `on_drift`.
 
-    Nothing comes from a cache, and every round has sample ids of its own, so that no answer shared between metrics is
-    an old one.
+    Caches are bypassed, and every round has new sample ids, so that no answer of an earlier round is shared.
     """
 
     def __init__(
@@ -142,7 +141,7 @@ class AnchorWatch:
         self._called = asyncio.Event()
 
     async def run(self) -> None:
-        """Judge the anchors now and then on schedule, or when woken, until cancelled."""
+        """Judge the anchors now, then every `every_s` or when woken, until cancelled."""
         while True:
             self._called.clear()
             for drift in await self.once():
@@ -151,14 +150,14 @@ class AnchorWatch:
                 await self._wait(self._called.wait(), self._every_s)
 
     def wake(self) -> None:
-        """Do not wait for the schedule."""
+        """Start the next round now."""
         self._called.set()
 
     async def once(self) -> list[Drift]:
-        """Judge every anchor once; one Drift for each metric they expect something of."""
+        """Judge every anchor once; return one Drift for each metric that they name."""
         self._round += 1
         results: dict[str, list[tuple[Anchor, float | None]]] = {}
-        with fresh():
+        with bypass_cache():
             for anchor in self._anchors:
                 sample = replace(anchor.sample, id=f"anchor-{self._round}-{anchor.sample.id}")
                 for metric in anchor.expected:

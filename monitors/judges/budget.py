@@ -1,4 +1,4 @@
-"""A budget of USD a day, spread over the day by lowering the sampling rate from past load."""
+"""The judge's daily budget: spreads it over the day, and shares it between processes with one store."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SIGMAS = 2.0
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """What a pacer must know again after a restart: what it paid on a UTC day, with what it owes from earlier ones.
+    """USD spent on a UTC day (days since 1970), with the debt of earlier days; stored for a restart.
 
-    `unseen` is taken as spent on top: the share of the day that was over before anybody kept account of it.
+    `unseen` counts as spent on top: the share of the budget for the part of the day before the account began.
     """
 
     day: int
@@ -30,28 +30,27 @@ class Spent(msgspec.Struct, frozen=True):
 
 
 class BudgetPacer:
-    """Says by which factor sampling rates are to be multiplied, so that about `usd_per_day` is spent in a UTC day.
+    """Computes the factor for sampling rates with which about `usd_per_day` is spent in a UTC day.
 
-    For every sample that might be judged, in the order in which they come::
+    For every sample that might be judged, in order of arrival::
 
         factor = pacer.rate(now, slice)     # before the sample is drawn: a function of the past alone
         if keep(key, metric_rate * factor, salt): ...; pacer.observe(cost, now)
 
     As the factor does not depend on the draw, and is recorded with the evaluation, weighting by 1/rate stays unbiased.
 
-    What is left of the budget is spread evenly over what is left of the day; in the last `horizon_s` the next day's
-    budget is counted in, so that midnight is no edge. What a day overspent the next one saves. The factor is that flow
-    of money over the flow at factor 1, which is arrivals a second (over `memory_s`; where `quick_s` differ by more than
-    chance, those) times the cost of a sample (over `cost_memory_s`). A share `reserve` of the flow is not spread by
-    traffic but evenly over the slices seen lately (64 at most), whatever was spent: so rare ones are judged more often
-    than others, and no factor is ever 0.
+    The remaining budget is spread evenly over the rest of the day; in the last `horizon_s` the next day's budget is
+    included, so that the factor does not jump at midnight. Overspending reduces the next day's budget. The factor is
+    this flow of money (USD a second) over the flow at factor 1, which is arrivals a second (averaged over `memory_s`;
+    over `quick_s` where the two differ by more than chance) times the cost of a sample (averaged over
+    `cost_memory_s`). A share `reserve` of the flow is spread evenly over the slices seen lately (64 at most), whatever
+    was spent: so rare slices are judged at a higher rate, and no factor is 0.
 
-    Several pacers share one budget when each `hear`s now and then what the others paid and want: the flow is divided in
-    proportion to the traffic that each has to pay for, so that all have the same factor. What they overspent they save
-    in proportion to what each paid.
+    Several pacers share one budget when each is given the others' spending with `update_others`: the flow is divided in
+    proportion to their traffic, so that all have the same factor, and debt in proportion to what each paid.
 
-    Pure: `now` is Unix time and does not go back. Without `spent` a pacer that starts within a day takes the day up to
-    then as spent in full, as after a restart it may have been; `resume` tells it better.
+    Pure: `now` is Unix time and does not go back. Without `spent`, a pacer that starts within a day counts the part of
+    the day before as fully spent, as it may have been before a restart; `resume` replaces this assumption.
 
     >>> pacer = BudgetPacer(10.0, spent=Spent(day=0, usd=0.0))
     >>> pacer.rate(0.0)
@@ -82,7 +81,7 @@ class BudgetPacer:
         self._others_usd = self._others_wanted = 0.0
 
     def rate(self, now: float, slice_: str = "") -> float:
-        """The factor for a sample of `slice_` that comes now, in (0, 1]; its coming counts from the next one on."""
+        """Return the factor, in (0, 1], for a sample of `slice_` that arrives now; the sample counts for later ones."""
         self._roll(now)
         name = self._known(slice_, now)
         factor = self._factor(now, self._slices[name])
@@ -92,38 +91,38 @@ class BudgetPacer:
         return factor
 
     def observe(self, cost: float, now: float) -> None:
-        """Count USD that were paid."""
+        """Add a cost in USD."""
         spent = self._roll(now)
         self._spent = Spent(spent.day, spent.usd + cost, spent.unseen)
         self._cost.add(cost, now)
 
     def peek(self, now: float) -> float:
-        """The factor of a slice never seen, apart from its reserve: for a gauge."""
+        """Return the factor of a new slice without its share of the reserve, for a gauge."""
         self._roll(now)
         return self._share(self._flow(now), self._load, now)
 
     def spent(self, now: float) -> Spent:
-        """What was spent on the day of `now`, with what earlier days overspent; to be kept for a restart."""
+        """Return what was spent on the day of `now`, with the debt of earlier days; store it for a restart."""
         return self._roll(now)
 
     def has_left(self, now: float) -> bool:
-        """Whether something of the day's budget is left."""
+        """Whether some of the day's budget is left."""
         spent = self._roll(now)
         return self._budget - spent.usd - spent.unseen - self._others_usd > 0.0
 
     def wanted(self, now: float) -> float:
-        """USD a second that this pacer's traffic would cost at factor 1; for the others to hear."""
+        """Return the USD a second that this pacer's traffic would cost at factor 1, for the other pacers."""
         return self._full(self._load, now)
 
     def resume(self, spent: Spent, now: float) -> None:
-        """Go on from what was kept before a restart; what was observed since then is added."""
+        """Continue from what was stored before a restart; costs observed since are added."""
         since = self._roll(now).usd
         self._spent = spent
         rolled = self._roll(now)
         self._spent = Spent(rolled.day, rolled.usd + since, rolled.unseen)
 
-    def hear(self, usd: float, wanted: float, now: float) -> None:
-        """Take note of what all others together paid on the day of `now`, and want a second."""
+    def update_others(self, usd: float, wanted: float, now: float) -> None:
+        """Set what all other pacers together paid on the day of `now` (USD), and what they want (USD a second)."""
         self._roll(now)
         self._others_usd, self._others_wanted = usd, wanted
 
@@ -132,7 +131,7 @@ class BudgetPacer:
         return min(1.0, self._share(self._flow(now), self._load, now) + self._share(extra, slice_, now))
 
     def _flow(self, now: float) -> float:
-        """USD a second for all traffic alike."""
+        """Return the USD a second for all traffic, without the reserve."""
         spent = self._roll(now)
         left_s = (spent.day + 1) * DAY_S - now
         borrowed = self._budget * max(0.0, self._horizon_s - left_s) / DAY_S
@@ -141,22 +140,22 @@ class BudgetPacer:
         return max(0.0, flow - self._reserve) * self._part(now)
 
     def _part(self, now: float) -> float:
-        """Which part of the money is for this pacer's traffic."""
+        """Return the share of the budget that is for this pacer's traffic."""
         ours = self._full(self._load, now)
         return ours / (ours + self._others_wanted) if ours > 0.0 else 1.0
 
     def _share(self, flow: float, load: _Load, now: float) -> float:
-        """Which part of a load `flow` USD a second can pay for."""
+        """Return the share of a load that `flow` USD a second pays for."""
         full = self._full(load, now)
         return min(1.0, flow / full) if full > 0.0 else 1.0
 
     def _full(self, load: _Load, now: float) -> float:
-        """USD a second that judging all of a load would cost."""
+        """Return the USD a second that judging all of a load costs."""
         tried = self._tried.total(now)
         return load.per_s(now) * self._cost.total(now) / tried if tried > 0.0 else 0.0
 
     def _known(self, name: str, now: float) -> str:
-        """The slice's name, or `_other` when there are too many; slices not seen for long are forgotten."""
+        """Return the slice's name, or `_other` when there are too many; idle slices are dropped first."""
         if name not in self._slices:
             self._slices = {one: load for one, load in self._slices.items() if load.alive(now)}
             if len(self._slices) >= MOST_SLICES:
@@ -165,7 +164,7 @@ class BudgetPacer:
         return name
 
     def _roll(self, now: float) -> Spent:
-        """Begin a new day when it has begun."""
+        """Start the account of a new day when one has begun."""
         day = math.floor(now / DAY_S)
         if self._spent is None:
             self._spent = Spent(day, 0.0, self._budget * (now / DAY_S - day))
@@ -196,7 +195,7 @@ class _Load:
         return self._slow.total(now) > math.exp(-5.0)
 
     def per_s(self, now: float) -> float:
-        """The slow estimate, held within two standard deviations of the quick one."""
+        """Return the slow estimate, clipped to two standard deviations around the quick one."""
         if self._began is None:
             return 0.0
         slow, quick = self._estimate(self._slow, now), self._estimate(self._quick, now)
@@ -211,11 +210,11 @@ class _Load:
 _log = logging.getLogger("gaugeway.judge")
 PREFIX = "judge/spent/"
 ALIVE_S = 60.0
-"""Who has not been heard of for so long wants nothing any more; what it spent stays spent."""
+"""After so many seconds without an update, an account wants nothing more; its spending still counts."""
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process paid on a UTC day (see `Spent`), and how much a second it wanted at that time, Unix seconds."""
+    """One process's spending on a UTC day (see `Spent`), and the USD a second it `wanted` at the Unix time `at`."""
 
     day: int
     usd: float
@@ -224,37 +223,37 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     at: float = 0.0
 
 
-class Spending:
-    """Keeps the account of one process, `replica`, in the ledger, and tells its pacer of those of all others.
+class BudgetSync:
+    """Stores the account of one process, `replica`, and passes the accounts of the others to its pacer.
 
-    The first tick goes on from this replica's own account. Where it has none, but others have, nothing was spent here;
-    where nobody has one, the pacer's own guess stands (the part of the day that is over). `clock` gives Unix time.
+    The first tick resumes from this replica's stored account. If only others have one, this replica has spent nothing;
+    if none has, the pacer's assumption stands (the part of the day before counts as spent). `clock` gives Unix time.
     """
 
     def __init__(
-        self, ledger: StateStore, pacer: BudgetPacer, replica: str, clock: Callable[[], float] = time.time
+        self, state_store: StateStore, pacer: BudgetPacer, replica: str, clock: Callable[[], float] = time.time
     ) -> None:
-        self._ledger = ledger
+        self._states = state_store
         self._pacer = pacer
         self._key = PREFIX + replica
         self._clock = clock
         self._resumed = False
         self._written: tuple[bytes | None, bytes | None] = (None, None)
-        self._complaints: set[str] = set()
+        self._warned: set[str] = set()
 
     async def tick(self) -> None:
-        """Hear of the others, then save. What the ledger raises comes out; until then the last known stands."""
-        states = await self._ledger.load()
+        """Read the other accounts, then store this one. Raises what the state store raises; old values then stand."""
+        states = await self._states.load()
         accounts = self._accounts(states)
         now = self._clock()
         if self._resumed:
-            self._look_for_namesakes(states)
+            self._warn_of_namesake(states)
         else:
             self._resume(accounts, now)
         today = self._pacer.spent(now).day
         others = [one for key, one in accounts.items() if key != self._key and one.day == today]
         wanted = sum(one.wanted for one in others if abs(now - one.at) <= ALIVE_S)
-        self._pacer.hear(sum(one.usd for one in others), wanted, now)
+        self._pacer.update_others(sum(one.usd for one in others), wanted, now)
         await self._save(now)
 
     def _resume(self, accounts: Mapping[str, Account], now: float) -> None:
@@ -271,27 +270,27 @@ class Spending:
         spent = self._pacer.spent(now)
         account = Account(day=spent.day, usd=spent.usd, unseen=spent.unseen, wanted=self._pacer.wanted(now), at=now)
         self._written = self._written[1], msgspec.json.encode(account)
-        await self._ledger.save({self._key: self._written[1] or b""})
+        await self._states.save({self._key: self._written[1] or b""})
 
-    def _look_for_namesakes(self, states: Mapping[str, bytes]) -> None:
-        """Complain when another process writes this account: each would undo what the other paid."""
+    def _warn_of_namesake(self, states: Mapping[str, bytes]) -> None:
+        """Warn when another process writes this account: each would overwrite the other's spending."""
         found = states.get(self._key)
         if found is not None and found not in self._written:
-            self._complain(f"another process spends as {self._key}: give each a name of its own (monitors.replica)")
+            self._warn_once(f"another process uses the account {self._key}: give each process its own monitors.replica")
 
     def _accounts(self, states: Mapping[str, bytes]) -> dict[str, Account]:
-        """Every account that can be read."""
+        """Return the accounts that can be decoded."""
         found = {}
         for key, state in states.items():
             if key.startswith(PREFIX):
                 try:
                     found[key] = msgspec.json.decode(state, type=Account)
                 except msgspec.DecodeError:
-                    self._complain(f"the ledger's {key} cannot be read and is not counted")
+                    self._warn_once(f"cannot read the stored account {key}; its spending is not counted")
         return found
 
-    def _complain(self, problem: str) -> None:
-        """Say it once: it is met at every tick."""
-        if problem not in self._complaints:
-            self._complaints.add(problem)
+    def _warn_once(self, problem: str) -> None:
+        """Log a problem once: every tick meets it again."""
+        if problem not in self._warned:
+            self._warned.add(problem)
             _log.warning("%s", problem)

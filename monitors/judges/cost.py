@@ -1,4 +1,4 @@
-"""Who pays for a call: an observer that passes everything on and also writes the bill of the app and metric."""
+"""The cost of judge calls: prices by model, and the bill of each call for its app and metric."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
+from monitors.config import Price
 from monitors.judges import SPEND, Observer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """What one answered call cost, and on whose behalf it was made (empty: nobody's in particular)."""
+    """Cost of one answered call, and the app and metric it was made for (empty when there is none)."""
 
     app: str
     metric: str
@@ -26,10 +27,9 @@ Charge: TypeAlias = Callable[[Bill], None]
 
 
 class Billing(Observer):
-    """An Observer: tells `observer` everything, and `charges` each call's bill at the moment it is paid.
+    """An Observer that forwards to `observer`, and passes the bill of each answered call to `charges`.
 
-    App and metric are those of the tab that is open (`Spend.app`, `Spend.metric`), so that also a call whose asker has
-    given up meanwhile is on somebody's bill.
+    App and metric are those of the current `Spend`, so that a call whose caller was cancelled meanwhile is billed too.
     """
 
     def __init__(self, observer: Observer, *charges: Charge) -> None:
@@ -38,10 +38,10 @@ class Billing(Observer):
 
     def judged(self, model: str, seconds: float, input_tokens: int, output_tokens: int, usd: float) -> None:
         self._observer.judged(model, seconds, input_tokens, output_tokens, usd)
-        tab = SPEND.get()
+        spend = SPEND.get()
         bill = Bill(
-            app=tab.app if tab is not None else "",
-            metric=tab.metric if tab is not None else "",
+            app=spend.app if spend is not None else "",
+            metric=spend.metric if spend is not None else "",
             judge_model=model,
             input_tokens=input_tokens,
             output_tokens=output_tokens,
@@ -57,35 +57,13 @@ class Billing(Observer):
         self._observer.unusable(model, reason)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
-    """USD for `per` tokens; without `cached`, cached input costs what input costs.
-
-    >>> round(Price(input=0.40, output=1.60).usd(1000, 500), 9)
-    0.0012
-    >>> round(Price(input=0.0004, output=0.0016, per=1000).usd(1000, 500), 9)
-    0.0012
-    """
-
-    input: float
-    output: float
-    cached: float | None = None
-    per: int = 1_000_000
-
-    def usd(self, input_tokens: int, output_tokens: int, *, cached_tokens: int = 0) -> float:
-        """What one call cost; `cached_tokens` are part of the input's."""
-        cached = min(cached_tokens, input_tokens)
-        rate = self.input if self.cached is None else self.cached
-        return ((input_tokens - cached) * self.input + cached * rate + output_tokens * self.output) / self.per
-
-
 FREE = Price(input=0.0, output=0.0)
 
 
 class Prices:
-    """Prices by model pattern (`*`, `?`, `[...]`).
+    """Prices by model name or shell pattern (`*`, `?`, `[...]`).
 
-    A name without any of these beats every pattern; of several patterns that fit, the longest one counts.
+    An exact name wins over any pattern; of several patterns that match, the longest one wins.
 
     >>> prices = Prices({"gpt-*": Price(input=2.0, output=8.0), "gpt-6-luna*": Price(input=0.1, output=0.5)})
     >>> prices.of("gpt-6-luna-mini").input, prices.of("gpt-5").input, prices.of("other")
@@ -98,7 +76,7 @@ class Prices:
         self._patterns = sorted(patterns, key=lambda entry: (-len(entry[0]), entry[0]))
 
     def of(self, model: str) -> Price | None:
-        """The model's price, if it has one."""
+        """Return the price of `model`; None when no pattern matches."""
         if (price := self._exact.get(model)) is not None:
             return price
         return next((price for pattern, price in self._patterns if fnmatchcase(model, pattern)), None)

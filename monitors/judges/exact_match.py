@@ -1,4 +1,4 @@
-"""The judge that needs no model: it knows a claim that is a sentence of a context, and nothing else."""
+"""The exact match: a judge without a model, which supports claims that are whole sentences of a context."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ _ASKING = ("?", "\uff1f")
 _WORDS = re.compile(r"(?:[-+\u2212](?=\d))?\w+(?:[.,:/'\u2019-]\w+)*|[%\u20ac$\u00a3\u00b0<>=]")
 
 
-class Verbatim(Judge):
-    """Answers `claim_verdicts` when every claim is, word for word, a whole sentence of a context: all are supported.
+class ExactMatch(Judge):
+    """Answers `claim_verdicts` with "supported" when every claim equals a whole sentence of a context.
 
-    Case and punctuation aside; a part of a sentence is not enough, for "it is not true that" may stand before it, and
-    a question states nothing.
-    Anything else is JudgeError("unsure"): it belongs at the front of a cascade.
+    Case and punctuation are ignored. Part of a sentence is not enough, since "it is not true that" may precede it, and
+    a question supports nothing. Anything else raises JudgeError("unsure"): use it as the first tier of a cascade.
     """
 
-    model = "verbatim"
-    identity = "verbatim 1"
+    @property
+    def model(self) -> str:
+        return "verbatim"
+
+    @property
+    def identity(self) -> str:
+        return "verbatim 1"
 
     async def ask(self, prompt: Prompt, answer_type: type[T]) -> T:
         if prompt.task == TASK and (verdicts := _verdicts(prompt)):
@@ -37,12 +41,11 @@ class Verbatim(Judge):
         raise JudgeError("unsure", "not every claim is a sentence of a context")
 
     async def ask_sure(self, prompt: Prompt, answer_type: type[T]) -> tuple[T, float | None]:
-        """Return the answer; one that is given at all is certain."""
         return await self.ask(prompt, answer_type), 1.0
 
 
 def _verdicts(prompt: Prompt) -> list[dict[str, Any]]:
-    """One verdict for each claim, or none at all."""
+    """Return one verdict for each claim; empty unless every claim is a sentence of a context."""
     sentences: dict[tuple[str, ...], tuple[int, str]] = {}
     claims: dict[int, str] = {}
     for _, name, number, text in _FENCED.findall(prompt.user):

@@ -1,4 +1,4 @@
-"""What log-probabilities tell: how likely each choice was, and how sure a judge was of its verdicts."""
+"""Probabilities from token log-probabilities: of each choice, and of a judge's verdicts."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _VALUE = re.compile(r':\s*(?:"([^"\\]*)"|(true|false)\b)')
 
 
 def choice_in(text: str, choices: Sequence[str]) -> tuple[int, str] | None:
-    """Find the one choice that `text` states: where it begins, and which it is.
+    """Return the offset and name of the one choice that `text` states; None when it states none or several.
 
     The text is the choice alone (quotes aside), or the choice is the last value of a JSON object in it, or it is the
-    only choice that occurs at all. Anything else states nothing.
+    only choice in it.
 
     >>> choice_in(' "4" ', ["1", "4"]), choice_in('{"score": 4}', ["1", "4"]), choice_in("1 or 4", ["1", "4"])
     ((2, '4'), (10, '4'), None)
@@ -38,11 +38,11 @@ def choice_in(text: str, choices: Sequence[str]) -> tuple[int, str] | None:
 
 
 def weights(tokens: Sequence[Token], choices: Sequence[str]) -> dict[str, float] | None:
-    """The probabilities of the answer token's alternatives: every choice's, then those of what is no choice.
+    """Return the probabilities of the answer token's alternatives: all choices first, then tokens that are no choice.
 
-    They are the model's, not scaled to 1: what is missing went to alternatives that were not shown. Of a choice that
-    takes several tokens only the first is looked at, and its probability goes to the choice that was given. None when
-    the tokens state no choice, or have no usable probabilities.
+    They are the model's own and sum to at most 1: the rest belongs to alternatives that the endpoint left out. For a
+    choice of several tokens only the first counts, and its probability goes to the choice that was given. None when the
+    tokens state no choice or have no usable probabilities.
     """
     found = choice_in("".join(one.token for one in tokens), choices)
     if found is None:
@@ -62,9 +62,9 @@ def weights(tokens: Sequence[Token], choices: Sequence[str]) -> dict[str, float]
 
 
 def sureness(tokens: Sequence[Token], schema: Mapping[str, Any]) -> float | None:
-    """The probability of the least likely verdict: the smallest product over the tokens of one enumerated value.
+    """Return the probability of the least likely verdict: the smallest product over the tokens of one enumerated value.
 
-    None when nothing is known: no tokens with probabilities, or no verdict among them.
+    None when the tokens have no probabilities or hold no verdict.
     """
     text = "".join(one.token for one in tokens)
     verdicts = set(_enumerated(schema))
@@ -85,7 +85,7 @@ def sureness(tokens: Sequence[Token], schema: Mapping[str, Any]) -> float | None
 
 
 def _ends(tokens: Sequence[Token]) -> list[int]:
-    """Where each token ends: the first end beyond a character is that of the token that covers it."""
+    """Return the end offset of each token; the first end beyond a character is that of the token that covers it."""
     return list(accumulate(len(one.token) for one in tokens))
 
 
@@ -96,7 +96,7 @@ def _probability(logprob: float | None) -> float | None:
 
 
 def _enumerated(node: Any) -> Iterator[str]:
-    """Every enumerated text in a JSON schema."""
+    """Yield every enumerated string in a JSON schema."""
     if isinstance(node, Mapping):
         yield from (value for value in node.get("enum", ()) if isinstance(value, str))
         for child in node.values():

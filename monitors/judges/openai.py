@@ -10,18 +10,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from monitors.config import Price
 from monitors.judges import SPEND, Judge, JudgeError, Observer, Prompt
 from monitors.judges import logprobs as likelihood
 from monitors.judges import openai_client as sdk
 from monitors.judges import structured_output as reading
-from monitors.judges.cost import FREE, Price
+from monitors.judges.cost import FREE
 from monitors.judges.openai_client import Completion, Token, Usage
 from monitors.runtime.bounds import token_count
 from monitors.runtime.replies import ReplyError
 
 T = TypeVar("T")
 
-_WAYS = ("json_schema", "json_object", "none")
+_FORMATS = ("json_schema", "json_object", "none")
 _FORMAT = r"response.?format|json.?schema|json.?object|json.?mode|structured.?outputs?|guided.?\w+|grammar"
 _LOGPROBS = r"(?:top_|sample )?logprobs?"
 _REFUSED = (
@@ -31,21 +32,21 @@ _REFUSED = (
 _REFUSALS = (400, 422)
 _ASKED = 2
 _ALTERNATIVES = (20, 5, 0)
-"""How many alternatives of a token are asked for; some servers give fewer, others none at all."""
+"""Values for `top_logprobs`, tried in turn; some servers allow fewer alternatives, others none."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Manner:
-    """How the endpoint wants to be asked."""
+class _Options:
+    """The request options that the endpoint accepts."""
 
     temperature: float | None
-    way: str = _WAYS[0]
+    format: str = _FORMATS[0]
     alternatives: int = _ALTERNATIVES[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Request:
-    """One question before it is known how the endpoint wants to be asked."""
+    """A request, independent of the options that the endpoint accepts."""
 
     prompt: Prompt
     schema: Mapping[str, Any] | None
@@ -54,15 +55,14 @@ class _Request:
 
 
 class OpenAIJudge(Judge):
-    """Asks a chat model for structured output and reads the answer strictly.
+    """Requests structured output from a chat model and decodes the answer strictly.
 
-    `timeout_s` bounds a whole `ask` from the moment it has one of the `concurrency` slots: retries (the SDK's own, at
-    most `max_retries` a request, honouring Retry-After) and the second asking included. A server that refuses a JSON
-    schema is asked in JSON mode, then in plain words; one that refuses the temperature is asked without, one that
-    refuses 20 alternatives of a token for 5, then for none. What worked is remembered, once it has worked, and tried
-    afresh when the server refuses it later. `price` beats `price_in` and `price_out` (USD per million tokens). With
-    `api_version` the endpoint is Azure's and `model` the deployment. `on_unusable` is told (model, reason) for every
-    answer that was paid for and could not be read, whether or not it was asked for again. Belongs to one event loop.
+    `timeout_s` bounds a whole `ask` from the moment it has one of the `concurrency` slots, including retries (the SDK's
+    own, at most `max_retries` a request, honouring Retry-After) and the second request after an unreadable answer. For
+    a server that rejects a JSON schema, JSON mode is used, then plain text; the temperature is left out, and 20
+    alternatives of a token are reduced to 5, then none, where the server rejects them. Options that worked are
+    remembered until the server rejects them. With `api_version` the endpoint is Azure's and `model` the deployment.
+    Belongs to one event loop.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class OpenAIJudge(Judge):
         self._slots = asyncio.Semaphore(concurrency)
         self._price = price
         self._observer = observer or Observer()
-        self._manner = _Manner(temperature)
+        self._options = _Options(temperature)
 
     @property
     def model(self) -> str:
@@ -109,22 +109,16 @@ class OpenAIJudge(Judge):
         return (await self._in_time(lambda: self._ask(prompt, answer_type, logprobs=False)))[0]
 
     async def ask_sure(self, prompt: Prompt, answer_type: type[T]) -> tuple[T, float | None]:
-        """Return the answer and the probability of its least likely verdict; None where the endpoint tells none."""
-        logprobs = self._manner.alternatives > 0
+        logprobs = self._options.alternatives > 0
         answer, tokens = await self._in_time(lambda: self._ask(prompt, answer_type, logprobs=logprobs))
         return answer, likelihood.sureness(tokens, reading.strict_schema(answer_type))
 
     async def ask_scored(self, prompt: Prompt, choices: Sequence[str]) -> Mapping[str, float] | None:
-        """Return the probabilities of the answer token's alternatives: of all `choices`, and of what is none of them.
-
-        None when the endpoint offers no log-probabilities, which is remembered.
-        """
-        if self._manner.alternatives == 0:
+        if self._options.alternatives == 0:
             return None
         return await self._in_time(lambda: self._ask_scored(prompt, choices))
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._client.close()
 
     async def _in_time(self, call: Callable[[], Awaitable[T]]) -> T:
@@ -155,7 +149,7 @@ class OpenAIJudge(Judge):
             completion = await self._complete(_Request(prompt=plain, schema=None, again=again, logprobs=True))
             text, tokens = _text(completion), completion.tokens()
             if not any(one.logprob is not None for one in tokens):
-                self._manner = replace(self._manner, alternatives=0)
+                self._options = replace(self._options, alternatives=0)
                 return None
             if (found := likelihood.weights(tokens, choices)) is None:
                 raise reading.UnreadableError("wrong_shape", f"none of {', '.join(choices)} but {text[:80]!r}")
@@ -164,7 +158,7 @@ class OpenAIJudge(Judge):
         return await self._twice(attempt)
 
     async def _twice(self, attempt: Callable[..., Awaitable[T]]) -> T:
-        """Ask once more when the first answer cannot be read."""
+        """Make a second attempt when the first answer cannot be read."""
         problem = ""
         for asked in range(_ASKED):
             try:
@@ -172,32 +166,32 @@ class OpenAIJudge(Judge):
             except reading.UnreadableError as error:
                 problem = str(error)
                 self._observer.unusable(self._model, error.reason)
-                if error.reason == "truncated":  # it would be as long again
+                if error.reason == "truncated":  # the second answer would be as long
                     break
         raise JudgeError("unreadable", sdk.clean(problem, self._api_key))
 
     async def _complete(self, request: _Request) -> Completion:
-        """One answered request, in the best manner the server is known to accept."""
+        """Send one request with the best options the server is known to accept; return its answer."""
         import openai  # noqa: PLC0415 - loaded by the constructor
 
-        remembered = manner = self._manner
-        tried = {manner.way}
+        remembered = options = self._options
+        tried = {options.format}
         while True:
             started = time.perf_counter()
             try:
                 raw = await self._client.chat.completions.with_raw_response.create(
-                    **self._body(request, manner), extra_headers=self._headers
+                    **self._body(request, options), extra_headers=self._headers
                 )
             except (openai.OpenAIError, ReplyError) as error:
-                other = _other_manner(manner, error, tried, logprobs=request.logprobs)
+                other = _other_options(options, error, tried, logprobs=request.logprobs)
                 if other is None:
                     # The causes below hold the request, and so the key: they stay out of every traceback.
                     raise sdk.judge_error(error, self._api_key) from None
-                manner = other
-                tried.add(manner.way)
+                options = other
+                tried.add(options.format)
                 continue
-            if manner != remembered:
-                self._manner = manner
+            if options != remembered:
+                self._options = options
             try:
                 completion = sdk.read_completion(raw.content)
             except ValueError as error:
@@ -206,23 +200,23 @@ class OpenAIJudge(Judge):
             self._count(time.perf_counter() - started, completion.usage)
             return completion
 
-    def _body(self, request: _Request, manner: _Manner) -> dict[str, Any]:
+    def _body(self, request: _Request, options: _Options) -> dict[str, Any]:
         prompt, schema, system = request.prompt, request.schema, request.prompt.system
-        if schema is not None and (request.again or manner.way != "json_schema"):
+        if schema is not None and (request.again or options.format != "json_schema"):
             system += f"\n\nThe JSON object must fit this JSON schema:\n{json.dumps(schema, ensure_ascii=False)}"
         body: dict[str, Any] = {
             "model": self._model,
             "messages": [{"role": "system", "content": system}, {"role": "user", "content": prompt.user}],
         }
-        if manner.temperature is not None:
-            body["temperature"] = manner.temperature
-        if request.logprobs and manner.alternatives:
-            body |= {"logprobs": True, "top_logprobs": manner.alternatives}
-        if schema is not None and manner.way == "json_schema":
+        if options.temperature is not None:
+            body["temperature"] = options.temperature
+        if request.logprobs and options.alternatives:
+            body |= {"logprobs": True, "top_logprobs": options.alternatives}
+        if schema is not None and options.format == "json_schema":
             name = re.sub(r"[^A-Za-z0-9_-]", "_", prompt.task)[:64]
             shape = {"name": name, "strict": True, "schema": schema}
             body["response_format"] = {"type": "json_schema", "json_schema": shape}
-        elif schema is not None and manner.way == "json_object":
+        elif schema is not None and options.format == "json_object":
             body["response_format"] = {"type": "json_object"}
         return body
 
@@ -240,21 +234,21 @@ class OpenAIJudge(Judge):
         self._observer.judged(self._model, seconds, tokens_in, tokens_out, usd)
 
 
-def _other_manner(manner: _Manner, error: Exception, tried: set[str], *, logprobs: bool) -> _Manner | None:
-    """How to ask instead, when the server refused how it was asked; the strictest way not tried yet comes first."""
-    if manner.temperature is not None and _refuses(error, ("temperature",), "temperature"):
-        return replace(manner, temperature=None)
-    if logprobs and manner.alternatives and _refuses(error, ("logprobs", "top_logprobs"), _LOGPROBS):
-        return replace(manner, alternatives=_ALTERNATIVES[_ALTERNATIVES.index(manner.alternatives) + 1])
-    if manner.way != "none" and _refuses(error, ("response_format",), _FORMAT):
-        return replace(manner, way=next(way for way in _WAYS if way not in tried))
+def _other_options(options: _Options, error: Exception, tried: set[str], *, logprobs: bool) -> _Options | None:
+    """Return the options for another attempt when the server rejected these; None when it rejected something else."""
+    if options.temperature is not None and _refuses(error, ("temperature",), "temperature"):
+        return replace(options, temperature=None)
+    if logprobs and options.alternatives and _refuses(error, ("logprobs", "top_logprobs"), _LOGPROBS):
+        return replace(options, alternatives=_ALTERNATIVES[_ALTERNATIVES.index(options.alternatives) + 1])
+    if options.format != "none" and _refuses(error, ("response_format",), _FORMAT):
+        return replace(options, format=next(one for one in _FORMATS if one not in tried))
     return None
 
 
 def _refuses(error: Exception, parameters: Sequence[str], names: str) -> bool:
-    """Whether the server refused how it was asked, by one of `parameters`, rather than what.
+    """Whether the server rejected one of `parameters` rather than the content of the request.
 
-    A word that only occurs in the message means nothing: it may be the sample's, or be there to count its tokens.
+    A parameter's name in the message is not enough: it may quote the sample, or be part of a token count.
     """
     if getattr(error, "status_code", None) not in _REFUSALS or sdk.overflows(error):
         return False
@@ -267,7 +261,7 @@ def _refuses(error: Exception, parameters: Sequence[str], names: str) -> bool:
 
 
 def _text(completion: Completion) -> str:
-    """The model's words. Raises JudgeError where asking again would not help, UnreadableError where it may."""
+    """Return the answer's text. Raises UnreadableError where a second request may help, else JudgeError."""
     if not completion.choices:
         raise reading.UnreadableError("no_choice", "the reply holds no choice")
     choice = completion.choices[0]

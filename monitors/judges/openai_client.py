@@ -1,4 +1,4 @@
-"""What the adapters over the `openai` package share: one way to connect, one reading of its exceptions."""
+"""The client for OpenAI-compatible endpoints: connecting, errors as JudgeError, and the parts of a chat completion."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _DETAIL_LENGTH = 500
 MAX_ERROR_TEXT = 10_000
-"""Characters of a server's error message that are looked at."""
+"""Characters of a server's error message that are examined."""
 _TIMEOUT, _RATE_LIMITED, _SERVER_ERROR = 408, 429, 500
 _TOO_LONG = (400, 413, 422)
 _OVERFLOW = re.compile(
@@ -37,12 +37,11 @@ def connect(
     deployment: str | None = None,
     max_reply_bytes: int = MAX_REPLY_BYTES,
 ) -> AsyncOpenAI:
-    """Open a client. Only what is passed here counts: the SDK's own environment variables must not change a score.
+    """Open a client that ignores the SDK's environment variables, since they must not change a score.
 
-    With `api_version` the endpoint is asked in Azure's form: `base_url` is the resource (or already its deployment's
-    path), the version a query parameter; every request needs `azure_headers` as well. A redirect is an error: by
-    itself the SDK would take the prompt, and Azure's key, to wherever it points. So is a reply of more than
-    `max_reply_bytes`, decompressed.
+    With `api_version` requests take Azure's form: `base_url` is the resource (or its deployment's path), the version a
+    query parameter; every request needs `azure_headers` as well. A redirect is an error, because the SDK would send the
+    prompt, and Azure's key, to its target. So is a reply of more than `max_reply_bytes`, decompressed.
 
     Raises ValueError, without quoting it, for a key that cannot be sent in a header.
     """
@@ -68,14 +67,14 @@ def connect(
 
 
 def azure_headers(api_key: str | None) -> dict[str, Any]:
-    """The `extra_headers` of a request in Azure's form: the key in a header of its own, and no Authorization."""
+    """Return the `extra_headers` of a request in Azure's form: the key in `api-key`, and no Authorization."""
     from openai import Omit  # noqa: PLC0415 - as above
 
     return {"api-key": (api_key or "").strip(), "Authorization": Omit()}
 
 
 def azure_url(base_url: str, deployment: str) -> str:
-    """The path of a deployment: `base_url` may be the resource alone, end in /openai, or name a deployment itself.
+    """Return the URL of a deployment: `base_url` may be the resource alone, end in /openai, or name a deployment.
 
     >>> azure_url("https://ours.openai.azure.com", "judge")
     'https://ours.openai.azure.com/openai/deployments/judge'
@@ -89,7 +88,7 @@ def azure_url(base_url: str, deployment: str) -> str:
 
 
 def judge_error(error: Exception, api_key: str | None) -> JudgeError:
-    """The JudgeError that an exception of the SDK stands for; its text never holds the key."""
+    """Convert an exception of the SDK to a JudgeError; its text never holds the key."""
     import openai  # noqa: PLC0415 - loaded already, or there would be no exception
 
     reply = error if isinstance(error, ReplyError) else error.__cause__
@@ -113,7 +112,7 @@ def judge_error(error: Exception, api_key: str | None) -> JudgeError:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """How many seconds the server asks to wait; None when it says nothing that can be read as a number of them.
+    """Return the seconds of a Retry-After header; None when there is none, or it is not a number of seconds.
 
     >>> retry_after_s({"retry-after": "2"}), retry_after_s({"retry-after-ms": "1500"}), retry_after_s({})
     (2.0, 1.5, None)
@@ -129,7 +128,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 
 def overflows(error: Exception) -> bool:
-    """Whether the server refused the request because it is too long for the model."""
+    """Whether the server rejected the request because it is too long for the model."""
     if getattr(error, "status_code", None) not in _TOO_LONG:
         return False
     text = str(error)[:MAX_ERROR_TEXT]
@@ -137,7 +136,7 @@ def overflows(error: Exception) -> bool:
 
 
 def clean(text: str, api_key: str | None) -> str:
-    """`text` on one line, without the key some servers repeat, and no longer than a log line should be."""
+    """Return `text` on one line, without the key that some servers repeat, in at most 500 characters."""
     key = (api_key or "").strip()
     text = text.replace(key, "***") if key else text
     return " ".join(text[:MAX_ERROR_TEXT].split())[:_DETAIL_LENGTH]
@@ -165,14 +164,14 @@ class Message(msgspec.Struct):
 
 
 class Alternative(msgspec.Struct):
-    """One of the tokens that could have stood at a place."""
+    """An alternative for one token of the answer."""
 
     token: str
     logprob: float | None = None
 
 
 class Token(msgspec.Struct):
-    """The token at a place, and its likeliest alternatives (itself, as a rule, among them)."""
+    """One token of the answer, and its likeliest alternatives (usually including itself)."""
 
     token: str
     logprob: float | None = None
@@ -186,7 +185,7 @@ class Logprobs(msgspec.Struct):
 
 
 class Choice(msgspec.Struct):
-    """`choices[]`; the log-probabilities are read apart, so that odd ones cost no answer."""
+    """`choices[]`; the log-probabilities are decoded separately, so that malformed ones do not lose the answer."""
 
     message: Message
     finish_reason: str | None = None
@@ -200,7 +199,7 @@ class Completion(msgspec.Struct):
     usage: Usage | None = None
 
     def tokens(self) -> list[Token]:
-        """The answer's tokens with their log-probabilities; empty where there are none to be read."""
+        """Return the answer's tokens with their log-probabilities; empty when there are none or they are malformed."""
         try:
             found = msgspec.json.decode(self.choices[0].logprobs, type=Logprobs | None)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError):
@@ -212,7 +211,7 @@ _decode = msgspec.json.Decoder(Completion).decode
 
 
 def read_completion(body: bytes) -> Completion:
-    """Read the body of a reply. Raises ValueError for one that is no chat completion."""
+    """Decode the body of a reply. Raises ValueError when it is not a chat completion."""
     try:
         return _decode(body)
     except RecursionError as error:

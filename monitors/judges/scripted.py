@@ -1,4 +1,4 @@
-"""A judge that says what it is told to: for testing metrics without a model."""
+"""The scripted judge: returns prepared answers, for testing metrics without a model."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ T = TypeVar("T")
 
 
 class Scripted(Judge):
-    """Answers from `answers`: a function of the prompt, or a mapping from a prompt's task.
+    """Returns answers from `answers`: a function of the prompt, or a mapping from the prompt's task to an answer.
 
-    An answer is a dict, a struct, or a text to be read like a model's; an exception (a JudgeError, say) is raised; a
-    function, as a mapping's value, is called with the prompt. Every prompt is kept in `asked`. An answer that does not
-    fit the answer type is JudgeError("unreadable"), as from a model that never gets it right; a task without an answer
-    is JudgeError("bad_request").
+    An answer is a dict, a struct, or a text that is parsed like a model's; an exception (such as a JudgeError) is
+    raised; a function as a mapping's value is called with the prompt. `asked` holds every prompt. An answer that does
+    not fit the answer type raises JudgeError("unreadable"), a task without an answer JudgeError("bad_request").
 
     >>> import asyncio
     >>> judge = Scripted({"mood": {"happy": True}})

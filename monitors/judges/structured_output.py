@@ -1,4 +1,4 @@
-"""What a judge's text is turned into: the answer's JSON schema on the way out, tolerant reading on the way in."""
+"""Structured output: the strict JSON schema sent to a judge, and tolerant parsing of its text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 T = TypeVar("T")
 _MAX_STARTS = 64
 MAX_CHARACTERS = 1_000_000
-"""Of an answer: it may be searched for JSON 64 times."""
+"""Longest answer that is parsed; bounded because the search for JSON may start 64 times."""
 
 _ESCAPE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\.")
 _ONE_ESCAPE = 6
@@ -20,7 +20,7 @@ _THOUGHTS = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 
 
 class UnreadableError(ValueError):
-    """The text holds no answer of the type asked for.
+    """The text holds no answer of the requested type.
 
     `reason` is one of empty, no_json, wrong_shape, truncated, no_completion, no_choice: a label.
     """
@@ -31,10 +31,10 @@ class UnreadableError(ValueError):
 
 
 def strict_schema(answer_type: type[Any]) -> dict[str, Any]:
-    """The JSON schema of `answer_type` in the dialect strict structured output accepts.
+    """Return the JSON schema of `answer_type` in the dialect that strict structured output accepts.
 
-    The root is an object rather than a reference, every property is required, nothing else is allowed, and there are
-    no defaults and no titles. What is referred to once stands where it is used: the schema is paid for.
+    The root is an object rather than a reference, every property is required, additional ones are forbidden, and there
+    are no defaults or titles. A definition that is used once is inlined, since the schema's tokens are paid for.
     """
     schema: dict[str, Any] = _strict(msgspec.json.schema(answer_type))
     definitions = schema.pop("$defs", {})
@@ -74,10 +74,10 @@ def _strict(node: Any) -> Any:
 
 
 def read(text: str, answer_type: type[T]) -> T:
-    r"""Find the answer in `text`, whatever is around it (code fences, prose, thoughts), and read it strictly.
+    r"""Find the JSON answer in `text`, ignoring code fences, prose and thoughts around it, and decode it strictly.
 
-    Half a surrogate pair, which JSON may carry and no store can keep, becomes a question mark. An object with NaN or
-    Infinity in it is no JSON. Raises UnreadableError that says what was wrong with the first JSON object found.
+    An unpaired surrogate, which JSON may carry and no store can keep, becomes a question mark. An object with NaN or
+    Infinity is not JSON. Raises UnreadableError with the problem of the first JSON object found.
 
     >>> read('Sure! ```json\n{"a": 1}\n``` Anything else?', dict[str, int])
     {'a': 1}
@@ -97,7 +97,7 @@ def read(text: str, answer_type: type[T]) -> T:
 
 
 def _whole(escape: re.Match[str]) -> str:
-    """An escape of JSON as it is, or a question mark for one half of a pair without the other."""
+    """Return a JSON escape unchanged, or a question mark for an unpaired surrogate."""
     return "?" if len(escape[0]) == _ONE_ESCAPE else escape[0]
 
 
@@ -106,7 +106,7 @@ def _no_number(name: str) -> Any:
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """The outermost JSON objects in `text`; a text full of stray braces is given up on."""
+    """Yield the outermost JSON objects in `text`; stops after 64 candidates, for texts full of stray braces."""
     decoder = json.JSONDecoder(parse_constant=_no_number)
     start = text.find("{")
     for _ in range(_MAX_STARTS):

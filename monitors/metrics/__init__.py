@@ -1,4 +1,4 @@
-"""Metrics: one file each; a metric is immutable and turns a sample into an outcome."""
+"""Metrics: each is immutable and turns a sample into an outcome."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from monitors.records import Sample, Score, Skipped
 __all__ = ["LOWER_IS_BETTER", "Datum", "Metric", "Template", "lower_is_better"]
 
 LOWER_IS_BETTER = frozenset({"hallucination", "noise_sensitivity"})
-"""Built-in metrics whose best value is 0. A metric of your own says so with an attribute `lower_is_better = True`."""
+"""Built-in metrics whose best value is 0; other metrics set the attribute `lower_is_better = True`."""
 
 
 class Metric(Protocol):
-    """One measure of quality. Two samples may be scored at once."""
+    """The port of a quality metric; samples may be scored concurrently."""
 
     @property
     def name(self) -> str:
-        """The metric's name, as in the configuration and in labels."""
+        """The metric's name in configuration and labels."""
 
     @property
     def version(self) -> str:
-        """Changes whenever the same sample could score differently: code or prompt."""
+        """Changes whenever the same sample could score differently, because of code or prompt."""
 
     async def score(self, sample: Sample) -> Score | Skipped:
         """Score one sample. Raises JudgeError when the judge gave no usable answer."""

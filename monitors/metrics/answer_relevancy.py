@@ -8,10 +8,10 @@ from monitors.judges import Judge, JudgeError
 from monitors.metrics.embeddings import Embeddings
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.claims import Verdicts
+from monitors.metrics.judged.items import unanswered
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.schemas import GeneratedQuestions
-from monitors.metrics.judged.texts import unanswered
-from monitors.metrics.reference.similarity import clipped, cosines_with_first
+from monitors.metrics.reference.answer_similarity import clipped, cosines_with_first
 from monitors.records import Sample, Score, Skipped
 
 QUESTIONS = 3
@@ -19,7 +19,7 @@ _ASKED = 2
 
 
 class AnswerRelevancy:
-    """Two ways to the same question; a noncommittal response scores 0 in both.
+    """Two methods; a noncommittal response scores 0 with both.
 
     `method="questions"`: the mean cosine between the question's embedding and those of three questions the judge
     reconstructs from the response, clipped to [0, 1]. Raises ValueError without `embeddings`.
@@ -78,7 +78,7 @@ class AnswerRelevancy:
         )
 
     async def _generate(self, response: str) -> tuple[bool, list[str]]:
-        """Three questions that differ, asked for twice at most. Whether it is noncommittal, the first answer says."""
+        """Return three different questions, from at most two calls, and the first answer's noncommittal flag."""
         noncommittal: bool | None = None
         questions: dict[str, str] = {}
         for _ in range(_ASKED):

@@ -1,4 +1,4 @@
-"""Context relevancy: the share of what was retrieved that bears on the question."""
+"""Context relevancy: the share of the retrieved contexts that is relevant to the question."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Literal, TypeAlias
 from monitors.judges import Judge
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.claims import Verdicts
-from monitors.metrics.judged.items import complete, contexts_of, question_of
+from monitors.metrics.judged.items import complete, contexts_of, question_of, sent_contexts, unanswered
 from monitors.metrics.judged.prompts import Datum, Template
 from monitors.metrics.judged.schemas import ContextRating, ContextRatings, StatementsOfContext
-from monitors.metrics.judged.texts import sent_contexts, unanswered
 from monitors.records import Sample, Score, Skipped
 
 Method: TypeAlias = Literal["statements", "dual_judge", "joined"]
@@ -22,7 +21,7 @@ _RELEVANT = 1.0
 
 
 class ContextRelevancy:
-    """Three ways to the same question.
+    """Three methods.
 
     `method="statements"`: relevant statements / all statements, over all contexts together (a long context weighs more
     than a short one); the ratio of each context by itself is in the evidence. `method="dual_judge"`: two differently
@@ -82,7 +81,7 @@ class ContextRelevancy:
         return Score(mean / _BEST, f"two judges rate the contexts {mean:g} of {_BEST}", ({"ratings": list(ratings)},))
 
     async def _rated(self, question: Sequence[Datum], contexts: Sequence[Datum]) -> Mapping[int, tuple[int, ...]]:
-        """The ratings of each context by both prompts. One that fails lets the other end, and its bill be counted."""
+        """Return both prompts' ratings of each context. If one call fails, the other still completes."""
 
         async def rate(template: Template) -> Mapping[int, ContextRating]:
             async def ask(indexes: Sequence[int]) -> Iterable[tuple[int, ContextRating]]:

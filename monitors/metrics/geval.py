@@ -1,10 +1,11 @@
-"""G-Eval: a criterion of your own, scored by a judge along steps, weighted by how probable each score is."""
+"""G-Eval: a custom criterion, scored by a judge along steps and weighted by the probability of each score."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -13,14 +14,12 @@ from typing import Annotated
 
 import msgspec
 
-from monitors.judges import JudgeError, MinimalJudge, Prompt, adapted
-from monitors.metrics.geval_steps import Criterion, Steps
+from monitors.judges import Judge, JudgeError, MinimalJudge, Prompt, adapted
 from monitors.metrics.judged import prompts as prompting
-from monitors.metrics.judged.items import contexts_of, question_of
+from monitors.metrics.judged.items import Part, contexts_of, question_of, unanswered
 from monitors.metrics.judged.prompts import Datum, Template
-from monitors.metrics.judged.schemas import GEvalForm
-from monitors.metrics.judged.texts import Part, unanswered
-from monitors.metrics.scoring import weights
+from monitors.metrics.judged.schemas import GEvalForm, GEvalSteps
+from monitors.metrics.judged.single_flight import SingleFlight
 from monitors.records import Sample, Score, Skipped
 
 _ASKED = 2
@@ -77,7 +76,7 @@ class GEval:
         return await self._sampled(sample, steps) if probabilities is None else self._weighted(probabilities, steps)
 
     async def _scored(self, prompt: Prompt) -> dict[int, float] | None:
-        """The probability of each score; None without log-probabilities. What is no score is asked for once more."""
+        """Return the probability of each score; None without log-probabilities. Invalid answers get one retry."""
         scores = self._criterion.scores
         problem = JudgeError("unreadable")
         for _ in range(_ASKED):
@@ -159,3 +158,100 @@ def _check(criterion: Criterion, steps: Sequence[str]) -> None:
         ends = re.fullmatch(r"(\d+)(?:-(\d+))?", scores)
         if ends is None or not lowest <= int(ends[1]) <= int(ends[2] or ends[1]) <= highest:
             raise ValueError(f"rubric: {scores!r} is no score, and no range such as '1-2', of the scale")
+
+
+_ASKED = 2
+
+
+class Criterion(msgspec.Struct, frozen=True, kw_only=True):
+    """A criterion, the texts it applies to, and its scale. `rubric` maps a score, or a range "1-2", to its meaning."""
+
+    text: str
+    texts: tuple[Part, ...]
+    scale: tuple[int, int]
+    rubric: dict[str, str]
+
+    @property
+    def scores(self) -> range:
+        """The valid scores."""
+        return range(self.scale[0], self.scale[1] + 1)
+
+
+class Steps:
+    """The evaluation steps of one criterion; stored in a directory, if any, so that scores stay comparable."""
+
+    def __init__(self, judge: Judge, criterion: Criterion, directory: Path | None) -> None:
+        self._judge = judge
+        self._criterion = criterion
+        self._template = prompting.load("geval_steps")
+        self.version = self._template.version
+        self._key = sha256(msgspec.json.encode((criterion, self.version, judge.model))).hexdigest()[:16]
+        self._file = None if directory is None else directory / f"{self._key}.json"
+        self._shared: SingleFlight[tuple[str, ...]] = SingleFlight(size=1)
+
+    async def get(self) -> tuple[str, ...]:
+        """Return the steps from memory, from the directory, or from the judge. Raises JudgeError."""
+        return await self._shared.get(self._key, self._find)
+
+    async def _find(self) -> tuple[str, ...]:
+        if (kept := await asyncio.to_thread(self._read)) is not None:
+            return kept
+        steps = await self._ask()
+        await asyncio.to_thread(self._write, steps)
+        return steps
+
+    async def _ask(self) -> tuple[str, ...]:
+        criterion = self._criterion
+        rubric = "\n".join(f"{scores}: {meaning}" for scores, meaning in criterion.rubric.items())
+        data = [
+            Datum("criterion", criterion.text),
+            Datum("texts", ", ".join(criterion.texts)),
+            Datum("scale", f"{criterion.scale[0]} to {criterion.scale[1]}"),
+            *([Datum("rubric", rubric)] if rubric else []),
+        ]
+        for _ in range(_ASKED):
+            answer = await self._judge.ask(self._template.fill(data), GEvalSteps)
+            if steps := tuple(step.strip() for step in answer.steps if step.strip()):
+                return steps
+        raise JudgeError("unreadable", "no steps for the criterion, asked twice")
+
+    def _read(self) -> tuple[str, ...] | None:
+        if self._file is None or not self._file.is_file():
+            return None
+        try:
+            kept = msgspec.json.decode(self._file.read_bytes(), type=GEvalSteps)
+        except (OSError, msgspec.DecodeError):  # they are written anew
+            return None
+        return tuple(kept.steps) or None
+
+    def _write(self, steps: tuple[str, ...]) -> None:
+        if self._file is None:
+            return
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self._file.with_suffix(".new")
+        fresh.write_bytes(msgspec.json.encode(GEvalSteps(list(steps))))
+        fresh.replace(self._file)
+
+
+_SURE = 0.5
+
+
+def weights(probabilities: Mapping[str, float], choices: Iterable[int]) -> dict[int, float]:
+    """Return the probability of each valid score, normalised to sum 1; white space around a token is ignored.
+
+    Raises JudgeError when less than half of the probability is on valid scores: the judge meant to say something else.
+
+    >>> weights({"4": 0.6, "5": 0.2, " 4": 0.1, "Sure": 0.1}, range(1, 6))
+    {4: 0.777..., 5: 0.222...}
+    """
+    known = {str(choice): choice for choice in choices}
+    found: dict[int, float] = {}
+    for token, probability in probabilities.items():
+        if not (math.isfinite(probability) and 0.0 <= probability <= 1.0 + 1e-6):
+            raise JudgeError("unreadable", f"{probability!r} is no probability")
+        if (choice := known.get(token.strip())) is not None and probability:
+            found[choice] = found.get(choice, 0.0) + probability
+    if (total := sum(found.values())) < _SURE:
+        said = max(probabilities, key=probabilities.__getitem__, default="")
+        raise JudgeError("unreadable", f"{said[:40]!r} is no score from {min(known.values())} to {max(known.values())}")
+    return {choice: found[choice] / total for choice in sorted(found)}

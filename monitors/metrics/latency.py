@@ -1,4 +1,4 @@
-"""Latency of a data set or a window: mean and percentiles of retrieval, generation and both together."""
+"""Latency statistics: mean and percentiles of retrieval, generation and their total."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PERCENTILES = (50.0, 95.0, 99.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """What one answer took, in seconds. `retrieval_s` is None where nobody said."""
+    """The durations of one answer in seconds; `retrieval_s` is None when unknown."""
 
     generation_s: float
     retrieval_s: float | None = None

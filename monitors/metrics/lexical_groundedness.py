@@ -1,10 +1,10 @@
-"""Lexical groundedness: how much of the response is said in its contexts, word for word. No LLM, no model."""
+"""Lexical groundedness: how much of the response is in its contexts verbatim; needs no model."""
 
 from __future__ import annotations
 
 import asyncio
 
-from monitors.metrics.judged.texts import sent_contexts
+from monitors.metrics.judged.items import sent_contexts
 from monitors.metrics.lexical.idf import Fixed, Idf, shipped
 from monitors.metrics.lexical.matching import Compared, Source
 from monitors.metrics.lexical.sentences import Allowance, TooLongError, sentences
@@ -14,10 +14,10 @@ _OVERLAP, _BIGRAMS, _RUN = 0.6, 0.2, 0.2
 _NUMBER_PENALTY, _NAME_PENALTY, _NEGATION_PENALTY = 0.3, 0.2, 0.15
 _MANY_CHARACTERS = 10_000
 MAX_CONTEXT_TOKENS, MAX_RESPONSE_TOKENS = 400_000, 100_000
-"""A number counts as 8: the bounds hold time (some seconds) and memory (about 100 MB) of a score."""
+"""A number counts as 8. Bounds the time (some seconds) and the memory (about 100 MB) of a score."""
 
 MAX_EVIDENCE = 200
-"""Sentences shown with a score, the least grounded."""
+"""How many of the least grounded sentences a score shows."""
 
 
 class LexicalGroundedness:
@@ -69,7 +69,7 @@ class LexicalGroundedness:
 
 
 def grade(response: str, source: Source) -> Score | Skipped:
-    """Score a response against its contexts; nothing but these two matters.
+    """Score a response against its contexts.
 
     Raises TooLongError for a response of more than MAX_RESPONSE_TOKENS.
     """

@@ -1,4 +1,4 @@
-"""The old place of `monitors.metrics.Datum` and `monitors.metrics.Template`."""
+"""Deprecated import path of `monitors.metrics.Datum` and `monitors.metrics.Template`."""
 
 from __future__ import annotations
 

@@ -1,30 +1,31 @@
-"""What a ranking is worth: arithmetic over ranked verdicts, and the ranking of a sample's contexts by their ids."""
+"""Ranking metrics: hit, precision, recall and NDCG at k, MRR, and average precision."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from monitors.records import Sample, Skipped
+from monitors.records import Sample, Score, Skipped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """What was retrieved, best first, and what should have been; no id twice in either."""
+    """The ids retrieved, best first (None for a passage without one), and the relevant ids; both without duplicates."""
 
     retrieved: tuple[str | None, ...]
     relevant: frozenset[str]
 
     @property
     def hits(self) -> NDArray[np.float64]:
-        """1.0 for each retrieved item that is relevant, 0.0 for the others."""
+        """Return 1.0 for each retrieved item that is relevant, 0.0 for the others."""
         return np.array([one in self.relevant for one in self.retrieved], dtype=np.float64)
 
     def evidence(self, k: int | None = None) -> tuple[dict[str, object], ...]:
-        """The ranks looked at, and the relevant ids that are not among them."""
+        """Return the first k ranks, and the relevant ids that are not among them."""
         ranked = self.retrieved[:k]
         shown: list[dict[str, object]] = [
             {"rank": rank, "id": one, "relevant": one in self.relevant} for rank, one in enumerate(ranked, 1)
@@ -33,7 +34,7 @@ class Ranking:
 
 
 def ranking_of(sample: Sample) -> Ranking | Skipped:
-    """The ranking of a sample's contexts. A passage of which an id came before does not take a rank again.
+    """Return the ranking of a sample's contexts; a repeated id takes no second rank.
 
     A context without an id takes a rank and is not relevant. Retrieval that found nothing is a ranking, of nothing;
     where nobody looked like retrieval there is none.
@@ -57,7 +58,7 @@ def ranking_of(sample: Sample) -> Ranking | Skipped:
 
 
 def average_precision(verdicts: Sequence[bool]) -> float:
-    """Mean over the relevant ranks of the precision up to there; 0 where none is relevant.
+    """Return the average precision: the mean of the precision at each relevant rank; 0 when none is relevant.
 
     >>> round(average_precision([True, True, False, True, False]), 5)
     0.91667
@@ -72,29 +73,29 @@ def average_precision(verdicts: Sequence[bool]) -> float:
 
 
 def precision_at(ranking: Ranking, k: int, *, of_retrieved: bool = False) -> float:
-    """Relevant items among the first k / k, or / the items retrieved up to there."""
+    """Return relevant items among the first k / k, or / the items retrieved up to rank k."""
     found = ranking.hits[:k].sum()
     return float(found / (min(k, len(ranking.retrieved)) if of_retrieved else k))
 
 
 def recall_at(ranking: Ranking, k: int) -> float:
-    """Relevant items among the first k / all relevant items."""
+    """Return relevant items among the first k / all relevant items."""
     return float(ranking.hits[:k].sum() / len(ranking.relevant))
 
 
 def hit_at(ranking: Ranking, k: int) -> float:
-    """1 if there is a relevant item among the first k."""
+    """Return 1.0 if there is a relevant item among the first k, else 0.0."""
     return float(ranking.hits[:k].any())
 
 
 def reciprocal_rank(ranking: Ranking) -> float:
-    """1 / rank of the first relevant item; 0 without one."""
+    """Return 1 / rank of the first relevant item; 0 without one."""
     ranks = np.flatnonzero(ranking.hits)
     return float(1.0 / (ranks[0] + 1)) if ranks.size else 0.0
 
 
 def ndcg_at(ranking: Ranking, k: int) -> float:
-    """Discounted gain of the first k / that of the best k there are: min(k, relevant items) at the top.
+    """Return DCG / ideal DCG at k; the ideal ranking has min(k, relevant items) relevant items at the top.
 
     >>> ranking = Ranking(retrieved=("a",), relevant=frozenset("abcdefghij"))
     >>> round(ndcg_at(ranking, 10), 4)
@@ -105,3 +106,119 @@ def ndcg_at(ranking: Ranking, k: int) -> float:
     ideal = discounts[: len(ranking.relevant)].sum()
     # The sums run over the same numbers for a perfect ranking; others may not exceed it by a rounding error.
     return float(min(1.0, (hits * discounts[: len(hits)]).sum() / ideal))
+
+
+class HitAtK:
+    """1 if one of the first k ids is relevant, else 0; its mean is the hit rate.
+
+    Also called success at k.
+    """
+
+    version = "1"
+    judge = None
+
+    def __init__(self, *, k: int) -> None:
+        self._k = k
+        self.name = f"hit@{k}"
+
+    async def score(self, sample: Sample) -> Score | Skipped:
+        ranking = ranking_of(sample)
+        if isinstance(ranking, Skipped):
+            return ranking
+        value = hit_at(ranking, self._k)
+        return Score(
+            value,
+            "a relevant passage is" + ("" if value else " not") + f" among the first {self._k}",
+            ranking.evidence(self._k),
+        )
+
+
+class Mrr:
+    """1 / rank of the first relevant id, 0 without one; the mean over samples is the mean reciprocal rank.
+
+    Voorhees: The TREC-8 question answering track report (1999).
+    """
+
+    name = "mrr"
+    version = "1"
+    judge = None
+
+    async def score(self, sample: Sample) -> Score | Skipped:
+        ranking = ranking_of(sample)
+        if isinstance(ranking, Skipped):
+            return ranking
+        value = reciprocal_rank(ranking)
+        reason = f"the first relevant passage has rank {round(1 / value)}" if value else "no relevant passage"
+        return Score(value, reason, ranking.evidence())
+
+
+class NdcgAtK:
+    """DCG / ideal DCG, DCG = sum over ranks i <= k of relevant(i) / log2(i + 1).
+
+    The ideal has min(k, number of relevant ids) relevant passages at the top, whether they were retrieved or not.
+    Järvelin and Kekäläinen: Cumulated gain-based evaluation of IR techniques (2002), with gains of 0 and 1.
+    """
+
+    version = "1"
+    judge = None
+
+    def __init__(self, *, k: int) -> None:
+        self._k = k
+        self.name = f"ndcg@{k}"
+
+    async def score(self, sample: Sample) -> Score | Skipped:
+        ranking = ranking_of(sample)
+        if isinstance(ranking, Skipped):
+            return ranking
+        value = ndcg_at(ranking, self._k)
+        return Score(value, f"{value:.4f} of the best possible ranking up to rank {self._k}", ranking.evidence(self._k))
+
+
+class PrecisionAtK:
+    """|relevant ids among the first k| / k.
+
+    A retriever that returns fewer than k cannot reach 1, unless `divide_by="retrieved"`: then only what it returned
+    counts. Manning, Raghavan, Schütze: Introduction to Information Retrieval, chapter 8.
+    """
+
+    judge = None
+
+    def __init__(self, *, k: int, divide_by: Literal["k", "retrieved"] = "k") -> None:
+        self._k = k
+        self._of_retrieved = divide_by == "retrieved"
+        self.name = f"precision@{k}"
+        self.version = "1-retrieved" if self._of_retrieved else "1"
+
+    async def score(self, sample: Sample) -> Score | Skipped:
+        ranking = ranking_of(sample)
+        if isinstance(ranking, Skipped):
+            return ranking
+        if self._of_retrieved and not ranking.retrieved:
+            return Skipped("no_contexts")
+        value = precision_at(ranking, self._k, of_retrieved=self._of_retrieved)
+        return Score(value, f"{value:.0%} of the first {self._k} passages are relevant", ranking.evidence(self._k))
+
+
+class RecallAtK:
+    """|relevant ids among the first k| / |relevant ids|.
+
+    Manning, Raghavan, Schütze: Introduction to Information Retrieval, chapter 8.
+    """
+
+    version = "1"
+    judge = None
+
+    def __init__(self, *, k: int) -> None:
+        self._k = k
+        self.name = f"recall@{k}"
+
+    async def score(self, sample: Sample) -> Score | Skipped:
+        ranking = ranking_of(sample)
+        if isinstance(ranking, Skipped):
+            return ranking
+        value = recall_at(ranking, self._k)
+        return Score(
+            value,
+            f"{value:.0%} of {len(ranking.relevant)} relevant passages among the first {self._k}",
+            ranking.evidence(self._k),
+        )

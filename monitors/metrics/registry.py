@@ -1,10 +1,11 @@
-"""Which metrics run: the built-in ones, those of the configuration, and what each of them is given."""
+"""The registry of metrics: names, import strings, and building the metrics that the configuration enables."""
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -16,7 +17,6 @@ from monitors.metrics.embeddings import adapted as adapted_embeddings
 from monitors.metrics.judged.claims import Fused, Separate
 from monitors.metrics.lexical.idf import shipped
 from monitors.metrics.lexical.idf.traffic import TrafficIdf
-from monitors.metrics.naming import BUILT_IN, ON_REQUEST, Named, known, resolve
 from monitors.runtime.options import fitting, hint
 from monitors.runtime.plugins import load, reason
 from monitors.runtime.settings import ConfigError
@@ -36,7 +36,7 @@ __all__ = ["BUILT_IN", "ON_REQUEST", "Catalogue", "Draft", "Enabled", "Mode", "b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enabled:
-    """A metric that runs, on which share of the exchanges, and what is promised for it."""
+    """An enabled metric, the share of exchanges that get it, and its objective."""
 
     metric: Metric
     rate: float
@@ -46,7 +46,7 @@ class Enabled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue:
-    """The metrics that run; `notes` are for the log, once at start."""
+    """The enabled metrics; `notes` are logged once at start."""
 
     enabled: tuple[Enabled, ...]
     notes: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Catalogue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """What can be made of the tables, and what is wrong with the others, each line beginning with its key.
+    """The metrics that can be built, and the problems of the others; each problem begins with its configuration key.
 
     `names` are about tables whose name stands for nothing, `problems` about what is in the others. `idle` are the
     metrics that the configuration asks for and that cannot run: the table they need, and a line. `unmade` are the
@@ -69,7 +69,7 @@ class Draft:
 
     @property
     def nameless(self) -> bool:
-        """Whether some metric was not made whose name only itself knows."""
+        """Whether a metric given by import string was not built, so that its name is unknown."""
         return any((named := resolve(name)) is not None and named.target == name for name in self.unmade)
 
 
@@ -81,7 +81,7 @@ def build(
     *,
     steps_dir: Path | None = None,
 ) -> Catalogue:
-    """Make the metrics. Raises ConfigError with every problem found.
+    """Build the metrics. Raises ConfigError with every problem found.
 
     A metric's constructor is given what it names: `judge`, `verdicts` (shared between metrics), `embeddings`. Its other
     parameters are its options. `steps_dir` keeps the steps a judge wrote for `geval:` metrics; without it every process
@@ -101,7 +101,7 @@ def draft(
     *,
     steps_dir: Path | None = None,
 ) -> Draft:
-    """Do what `build` does, but return every problem beside what can be made."""
+    """Do what `build` does, but return the problems beside the metrics that can be built."""
     builder = _Builder(judge, embeddings, mode, steps_dir)
     for name in [*BUILT_IN, *(name for name in settings if name not in BUILT_IN)]:
         builder.add(name, settings.get(name, config.Metric()), asked_for=name in settings)
@@ -128,7 +128,7 @@ class _Builder:
         self._unmade: set[str] = set()
 
     def add(self, name: str, settings: config.Metric, *, asked_for: bool) -> None:
-        """Make one metric, or note or complain why not."""
+        """Build one metric, or note the reason or the problem why not."""
         named = resolve(name)
         if named is None:
             self._names.append(f"metrics.{name}: unknown metric{hint(name, known())}")
@@ -146,7 +146,7 @@ class _Builder:
         *,
         asked_for: bool,
     ) -> bool:
-        """Whether the metric could be made."""
+        """Build and add one metric; return whether that worked."""
         if factory is None:
             return False
         parameters = inspect.signature(factory).parameters
@@ -173,7 +173,7 @@ class _Builder:
     def _can_run(
         self, name: str, needs: Collection[str], given: Mapping[str, Any], options: dict[str, Any], *, asked_for: bool
     ) -> bool:
-        """Whether what the metric cannot do without is there; what it is done with instead, or why not, is noted."""
+        """Whether the metric's judge or embeddings are configured; a fallback, or why it cannot run, is noted."""
         if _LLM.intersection(needs) and given["judge"] is None:
             if asked_for:
                 self._does_not_run(name, "judge", "needs a judge, and none is configured")
@@ -192,7 +192,7 @@ class _Builder:
         self._idle.append((needed, f"metrics.{name}: {why}: it does not run"))
 
     def draft(self) -> Draft:
-        """Hand over what was collected."""
+        """Return what was collected."""
         if self._given["judge"] is None:
             names = ", ".join(one.metric.name for one in self._enabled) or "no metric"
             self._notes.insert(0, f"no judge configured: only {names} runs")
@@ -209,7 +209,7 @@ class _Builder:
         return {"judge": own, "verdicts": None if own is None else self._verdicts(own)}
 
     def _own_judge(self, name: str, wanted: Any) -> dict[str, Any]:
-        """What a metric with a judge of its own (an import string, called without arguments) is given."""
+        """Return the judge arguments of a metric with its own judge (an import string, called without arguments)."""
         if wanted == "llm":
             return {}
         try:
@@ -241,7 +241,7 @@ class _Builder:
         free: Collection[str],
         options: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """The options of the right types; what is wrong with the others is kept as problems."""
+        """Return the options of the right types; add a problem for each of the others."""
         parameters = inspect.signature(factory).parameters
         known = [key for key in parameters if key in free and key not in _GIVEN]
         good, wrong = fitting(factory, options, known, near=_COMMON)
@@ -253,3 +253,69 @@ class _Builder:
             self._problems.append(f"metrics.{name}: another metric has the name {enabled.metric.name!r} already")
         else:
             self._enabled.append(enabled)
+
+
+BUILT_IN = {
+    "answer_relevancy": "monitors.metrics.answer_relevancy:AnswerRelevancy",
+    "context_relevancy": "monitors.metrics.context_relevancy:ContextRelevancy",
+    "faithfulness": "monitors.metrics.faithfulness:Faithfulness",
+    "hallucination": "monitors.metrics.hallucination:Hallucination",
+    "lexical_groundedness": "monitors.metrics.lexical_groundedness:LexicalGroundedness",
+}
+"""On by default; the judged ones only if a judge is configured."""
+
+ON_REQUEST = {
+    "answer_correctness": "monitors.metrics.reference.answer_correctness:AnswerCorrectness",
+    "answer_similarity": "monitors.metrics.reference.answer_similarity:AnswerSimilarity",
+    "context_entity_recall": "monitors.metrics.reference.context_entity_recall:ContextEntityRecall",
+    "context_precision": "monitors.metrics.reference.context_precision:ContextPrecision",
+    "context_recall": "monitors.metrics.reference.context_recall:ContextRecall",
+    "context_utilization": "monitors.metrics.reference.context_precision:ContextUtilization",
+    "mrr": "monitors.metrics.ranking:Mrr",
+    "noise_sensitivity": "monitors.metrics.reference.noise_sensitivity:NoiseSensitivity",
+}
+"""On when the configuration names them: most need a reference, or the ids of the relevant passages."""
+
+FAMILIES = {
+    "geval": "monitors.metrics.geval:GEval",
+    "hit": "monitors.metrics.ranking:HitAtK",
+    "ndcg": "monitors.metrics.ranking:NdcgAtK",
+    "precision": "monitors.metrics.ranking:PrecisionAtK",
+    "recall": "monitors.metrics.ranking:RecallAtK",
+}
+"""Parametrised metrics, on when the configuration names them: `geval:NAME`, the others as `precision@5`."""
+
+_GEVAL = re.compile(r"geval:([A-Za-z0-9][A-Za-z0-9_.-]{0,63})")
+_AT_K = re.compile(r"(hit|ndcg|precision|recall)@([1-9]\d{0,3})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """The import string behind a metric's name, and the arguments that the name holds."""
+
+    target: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+def resolve(name: str) -> Named | None:
+    """Return what `name` stands for; None for an unknown name.
+
+    >>> resolve("precision@5")
+    Named(target='monitors.metrics.ranking:PrecisionAtK', arguments={'k': 5})
+    >>> resolve("precision@0"), resolve("geval:")
+    (None, None)
+    """
+    if (target := BUILT_IN.get(name) or ON_REQUEST.get(name)) is not None:
+        return Named(target=target)
+    if (at_k := _AT_K.fullmatch(name)) is not None:
+        return Named(target=FAMILIES[at_k[1]], arguments={"k": int(at_k[2])})
+    if (geval := _GEVAL.fullmatch(name)) is not None:
+        return Named(target=FAMILIES["geval"], arguments={"name": geval[1]})
+    if name.startswith("geval:") or ":" not in name:
+        return None
+    return Named(target=name)
+
+
+def known() -> list[str]:
+    """Return every name, with a placeholder for the parameter of a family."""
+    return [*BUILT_IN, *ON_REQUEST, "geval:NAME", "hit@K", "ndcg@K", "precision@K", "recall@K"]

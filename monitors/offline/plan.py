@@ -98,7 +98,7 @@ def _judging(
     judge, ours = _judge(shared, request.judge)
     embeddings = request.embeddings
     if embeddings is None and shared.embeddings != config.Embeddings():
-        from monitors.evaluation.embedding import open_embeddings  # noqa: PLC0415 - only for what a configuration names
+        from monitors.evaluation.models import open_embeddings  # noqa: PLC0415 - only for what a configuration names
 
         if (opened := open_embeddings(shared, _instruments())) is not None:
             embeddings = opened
@@ -123,11 +123,11 @@ def _judge(shared: config.Shared, wanted: str | MinimalJudge | None) -> tuple[Ju
             if wanted == LLM:
                 raise ConfigError(["judge: none is configured; name one in [judge] of the configuration"])
             return None, []
-        from monitors.evaluation.judging import open_judging  # noqa: PLC0415 - the SDK is slow to import
+        from monitors.evaluation.models import open_judge  # noqa: PLC0415 - the SDK is slow to import
 
         # Every row is judged: no budget, no answer cache (the run file has the outcomes), and no circuit breaker.
         settings = msgspec.structs.replace(shared.judge, cache="off", blind_after=_NEVER)
-        judging = open_judging(settings, _instruments(), paced=False)
+        judging = open_judge(settings, _instruments(), paced=False)
         return (judging.judge, [judging.judge]) if judging else (None, [])
     if not isinstance(wanted, str):
         return adapted(wanted), []

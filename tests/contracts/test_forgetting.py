@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from gateway.cli.main import main
 from gateway.demo.servers import free_ports
-from monitors.judges.middleware.cache import AnswerFile, Kept
+from monitors.judges.middleware.cache import AnswerFile, CachedAnswer
 from monitors.records import CaptureInfo, Context, Evaluation, PromptPart, Sample, Score, Supplement
 from monitors.storage.erase import Forgetful, Subject
 from monitors.storage.queues.opening import from_url as open_queue
@@ -112,7 +112,7 @@ def fill(engines):
         assert len(await queue.lease(2)) == 2
         await queue.supply(SUPPLEMENTS)
         answers = AnswerFile(engines.directory / "judge-answers.db")
-        await answers.put(b"k", Kept(HERS.encode(), 0.0, 1e12))
+        await answers.put(b"k", CachedAnswer(HERS.encode(), 0.0, 1e12))
         await answers.aclose()
 
     engines.run(scenario)

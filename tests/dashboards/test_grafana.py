@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from monitors.metrics.naming import BUILT_IN, ON_REQUEST
+from monitors.metrics.registry import BUILT_IN, ON_REQUEST
 from tests.dashboards import generator
 from tests.dashboards.linting import RULES
 from tests.dashboards.reading import FOLDER, load, panels, sent, targets, text_of, variables

@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from examples import rules
-from monitors.metrics.naming import BUILT_IN, ON_REQUEST
+from monitors.metrics.registry import BUILT_IN, ON_REQUEST
 from monitors.offline import Run
 from monitors.offline.plan import AT_FIVE
 from tests.support.llm_server import LLMServer, Reply

@@ -6,11 +6,11 @@ import asyncio
 import time
 from collections import Counter
 
-from monitors.choosing import Choice
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.metrics.registry import Enabled
 from monitors.records import Sample, Score
+from monitors.sampling import MetricSampler
 from monitors.storage.queues.redis import RedisQueue
 from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.gateway.handoff.test_buffer import Bench, one, wait_for
@@ -78,7 +78,7 @@ def test_two_workers_lose_nothing_when_redis_is_killed_under_load_and_never_eval
     metric = Noting()
 
     def worker(queue, store):
-        evaluator = Evaluator([Enabled(metric=metric, rate=1.0, threshold=0.5, objective=0.9)], Choice("s"))
+        evaluator = Evaluator([Enabled(metric=metric, rate=1.0, threshold=0.5, objective=0.9)], MetricSampler("s"))
         return Worker(queue, store, evaluator, settings=WorkerSettings(concurrency=8, poll_s=0.01))
 
     async def scenario():

@@ -10,12 +10,12 @@ import string
 
 import pytest
 
-from monitors.choosing import Choice
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.metrics.registry import Enabled
 from monitors.records import Context, Sample, Score, Supplement
+from monitors.sampling import MetricSampler
 from monitors.storage.engines.failures import EngineError, RefusedError, engine_failed, refused
 from monitors.storage.engines.sqlite import Database, Schema
 from monitors.storage.queues.opening import from_url as queue_at
@@ -45,7 +45,7 @@ async def working(queue, store):
     failed = []
     observer = WorkerObserver()
     observer.failed = failed.append
-    evaluator = Evaluator([Enabled(metric=Metric(), rate=1.0, threshold=0.5, objective=0.9)], Choice("s"))
+    evaluator = Evaluator([Enabled(metric=Metric(), rate=1.0, threshold=0.5, objective=0.9)], MetricSampler("s"))
     worker = Worker(queue, store, evaluator, settings=WorkerSettings(concurrency=8, poll_s=0.01), observer=observer)
     running = asyncio.ensure_future(worker.run())
     try:

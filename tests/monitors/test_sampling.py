@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitors.choosing import Choice, keeps, signals_of
 from monitors.records import Context, Evaluation, Sample, Score
-from monitors.sampling import Bias
+from monitors.sampling import Bias, MetricSampler, keeps, signals_of
 from monitors.statistics.weighted_mean import hajek
 
 
@@ -57,7 +56,7 @@ def test_a_refusal_is_told_by_how_it_begins(response, refused):
 
 
 def test_what_looks_poor_is_judged_more_often_and_the_mean_stays_right():
-    choice = Choice("s", bias=[Bias(factor=4.0, signal="low_lexical"), Bias(factor=2.0, app="new-*")])
+    choice = MetricSampler("s", bias=[Bias(factor=4.0, signal="low_lexical"), Bias(factor=2.0, app="new-*")])
     assert choice.rate(sample(1), 0.1, lexical(0.2)) == pytest.approx(0.4)
     assert choice.rate(sample(1, app="new-shop"), 0.1, lexical(0.9)) == pytest.approx(0.2)
     assert choice.rate(sample(1), 0.5, lexical(0.2)) == 1.0
@@ -78,4 +77,4 @@ def test_what_looks_poor_is_judged_more_often_and_the_mean_stays_right():
 
 def test_factors_too_far_apart_are_refused():
     with pytest.raises(ValueError, match="4 to 1"):
-        Choice("s", bias=[Bias(factor=5.0)])
+        MetricSampler("s", bias=[Bias(factor=5.0)])

@@ -17,7 +17,7 @@ from monitors.config import Alerts, Config, Rule, Shared, admin_problems, join_p
 from monitors.config import Judge as JudgeTable
 from monitors.config import Monitors as MonitorsTable
 from monitors.config import Queue as QueueTable
-from monitors.evaluation.judging import open_judging
+from monitors.evaluation.models import open_judge
 from monitors.exporters.instruments import Instruments
 from monitors.metrics.registry import Catalogue
 from monitors.records import Evaluation, Failed, Sample, Score
@@ -67,7 +67,7 @@ def make_plane(config, store, instruments, judging=None, queue=None):
         exporters=[],
         instruments=instruments,
         judging=judging,
-        ledger=store,
+        state_store=store,
     )
 
 
@@ -258,7 +258,7 @@ def test_spending_is_saved_while_the_plane_runs_and_when_it_ends(tmp_path):
             return msgspec.json.decode((await store.load()).get("judge/spent/one", b"{}"))
 
         async def plane_and_pacer():
-            judging = open_judging(config.judge, instruments)
+            judging = open_judge(config.judge, instruments)
             plane = make_plane(config, store, instruments, judging)
             plane.start()
             async with asyncio.timeout(60):

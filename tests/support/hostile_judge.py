@@ -18,8 +18,8 @@ from gateway.demo import model_text as texts
 from monitors.config import Metric
 from monitors.evaluation.evaluate import evaluate
 from monitors.judges import Observer
-from monitors.judges.middleware.deadline import PATIENCE, Deadline
-from monitors.judges.middleware.stack import Guard, guarded
+from monitors.judges.middleware.deadline import DEADLINE, Deadline
+from monitors.judges.middleware.stack import StackSettings, build_stack
 from monitors.judges.openai import OpenAIJudge
 from monitors.metrics.registry import Mode, build
 from monitors.records import Context, Evaluation, Sample
@@ -230,7 +230,7 @@ class Bench(Observer):
             max_retries=0,
             observer=self,
         )
-        self._guarded = guarded(self._inner, Guard(concurrency=concurrency), observer=self)
+        self._guarded = build_stack(self._inner, StackSettings(concurrency=concurrency), observer=self)
         settings = {"answer_relevancy": {"method": "statements"}}
         chosen = {name: Metric(options=settings.get(name, {})) for name in METRICS}
         catalogue = build(chosen, self._guarded.judge, None, mode)
@@ -253,12 +253,12 @@ class Bench(Observer):
         for found in await asyncio.gather(*(self._sample(one) for one in some)):
             run.evaluations += found
         run.seconds = time.perf_counter() - started
-        run.limit, run.blind = self._guarded.adaptive.limit, self._guarded.breaker.blind
+        run.limit, run.blind = self._guarded.concurrency.limit, self._guarded.breaker.is_open
         return run
 
     async def _sample(self, sample: Sample) -> list[Evaluation]:
         async with self._at_once:
-            PATIENCE.set(Deadline(30.0))
+            DEADLINE.set(Deadline(30.0))
             evaluating = (evaluate(one, sample, rate=1.0, clock=time.perf_counter) for one in self._metrics)
             return list(await asyncio.gather(*evaluating))
 

@@ -18,8 +18,7 @@ from monitors.api.app import admin_app
 from monitors.api.rules import rule_handlers
 from monitors.api.templates import template_handlers
 from monitors.config import Alerts, Config, Monitors, Rule
-from monitors.exporters.alert_gauges import AlertGauges
-from monitors.exporters.instruments import Instruments
+from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.judges.scripted import Scripted
 from monitors.metrics.registry import build
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped

@@ -11,11 +11,11 @@ import sys
 import time
 from pathlib import Path
 
-from monitors.choosing import Choice
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.metrics.registry import Enabled
 from monitors.records import Sample, Score
+from monitors.sampling import MetricSampler
 from monitors.storage.queues.postgres import PostgresQueue
 from monitors.storage.stores.postgres.store import PostgresStore
 
@@ -42,7 +42,7 @@ class Noting:
 async def main(url: str, path: str, idle_s: str) -> None:
     """Work until nothing came for `idle_s`."""
     queue, store, metric = PostgresQueue(url, 30.0, 5), PostgresStore(url), Noting(Path(path))
-    evaluator = Evaluator([Enabled(metric=metric, rate=1.0, threshold=0.5, objective=0.9)], Choice("s"))
+    evaluator = Evaluator([Enabled(metric=metric, rate=1.0, threshold=0.5, objective=0.9)], MetricSampler("s"))
     worker = Worker(queue, store, evaluator, settings=WorkerSettings(concurrency=4, poll_s=0.01))
     running = asyncio.ensure_future(worker.run())
     while time.monotonic() - metric.latest < float(idle_s):  # noqa: ASYNC110 - files have no event to wait for

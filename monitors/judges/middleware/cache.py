@@ -1,4 +1,4 @@
-"""Answers already paid for: the same question to the same judge is asked once."""
+"""The cache of judge answers, in memory and in a SQLite file, so that no prompt is paid for twice."""
 
 from __future__ import annotations
 
@@ -28,51 +28,51 @@ Found: TypeAlias = Literal["hit", "miss"]
 DAY_S = 86_400.0
 MEMORY_BYTES = 16 * 2**20
 _OVERHEAD = 200
-"""Bytes of an entry that are not its answer, about."""
+"""About the bytes of an entry beside its answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """One answer as JSON, what it cost, and the Unix time until which it is good."""
+class CachedAnswer:
+    """One answer as JSON, its cost in USD, and the Unix time at which it expires."""
 
     answer: bytes
     usd: float
     expires: float
 
 
-class Shelf(Protocol):
-    """Where answers are kept beyond memory. A shelf that fails says nothing and keeps nothing."""
+class AnswerStore(Protocol):
+    """The port to a store of answers that outlives the process. One that fails finds and keeps nothing, and logs it."""
 
-    async def get(self, key: bytes) -> Kept | None:
-        """Find an answer, expired or not."""
+    async def get(self, key: bytes) -> CachedAnswer | None:
+        """Return the answer under `key`, expired or not; None when there is none."""
 
-    async def put(self, key: bytes, kept: Kept) -> None:
-        """Keep an answer in place of the one before."""
+    async def put(self, key: bytes, kept: CachedAnswer) -> None:
+        """Store an answer in place of the earlier one."""
 
     async def aclose(self) -> None:
-        """Release what it holds."""
+        """Release the connection."""
 
 
-FRESH: ContextVar[bool] = ContextVar("gaugeway_fresh", default=False)
+BYPASS: ContextVar[bool] = ContextVar("gaugeway_fresh", default=False)
 
 
 @contextmanager
-def fresh() -> Iterator[None]:
-    """Within the block no answer comes from a cache, and none goes there: what is asked is how the judge is now."""
-    token = FRESH.set(True)
+def bypass_cache() -> Iterator[None]:
+    """Within the block, neither read nor write any cache: each call shows how the judge answers now."""
+    token = BYPASS.set(True)
     try:
         yield
     finally:
-        FRESH.reset(token)
+        BYPASS.reset(token)
 
 
-class Cached(Wrapper):
-    """Keeps answers for `ttl_s`, the last used in memory (up to `memory_bytes`) and all of them on `shelf`, if any.
+class CachedJudge(Wrapper):
+    """Caches answers for `ttl_s`: the last used in memory (up to `memory_bytes`), all of them in `store`, if any.
 
-    An answer is found again for the same judge (`identity`), prompt version, instructions and texts, and type of
-    answer. Failures are not kept. Who asks the same again under one tab wants another answer, a second opinion or one
-    more sample: the n-th time is a question of its own. Those who ask the same at once wait for the first. `on_lookup`
-    is told (model, hit or miss, the USD that a hit saved). `clock` gives Unix time.
+    The key is the judge (`identity`), the prompt (version, instructions, texts) and the type of answer. Failures are
+    not cached. A metric that repeats a prompt wants a second opinion or one more sample: the n-th call under one
+    `Spend` has a key of its own. Concurrent calls with the same key wait for the first one. `on_lookup` gets (model,
+    "hit" or "miss", the USD that a hit saved). `clock` gives Unix time.
     """
 
     def __init__(
@@ -81,17 +81,17 @@ class Cached(Wrapper):
         *,
         ttl_s: float = 7 * DAY_S,
         memory_bytes: int = MEMORY_BYTES,
-        shelf: Shelf | None = None,
+        store: AnswerStore | None = None,
         clock: Callable[[], float] = time.time,
         on_lookup: Callable[[str, Found, float], None] = lambda *_: None,
     ) -> None:
         super().__init__(judge)
         self._ttl_s = ttl_s
-        self._memory: LRUCache[bytes, Kept] = LRUCache(memory_bytes, getsizeof=_size)
-        self._shelf = shelf
+        self._memory: LRUCache[bytes, CachedAnswer] = LRUCache(memory_bytes, getsizeof=_size)
+        self._store = store
         self._clock = clock
         self._on_lookup = on_lookup
-        self._asking: dict[bytes, _Turn] = {}
+        self._pending: dict[bytes, _Pending] = {}
 
     async def ask(self, prompt: Prompt, answer_type: type[T]) -> T:
         shape = json.dumps(msgspec.json.schema(answer_type), sort_keys=True)
@@ -104,12 +104,12 @@ class Cached(Wrapper):
 
     async def aclose(self) -> None:
         await super().aclose()
-        if self._shelf is not None:
-            await self._shelf.aclose()
+        if self._store is not None:
+            await self._store.aclose()
 
     async def _once(self, key: bytes, answer_type: type[T], call: Callable[[], Awaitable[T | None]]) -> T:
-        if FRESH.get():
-            return await call()  # type: ignore[return-value]  # None only where T has it
+        if BYPASS.get():
+            return await call()  # type: ignore[return-value]  # None only where T includes None
         if (tab := SPEND.get()) is None:
             return await self._in_turn(key, answer_type, call)
         times = tab.asked[key]
@@ -117,11 +117,11 @@ class Cached(Wrapper):
         try:
             return await self._in_turn(key + b"%d" % times if times else key, answer_type, call)
         except JudgeError:
-            tab.asked[key] -= 1  # that was no answer
+            tab.asked[key] -= 1  # a failure is not an answer
             raise
 
     async def _in_turn(self, key: bytes, answer_type: type[T], call: Callable[[], Awaitable[T | None]]) -> T:
-        turn = self._asking.setdefault(key, _Turn())
+        turn = self._pending.setdefault(key, _Pending())
         turn.waiting += 1
         try:
             async with turn.lock:
@@ -129,7 +129,7 @@ class Cached(Wrapper):
                     try:
                         answer = msgspec.json.decode(kept.answer, type=answer_type)
                     except msgspec.DecodeError:
-                        pass  # of a release that wrote answers in another way
+                        pass  # written by a release with another format
                     else:
                         self._saved(kept.usd)
                         return answer
@@ -137,26 +137,26 @@ class Cached(Wrapper):
         finally:
             turn.waiting -= 1
             if not turn.waiting:
-                self._asking.pop(key, None)
+                self._pending.pop(key, None)
 
     async def _ask(self, key: bytes, call: Callable[[], Awaitable[T | None]]) -> T:
         with itemised() as cost:
             answer = await call()
         self._on_lookup(self.model, "miss", 0.0)
         if answer is not None:
-            kept = Kept(msgspec.json.encode(answer), cost.usd, self._clock() + self._ttl_s)
+            kept = CachedAnswer(msgspec.json.encode(answer), cost.usd, self._clock() + self._ttl_s)
             self._remember(key, kept)
-            if self._shelf is not None:
-                await self._shelf.put(key, kept)
+            if self._store is not None:
+                await self._store.put(key, kept)
         return answer  # type: ignore[return-value]  # the same
 
-    async def _find(self, key: bytes) -> Kept | None:
+    async def _find(self, key: bytes) -> CachedAnswer | None:
         kept = self._memory.get(key)
-        if kept is None and self._shelf is not None and (kept := await self._shelf.get(key)) is not None:
+        if kept is None and self._store is not None and (kept := await self._store.get(key)) is not None:
             self._remember(key, kept)
         return kept if kept is not None and kept.expires > self._clock() else None
 
-    def _remember(self, key: bytes, kept: Kept) -> None:
+    def _remember(self, key: bytes, kept: CachedAnswer) -> None:
         if _size(kept) <= self._memory.maxsize:
             self._memory[key] = kept
 
@@ -167,15 +167,15 @@ class Cached(Wrapper):
         self._on_lookup(self.model, "hit", usd)
 
 
-class _Turn:
-    """Who asks the same takes turns; the second finds what the first was told."""
+class _Pending:
+    """The calls with one key: they run one at a time, so that the second finds the first one's answer."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.waiting = 0
 
 
-def _size(kept: Kept) -> int:
+def _size(kept: CachedAnswer) -> int:
     return len(kept.answer) + _OVERHEAD
 
 
@@ -183,10 +183,10 @@ _CODE = re.compile(r"<data-([0-9]{9})\b")
 
 
 def fingerprint(prompt: Prompt, *more: str) -> bytes:
-    r"""A hash of `prompt` and of `more` (the judge, the type of the answer).
+    r"""Return a 20-byte hash of `prompt` and of `more` (the judge, the type of the answer).
 
-    The fence's code is the one the system text names; the texts are cut where it stands. As it occurs in none of the
-    fenced texts, no text can pretend to be a fence and so be taken for another question.
+    The fence's random code, which the system text names, is left out: it is new in every prompt. As it occurs in none
+    of the fenced texts, no text can imitate a fence and so collide with another prompt.
 
     >>> def ask(code, text):
     ...     return Prompt(task="t", version="1", system=f"<data-{code} ...>", user=f"<data-{code}>{text}</data-{code}>")
@@ -205,7 +205,7 @@ def fingerprint(prompt: Prompt, *more: str) -> bytes:
 
 
 def digest(*lists: Iterable[str]) -> bytes:
-    """A hash of lists of texts: neither texts nor lists run into each other."""
+    """Return a 20-byte hash of lists of texts; lengths are hashed too, so that ["ab"] and ["a", "b"] differ."""
     hashed = blake2b(digest_size=20)
     for texts in lists:
         for text in texts:
@@ -232,10 +232,10 @@ _PRUNE_EVERY = 256
 
 
 class AnswerFile:
-    """A shelf of at most about `most` answers; the next to expire make room.
+    """An answer store of about `most` answers in a SQLite file; the answers that expire next are evicted first.
 
-    It holds what judges quoted of the samples: keep it as the store is kept. While the file cannot be used, nothing is
-    found and nothing is kept, and the log says so once.
+    Answers quote the samples: protect the file like the store. While the file is unusable, nothing is found or stored;
+    this is logged once.
     """
 
     def __init__(self, path: str | Path, *, most: int = 200_000, clock: Callable[[], float] = time.time) -> None:
@@ -243,20 +243,20 @@ class AnswerFile:
         self._most = most
         self._clock = clock
         self._puts = 0
-        self._complained = False
+        self._warned = False
 
-    async def get(self, key: bytes) -> Kept | None:
+    async def get(self, key: bytes) -> CachedAnswer | None:
         try:
             async with self._database.reading() as connection:
                 rows = list(
                     await connection.execute_fetchall("SELECT answer, usd, expires FROM answers WHERE key = ?", (key,))
                 )
         except FAILURES as error:
-            self._complain(error)
+            self._warn_once(error)
             return None
-        return Kept(*rows[0]) if rows else None
+        return CachedAnswer(*rows[0]) if rows else None
 
-    async def put(self, key: bytes, kept: Kept) -> None:
+    async def put(self, key: bytes, kept: CachedAnswer) -> None:
         prune = self._puts % _PRUNE_EVERY == 0
         self._puts += 1
         try:
@@ -271,12 +271,12 @@ class AnswerFile:
                         (self._most,),
                     )
         except FAILURES as error:
-            self._complain(error)
+            self._warn_once(error)
 
     async def aclose(self) -> None:
         await self._database.aclose()
 
-    def _complain(self, error: Exception) -> None:
-        if not self._complained:
-            self._complained = True
+    def _warn_once(self, error: Exception) -> None:
+        if not self._warned:
+            self._warned = True
             _log.warning("judge cache file unusable: %s: %s", type(error).__name__, error)

@@ -1,4 +1,4 @@
-"""A cheap judge first, a dear one when the cheap one is unsure, and a measure of how well they agree."""
+"""The cascade: calls a small judge first and a large one when it is unsure, and measures their agreement."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from monitors.judges.middleware.cache import fingerprint
 T = TypeVar("T")
 Outcome: TypeAlias = Literal["sure", "unsure", "failed"]
 PASSED_ON = frozenset({"unsure", "unreadable", "too_large", "refused", "context_overflow"})
-"""What the next tier may be better at. A judge that cannot be reached is no reason to pay more for everything."""
+"""Failures that the next tier may not have. An unreachable judge is not among them: it must not raise the bill."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """A judge and how sure it must be to be believed; what the last tier says counts in any case."""
+    """A judge, and the probability from which its answer is accepted; the last tier's answer always is."""
 
     name: str
     judge: Judge
@@ -30,10 +30,10 @@ class Tier:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the questions a tier was asked, and its agreement with the last tier on those compared.
+    """Counts of a tier's calls by outcome, and its agreement with the last tier where both answered.
 
-    `agreed_sure` over `compared_sure` is the agreement on answers that were believed (the audited ones),
-    `agreed_unsure` over `compared_unsure` on those that were passed on.
+    `agreed_sure` / `compared_sure` is the agreement on accepted answers (the audited ones), `agreed_unsure` /
+    `compared_unsure` on answers that were passed on.
     """
 
     asked: int = 0
@@ -47,18 +47,18 @@ class Tally:
 
     @property
     def agreement(self) -> float | None:
-        """Agreement when sure; None before the first comparison."""
+        """Agreement on accepted answers, in [0, 1]; None before the first comparison."""
         return self.agreed_sure / self.compared_sure if self.compared_sure else None
 
 
 class Cascade(Judge):
-    """Asks its tiers in turn until one is sure enough.
+    """Calls its tiers in turn until one is sure enough.
 
-    A tier whose judge cannot say how sure it is (no log-probabilities) is asked twice and is sure if both answers give
-    the same verdicts. A share `audit_rate` of the answers that are believed is asked of the last tier as well, only to
-    measure agreement: it changes no score, and an audit that fails fails nothing. Which ones is decided by the question
-    (`salt`), so that the same one is always or never audited. `on_outcome` is told (tier, outcome), `on_agreement`
-    (tier, whether it was sure, agreement in [0, 1]).
+    A tier whose judge gives no probability (no log-probabilities) is called twice, and is sure if both answers have the
+    same verdicts. A share `audit_rate` of the accepted answers is also sent to the last tier, only to measure
+    agreement: audits change no score, and a failed audit has no effect. A hash of the prompt (`salt`) selects them, so
+    that the same prompt is always or never audited. `on_outcome` gets (tier, outcome), `on_agreement` (tier, whether
+    it was sure, agreement in [0, 1]).
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Cascade(Judge):
         on_agreement: Callable[[str, bool, float], None] = lambda *_: None,
     ) -> None:
         if not tiers:
-            raise ValueError("a cascade needs a tier")
+            raise ValueError("a cascade needs at least one tier")
         self._tiers = tuple(tiers)
         self._audit_rate = audit_rate
         self._salt = f"audit {salt}"
@@ -85,7 +85,6 @@ class Cascade(Judge):
 
     @property
     def identity(self) -> str:
-        """What makes answers interchangeable."""
         return " > ".join(f"{tier.judge.identity} {tier.least:g}" for tier in self._tiers)
 
     async def ask(self, prompt: Prompt, answer_type: type[T]) -> T:
@@ -117,7 +116,7 @@ class Cascade(Judge):
         return final
 
     async def ask_scored(self, prompt: Prompt, choices: Sequence[str]) -> Mapping[str, float] | None:
-        """Return the probabilities of the first tier that prefers one choice surely enough; None where none has any."""
+        """Return the probabilities of the first tier that is sure of one choice; None when no tier has any."""
         found = None
         for tier in self._tiers:
             last = tier is self._tiers[-1]
@@ -132,7 +131,6 @@ class Cascade(Judge):
         return found
 
     async def aclose(self) -> None:
-        """Close the judges."""
         for tier in self._tiers:
             await tier.judge.aclose()
 
@@ -178,11 +176,11 @@ _JUDGED = ("boolean", "integer", "number")
 
 
 def agreement(one: Any, other: Any) -> float | None:
-    """The share of verdicts that two answers of one type have in common, each counted once (Dice's coefficient).
+    """Return the share of verdicts that two answers of one type have in common, in [0, 1] (Dice's coefficient).
 
-    Verdicts are enumerated texts, booleans and numbers, told apart by the key they stand under and the `id` or `index`
-    of the objects around them; what has none (claims each judge splits in its own way) is compared as a collection.
-    None when neither holds any.
+    Verdicts are enumerated texts, booleans and numbers, identified by their key and the `id` or `index` of the objects
+    around them; verdicts without those (each judge splits claims in its own way) are compared as a multiset. None when
+    neither answer holds a verdict.
 
     Reference: L. R. Dice (1945), Measures of the amount of ecologic association between species.
 
@@ -214,7 +212,7 @@ def _walk(
                 yield from _walk(item, node.get("properties", {}).get(key, {}), known, (*path, key))
     elif isinstance(value, list):
         inside = node.get("items", {})
-        if "$ref" in inside:  # a list of bare numbers names things (contexts), it judges nothing
+        if "$ref" in inside:  # a list of bare numbers refers to contexts; it is not a verdict
             for item in value:
                 yield from _walk(item, inside, known, path)
     elif "enum" in node or node.get("type") in _JUDGED:

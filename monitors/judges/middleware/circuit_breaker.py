@@ -1,4 +1,4 @@
-"""A circuit breaker: a judge that fails again and again is not asked for a while, and everybody can see it."""
+"""The circuit breaker: stops calling a judge that fails repeatedly, and probes it until it recovers."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from monitors.judges.middleware.base import Wrapper
 T = TypeVar("T")
 NEUTRAL = frozenset({"deadline", "unsure"})
 ANSWERED = frozenset({"refused", "context_overflow"})
-"""The judge sees well; it is the sample that it cannot take."""
+"""Failures that the sample caused: the judge itself works."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
-    """Whether the judge can be relied on. While `blind`, `since` is the time the run of failures began.
+class BreakerState:
+    """The circuit and the current run of failures, which began at `since` (Unix seconds).
 
-    `failures` counts them up to now, `kind` and `detail` are the last one's.
+    `failures` counts the run, `kind` and `detail` are those of the last failure. While the circuit is `open`, the judge
+    is not called.
     """
 
-    blind: bool = False
+    open: bool = False
     since: float | None = None
     failures: int = 0
     kind: str = ""
     detail: str = ""
 
 
-class Breaker(Wrapper):
-    """After `failures` failures in a row the judge is blind: questions end with JudgeError("blind"), unasked.
+class CircuitBreaker(Wrapper):
+    """Opens after `failures` consecutive failures; calls then raise JudgeError("blind") without reaching the judge.
 
-    After `blind_s` one question is let through. If it is answered the judge sees again; if not, the next one may pass
-    after twice the time, up to `most_blind_s`. What failed because of the sample (refused, context_overflow) counts as
-    an answer. `clock` gives Unix time; `on_change` is told when the judge goes blind and when it sees again.
+    After `blind_s` seconds one call probes the judge. If it succeeds the circuit closes; if not, the next probe follows
+    after twice the time, up to `most_blind_s`. A failure that the sample caused (refused, context_overflow) counts as a
+    success. `clock` gives Unix time; `on_change` is called when the circuit opens and when it closes.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Breaker(Wrapper):
         most_blind_s: float = 600.0,
         clock: Callable[[], float] = time.time,
         observer: Observer | None = None,
-        on_change: Callable[[Sight], None] = lambda _: None,
+        on_change: Callable[[BreakerState], None] = lambda _: None,
     ) -> None:
         super().__init__(judge)
         self._threshold = failures
@@ -55,62 +56,62 @@ class Breaker(Wrapper):
         self._clock = clock
         self._observer = observer or Observer()
         self._on_change = on_change
-        self._sight = Sight()
+        self._state = BreakerState()
         self._pause_s = blind_s
-        self._closed_until = 0.0
+        self._probe_at = 0.0
         self._probing = False
 
     @property
-    def sight(self) -> Sight:
-        """The judge's state now."""
-        return self._sight
+    def state(self) -> BreakerState:
+        """The circuit and the current run of failures."""
+        return self._state
 
     @property
-    def blind(self) -> bool:
-        """Whether the judge is blind."""
-        return self._sight.blind
+    def is_open(self) -> bool:
+        """Whether the circuit is open, so that the judge is not called."""
+        return self._state.open
 
     async def _through(self, call: Callable[[], Awaitable[T]]) -> T:
-        probe = self._sight.blind
+        probe = self._state.open
         if probe:
-            self._let_through()
+            self._admit_probe()
         try:
             answer = await call()
         except JudgeError as error:
             if error.kind in ANSWERED:
-                self._saw()
+                self._succeeded()
             elif error.kind not in NEUTRAL:
-                self._missed(error, probe=probe)
+                self._failed(error, probe=probe)
             raise
         else:
-            self._saw()
+            self._succeeded()
             return answer
         finally:
             if probe:
                 self._probing = False
 
-    def _let_through(self) -> None:
-        """Let one question pass when the time has come; raise for all others."""
-        if self._probing or self._clock() < self._closed_until:
+    def _admit_probe(self) -> None:
+        """Admit one call when a probe is due; raise JudgeError("blind") for all others."""
+        if self._probing or self._clock() < self._probe_at:
             self._observer.failed(self.model, "blind")
-            raise JudgeError("blind", f"not asked: {self._sight.failures} failures in a row, last {self._sight.kind}")
+            raise JudgeError("blind", f"not asked: {self._state.failures} failures in a row, last {self._state.kind}")
         self._probing = True
 
-    def _saw(self) -> None:
-        before, self._sight = self._sight, Sight()
-        if before.blind:
+    def _succeeded(self) -> None:
+        before, self._state = self._state, BreakerState()
+        if before.open:
             self._pause_s = self._first_s
-            self._on_change(self._sight)
+            self._on_change(self._state)
 
-    def _missed(self, error: JudgeError, *, probe: bool) -> None:
-        now, before = self._clock(), self._sight
+    def _failed(self, error: JudgeError, *, probe: bool) -> None:
+        now, before = self._clock(), self._state
         failures = before.failures + 1
-        blind = before.blind or failures >= self._threshold
+        opened = before.open or failures >= self._threshold
         since = before.since if before.since is not None else now
-        self._sight = Sight(blind=blind, since=since, failures=failures, kind=error.kind, detail=error.detail)
-        if blind and not before.blind:
-            self._closed_until = now + self._pause_s
-            self._on_change(self._sight)
+        self._state = BreakerState(open=opened, since=since, failures=failures, kind=error.kind, detail=error.detail)
+        if opened and not before.open:
+            self._probe_at = now + self._pause_s
+            self._on_change(self._state)
         elif probe:
             self._pause_s = min(self._most_s, 2.0 * self._pause_s)
-            self._closed_until = now + self._pause_s
+            self._probe_at = now + self._pause_s

@@ -1,4 +1,4 @@
-"""How many questions a judge gets at a time: as many as it can take, found out by asking."""
+"""The adaptive concurrency limit: finds how many calls at a time a judge can take (AIMD)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LONGEST_PAUSE_S = 60.0
 _TOO_MUCH = frozenset({"rate_limited", "timeout"})
 
 
-class Adaptive(Wrapper):
-    """At most `limit` questions at a time, between 1 and `most`: additive increase, multiplicative decrease.
+class AdaptiveConcurrency(Wrapper):
+    """Runs at most `limit` calls at a time, between 1 and `most`: additive increase, multiplicative decrease.
 
-    Every answer adds 1/limit, so that a round of answers adds one place. A 429 or a timeout, and a server error that
-    says when to come back, takes half of the places; what was asked before the last cut does not cut again, for it
-    tells of the same congestion. After a Retry-After nobody is asked until then (60 s at most).
+    Every answer adds 1/limit, so a round of answers adds one place. A 429, a timeout, or a server error with a
+    Retry-After halves the limit; a call that began before the last cut does not cut again, for it met the same
+    congestion. After a Retry-After no call starts until then (60 s at most).
 
     Reference: D.-M. Chiu, R. Jain (1989), Analysis of the increase and decrease algorithms for congestion avoidance.
     """
@@ -46,16 +46,16 @@ class Adaptive(Wrapper):
 
     @property
     def limit(self) -> int:
-        """How many questions may be under way now."""
+        """How many calls may run now."""
         return int(self._places)
 
     @property
     def running(self) -> int:
-        """How many are."""
+        """How many calls run now."""
         return self._running
 
     async def _through(self, call: Callable[[], Awaitable[T]]) -> T:
-        await self._turn()
+        await self._acquire()
         started = self._clock()
         try:
             answer = await call()
@@ -80,8 +80,8 @@ class Adaptive(Wrapper):
             self._places = max(1.0, self._places / 2.0)
             self._cut_at = now
 
-    async def _turn(self) -> None:
-        """Wait for a place; in the order of arrival, as far as pauses allow."""
+    async def _acquire(self) -> None:
+        """Wait for a place, first come, first served; a pause may let a later caller pass."""
         woken = False
         while True:
             if (pause_s := self._paused_until - self._clock()) > 0.0:
@@ -103,7 +103,7 @@ class Adaptive(Wrapper):
             await place
         except asyncio.CancelledError:
             if place.done() and not place.cancelled():
-                self._wake()  # the turn goes to the next
+                self._wake()  # the place goes to the next waiter
             raise
 
     def _wake(self) -> None:

@@ -1,4 +1,4 @@
-"""A deadline for each sample: how long its judging may take, not counting the time it waits for its turn."""
+"""The deadline of a sample: bounds the time its judging takes, waiting for a free judge not counted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Deadline:
-    """What is left of a sample's `seconds`. Calls that run side by side use them up once."""
+    """A budget of `seconds` for all judge calls of one sample; time during which calls overlap counts once."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.seconds = seconds
@@ -27,13 +27,13 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds left, 0.0 at least."""
+        """Seconds left, at least 0.0."""
         running = self._clock() - self._since if self._running else 0.0
         return max(0.0, self.seconds - self._used - running)
 
     @contextmanager
     def spending(self) -> Iterator[float]:
-        """Use it up while the block runs; gives what is left at its start."""
+        """Count the time the block takes; yields the seconds left at its start."""
         left = self.left
         if not self._running:
             self._since = self._clock()
@@ -46,15 +46,14 @@ class Deadline:
                 self._used += self._clock() - self._since
 
 
-PATIENCE: ContextVar[Deadline | None] = ContextVar("gaugeway_patience", default=None)
-"""The patience with the sample that is evaluated now; whoever evaluates it sets it, before the metrics start."""
+DEADLINE: ContextVar[Deadline | None] = ContextVar("gaugeway_deadline", default=None)
+"""The deadline of the sample under evaluation; the evaluator sets it before the metrics start. None: unbounded."""
 
 
-class Patient(Wrapper):
-    """Ends a question when its sample's time is used up, with JudgeError("deadline").
+class DeadlineJudge(Wrapper):
+    """Raises JudgeError("deadline") when the sample's DEADLINE has passed.
 
-    It belongs inside what makes questions wait (`Adaptive`), so that a sample does not pay for the others before it.
-    Without a PATIENCE everything may take as long as it takes.
+    Place it inside `AdaptiveConcurrency`, so that the wait for other samples' calls does not count.
     """
 
     def __init__(self, judge: Judge, *, observer: Observer | None = None) -> None:
@@ -62,15 +61,15 @@ class Patient(Wrapper):
         self._observer = observer or Observer()
 
     async def _through(self, call: Callable[[], Awaitable[T]]) -> T:
-        patience = PATIENCE.get()
-        if patience is None:
+        deadline = DEADLINE.get()
+        if deadline is None:
             return await call()
-        if patience.left > 0.0:
+        if deadline.left > 0.0:
             try:
-                with patience.spending() as left:
+                with deadline.spending() as left:
                     async with asyncio.timeout(left):
                         return await call()
             except TimeoutError:
                 pass
         self._observer.failed(self.model, "deadline")
-        raise JudgeError("deadline", f"the sample's {patience.seconds:g} s of judging are used up")
+        raise JudgeError("deadline", f"the sample's {deadline.seconds:g} s of judging are used up")

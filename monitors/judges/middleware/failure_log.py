@@ -1,4 +1,4 @@
-"""Log lines about a failing judge: the first failure at once, then counts, and a line when it answers again."""
+"""The failure log of a judge endpoint: rate-limited lines while it fails, and one when it recovers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from monitors.judges.middleware.circuit_breaker import ANSWERED, NEUTRAL
 
 T = TypeVar("T")
 REPEAT_S = 300.0
-"""From one line about a kind of failure to the next."""
+"""Seconds between two lines about the same kind of failure."""
 STEADY_S = 30.0
-"""How long a judge answers before its next failure counts as a new outage."""
+"""Seconds for which a judge must answer before its next failure counts as a new outage."""
 MAX_KINDS = 20
-"""Kinds of failures, with their HTTP status, that are told apart."""
+"""How many kinds of failures (error kind and HTTP status) are logged separately."""
 _STATUS = re.compile(r"Error code: (\d{3})\b")
 _CODE = re.compile(r"""['"]code['"]: ?['"]([\w.-]{1,40})['"]""")
 _ADVICE = {
@@ -39,13 +39,13 @@ _log = logging.getLogger("gaugeway")
 
 
 class FailureLog(Wrapper):
-    """Passes every question on, and logs how its endpoint (`origin`) fails, each kind at most every `REPEAT_S`.
+    """Forwards every call, and logs failures of the endpoint at `origin`, each kind at most every `REPEAT_S`.
 
-    After a recovery of `STEADY_S` the first failure is logged again at once.
+    The first failure after a recovery of `STEADY_S` is logged at once.
 
-    It belongs next to the endpoint, inside retries: the first failed try is logged. A line has the kind of the failure,
-    the HTTP status and the provider's error code, and none of its text, which may quote a key or a captured answer.
-    A sample that the judge cannot take (refused, too long) is no failure of the judge.
+    Place it next to the endpoint, inside retries: the first failed attempt is logged. A line holds the kind of failure,
+    the HTTP status and the provider's error code, but none of the text, which may quote a key or a captured answer.
+    A failure that the sample caused (refused, context_overflow) does not count.
     """
 
     def __init__(self, judge: Judge, *, origin: str, clock: Callable[[], float] = time.monotonic) -> None:

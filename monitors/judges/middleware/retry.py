@@ -1,4 +1,4 @@
-"""Asking again what failed for reasons that pass."""
+"""Retries of calls that failed for a transient reason."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from monitors.judges import Judge, JudgeError
 from monitors.judges.middleware.base import Wrapper
 
 T = TypeVar("T")
-PASSING = frozenset({"rate_limited", "server_error", "connection", "timeout"})
+TRANSIENT = frozenset({"rate_limited", "server_error", "connection", "timeout"})
 FIRST_S, LONGEST_S = 0.5, 30.0
 
 
 class Retrying(Wrapper):
-    """Repeats a question at most `times`, after the pause the server asks for, or a random one that doubles.
+    """Repeats a call at most `times`, after the server's Retry-After, or with exponential back-off and jitter.
 
-    It belongs outside `Adaptive`: whoever waits to ask again holds no place. `draw` gives numbers in [0, 1).
+    Place it outside `AdaptiveConcurrency`: a call must hold no place while it waits. `draw` gives numbers in [0, 1).
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Retrying(Wrapper):
             try:
                 return await call()
             except JudgeError as error:
-                if error.kind not in PASSING:
+                if error.kind not in TRANSIENT:
                     raise
                 pause_s = error.retry_after_s
             if pause_s is None:

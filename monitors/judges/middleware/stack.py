@@ -1,4 +1,4 @@
-"""The wrappers around one endpoint, in the order in which they work."""
+"""The middleware stack around one judge endpoint."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from monitors.judges import Judge, Observer
-from monitors.judges.middleware.circuit_breaker import Breaker, Sight
-from monitors.judges.middleware.concurrency import Adaptive
-from monitors.judges.middleware.deadline import Patient
+from monitors.judges.middleware.circuit_breaker import BreakerState, CircuitBreaker
+from monitors.judges.middleware.concurrency import AdaptiveConcurrency
+from monitors.judges.middleware.deadline import DeadlineJudge
 from monitors.judges.middleware.retry import Retrying
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guard:
-    """How carefully an endpoint is treated: see Adaptive, Retrying and Breaker."""
+class StackSettings:
+    """The limits of one endpoint; see AdaptiveConcurrency, Retrying and CircuitBreaker."""
 
     concurrency: int = 4
     max_retries: int = 3
@@ -27,38 +27,40 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guarded:
-    """A judge for metrics, and the parts whose state is worth watching."""
+class Stack:
+    """A judge for metrics, and the parts of it whose state is shown."""
 
     judge: Judge
-    breaker: Breaker
-    adaptive: Adaptive
+    breaker: CircuitBreaker
+    concurrency: AdaptiveConcurrency
 
 
-def guarded(
+def build_stack(
     judge: Judge,
-    guard: Guard,
+    settings: StackSettings,
     *,
     observer: Observer | None = None,
-    on_sight: Callable[[Sight], None] = lambda _: None,
+    on_change: Callable[[BreakerState], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
     wall: Callable[[], float] = time.time,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     draw: Callable[[], float] = random.random,
-) -> Guarded:
-    """Wrap a judge that itself neither waits nor repeats (`max_retries=0`, as many places as `guard.concurrency`).
+) -> Stack:
+    """Wrap a judge that neither waits nor retries (`max_retries=0`, at least `settings.concurrency` places).
 
-    From the outside: the breaker sees how questions end, retries included; between two tries no place is held; a
-    sample's deadline runs only while it has one.
+    From outside to inside: the circuit breaker sees the results after retries; a retry holds no place while it waits;
+    the sample's deadline runs only while a call has a place.
     """
-    adaptive = Adaptive(Patient(judge, observer=observer), most=guard.concurrency, clock=clock, sleep=sleep)
-    breaker = Breaker(
-        Retrying(adaptive, times=guard.max_retries, sleep=sleep, draw=draw),
-        failures=guard.blind_after,
-        blind_s=guard.blind_s,
-        most_blind_s=guard.most_blind_s,
+    adaptive = AdaptiveConcurrency(
+        DeadlineJudge(judge, observer=observer), most=settings.concurrency, clock=clock, sleep=sleep
+    )
+    breaker = CircuitBreaker(
+        Retrying(adaptive, times=settings.max_retries, sleep=sleep, draw=draw),
+        failures=settings.blind_after,
+        blind_s=settings.blind_s,
+        most_blind_s=settings.most_blind_s,
         clock=wall,
         observer=observer,
-        on_change=on_sight,
+        on_change=on_change,
     )
-    return Guarded(judge=breaker, breaker=breaker, adaptive=adaptive)
+    return Stack(judge=breaker, breaker=breaker, concurrency=adaptive)

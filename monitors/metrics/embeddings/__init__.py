@@ -72,4 +72,4 @@ class Observer(Protocol):
         """One request ended with the JudgeError of this kind."""
 
     def embeddings_looked_up(self, model: str, hits: int, misses: int) -> None:
-        """So many texts were in the cache, so many were not."""
+        """Texts were looked up in the cache: `hits` were in it, `misses` were not."""

@@ -1,4 +1,4 @@
-"""Embeddings asked for at about the same time go out as one request."""
+"""The micro-batcher of embeddings: requests made at about the same time are sent as one."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _ONE_TEXTS_FAULT = frozenset({"bad_request", "context_overflow", "too_large", "u
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Somebody who waits, and for what."""
+    """One waiting call and its texts."""
 
     texts: tuple[str, ...]
     vectors: asyncio.Future[NDArray[np.float64]]
 
 
 class Batched(Embeddings):
-    """Collects texts for at most `wait_s` seconds, or until there are `size` of them, and asks `inner` once.
+    """Collects texts for at most `wait_s` seconds or until there are `size`, and sends them to `inner` as one request.
 
     The same text is asked for once. More texts than `size` go out as several requests at once. When a request fails
     for what may be the fault of one text, each caller is tried by itself, so that nobody fails for another's text. A
@@ -57,7 +57,7 @@ class Batched(Embeddings):
         return await call.vectors
 
     async def aclose(self) -> None:
-        """Send what waits, wait for the answers, and close `inner`."""
+        """Send the waiting texts, wait for the answers, and close `inner`."""
         self._send_now()
         if self._sending:
             await asyncio.wait(self._sending)
@@ -75,7 +75,7 @@ class Batched(Embeddings):
             task.add_done_callback(self._sending.discard)
 
     async def _send(self, calls: Sequence[_Call]) -> None:
-        """Ask for what these callers want; every one of them gets vectors or an exception."""
+        """Send the texts of these calls; each call gets its vectors or an exception."""
         try:
             await self._answer(calls)
         except JudgeError as error:

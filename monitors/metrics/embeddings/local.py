@@ -18,7 +18,7 @@ _DETAIL = 300
 
 
 class LocalEmbeddings(Embeddings):
-    """A model that `fastembed` runs, loaded when first used or by `prepare`, and computed beside the event loop.
+    """A model that `fastembed` runs in a thread; loaded when first used or by `prepare`.
 
     Nothing is fetched from anywhere unless `download` is set. The files are those in `path` (a directory with the
     model's ONNX file and its tokenizer) or in fastembed's cache, `cache_dir`. Calls are computed one after the other,
@@ -52,7 +52,7 @@ class LocalEmbeddings(Embeddings):
         return self._name
 
     async def prepare(self) -> None:
-        """Load the model now rather than with the first text. Raises JudgeError that says what is missing."""
+        """Load the model now instead of with the first text. Raises JudgeError that names what is missing."""
         async with self._turn:
             await asyncio.to_thread(self._load)
 

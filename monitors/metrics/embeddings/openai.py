@@ -32,7 +32,7 @@ class _Reply(msgspec.Struct):
 
 
 class OpenAIEmbeddings(Embeddings):
-    """One request a batch, `concurrency` of them at once.
+    """Sends one request a batch, at most `concurrency` at a time.
 
     As with a judge, `timeout_s` bounds a request from the moment it has a place, retries included (the SDK's own, at
     most `max_retries`, honouring Retry-After). With `api_version` the endpoint is asked in Azure's form, the deployment

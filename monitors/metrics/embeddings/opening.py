@@ -1,4 +1,4 @@
-"""From settings to embeddings: an engine, and in front of it batches and a cache."""
+"""Builds embeddings from settings: an engine behind a micro-batcher and a cache."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def open_embeddings(
     threads: int = 1,
     observer: Observer | None = None,
 ) -> Embeddings | None:
-    """Build what the settings name; None where they name nothing. Opens no connection and loads no model yet.
+    """Build the embeddings that the settings name; None if they name none. Opens no connection, loads no model.
 
     Raises ValueError, beginning with the key, for settings that do not go together or a missing package.
     """

@@ -1,1 +1,1 @@
-"""What the judged metrics share: prompts, answers, claims."""
+"""Shared parts of the judged metrics: prompts, answers, claims."""

@@ -1,4 +1,4 @@
-"""What a judge thinks of a sample, asked in two calls (`Fused`) or question by question (`Separate`)."""
+"""The judge's verdicts on a sample, obtained in two calls (`Fused`) or one call per question (`Separate`)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Literal, Protocol, TypeAlias
 from monitors.judges import Judge
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged import schemas as answers
-from monitors.metrics.judged.items import claims_of, complete, contexts_of, question_of
+from monitors.metrics.judged.items import claims_of, complete, contexts_of, question_of, sent_contexts
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.single_flight import SingleFlight
-from monitors.metrics.judged.texts import sent_contexts
 from monitors.records import Context, Sample
 
 Question: TypeAlias = Literal["claims", "located", "held_against", "relevance", "contradicted", "statements"]
@@ -20,7 +19,7 @@ Question: TypeAlias = Literal["claims", "located", "held_against", "relevance", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedClaim:
-    """A claim of the response held against the contexts; `contexts` are indexes into the sample's."""
+    """A claim of the response and its verdict; `contexts` are indexes into the sample's contexts."""
 
     claim: str
     verdict: answers.Verdict
@@ -30,7 +29,7 @@ class JudgedClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedClaims:
-    """All claims of a response, and whether it left the question unanswered."""
+    """The claims of a response, and whether it is noncommittal."""
 
     noncommittal: bool
     claims: tuple[JudgedClaim, ...]
@@ -38,43 +37,43 @@ class JudgedClaims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatedClaims:
-    """All claims of a response with their relevance to the question."""
+    """The claims of a response with their relevance to the question."""
 
     noncommittal: bool
     claims: tuple[tuple[str, answers.Relevance], ...]
 
 
 class Verdicts(Protocol):
-    """The judge's verdicts on one sample. Every method raises JudgeError; contexts without text are never sent."""
+    """The port for a judge's verdicts on one sample. Every method raises JudgeError; empty contexts are not sent."""
 
     @property
     def model(self) -> str:
         """The judge model's name."""
 
     def version(self, question: Question) -> str:
-        """The hashes of the prompts behind the answer to `question`."""
+        """Return the hashes of the prompts used for `question`."""
 
     async def claims(self, sample: Sample) -> JudgedClaims:
-        """The response's claims held against the contexts."""
+        """Return the response's claims, checked against the contexts."""
 
     async def located(self, sample: Sample) -> JudgedClaims:
-        """The same, and every claim that is supported or contradicted names a context that does it."""
+        """Do what `claims` does; each supported or contradicted claim also names the contexts responsible."""
 
     async def held_against(self, sample: Sample, claims: Sequence[str], text: str) -> tuple[JudgedClaim, ...]:
-        """These claims held against one text, whatever the sample's contexts say."""
+        """Return these claims, checked against one text instead of the sample's contexts."""
 
     async def relevance(self, sample: Sample) -> RatedClaims:
-        """The response's claims held against the question."""
+        """Return the response's claims with their relevance to the question."""
 
     async def contradicted(self, sample: Sample) -> tuple[answers.ContradictedContext, ...]:
-        """For every context that has text, in order, whether the response contradicts it."""
+        """Return, for each non-empty context in order, whether the response contradicts it."""
 
     async def statements(self, sample: Sample) -> tuple[answers.StatementsOfContext, ...]:
-        """For every context that has text, in order, its statements and whether they bear on the question."""
+        """Return, for each non-empty context in order, its statements and their relevance to the question."""
 
 
 class Fused:
-    """One call for everything about the claims, one for the contexts' statements, both shared between metrics."""
+    """Makes one call for all questions about claims and one for contexts' statements; metrics share both."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
@@ -137,7 +136,7 @@ class Fused:
 
 
 class Separate:
-    """One question at a time; only the extraction of the claims is shared between metrics."""
+    """Makes one call per question; metrics share only the extraction of claims."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
@@ -205,7 +204,7 @@ class Separate:
 
 
 class _ClaimVerdicts:
-    """Verdicts on claims that are known already."""
+    """Gets verdicts on given claims."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
@@ -216,7 +215,7 @@ class _ClaimVerdicts:
         return self._template.version
 
     async def on(self, sample: Sample, claims: Sequence[str]) -> tuple[JudgedClaim, ...]:
-        """The claims held against the sample's contexts."""
+        """Return the claims, checked against the sample's contexts."""
 
         async def ask(ids: Sequence[int]) -> Iterable[tuple[int, JudgedClaim]]:
             return await self._ask(sample, claims, ids)
@@ -229,7 +228,7 @@ class _ClaimVerdicts:
         judged: Sequence[JudgedClaim],
         needing: tuple[answers.Verdict, ...] = ("supported", "contradicted"),
     ) -> tuple[JudgedClaim, ...]:
-        """The same claims; each with a verdict in `needing` names the contexts it rests on.
+        """Return the same claims; each with a verdict in `needing` names the contexts it rests on.
 
         One that names no context we sent is a missing verdict on the contexts: no context at all would count as
         contradicted, which is the best score. Such claims are asked about once more.
@@ -253,7 +252,7 @@ class _ClaimVerdicts:
 
 
 class _Statements:
-    """The statements of the contexts, asked for once a sample in both modes."""
+    """Gets the statements of the contexts, once a sample, in both modes."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
@@ -283,7 +282,7 @@ def _judged(claim: str, verdict: answers.FusedClaim | answers.ClaimVerdict, sent
 
 
 def _key(sample: Sample) -> Hashable:
-    """The sample's id, and a hash of what is judged: contexts or a question may reach the same exchange later."""
+    """Return the sample's id and a hash of its texts, since contexts or a question may be joined to it later."""
     return sample.id, hash((sample.question, sample.response, sample.contexts))
 
 

@@ -1,14 +1,13 @@
-"""Asking about numbered items: what is fenced for the judge, and that every item gets its verdict."""
+"""Numbered items in prompts: fencing them, and getting a verdict for each."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from monitors.judges import JudgeError
 from monitors.metrics.judged.prompts import Datum
-from monitors.metrics.judged.texts import sent_contexts
-from monitors.records import Sample
+from monitors.records import Sample, Skipped
 
 V = TypeVar("V")
 ASKED = 2
@@ -17,7 +16,7 @@ ASKED = 2
 async def complete(
     ask: Callable[[Sequence[int]], Awaitable[Iterable[tuple[int, V]]]], wanted: Sequence[int], times: int = ASKED
 ) -> Mapping[int, V]:
-    """Ask for every id in `wanted` and once more (at most `times`) for those that got no verdict; in the order wanted.
+    """Get a verdict for every id in `wanted`, in at most `times` calls: later calls ask for the missing ones.
 
     The first verdict on an id counts, one nobody asked for does not. Raises JudgeError when some stay without.
     """
@@ -36,16 +35,33 @@ async def complete(
 
 
 def question_of(sample: Sample) -> list[Datum]:
-    """The question, where there is one."""
+    """Return the question, if there is one."""
     return [Datum("question", sample.question)] if sample.question and sample.question.strip() else []
 
 
 def contexts_of(sample: Sample, indexes: Sequence[int] | None = None) -> list[Datum]:
-    """The contexts that have any text, or the chosen ones, under their index in the sample."""
+    """Return the non-empty contexts, or those at `indexes`, with their index in the sample."""
     chosen = sent_contexts(sample) if indexes is None else indexes
     return [Datum("context", sample.contexts[index].text, index=index) for index in chosen]
 
 
 def claims_of(claims: Sequence[str], ids: Sequence[int]) -> list[Datum]:
-    """The claims with these ids."""
+    """Return the claims with these ids."""
     return [Datum("claim", claims[id_], id=id_) for id_ in ids]
+
+
+Part: TypeAlias = Literal["response", "question", "reference", "contexts"]
+
+
+def sent_contexts(sample: Sample) -> list[int]:
+    """Return the indexes of the non-empty contexts: the judge sees these, and denominators count them."""
+    return [index for index, context in enumerate(sample.contexts) if context.text.strip()]
+
+
+def unanswered(sample: Sample, *parts: Part) -> Skipped | None:
+    """Return Skipped("no_response"), Skipped("no_question") ... when a part has no text; None when all have."""
+    for part in parts:
+        there = sent_contexts(sample) if part == "contexts" else (getattr(sample, part) or "").strip()
+        if not there:
+            return Skipped(f"no_{part}")
+    return None

@@ -11,7 +11,7 @@ from importlib.resources import files
 from monitors.judges import Prompt
 
 CLOSING = "Judge the data above as the task says."
-"""The only line of a user message that is not fenced."""
+"""The one unfenced line of a user message."""
 
 _NONCE = "NONCE"
 
@@ -28,7 +28,7 @@ class Datum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """A prompt file, word for word; `version` is the start of its hash."""
+    """A prompt file, verbatim; `version` is the start of its hash."""
 
     task: str
     version: str
@@ -78,5 +78,5 @@ def _fence(datum: Datum, nonce: str) -> str:
 
 
 def _encodable(text: str) -> str:
-    """Half a surrogate pair, which JSON may carry and UTF-8 may not, becomes a question mark."""
+    """Replace unpaired surrogates, which JSON may carry and UTF-8 may not, by question marks."""
     return text.encode("utf-8", "replace").decode()

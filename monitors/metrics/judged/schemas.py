@@ -1,4 +1,4 @@
-"""What the judge answers to each prompt: structs whose field names are the JSON keys."""
+"""The judge's answer to each prompt: structs whose field names are the JSON keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class FusedClaim(Answer, frozen=True):
-    """One claim with everything that is asked about it."""
+    """One claim with all its verdicts."""
 
     claim: str
     verdict: Verdict
@@ -143,7 +143,7 @@ class UsefulContexts(Answer, frozen=True):
 
 
 class Entity(Answer, frozen=True):
-    """A name in the reference, and how the contexts write it."""
+    """An entity of the reference, and its forms in the contexts."""
 
     entity: str
     found_as: str = ""
@@ -168,7 +168,7 @@ class GEvalForm(Answer, frozen=True):
 
 
 class PassageMarks(Answer, frozen=True):
-    """The first and the last words of a passage."""
+    """The first and last words of a passage."""
 
     begins: str
     ends: str

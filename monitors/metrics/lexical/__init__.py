@@ -1,1 +1,1 @@
-"""Texts taken apart without a model: sentences, words, numbers, dates, names, negations, in any script."""
+"""Lexical analysis without a model: sentences, words, numbers, dates, names and negations, in any script."""

@@ -1,4 +1,4 @@
-"""Dates and times of day in the usual forms, read into one."""
+"""Dates and times of day: parses the usual forms into one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the comparison knows of single languages, in one table: a language is added by adding an entry."""
+"""Language data of the lexical analysis: one entry for each language."""
 
 from __future__ import annotations
 

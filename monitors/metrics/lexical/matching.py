@@ -1,4 +1,4 @@
-"""One sentence held against the contexts of its sample."""
+"""Matching of a response's sentences against the contexts of its sample."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ABBREVIATION = 2
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What of a sentence is in the contexts. The index of the closest context; shares; what is found in none."""
+    """The match of one sentence: the index of the closest context, shares in [0, 1], and what no context holds."""
 
     sentence: Sentence
     context: int
@@ -68,7 +68,7 @@ class Source:
         return (frozenset(map(stem, sentence.tokens)) for sentence in self.sentences)
 
     def compare(self, sentence: Sentence) -> Compared:
-        """Hold one sentence of the response against everything."""
+        """Match one sentence of the response against all contexts."""
         weight, (best, overlap), (closest, likeness) = self._overlaps(sentence.tokens)
         pairs, run = self._runs.found(sentence.tokens)
         neighbours = len(sentence.tokens) - 1
@@ -113,7 +113,7 @@ class Source:
         return total, (best[0], best[1] + everywhere), closest  # words that are everywhere point to no row
 
     def _weight(self, one: str) -> float:
-        """How much a stem says: the mean of what it says here and what it says in general."""
+        """Return the weight of a stem: the mean of its IDF in these contexts and in general."""
         if one not in self._weights_of:
             whole = len(self.sentences) + 1.0
             here = math.log(whole / (len(self._rows.get(one, ())) + 0.5)) / math.log(whole / 0.5)

@@ -1,4 +1,4 @@
-"""Names: what is written with a capital where nothing else asks for one."""
+"""Names: capitalised words where grammar requires no capital."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers as people write them: separators, units, scales, signs, ranges; and what supports what."""
+"""Numbers in text: separators, units, scales, signs and ranges, and which numbers support which."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which runs of words stand somewhere in texts, in 48 bytes a word."""
+"""An index of runs of words in texts, in 48 bytes a word."""
 
 from __future__ import annotations
 

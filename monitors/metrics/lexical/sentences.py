@@ -1,4 +1,4 @@
-"""A text taken apart: its sentences, and each sentence's words, numbers, names and negations."""
+"""Sentence analysis: the sentences of a text, and each sentence's words, numbers, names and negations."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _NUMBERED = re.compile(r"\.\s?\d")
 _GAP = re.compile(r"[\s-]?")
 _TEN = 10
 _NUMBER_TOKENS = 8
-"""What reading a number takes, in tokens: all its readings, scales and units are held."""
+"""Cost of a number in tokens, since all its readings, scales and units are stored."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What scales and units are called; one is added by adding a word."""
+"""The names of scales and units."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Metrics that compare with a reference."""
+"""Metrics that need a reference."""

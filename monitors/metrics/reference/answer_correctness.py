@@ -1,4 +1,4 @@
-"""Answer correctness: what the response says, held against the reference, and the other way round."""
+"""Answer correctness: the claims of response and reference, each checked against the other text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 
 from monitors.metrics.embeddings import MinimalEmbeddings, adapted
 from monitors.metrics.judged.claims import JudgedClaims, Verdicts
-from monitors.metrics.judged.texts import unanswered
-from monitors.metrics.reference.similarity import clipped, cosines_with_first
+from monitors.metrics.judged.items import unanswered
+from monitors.metrics.reference.answer_similarity import clipped, cosines_with_first
 from monitors.records import Context, Sample, Score, Skipped
 
 

@@ -1,14 +1,17 @@
-"""Answer similarity: how near the response's meaning is to the reference's."""
+"""Answer similarity: the semantic similarity of response and reference."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from monitors.metrics.embeddings import MinimalEmbeddings, adapted
-from monitors.metrics.judged.texts import unanswered
-from monitors.metrics.reference.similarity import clipped, cosines_with_first
+from monitors.judges import JudgeError
+from monitors.metrics.embeddings import Embeddings, MinimalEmbeddings, adapted
+from monitors.metrics.judged.items import unanswered
 from monitors.records import Sample, Score, Skipped
 
 
@@ -39,3 +42,19 @@ class AnswerSimilarity:
         passed = cosine >= self._threshold
         reason = f"cosine {cosine:.4f}, {'at least' if passed else 'below'} {self._threshold:g}"
         return Score(float(passed), reason, ({"cosine": cosine, "threshold": self._threshold},))
+
+
+async def cosines_with_first(embeddings: Embeddings, texts: Sequence[str]) -> NDArray[np.float64]:
+    """Return the cosine of each other text with the first, from one batch. Raises JudgeError for a zero vector."""
+    vectors = await embeddings.embed(texts)
+    norms = np.linalg.norm(vectors, axis=1)
+    if not (np.isfinite(norms).all() and norms.all()):
+        raise JudgeError("unreadable", "an embedding has no direction")
+    unit = vectors / norms[:, None]
+    cosines: NDArray[np.float64] = unit[1:] @ unit[0]
+    return cosines
+
+
+def clipped(cosine: float) -> float:
+    """Clip a cosine to [0, 1]."""
+    return min(1.0, max(0.0, float(cosine)))

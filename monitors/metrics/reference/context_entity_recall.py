@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from monitors.judges import Judge
 from monitors.metrics.judged import prompts as prompting
-from monitors.metrics.judged.items import contexts_of
+from monitors.metrics.judged.items import contexts_of, sent_contexts, unanswered
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.schemas import Entity, ReferenceEntities
-from monitors.metrics.judged.texts import sent_contexts, unanswered
 from monitors.records import Sample, Score, Skipped
 from monitors.runtime.normalising import nfkc
 
@@ -53,7 +52,7 @@ class ContextEntityRecall:
 
 
 def _distinct(entities: Iterable[Entity]) -> list[Sequence[Entity]]:
-    """The entities, each once, with everything that was said about it."""
+    """Return the entities without duplicates, merging their forms."""
     groups: dict[str, list[Entity]] = {}
     for one in entities:
         if key := _folded(one.entity):
@@ -62,13 +61,13 @@ def _distinct(entities: Iterable[Entity]) -> list[Sequence[Entity]]:
 
 
 def _place(forms: Iterable[str], texts: dict[int, str]) -> int | None:
-    """The first context in which one of these forms stands as words."""
+    """Return the index of the first context that holds one of these forms as whole words."""
     patterns = [_as_words(folded) for one in forms if (folded := _folded(one))]
     return next((index for index, text in texts.items() if any(one.search(text) for one in patterns)), None)
 
 
 def _as_words(text: str) -> re.Pattern[str]:
-    """`text` between word boundaries, except where its script may be written without spaces."""
+    """Return a pattern for `text` as whole words; without boundaries for scripts written without spaces."""
     before, after = (r"(?<!\w)" if _spaced(text[0]) else ""), (r"(?!\w)" if _spaced(text[-1]) else "")
     return re.compile(f"{before}{re.escape(text)}{after}")
 

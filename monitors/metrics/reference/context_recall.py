@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from monitors.metrics.judged.claims import Verdicts
-from monitors.metrics.judged.texts import unanswered
+from monitors.metrics.judged.items import unanswered
 from monitors.records import Sample, Score, Skipped
 
 

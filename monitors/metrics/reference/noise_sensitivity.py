@@ -1,4 +1,4 @@
-"""Noise sensitivity: how much of what is wrong in the response was taken from the contexts. Lower is better."""
+"""Noise sensitivity: the share of the response's claims that are wrong and from the contexts. Lower is better."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from monitors.metrics.judged.claims import JudgedClaim, Verdicts
-from monitors.metrics.judged.texts import unanswered
+from monitors.metrics.judged.items import unanswered
 from monitors.records import Sample, Score, Skipped
 
 
@@ -49,7 +49,7 @@ class NoiseSensitivity:
         )
 
     async def _relevant(self, sample: Sample, reference: str) -> frozenset[int] | None:
-        """The contexts that support a claim of the reference; None where it makes none."""
+        """Return the contexts that support a claim of the reference; None when the reference has no claims."""
         wanted = await self._verdicts.located(replace(sample, response=reference))
         if not wanted.claims:
             return None

@@ -11,13 +11,13 @@ from statistics import mean, stdev
 
 import pytest
 
-from monitors.choosing import Choice
 from monitors.evaluation.backpressure import FLOOR, TARGET_S, JudgePace
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.metrics.registry import Enabled
 from monitors.records import Sample, Score, Skipped
+from monitors.sampling import MetricSampler
 from monitors.statistics.weighted_mean import hajek
 from monitors.storage.queues.sqlite import SQLiteQueue
 from monitors.storage.stores.sqlite.store import SQLiteStore
@@ -64,7 +64,7 @@ class Simulated:
     def _look(self, now):
         held = [PLACES - free for free in self.free]
         for pace, own in zip(self.paces, held, strict=True):
-            pace.look(ready=len(self.waiting), leased=sum(held), held=own, now=now)
+            pace.observe_queue(ready=len(self.waiting), leased=sum(held), held=own, now=now)
         self.factors.append((now, self.paces[0].factor))
         self.ages.append((now, now - self.waiting[0] if self.waiting else 0.0))
         self._at(now + LOOK_S, self._look)
@@ -131,7 +131,7 @@ def test_a_judge_that_hangs_ends_at_the_floor_and_never_at_nothing():
     for second in range(200):
         if second % 20 == 0:
             pace.finished(600.0, pace.factor, judged=True, now=float(second))
-        assert pace.look(ready=10 * second, leased=PLACES, held=PLACES, now=float(second)) >= FLOOR
+        assert pace.observe_queue(ready=10 * second, leased=PLACES, held=PLACES, now=float(second)) >= FLOOR
     assert pace.factor == FLOOR
 
 
@@ -190,14 +190,14 @@ def evaluated(path, samples, *, judge_pace, look_s=0.05, on_expired=lambda: None
         observer = WorkerObserver()
         observer.failed, observer.expired = pytest.fail, on_expired
         metrics = [Enabled(metric=one, rate=1.0, threshold=0.5, objective=0.9) for one in (Slow(), Free())]
-        evaluator = Evaluator(metrics, Choice("s"), judge_pace=judge_pace, observer=observer, **options)
+        evaluator = Evaluator(metrics, MetricSampler("s"), judge_pace=judge_pace, observer=observer, **options)
         settings = WorkerSettings(concurrency=4, poll_s=0.01)
         worker = Worker(queue, store, evaluator, settings=settings, observer=observer)
         await queue.put(samples)
         running = asyncio.ensure_future(worker.run())
         async with asyncio.timeout(60):
             while (depth := await queue.depth()).ready + depth.leased:
-                judge_pace.look(ready=depth.ready, leased=depth.leased, held=worker.held, now=time.monotonic())
+                judge_pace.observe_queue(ready=depth.ready, leased=depth.leased, held=worker.held, now=time.monotonic())
                 await asyncio.sleep(look_s)
         worker.stop()
         await running
@@ -216,7 +216,7 @@ def test_a_worker_under_pressure_judges_some_computes_the_rest_for_all_and_recor
     assert 5 <= len(judged) < 150
     assert min(one.rate for one in judged) < 0.5
     # Whoever has the lower place in the order of sampling was judged: the rate says which share of them that was.
-    assert all(Choice("s").keeps(Sample(id=one.sample_id, started_at=0.0), one.rate) for one in judged)
+    assert all(MetricSampler("s").keeps(Sample(id=one.sample_id, started_at=0.0), one.rate) for one in judged)
 
 
 def test_what_waited_for_too_long_is_not_judged_but_seen_and_counted(tmp_path):
@@ -238,5 +238,5 @@ def test_what_waited_for_too_long_is_not_judged_but_seen_and_counted(tmp_path):
 def test_a_worker_that_goes_is_no_arrival():
     pace = JudgePace(8)
     for second in range(60):
-        pace.look(ready=1000, leased=16 if second < 30 else 8, held=8, now=float(second))
+        pace.observe_queue(ready=1000, leased=16 if second < 30 else 8, held=8, now=float(second))
     assert pace.arrivals_per_s(60.0) == 0.0

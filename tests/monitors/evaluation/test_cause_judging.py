@@ -11,17 +11,17 @@ from prometheus_client import CollectorRegistry
 from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine
 from monitors.app import _engine
-from monitors.choosing import Choice
 from monitors.config import Alerts, Config, Judge, Metric, Rule, Sampled
 from monitors.evaluation.cause_judging import LOOKS_PERIOD_S, MAX_LOOK_S, MAX_LOOKS, CauseJudging
 from monitors.evaluation.evaluate import judge_of
 from monitors.evaluation.evaluator import Evaluator
-from monitors.evaluation.judging import open_judging
+from monitors.evaluation.models import open_judge
 from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError
 from monitors.judges.scripted import Scripted
 from monitors.metrics.registry import build
 from monitors.records import Context, Evaluation, Sample, Score
+from monitors.sampling import MetricSampler
 from monitors.storage.queues.memory import MemoryQueue
 from monitors.storage.stores import Query
 from monitors.storage.stores.sqlite.store import SQLiteStore
@@ -77,7 +77,7 @@ class Play:
 
     async def run(self, broken=True):
         """Return the first alert that fires, with the evaluations that are stored by then."""
-        evaluator = Evaluator(self.metrics, Choice(str(self.seed)))
+        evaluator = Evaluator(self.metrics, MetricSampler(str(self.seed)))
         try:
             for number in range(BEFORE + (MOST if broken else 100)):
                 bad = broken and number >= BEFORE
@@ -246,7 +246,7 @@ def test_it_needs_stored_texts_and_can_be_switched_off(tmp_path, content, sample
     instruments = Instruments(CollectorRegistry(), version="0")
     alerts, capture = Alerts(cause_samples=samples), Sampled(content=content)
     config = Config(judge=Judge(base_url="http://127.0.0.1:9/v1", model="m"), alerts=alerts, capture=capture)
-    judging = open_judging(config.judge, instruments)
+    judging = open_judge(config.judge, instruments)
     store = SQLiteStore(tmp_path / "store.db")
     catalogue = build({}, judging.judge, None)
     engine = _engine(config, MemoryQueue(), store, catalogue, instruments, judging=judging)

@@ -8,7 +8,6 @@ import time
 import numpy as np
 import pytest
 
-from monitors.choosing import Choice
 from monitors.config import Config, Judge, Monitors
 from monitors.evaluation import persist as persisting
 from monitors.evaluation.evaluator import Evaluator
@@ -23,6 +22,7 @@ from monitors.metrics.registry import Enabled
 from monitors.records import Context, Failed, Sample, Score, Skipped, Supplement
 from monitors.redaction import Redactor
 from monitors.runtime.bounds import MAX_PASSAGES, MAX_TEXT
+from monitors.sampling import MetricSampler
 from monitors.scheduler import judged_timeout_s
 from monitors.storage.engines.failures import EngineError, SchemaError
 from monitors.storage.queues.memory import MemoryQueue
@@ -57,7 +57,7 @@ def work(path, samples, metrics, *, store=None, leave=0, concurrency=8, **timeou
         worker = Worker(
             queue,
             store(real) if store else real,
-            Evaluator(enabled, Choice("s"), **timeouts),
+            Evaluator(enabled, MetricSampler("s"), **timeouts),
             settings=WorkerSettings(concurrency=concurrency, poll_s=0.01),
             observer=observer,
         )
@@ -200,7 +200,7 @@ def test_waiting_for_a_busy_judge_costs_no_score(mode):
             Enabled(metric=one, rate=1.0, threshold=0.5, objective=0.9)
             for one in (Faithfulness(verdicts), Hallucination(verdicts))
         ]
-        evaluator = Evaluator(metrics, Choice("s"), timeout_s=0.3, judged_timeout_s=30.0)
+        evaluator = Evaluator(metrics, MetricSampler("s"), timeout_s=0.3, judged_timeout_s=30.0)
         ids = [f"s{k}" for k in range(8)]
         samples = [sample(name, question="q?", contexts=(Context(text="No."),)) for name in ids]
         evaluations = await asyncio.gather(*(evaluator.evaluate(one) for one in samples))
@@ -281,7 +281,7 @@ class Bench:
         observer.scored = lambda sample, new: self.scored.append((sample.id, [one.metric for one in new]))
         observer.supplement = lambda source, result: self.counts.append((source, result))
         observer.stored = lambda sample, before: self.kept.append((sample, before))
-        evaluator = Evaluator(self.metrics, Choice("s"))
+        evaluator = Evaluator(self.metrics, MetricSampler("s"))
         settings = WorkerSettings(**{"concurrency": 4, "join_window_s": 5.0, "poll_s": 0.01, **options})
         self.worker = Worker(self.queue, self.store, evaluator, settings=settings, observer=observer)
 

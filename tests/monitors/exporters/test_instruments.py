@@ -8,8 +8,7 @@ from prometheus_client import CollectorRegistry, Counter
 from monitors.alerting.engine import StreamStatus
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
-from monitors.exporters.alert_gauges import AlertGauges
-from monitors.exporters.instruments import Instruments
+from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.runtime.label_cap import LabelCap
 
 PROMISES = {"m": (0.95, 0.7)}

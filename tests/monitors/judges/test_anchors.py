@@ -10,7 +10,7 @@ import pytest
 
 from monitors.judges import SPEND, Spend
 from monitors.judges.anchors import AnchorWatch, compare, read
-from monitors.judges.middleware.cache import Cached
+from monitors.judges.middleware.cache import CachedJudge
 from monitors.judges.scripted import Scripted
 from monitors.metrics.faithfulness import Faithfulness
 from monitors.metrics.judged.claims import Fused
@@ -74,7 +74,7 @@ def test_anchors_are_judged_afresh_on_schedule_and_a_judge_that_changed_is_found
         return {"noncommittal": False, "claims": [claim]}
 
     async def run():
-        judge = Cached(Scripted(says))
+        judge = CachedJudge(Scripted(says))
         metric = Faithfulness(Fused(judge))
         drifts, naps = [], []
 

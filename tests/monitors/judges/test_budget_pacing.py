@@ -160,8 +160,8 @@ def test_pacers_that_hear_of_each_other_have_one_factor_and_divide_the_money_as_
                     pacer.observe(0.002, float(now))
                     paid[index] += 0.002
         if now % 10 == 0:
-            one.hear(other.spent(now).usd, other.wanted(now), float(now))
-            other.hear(one.spent(now).usd, one.wanted(now), float(now))
+            one.update_others(other.spent(now).usd, other.wanted(now), float(now))
+            other.update_others(one.spent(now).usd, one.wanted(now), float(now))
         if now > 5000 and now % 500 == 0:
             factors.append((one.peek(float(now)), other.peek(float(now))))
     assert sum(paid) == pytest.approx(10.0 * 20_000 / DAY_S, rel=0.06)
@@ -171,8 +171,8 @@ def test_pacers_that_hear_of_each_other_have_one_factor_and_divide_the_money_as_
 
 def test_what_several_overspent_together_they_save_together():
     one, other = BudgetPacer(10.0, spent=Spent(day=0, usd=9.0)), BudgetPacer(10.0, spent=Spent(day=0, usd=3.0))
-    one.hear(3.0, 0.0, 100.0)
-    other.hear(9.0, 0.0, 100.0)
+    one.update_others(3.0, 0.0, 100.0)
+    other.update_others(9.0, 0.0, 100.0)
     owed = [pacer.spent(DAY_S + 1.0).usd for pacer in (one, other)]
     assert owed == [pytest.approx(1.5), pytest.approx(0.5)]
 

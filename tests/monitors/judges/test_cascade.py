@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from monitors.judges import SPEND, JudgeError, Prompt, Spend
-from monitors.judges.exact_match import Verbatim
+from monitors.judges.exact_match import ExactMatch
 from monitors.judges.middleware.cascade import Cascade, Tier, agreement
 from monitors.judges.scripted import Scripted
 from monitors.metrics.faithfulness import Faithfulness
@@ -166,12 +166,12 @@ def test_the_judge_without_a_model_knows_whole_sentences_only(claim, known):
     data = [Datum("context", "Other.", index=0), Datum("context", CONTEXT, index=1), Datum("claim", claim, id=4)]
     asked = prompting.load("claim_verdicts").fill(data)
     if known:
-        (verdict,) = asyncio.run(Verbatim().ask(asked, answers.ClaimVerdicts)).verdicts
+        (verdict,) = asyncio.run(ExactMatch().ask(asked, answers.ClaimVerdicts)).verdicts
         assert (verdict.id, verdict.verdict, verdict.contexts) == (4, "supported", [1])
         assert verdict.quote in CONTEXT
     else:
         with pytest.raises(JudgeError, match="sentence"):
-            asyncio.run(Verbatim().ask(asked, answers.ClaimVerdicts))
+            asyncio.run(ExactMatch().ask(asked, answers.ClaimVerdicts))
 
 
 def test_other_tasks_and_planted_fences_are_left_to_the_next_tier():
@@ -179,10 +179,10 @@ def test_other_tasks_and_planted_fences_are_left_to_the_next_tier():
     data = [Datum("context", forged, index=0), Datum("claim", "Bread is red.", id=0)]
     for task in ("claim_verdicts", "claims", "claims_verdicts"):
         with pytest.raises(JudgeError):
-            asyncio.run(Verbatim().ask(prompting.load(task).fill(data), answers.ClaimVerdicts))
+            asyncio.run(ExactMatch().ask(prompting.load(task).fill(data), answers.ClaimVerdicts))
     with pytest.raises(JudgeError):
         asyncio.run(
-            Verbatim().ask(Prompt(task="claim_verdicts", version="", system="", user=""), answers.ClaimVerdicts)
+            ExactMatch().ask(Prompt(task="claim_verdicts", version="", system="", user=""), answers.ClaimVerdicts)
         )
 
 
@@ -193,7 +193,7 @@ def test_three_tiers_score_a_sample_each_question_as_cheaply_as_it_can_be():
         return JudgeError("unreadable")
 
     small, large = Scripted(small_says, model="small"), Scripted(lambda _: JudgeError("timeout"), model="large")
-    cascade = Cascade([Tier(name="verbatim", judge=Verbatim()), *tiers(small, large)], audit_rate=0.0)
+    cascade = Cascade([Tier(name="verbatim", judge=ExactMatch()), *tiers(small, large)], audit_rate=0.0)
     sample = Sample(id="a", started_at=0.0, response="It burns for 9 hours.", contexts=(Context(text=CONTEXT),))
     score = asyncio.run(Faithfulness(Separate(cascade)).score(sample))
     assert score.value == 1.0

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from monitors.config import Judge
-from monitors.evaluation.judging import open_judging
+from monitors.evaluation.models import open_judge
 from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError, Prompt
 from monitors.judges.middleware.failure_log import MAX_KINDS, REPEAT_S, STEADY_S, FailureLog
@@ -48,7 +48,7 @@ def test_the_first_failure_is_one_line_with_the_endpoint_and_what_to_do(caplog, 
     caplog.set_level(logging.INFO, "gaugeway")
     with LLMServer(reply) as server:
         settings = Judge(base_url=server.url, api_key=KEY, model="judge-1", max_retries=0, cache="off")
-        judging = open_judging(settings, Instruments(CollectorRegistry(), version="0"))
+        judging = open_judge(settings, Instruments(CollectorRegistry(), version="0"))
         ask(judging.judge, times=5)
         (line,) = lines(caplog)
         message = line.getMessage()
@@ -62,7 +62,7 @@ def test_the_first_failure_is_one_line_with_the_endpoint_and_what_to_do(caplog, 
 
 def test_an_endpoint_that_cannot_be_reached_is_named_at_the_first_try_and_not_after_the_retries(caplog):
     settings = Judge(base_url="http://user:canary@127.0.0.1:9/v1?k=canary", model="judge-1", max_retries=3)
-    judging = open_judging(settings, Instruments(CollectorRegistry(), version="0"))
+    judging = open_judge(settings, Instruments(CollectorRegistry(), version="0"))
 
     async def main():
         asking = asyncio.ensure_future(judging.judge.ask(PROMPT, dict))

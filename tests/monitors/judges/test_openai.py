@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from monitors.config import Price
 from monitors.judges import SPEND, JudgeError, Observer, Prompt, Spend
 from monitors.judges import structured_output as reading
-from monitors.judges.cost import Price
 from monitors.judges.openai import OpenAIJudge
 from monitors.metrics.embeddings.openai import OpenAIEmbeddings
 from monitors.metrics.judged import schemas as answers

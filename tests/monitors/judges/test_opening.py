@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from monitors.config import Judge, Price, SmallJudge
-from monitors.evaluation.judging import open_judging
+from monitors.evaluation.models import open_judge
 from monitors.exporters.instruments import Instruments
 from monitors.judges import JudgeError, Prompt
 from monitors.records import Sample
@@ -23,7 +23,7 @@ PROMPT = Prompt(task="t", version="1", system="s", user="u")
 
 def opened(settings, **options):
     instruments = Instruments(CollectorRegistry(), version="0")
-    judging = open_judging(settings, instruments, **options)
+    judging = open_judge(settings, instruments, **options)
     return judging, instruments.registry
 
 
@@ -78,13 +78,13 @@ def test_a_budget_that_is_spent_lowers_the_rate_but_never_to_nothing():
     settings = Judge(base_url="http://h/v1", model="m", price_in=1.0, price_out=1.0, budget_usd_per_day=0.001)
     judging, registry = opened(settings)
     sample = Sample(id="1", started_at=0.0, app="shop")
-    judging.pace(sample, [])
+    judging.budget_factor(sample, [])
     for _ in range(50):
         judging.pacer.observe(0.01, time.time())
-        factor = judging.pace(sample, [])
+        factor = judging.budget_factor(sample, [])
     assert 0.0 < factor < 0.5
     assert registry.get_sample_value("gaugeway_judge_budget_factor") == factor
-    assert opened(settings, paced=False)[0].pace(sample, []) == 1.0
+    assert opened(settings, paced=False)[0].budget_factor(sample, []) == 1.0
 
 
 def test_a_small_judge_is_asked_first_and_the_large_one_when_it_cannot_say():

@@ -10,8 +10,8 @@ from typing import Literal
 import msgspec
 import pytest
 
+from monitors.config import Price
 from monitors.judges import SPEND, JudgeError, Observer, Prompt, Spend
-from monitors.judges.cost import Price
 from monitors.judges.logprobs import choice_in, sureness, weights
 from monitors.judges.openai import OpenAIJudge
 from monitors.judges.openai_client import Alternative, Token

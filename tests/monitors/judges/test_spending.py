@@ -9,7 +9,7 @@ import random
 import msgspec
 import pytest
 
-from monitors.judges.budget import DAY_S, PREFIX, BudgetPacer, Spending, Spent
+from monitors.judges.budget import DAY_S, PREFIX, BudgetPacer, BudgetSync, Spent
 from monitors.storage.stores.sqlite.store import SQLiteStore
 
 DAY = 20_000
@@ -66,7 +66,7 @@ async def day(clock, replicas, *, until, tick_s=55.0, seed=1):
 
 async def started(store, clock, replica, per_s):
     pacer = fresh()
-    spending = Spending(store, pacer, replica, clock)
+    spending = BudgetSync(store, pacer, replica, clock)
     await spending.tick()
     return pacer, spending, per_s
 
@@ -114,7 +114,7 @@ def test_without_telling_each_other_they_would_spend_it_twice(tmp_path):
         for seed in (1, 2):
             pacer = BudgetPacer(CAP, spent=Spent(DAY, 0.0))
             clock.now = MIDNIGHT
-            alone = [(pacer, Spending(Nothing(), pacer, "a", clock), 0.1)]
+            alone = [(pacer, BudgetSync(Nothing(), pacer, "a", clock), 0.1)]
             paid += sum((await day(clock, alone, until=MIDNIGHT + DAY_S, seed=seed))[0])
         return paid
 
@@ -152,7 +152,7 @@ def test_a_new_name_starts_with_nothing_spent_where_others_keep_account(tmp_path
         old, *_ = await started(store, clock, "pod-1", 0.1)
         assert old.spent(clock.now).unseen == pytest.approx(CAP / 2), "nobody knows what was before"
         old.observe(0.3, clock.now)
-        await Spending(store, old, "pod-1", clock).tick()
+        await BudgetSync(store, old, "pod-1", clock).tick()
         new, *_ = await started(store, clock, "pod-2", 0.1)
         return new.spent(clock.now), old.spent(clock.now)
 
@@ -177,17 +177,17 @@ def test_a_ledger_that_fails_is_said_and_the_last_known_stands(tmp_path):
     async def scenario(store):
         clock = Clock()
         pacer, spending, _ = await started(store, clock, "a", 0.1)
-        pacer.hear(1.5, 0.0, clock.now)
+        pacer.update_others(1.5, 0.0, clock.now)
         pacer.observe(0.5, clock.now)
 
         async def gone():
             raise OSError("no disk")
 
-        spending._ledger.load, load = gone, spending._ledger.load
+        store.load, load = gone, store.load
         with pytest.raises(OSError, match="no disk"):
             await spending.tick()
         assert pacer._others_usd == 1.5
-        spending._ledger.load = load
+        store.load = load
         await spending.tick()
         return msgspec.json.decode((await store.load())[PREFIX + "a"])
 
@@ -207,8 +207,8 @@ def test_what_cannot_be_read_is_left_out_and_two_of_one_name_are_warned_of_once(
                 await spending.tick()
 
     run(tmp_path, scenario)
-    assert caplog.text.count("judge/spent/broken cannot be read") == 2
-    assert caplog.text.count("another process spends as judge/spent/same") == 2, "each says so once"
+    assert caplog.text.count("cannot read the stored account judge/spent/broken") == 2
+    assert caplog.text.count("another process uses the account judge/spent/same") == 2, "each says so once"
 
 
 @pytest.mark.parametrize("ahead_days", [1, 30])

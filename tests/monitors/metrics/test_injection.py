@@ -16,8 +16,7 @@ from monitors.evaluation.evaluate import evaluate
 from monitors.judges.openai import OpenAIJudge
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.prompts import Datum
-from monitors.metrics.naming import BUILT_IN, ON_REQUEST
-from monitors.metrics.registry import build
+from monitors.metrics.registry import BUILT_IN, ON_REQUEST, build
 from monitors.records import Context, Sample
 from tests.support.llm_server import LLMServer, Reply
 

@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from dashboards.web.views.overview import MAX_ROWS, rows_of
 from monitors.alerting.versions import ENOUGH, MAX_APPS, Versions
 from monitors.analysis.quality import Quality, largest
-from monitors.choosing import Choice
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.worker import Worker, WorkerSettings
@@ -39,6 +38,7 @@ from monitors.runtime.bounds import (
     token_count,
 )
 from monitors.runtime.label_cap import MAX_PAIRS
+from monitors.sampling import MetricSampler
 from monitors.storage.queues.memory import MemoryQueue
 from monitors.storage.stores import Point, Summary
 from monitors.storage.stores.sqlite.store import SQLiteStore
@@ -76,7 +76,7 @@ def evaluated(path, samples, supplements=(), done=lambda found: found is not Non
         worker = Worker(
             queue,
             store,
-            Evaluator([Enabled(metric=Fine(), rate=1.0, threshold=0.5, objective=0.9)], Choice("s")),
+            Evaluator([Enabled(metric=Fine(), rate=1.0, threshold=0.5, objective=0.9)], MetricSampler("s")),
             settings=WorkerSettings(concurrency=4, poll_s=0.01),
             exporters=[PrometheusExporter(Instruments(registry, version="1"), {})],
             observer=observer,

@@ -1,4 +1,4 @@
-"""How much a word says: inverse document frequencies, shipped ones and those of the running traffic."""
+"""Inverse document frequencies of stems: those in the package and those learnt from traffic."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class Weights:
 
 
 class Idf(Protocol):
-    """Gives weights, and is told what was read."""
+    """The port to a source of weights that may learn from the contexts it is shown."""
 
     def weights(self) -> Weights:
-        """The weights that hold now; what was handed out never changes."""
+        """Return the current weights, an immutable object."""
 
     def observe(self, sentences: Iterable[Collection[str]]) -> None:
         """Learn from the sentences of contexts, each a collection of stems. May be called from any thread."""
 
 
 class Fixed:
-    """Weights that never change: the same sample always scores the same."""
+    """Constant weights: the same sample always scores the same."""
 
     def __init__(self, weights: Weights) -> None:
         self._weights = weights
@@ -47,7 +47,7 @@ class Fixed:
         return self._weights
 
     def observe(self, sentences: Iterable[Collection[str]]) -> None:
-        """Nothing is learnt."""
+        """Do nothing."""
 
 
 def shipped() -> Weights:

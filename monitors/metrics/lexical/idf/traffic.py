@@ -1,4 +1,4 @@
-"""Weights learnt from the contexts that pass by."""
+"""Weights learnt from the traffic's contexts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REMEMBERED = 20_000
 
 
 class TrafficIdf:
-    """Weights of `prior` to begin with, and more and more of the traffic itself.
+    """Weights that begin as those of `prior` and shift towards the traffic's own.
 
     The prior counts as much as `prior_sentences` sentences. What was learnt is published after 1,024 sentences and at
     every doubling: scores are compared over hours, so the weights move seldom and ever less. At 65,536 all counts are
@@ -63,7 +63,7 @@ class TrafficIdf:
 
 
 def _together(prior: Weights, sentences: int, counts: Mapping[str, int]) -> Weights:
-    """The prior and the traffic added up."""
+    """Return the sum of prior and traffic counts."""
     both: dict[str, float] = dict(prior.counts)
     for stem, count in counts.items():
         if count > 1:  # what was seen once only is no more frequent than what was never seen

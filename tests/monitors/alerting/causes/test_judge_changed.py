@@ -10,7 +10,7 @@ from monitors.alerting.causes import JudgeEvidence, Observation, explain
 from monitors.alerting.description import JudgeSignals
 from monitors.alerting.engine import AlertEngine
 from monitors.config import Judge
-from monitors.evaluation.judging import open_judging
+from monitors.evaluation.models import open_judge
 from monitors.exporters.instruments import Instruments
 from monitors.judges.anchors import Drift
 from tests.support.alerting import TRIO, World
@@ -65,14 +65,14 @@ def test_a_fall_of_the_retrieval_that_no_judge_scored_is_not_left_open():
 
 
 def test_the_anchors_word_is_pending_from_the_suspicion_until_they_were_judged_again():
-    judging = open_judging(Judge(base_url="http://h/v1", model="m"), Instruments(CollectorRegistry(), version="0"))
+    judging = open_judge(Judge(base_url="http://h/v1", model="m"), Instruments(CollectorRegistry(), version="0"))
     drift = {"metric": "faithfulness", "n": 40, "failed": 0, "low": 0.0, "high": 0.1}
-    judging.suspected()
+    judging.recheck_anchors()
     judging.drifts["faithfulness"] = Drift(**drift, disagreement=0.0, shift=0.0)
     assert not judging.evidence("faithfulness").pending, "nobody judges any anchors"
     woken = []
-    judging.suspect.append(lambda: woken.append("anchors"))
-    judging.suspected()
+    judging.wake_anchors.append(lambda: woken.append("anchors"))
+    judging.recheck_anchors()
     assert judging.evidence("faithfulness").pending
     judging.drifts["faithfulness"] = Drift(**drift, disagreement=0.0, shift=0.0)
     assert not judging.evidence("faithfulness").pending

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from monitors.judges import SPEND, Judge, JudgeError, Prompt, Spend
-from monitors.judges.middleware.cache import AnswerFile, Cached, fingerprint, fresh
+from monitors.judges.middleware.cache import AnswerFile, CachedJudge, bypass_cache, fingerprint
 from monitors.judges.openai import OpenAIJudge
 from monitors.judges.scripted import Scripted
 from monitors.metrics.judged import prompts as prompting
@@ -75,7 +75,7 @@ async def ask(judge, prompt=None, answer_type=answers.Claims):
 def test_the_same_question_is_asked_once_and_what_that_saved_is_counted():
     async def run():
         looked, inner = [], Paid()
-        judge = Cached(inner, clock=Clock(), on_lookup=lambda *told: looked.append(told))
+        judge = CachedJudge(inner, clock=Clock(), on_lookup=lambda *told: looked.append(told))
         first, paid = await ask(judge)
         second, saved = await ask(judge)
         assert (first, second, inner.calls) == ("call 1", "call 1", 1)
@@ -98,7 +98,7 @@ def test_the_same_question_is_asked_once_and_what_that_saved_is_counted():
 def test_another_text_version_or_task_is_another_question(other):
     async def run():
         inner = Paid()
-        judge = Cached(inner)
+        judge = CachedJudge(inner)
         await ask(judge)
         await ask(judge, other)
         assert inner.calls == 2
@@ -126,11 +126,11 @@ def test_another_judge_or_type_of_answer_is_another_question():
                 pass
 
         small, large = Paid("small"), Paid("large")
-        await ask(Cached(small, shelf=Shared()))
-        await ask(Cached(large, shelf=Shared()))
-        await ask(Cached(small, shelf=Shared()), answer_type=More)
+        await ask(CachedJudge(small, store=Shared()))
+        await ask(CachedJudge(large, store=Shared()))
+        await ask(CachedJudge(small, store=Shared()), answer_type=More)
         assert (small.calls, large.calls) == (2, 1)
-        await ask(Cached(large, shelf=Shared()))
+        await ask(CachedJudge(large, store=Shared()))
         assert large.calls == 1
 
     asyncio.run(run())
@@ -158,7 +158,7 @@ def test_a_planted_code_in_a_prompt_that_has_no_fence_hides_no_difference():
 def test_failures_are_not_kept():
     async def run():
         inner = Paid()
-        judge = Cached(inner)
+        judge = CachedJudge(inner)
         inner.failing = True
         for _ in range(2):
             with pytest.raises(JudgeError):
@@ -172,7 +172,7 @@ def test_failures_are_not_kept():
 def test_an_answer_is_forgotten_when_its_time_is_over_or_room_is_needed():
     async def run():
         clock, inner = Clock(), Paid()
-        judge = Cached(inner, ttl_s=60.0, clock=clock)
+        judge = CachedJudge(inner, ttl_s=60.0, clock=clock)
         await ask(judge)
         clock.now += 59
         await ask(judge)
@@ -180,7 +180,7 @@ def test_an_answer_is_forgotten_when_its_time_is_over_or_room_is_needed():
         clock.now += 2
         await ask(judge)
         assert inner.calls == 2
-        small = Cached(inner, memory_bytes=600, clock=clock)
+        small = CachedJudge(inner, memory_bytes=600, clock=clock)
         for text in "abca":
             await ask(small, claims(text))
         assert inner.calls == 6
@@ -191,7 +191,7 @@ def test_an_answer_is_forgotten_when_its_time_is_over_or_room_is_needed():
 def test_the_second_time_under_one_tab_is_a_question_of_its_own():
     async def run():
         inner = Paid()
-        judge = Cached(inner)
+        judge = CachedJudge(inner)
         token = SPEND.set(Spend())
         first = await judge.ask(claims(), answers.Claims)
         second = await judge.ask(claims(), answers.Claims)
@@ -209,7 +209,7 @@ def test_the_second_time_under_one_tab_is_a_question_of_its_own():
 def test_a_failure_is_not_the_first_time():
     async def run():
         inner = Paid()
-        judge = Cached(inner)
+        judge = CachedJudge(inner)
         token = SPEND.set(Spend())
         inner.failing = True
         with pytest.raises(JudgeError):
@@ -222,11 +222,11 @@ def test_a_failure_is_not_the_first_time():
     asyncio.run(run())
 
 
-def test_the_second_asking_for_missing_verdicts_is_not_answered_from_the_cache():
+def test_the_second_pending_for_missing_verdicts_is_not_answered_from_the_cache():
     replies = [CLAIMS, {"verdicts": []}, {"verdicts": [{"id": 0, "verdict": "supported", "contexts": [0]}]}]
 
     async def run(url):
-        judge = Cached(OpenAIJudge(url, None, "m", max_retries=0))
+        judge = CachedJudge(OpenAIJudge(url, None, "m", max_retries=0))
         sample = Sample(id="a", started_at=0.0, response="r", contexts=(Context(text="c"),))
         results = []
         for _ in range(2):
@@ -246,11 +246,11 @@ def test_the_second_asking_for_missing_verdicts_is_not_answered_from_the_cache()
 def test_those_who_ask_at_once_wait_for_the_first_and_one_that_fails_is_no_answer_for_the_others():
     async def run():
         inner = Paid()
-        judge = Cached(inner)
+        judge = CachedJudge(inner)
         found = await asyncio.gather(*(asyncio.ensure_future(ask(judge)) for _ in range(5)))
         assert {answer for answer, _ in found} == {"call 1"}
         assert sum(tab.usd for _, tab in found) == 1.0
-        other = Cached(inner)
+        other = CachedJudge(inner)
         inner.failing = True
         failing = asyncio.ensure_future(ask(other))
         await asyncio.sleep(0)
@@ -259,7 +259,7 @@ def test_those_who_ask_at_once_wait_for_the_first_and_one_that_fails_is_no_answe
         inner.failing = False
         done = await asyncio.gather(failing, waiting, return_exceptions=True)
         assert any(isinstance(one, tuple) for one in done)
-        assert not other._asking
+        assert not other._pending
 
     asyncio.run(run())
 
@@ -267,12 +267,12 @@ def test_those_who_ask_at_once_wait_for_the_first_and_one_that_fails_is_no_answe
 def test_probabilities_are_kept_and_none_is_not():
     async def run():
         inner = Paid()
-        judge = Cached(inner)
+        judge = CachedJudge(inner)
         for _ in range(2):
             assert await judge.ask_scored(claims(), ["1", "2"]) == {"1": 0.5, "2": 0.5}
         assert inner.calls == 1
         assert await judge.ask_scored(claims(), ["1", "2", "3", "4"]) != {"1": 0.5, "2": 0.5}
-        silent = Cached(Scripted({}))
+        silent = CachedJudge(Scripted({}))
         assert await silent.ask_scored(claims(), ["1", "2"]) is None
         assert await silent.ask_scored(claims(), ["1", "2"]) is None
 
@@ -282,9 +282,9 @@ def test_probabilities_are_kept_and_none_is_not():
 def test_within_fresh_everything_is_asked_and_nothing_is_kept():
     async def run():
         inner = Paid()
-        judge = Cached(inner)
+        judge = CachedJudge(inner)
         await ask(judge)
-        with fresh():
+        with bypass_cache():
             assert (await ask(judge))[0] == "call 2"
         assert (await ask(judge))[0] == "call 1"
 
@@ -295,7 +295,7 @@ def test_answers_survive_a_restart_in_a_file_only_we_can_read(tmp_path):
     path = tmp_path / "judge" / "cache.db"
 
     async def run(inner, **options):
-        judge = Cached(inner, clock=Clock(), shelf=AnswerFile(path, clock=Clock(), **options))
+        judge = CachedJudge(inner, clock=Clock(), store=AnswerFile(path, clock=Clock(), **options))
         try:
             return await ask(judge)
         finally:
@@ -315,7 +315,7 @@ def test_answers_survive_a_restart_in_a_file_only_we_can_read(tmp_path):
 def test_a_full_file_lets_the_oldest_go_and_a_broken_one_costs_no_score(tmp_path):
     async def run(path, **options):
         inner = Paid()
-        judge = Cached(inner, memory_bytes=1, clock=Clock(), shelf=AnswerFile(path, clock=Clock(), **options))
+        judge = CachedJudge(inner, memory_bytes=1, clock=Clock(), store=AnswerFile(path, clock=Clock(), **options))
         found = [(await ask(judge, claims(str(number))))[0] for number in range(260)]
         await judge.aclose()
         return found

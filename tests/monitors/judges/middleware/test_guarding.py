@@ -10,11 +10,11 @@ import pytest
 from monitors.evaluation.evaluate import evaluate
 from monitors.judges import SPEND, Judge, JudgeError, Observer, Prompt, Spend
 from monitors.judges.cost import Billing
-from monitors.judges.middleware.circuit_breaker import Breaker
-from monitors.judges.middleware.concurrency import Adaptive
-from monitors.judges.middleware.deadline import PATIENCE, Deadline, Patient
+from monitors.judges.middleware.circuit_breaker import CircuitBreaker
+from monitors.judges.middleware.concurrency import AdaptiveConcurrency
+from monitors.judges.middleware.deadline import DEADLINE, Deadline, DeadlineJudge
 from monitors.judges.middleware.retry import Retrying
-from monitors.judges.middleware.stack import Guard, guarded
+from monitors.judges.middleware.stack import StackSettings, build_stack
 from monitors.judges.openai import OpenAIJudge
 from monitors.judges.scripted import Scripted
 from monitors.metrics.faithfulness import Faithfulness
@@ -92,7 +92,7 @@ async def end(tasks):
 def test_places_are_halved_by_a_429_once_and_come_back_one_a_round():
     async def run():
         clock, inner = Clock(), Slow()
-        judge = Adaptive(inner, most=8, clock=clock, sleep=clock.sleep)
+        judge = AdaptiveConcurrency(inner, most=8, clock=clock, sleep=clock.sleep)
         tasks = asking(judge, 20)
         await asyncio.sleep(0)
         assert (judge.limit, judge.running, len(inner.asked)) == (8, 8, 8)
@@ -120,7 +120,7 @@ def test_places_are_halved_by_a_429_once_and_come_back_one_a_round():
 def test_failures_that_do_not_tell_of_load_cut_nothing():
     async def run():
         inner = Slow()
-        judge = Adaptive(inner, most=4)
+        judge = AdaptiveConcurrency(inner, most=4)
         tasks = asking(judge, 3)
         await asyncio.sleep(0)
         await inner.settle(JudgeError("unreadable"), JudgeError("server_error"), JudgeError("refused"))
@@ -136,7 +136,7 @@ def test_after_retry_after_nobody_is_asked_until_then():
         answers = iter(
             [JudgeError("rate_limited", retry_after_s=7.0), GOOD, JudgeError("rate_limited", retry_after_s=1e9)]
         )
-        judge = Adaptive(Scripted(lambda _: next(answers, GOOD)), most=4, clock=clock, sleep=clock.sleep)
+        judge = AdaptiveConcurrency(Scripted(lambda _: next(answers, GOOD)), most=4, clock=clock, sleep=clock.sleep)
         with pytest.raises(JudgeError):
             await judge.ask(PROMPT, dict)
         assert await judge.ask(PROMPT, dict) == GOOD
@@ -152,7 +152,7 @@ def test_after_retry_after_nobody_is_asked_until_then():
 def test_questions_are_asked_in_the_order_they_came_and_one_who_gives_up_loses_no_place():
     async def run():
         order, inner = [], Slow()
-        judge = Adaptive(inner, most=1)
+        judge = AdaptiveConcurrency(inner, most=1)
 
         async def one(name):
             await judge.ask(PROMPT, dict)
@@ -242,12 +242,12 @@ def test_a_judge_that_fails_on_and_on_is_blind_and_not_asked():
     clock, changes, told = Clock(), [], Told()
     down = JudgeError("connection", "refused by the host")
     inner = Faulty(*[down] * 3, down, GOOD, GOOD)
-    judge = Breaker(inner, failures=3, blind_s=30.0, clock=clock, observer=told, on_change=changes.append)
+    judge = CircuitBreaker(inner, failures=3, blind_s=30.0, clock=clock, observer=told, on_change=changes.append)
     assert kinds(judge, 2) == ["connection"] * 2
-    assert not judge.blind
+    assert not judge.is_open
     clock.now += 5
     assert kinds(judge, 3) == ["connection", "blind", "blind"]
-    assert (judge.sight.blind, judge.sight.since, judge.sight.kind) == (True, 1000.0, "connection")
+    assert (judge.state.open, judge.state.since, judge.state.kind) == (True, 1000.0, "connection")
     assert told.failures == ["blind", "blind"]
     clock.now += 30
     assert kinds(judge, 2) == ["connection", "blind"], "one probe, which fails"
@@ -255,23 +255,23 @@ def test_a_judge_that_fails_on_and_on_is_blind_and_not_asked():
     assert kinds(judge, 1) == ["blind"], "the next may pass after twice the time"
     clock.now += 1
     assert kinds(judge, 2) == ["fine", "fine"]
-    assert not judge.blind
+    assert not judge.is_open
     assert inner.asked == 6
-    assert [one.blind for one in changes] == [True, False]
+    assert [one.open for one in changes] == [True, False]
 
 
 def test_only_failures_in_a_row_count_and_a_refused_sample_is_an_answer():
     down, refused, late = JudgeError("timeout"), JudgeError("refused"), JudgeError("deadline")
-    judge = Breaker(Faulty(down, GOOD, down, refused, down, late, GOOD), failures=2)
+    judge = CircuitBreaker(Faulty(down, GOOD, down, refused, down, late, GOOD), failures=2)
     kinds(judge, 6)
-    assert not judge.blind
-    assert judge.sight.failures == 1, "a sample out of time says nothing about the judge"
+    assert not judge.is_open
+    assert judge.state.failures == 1, "a sample out of time says nothing about the judge"
 
 
 def test_one_probe_at_a_time_and_one_that_is_given_up_lets_the_next_pass():
     async def run():
         clock, inner = Clock(), Slow()
-        judge = Breaker(inner, failures=1, blind_s=1.0, clock=clock)
+        judge = CircuitBreaker(inner, failures=1, blind_s=1.0, clock=clock)
         (task,) = asking(judge, 1)
         await asyncio.sleep(0)
         await inner.settle(JudgeError("timeout"))
@@ -286,7 +286,7 @@ def test_one_probe_at_a_time_and_one_that_is_given_up_lets_the_next_pass():
         await asyncio.sleep(0)
         await inner.settle(GOOD)
         assert await third == GOOD
-        assert not judge.blind
+        assert not judge.is_open
 
     asyncio.run(run())
 
@@ -309,12 +309,12 @@ def test_a_sample_whose_time_is_up_fails_and_the_next_one_does_not():
 
     async def run(url):
         inner = OpenAIJudge(url, None, "m", timeout_s=10.0, max_retries=0)
-        judge = Adaptive(Patient(inner, observer=told), most=2)
+        judge = AdaptiveConcurrency(DeadlineJudge(inner, observer=told), most=2)
         metric = Faithfulness(Fused(judge))
         sample = Sample(id="a", started_at=0.0, question="q", response="r", contexts=(Context(text="c"),))
         outcomes = []
         for _ in range(2):
-            PATIENCE.set(Deadline(0.3))
+            DEADLINE.set(Deadline(0.3))
             done = await evaluate(metric, sample, rate=1.0, clock=time.perf_counter)
             outcomes.append(done.outcome)
         await judge.aclose()
@@ -331,10 +331,10 @@ def test_a_sample_whose_time_is_up_fails_and_the_next_one_does_not():
 def test_waiting_for_ones_turn_takes_no_patience():
     async def run(url):
         inner = OpenAIJudge(url, None, "m", max_retries=0, concurrency=1)
-        judge = Adaptive(Patient(inner), most=1)
+        judge = AdaptiveConcurrency(DeadlineJudge(inner), most=1)
 
         async def one():
-            PATIENCE.set(Deadline(0.6))
+            DEADLINE.set(Deadline(0.6))
             return await judge.ask(PROMPT, dict)
 
         answers = await asyncio.gather(*(asyncio.ensure_future(one()) for _ in range(5)))
@@ -348,7 +348,7 @@ def test_waiting_for_ones_turn_takes_no_patience():
 def test_the_whole_guard_passes_everything_through_and_says_who_it_guards():
     async def run():
         inner = Scripted({"t": GOOD})
-        built = guarded(inner, Guard(concurrency=2))
+        built = build_stack(inner, StackSettings(concurrency=2))
         assert (built.judge.model, built.judge.identity) == ("scripted", "scripted")
         assert await built.judge.ask(PROMPT, dict) == GOOD
         assert await built.judge.ask_sure(PROMPT, dict) == (GOOD, None)

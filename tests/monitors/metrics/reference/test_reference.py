@@ -17,9 +17,8 @@ from monitors.metrics.judged.claims import Fused, Separate
 from monitors.metrics.reference.answer_correctness import AnswerCorrectness
 from monitors.metrics.reference.answer_similarity import AnswerSimilarity
 from monitors.metrics.reference.context_entity_recall import ContextEntityRecall
-from monitors.metrics.reference.context_precision import ContextPrecision
+from monitors.metrics.reference.context_precision import ContextPrecision, ContextUtilization
 from monitors.metrics.reference.context_recall import ContextRecall
-from monitors.metrics.reference.context_utilization import ContextUtilization
 from monitors.metrics.reference.noise_sensitivity import NoiseSensitivity
 from monitors.records import Context, Sample, Skipped
 

@@ -1,4 +1,4 @@
-"""The judge of the configuration with all that is around it: places, retries, breaker, cache, budget."""
+"""Builds the judge and the embeddings that the configuration names, with their middleware."""
 
 from __future__ import annotations
 
@@ -12,86 +12,90 @@ import msgspec
 
 from monitors import config
 from monitors.alerting.causes import JudgeEvidence
+from monitors.config import Shared
 from monitors.exporters.instruments import Instruments
 from monitors.judges import Judge, anchors
 from monitors.judges.anchors import Anchor, Drift
 from monitors.judges.budget import BudgetPacer
-from monitors.judges.cost import Bill, Billing, Price, Prices
-from monitors.judges.exact_match import Verbatim
-from monitors.judges.middleware.cache import AnswerFile, Cached
+from monitors.judges.cost import Bill, Billing, Prices
+from monitors.judges.exact_match import ExactMatch
+from monitors.judges.middleware.cache import AnswerFile, CachedJudge
 from monitors.judges.middleware.cascade import Cascade, Tier
-from monitors.judges.middleware.circuit_breaker import Breaker, Sight
+from monitors.judges.middleware.circuit_breaker import BreakerState, CircuitBreaker
 from monitors.judges.middleware.failure_log import FailureLog
-from monitors.judges.middleware.stack import Guard, Guarded, guarded
+from monitors.judges.middleware.stack import Stack, StackSettings, build_stack
 from monitors.judges.openai import OpenAIJudge
+from monitors.metrics.embeddings import Embeddings
+from monitors.metrics.embeddings import opening as embeddings_opening
 from monitors.records import Evaluation, Sample, Score
 from monitors.runtime.settings import ConfigError, Problems
 
 MEBIBYTE = 1024 * 1024
-TRIAGE = 0.5
+LOW_SCORE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judging:
-    """The judge that metrics ask, whether it sees, and how much of the traffic its budget allows to be judged."""
+class JudgeSetup:
+    """The judge that metrics call, its circuit breaker, its budget and its anchors."""
 
     judge: Judge
-    breaker: Breaker
+    breaker: CircuitBreaker
     pacer: BudgetPacer | None
     instruments: Instruments
     anchors: tuple[Anchor, ...] = ()
     drifts: dict[str, Drift] = field(default_factory=dict)
-    suspect: list[Callable[[], None]] = field(default_factory=list)
-    asked: dict[str, Drift] = field(default_factory=dict)
+    wake_anchors: list[Callable[[], None]] = field(default_factory=list)
+    superseded: dict[str, Drift] = field(default_factory=dict)
 
-    def suspected(self) -> None:
-        """A score fell: have the anchors judged now, to see whether it was the judge.
+    def recheck_anchors(self) -> None:
+        """Have the anchors judged now, because a score fell and the judge may be the reason.
 
-        `asked` keeps what they said before: until that is replaced, it is no evidence about the time since.
+        `superseded` keeps the earlier results: until they are replaced, they say nothing about the time since.
         """
-        self.asked.update(self.drifts if self.suspect else {})
-        for wake in self.suspect:
+        self.superseded.update(self.drifts if self.wake_anchors else {})
+        for wake in self.wake_anchors:
             wake()
 
     def evidence(self, metric: str) -> JudgeEvidence | None:
-        """What the anchors say of the judge of `metric`; None when they say nothing."""
+        """Return the anchors' result for the judge of `metric`; None when there is none."""
         drift: Drift | None = self.drifts.get(metric)
         if drift is None or not drift.n:
             return None
-        found = f"{drift.disagreement:.0%} of {drift.n} anchors are scored otherwise than expected"
+        found = f"{drift.disagreement:.0%} of {drift.n} anchors are not scored as expected"
         return JudgeEvidence(
             drifted=drift.drifted(),
             detail=f"{found} ({drift.shift:+.2f} on average)",
-            pending=self.asked.get(metric) is drift,
+            pending=self.superseded.get(metric) is drift,
         )
 
     def blind_since(self) -> float | None:
-        """When the failures began that made the judge blind, Unix seconds; None while it sees."""
-        return self.breaker.sight.since if self.breaker.blind else None
+        """Return when the failures began that opened the circuit, Unix seconds; None while it is closed."""
+        return self.breaker.state.since if self.breaker.is_open else None
 
-    def may_ask(self) -> bool:
-        """Whether the judge answers, and something of its budget is left."""
-        return not self.breaker.blind and (self.pacer is None or self.pacer.has_left(time.time()))
+    def is_available(self) -> bool:
+        """Whether the circuit is closed and some of the day's budget is left."""
+        return not self.breaker.is_open and (self.pacer is None or self.pacer.has_left(time.time()))
 
-    def pace(self, sample: Sample, free: Sequence[Evaluation]) -> float:
-        """The factor for the rates of judged metrics on this sample, from past load only; asked once for each.
+    def budget_factor(self, sample: Sample, free: Sequence[Evaluation]) -> float:
+        """Return the factor, in (0, 1], for the rates of judged metrics on this sample; call it once a sample.
 
-        What the metrics without a judge (`free`) find poor forms slices of its own, so that the reserve covers it.
+        It depends on past load only. Samples that the metrics without a judge (`free`) score low form slices of their
+        own, so that the reserve covers them.
         """
         if self.pacer is None:
             return 1.0
-        poor = any(isinstance(one.outcome, Score) and one.outcome.value < TRIAGE for one in free)
+        poor = any(isinstance(one.outcome, Score) and one.outcome.value < LOW_SCORE for one in free)
         factor = self.pacer.rate(time.time(), f"{sample.app}|{sample.model}|{'poor' if poor else ''}")
         self.instruments.judge_budget_factor.set(factor)
         return factor
 
 
-def open_judging(
+def open_judge(
     settings: config.Judge, instruments: Instruments, *, answers: Path | None = None, paced: bool = True
-) -> Judging | None:
-    """Build the judge that the settings name; None where they name none. `answers` is the cache's file, if it has one.
+) -> JudgeSetup | None:
+    """Build the judge that the settings name; None if they name none. `answers` is the path of the cache file.
 
-    Without `paced` the budget is not kept: for data sets, where nothing is left out. Raises ConfigError.
+    Without `paced` the budget is ignored: for data sets, where every row is judged. Raises ConfigError.
     """
     if settings.base_url is None and settings.model is None:
         return None
@@ -115,9 +119,9 @@ def open_judging(
             instruments.judge_budget_spent.set(pacer.spent(now).usd)
 
     observer = Billing(instruments, charge)
-    around = _guarded(settings, instruments, observer)
-    judge = _cached(_cascade(around.judge, settings, instruments, observer), settings, instruments, answers)
-    return Judging(judge=judge, breaker=around.breaker, pacer=pacer, instruments=instruments, anchors=anchored or ())
+    stack = _endpoint_stack(settings, instruments, observer)
+    judge = _cached(_cascade(stack.judge, settings, instruments, observer), settings, instruments, answers)
+    return JudgeSetup(judge=judge, breaker=stack.breaker, pacer=pacer, instruments=instruments, anchors=anchored or ())
 
 
 def _has_prices(settings: config.Judge) -> bool:
@@ -125,16 +129,16 @@ def _has_prices(settings: config.Judge) -> bool:
 
 
 def _cascade(large: Judge, settings: config.Judge, instruments: Instruments, observer: Billing) -> Judge:
-    """Put the small judge in front, and in front of it the one that only compares whole sentences."""
+    """Put the small judge in front of the large one, and the exact match in front of both if it is on."""
     small = settings.small
     if small is None:
         return large
     own = msgspec.structs.replace(
         settings, base_url=small.base_url, api_key=small.api_key, model=small.model, api_version=small.api_version
     )
-    tiers = [Tier(name="small", judge=_guarded(own, instruments, observer).judge, least=small.least)]
+    tiers = [Tier(name="small", judge=_endpoint_stack(own, instruments, observer).judge, least=small.least)]
     if small.verbatim:
-        tiers.insert(0, Tier(name="verbatim", judge=Verbatim()))
+        tiers.insert(0, Tier(name="verbatim", judge=ExactMatch()))
     return Cascade(
         [*tiers, Tier(name="large", judge=large)],
         audit_rate=small.audit_rate,
@@ -152,13 +156,9 @@ def _anchors(path: str | None) -> tuple[Anchor, ...]:
         raise ConfigError([f"judge.anchors: {error}"]) from error
 
 
-def _price(settings: config.Judge) -> Price:
-    table = {
-        name: Price(input=one.input, output=one.output, cached=one.cached, per=one.per)
-        for name, one in settings.prices.items()
-    }
-    known = Prices(table).of(settings.model or "")
-    return known or Price(input=settings.price_in, output=settings.price_out)
+def _price(settings: config.Judge) -> config.Price:
+    known = Prices(settings.prices).of(settings.model or "")
+    return known or config.Price(input=settings.price_in, output=settings.price_out)
 
 
 def _endpoint(settings: config.Judge, observer: Billing) -> OpenAIJudge:
@@ -169,7 +169,7 @@ def _endpoint(settings: config.Judge, observer: Billing) -> OpenAIJudge:
         temperature=settings.temperature,
         timeout_s=settings.timeout_s,
         concurrency=settings.concurrency,
-        max_retries=0,  # the guard repeats, so that no place is held between two tries
+        max_retries=0,  # the middleware retries, so that no place is held between two attempts
         price=_price(settings),
         api_version=settings.api_version,
         observer=observer,
@@ -177,7 +177,7 @@ def _endpoint(settings: config.Judge, observer: Billing) -> OpenAIJudge:
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port of a URL; the rest may be secret.
+    """Return scheme, host and port of a URL; the rest may hold secrets.
 
     >>> origin_of("https://user:secret@llm.example:8443/v1?key=k")
     'https://llm.example:8443'
@@ -191,30 +191,38 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{host}{port}"
 
 
-def _guarded(settings: config.Judge, instruments: Instruments, observer: Billing) -> Guarded:
+def _endpoint_stack(settings: config.Judge, instruments: Instruments, observer: Billing) -> Stack:
     model = settings.model or ""
     instruments.judge_blind.labels(model).set(0)
 
-    def on_sight(sight: Sight) -> None:
-        instruments.judge_blind.labels(model).set(sight.blind)
+    def on_change(state: BreakerState) -> None:
+        instruments.judge_blind.labels(model).set(state.open)
 
-    guard = Guard(
+    limits = StackSettings(
         concurrency=settings.concurrency,
         max_retries=settings.max_retries,
         blind_after=settings.blind_after,
         blind_s=settings.blind_s,
     )
     endpoint = FailureLog(_endpoint(settings, observer), origin=origin_of(settings.base_url or ""))
-    return guarded(endpoint, guard, observer=observer, on_sight=on_sight)
+    return build_stack(endpoint, limits, observer=observer, on_change=on_change)
 
 
 def _cached(judge: Judge, settings: config.Judge, instruments: Instruments, answers: Path | None) -> Judge:
     if settings.cache == "off":
         return judge
-    return Cached(
+    return CachedJudge(
         judge,
         ttl_s=settings.cache_ttl_s,
         memory_bytes=int(settings.cache_mb * MEBIBYTE),
-        shelf=AnswerFile(answers) if settings.cache == "file" and answers is not None else None,
+        store=AnswerFile(answers) if settings.cache == "file" and answers is not None else None,
         on_lookup=instruments.looked_up,
     )
+
+
+def open_embeddings(config: Shared, instruments: Instruments) -> Embeddings | None:
+    """Build the embeddings that the configuration names; None if it names none. Raises ConfigError."""
+    try:
+        return embeddings_opening.open_embeddings(**msgspec.structs.asdict(config.embeddings), observer=instruments)
+    except ValueError as error:
+        raise ConfigError([str(error)]) from error
