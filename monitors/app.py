@@ -52,9 +52,8 @@ from monitors.storage.engines.sqlite import file_problem, path_from_url
 from monitors.storage.leader import stand
 from monitors.storage.queues import Queue
 from monitors.storage.queues.opening import from_url as open_queue
-from monitors.storage.stores import StateStore
+from monitors.storage.stores import EngineStore, StateStore
 from monitors.storage.stores.hashing_store import DiscreetStore
-from monitors.storage.stores.opening import StoreAndLedger
 from monitors.storage.stores.opening import from_url as open_store
 from monitors.storage.templates import Templates
 from monitors.storage.templates.opening import open_templates
@@ -255,7 +254,7 @@ def _queue(config: Shared, data_dir: Path) -> Queue:
         raise ConfigError([f"queue.url: {error}"]) from error
 
 
-def _store(config: Shared, data_dir: Path) -> StoreAndLedger:
+def _store(config: Shared, data_dir: Path) -> EngineStore:
     """Name the store; it opens when first used."""
     try:
         return open_store(configuration.store_url(config, data_dir))
@@ -316,7 +315,7 @@ def _exporters(config: Shared, catalogue: Catalogue, instruments: Instruments) -
 def _engine(
     config: Shared,
     queue: Queue,
-    store: StoreAndLedger,
+    store: EngineStore,
     catalogue: Catalogue,
     instruments: Instruments,
     *,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from monitors.analysis.human_labels import HALF_WIDTH, Labelled, Passing, Passings, label
 from monitors.metrics import LOWER_IS_BETTER, lower_is_better
 from monitors.metrics.registry import THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD, Catalogue
-from monitors.storage.stores import Adding, Point, Query, Store
+from monitors.storage.stores import Point, Query, Store
 
 WINDOW_S = 30 * 86_400.0
 _STEP_S = 86_400.0
@@ -37,7 +37,7 @@ async def labelled(
     streams = {(one.app, one.metric) for one in rated}
     if query.metric is None and not streams:
         return []
-    added_up = await store.scored(query) if isinstance(store, Adding) else None
+    added_up = await store.scored(query)
     if added_up is not None:
         sums = [one for one in added_up if query.metric is not None or (one.app, one.metric) in streams]
         return await asyncio.to_thread(label, (), rated, passing=passing, half_width=half_width, scored=sums)

@@ -95,14 +95,10 @@ def _told(name: str, before: int, after: int) -> str:
 
 async def _store(source: str, target: str) -> Moved:
     from monitors.storage.copy import move_store  # noqa: PLC0415 - `--help` need not load them
-    from monitors.storage.stores import Portable  # noqa: PLC0415
     from monitors.storage.stores.opening import from_url  # noqa: PLC0415
 
     async with contextlib.aclosing(from_url(source)) as old, contextlib.aclosing(from_url(target)) as new:
-        if not (isinstance(old, Portable) and isinstance(new, Portable)):
-            raise ConfigError(["a store of this kind cannot be moved"])
-        both: Any = old, new
-        return await move_store(*both, origin=source.rpartition("@")[2], progress=_progress())
+        return await move_store(old, new, origin=source.rpartition("@")[2], progress=_progress())
 
 
 async def _templates(source: str, target: str) -> int:

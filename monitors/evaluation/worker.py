@@ -58,10 +58,10 @@ class Chosen(Protocol):
 class Worker:
     """Evaluates up to `concurrency` samples at a time.
 
-    A sample is acknowledged only after its evaluations are stored (by a `Settling` store at the same moment); the store
-    ignores what it has already. So a crash anywhere loses nothing and doubles nothing. While queue or store fail, the
-    worker waits and tries again (0.1 s up to 5 s) and takes no new work. An evaluation that no store can take is stored
-    as Failed("unstorable").
+    A sample is acknowledged only after its evaluations are stored (in the same transaction where the store `settles`);
+    the store ignores what it has already. So a crash loses nothing and stores nothing twice. While queue or store fail,
+    the worker waits and tries again (0.1 s up to 5 s) and takes no new work. An evaluation that no store can take is
+    stored as Failed("unstorable").
 
     A metric that asks no judge has `timeout_s`. One that does has `judged_timeout_s`, to be longer than waiting for a
     free judge can take: the judge bounds each answer once its turn has come, and giving up because others came first

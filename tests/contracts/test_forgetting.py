@@ -12,7 +12,7 @@ from gateway.demo.servers import free_ports
 from monitors.judges.middleware.cache import Kept
 from monitors.judges.middleware.cache_file import AnswerFile
 from monitors.records import CaptureInfo, Context, Evaluation, PromptPart, Sample, Score, Supplement
-from monitors.storage.erase import Forgetful, Subject
+from monitors.storage.erase import Subject
 from monitors.storage.queues.opening import from_url as open_queue
 from monitors.storage.stores import Query
 from monitors.storage.stores.opening import from_url as open_store
@@ -130,8 +130,6 @@ def test_what_is_meant_goes_and_the_rest_stays(engines):
     fill(engines)
 
     async def scenario(store, queue):
-        assert isinstance(store, Forgetful)
-        assert isinstance(queue, Forgetful)
         before = await left(store, queue)
         would = dict(await store.forget(Subject(match=HERS), dry_run=True))
         assert would == {"samples": 7, "evaluations": 7, "supplements": 3}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from monitors.records import Sample, Supplement
+from monitors.storage.erase import Subject
 
 BUILT_IN = {
     "sqlite": "monitors.storage.queues.sqlite:SQLiteQueue",
@@ -89,24 +90,17 @@ class Queue(Protocol):
     async def ack_supplies(self, supplement_ids: Sequence[str]) -> None:
         """Remove these supplements for good, whoever holds them now."""
 
-    async def aclose(self) -> None:
-        """Release the connection; calling it twice is harmless."""
-
-
-@runtime_checkable
-class SettingAside(Protocol):
-    """A queue that can be told to make a sample a dead letter, before its attempts are used up."""
-
     async def set_aside(self, sample_id: str, reason: str) -> None:
         """Move a waiting sample, whoever holds it, to the dead letters with this reason."""
 
-
-@runtime_checkable
-class Pruned(Protocol):
-    """A queue that keeps samples until it is told to let go of them; one that forgets by itself need not have this."""
-
     async def prune(self, before: float) -> int:
-        """Delete dead letters, and waiting samples that nobody holds, started before `before`; return how many.
+        """Delete dead letters and unleased samples started before `before`, Unix seconds; return how many samples.
 
-        Supplements that nobody holds, received before `before`, are deleted too.
+        Unleased supplements received before `before` are deleted too.
         """
+
+    async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
+        """Delete what is about one person; return how many rows of each kind are deleted (or would be)."""
+
+    async def aclose(self) -> None:
+        """Release the connection; calling it twice is harmless."""

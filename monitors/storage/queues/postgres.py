@@ -14,7 +14,7 @@ from monitors.runtime.bounds import shed
 from monitors.storage.engines.failures import encoded
 from monitors.storage.engines.postgres import Database, count_of, plain, remove
 from monitors.storage.erase import Subject
-from monitors.storage.queues import Depth, Lease
+from monitors.storage.queues import Depth, Lease, Queue
 from monitors.storage.queues import postgres_erase as forgetting_postgres
 from monitors.storage.queues.caps import Bound
 
@@ -96,7 +96,7 @@ _BURY_EVERY_S = 1.0
 _log = logging.getLogger("gaugeway")
 
 
-class PostgresQueue:
+class PostgresQueue(Queue):
     """Samples in a PostgreSQL database, for any number of processes on any number of machines.
 
     Leases are ended by the database's clock, so that no machine's own needs to be right; `clock`, Unix seconds, takes

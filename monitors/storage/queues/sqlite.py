@@ -15,7 +15,7 @@ from monitors.runtime.bounds import shed
 from monitors.storage.engines.failures import encoded
 from monitors.storage.engines.sqlite import Database, Schema, path_from_url
 from monitors.storage.erase import Subject
-from monitors.storage.queues import Depth, Lease
+from monitors.storage.queues import Depth, Lease, Queue
 from monitors.storage.queues import sqlite_erase as forgetting
 from monitors.storage.queues.caps import Bound
 
@@ -109,7 +109,7 @@ _PRUNE_BATCH = 500
 _log = logging.getLogger("gaugeway")
 
 
-class SQLiteQueue:
+class SQLiteQueue(Queue):
     """Samples in a SQLite file, for any number of processes on one machine.
 
     `clock` gives Unix seconds; leases taken by one process are ended by the clocks of the others. An operation that

@@ -10,15 +10,13 @@ from dataclasses import replace
 from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Supplement
 from monitors.redaction import Redactor
 from monitors.runtime.bounds import size
+from monitors.storage.erase import Subject
 from monitors.storage.stores import (
-    Adding,
     LabelledScore,
     PairedSums,
     Point,
     Query,
     ScoreSums,
-    Settling,
-    Spreading,
     Spreads,
     Store,
     Summary,
@@ -27,7 +25,7 @@ from monitors.storage.stores import (
 _REMEMBERED, _REMEMBERED_BYTES = 10_000, 64_000_000
 
 
-class DiscreetStore:
+class DiscreetStore(Store):
     """Passes everything on to `store` with hashes in place of texts, and without reasons and evidence, which quote.
 
     What was said about an exchange beside it is remembered here, in memory, for `window_s` seconds: long enough for an
@@ -50,12 +48,10 @@ class DiscreetStore:
 
     def settles(self, queue: object) -> bool:
         """Whether the store is in one database with `queue`."""
-        return isinstance(self._store, Settling) and self._store.settles(queue)
+        return self._store.settles(queue)
 
     async def settle(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
         """Do what `add` does, and acknowledge the sample, in one transaction; only where `settles` says so."""
-        if not isinstance(self._store, Settling):
-            raise TypeError("the store is not in one database with a queue")
         return await self._add(sample, evaluations, self._store.settle)
 
     async def _add(
@@ -111,11 +107,11 @@ class DiscreetStore:
 
     async def scored(self, query: Query) -> Sequence[ScoreSums] | None:
         """Return scores added up, where the store adds up."""
-        return await self._store.scored(query) if isinstance(self._store, Adding) else None
+        return await self._store.scored(query)
 
     async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads | None:
         """Return scores counted, where the store counts."""
-        return await self._store.spread(query, by, within_s) if isinstance(self._store, Spreading) else None
+        return await self._store.spread(query, by, within_s)
 
     async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
         """Return scores beside those of a cheap metric."""
@@ -128,6 +124,13 @@ class DiscreetStore:
     async def prune(self, before: float) -> int:
         """Delete what is older."""
         return await self._store.prune(before)
+
+    async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
+        """Delete what is stored about one person, and every remembered text."""
+        if not dry_run:
+            self._heard.clear()
+            self._bytes = 0
+        return await self._store.forget(subject, dry_run=dry_run)
 
     async def aclose(self) -> None:
         """Release the connection."""

@@ -15,7 +15,7 @@ from monitors.storage.engines.clickhouse import Database, read_url
 from monitors.storage.engines.failures import encoded
 from monitors.storage.erase import Subject
 from monitors.storage.joining import Address, address_of, targets_of
-from monitors.storage.stores import LabelledScore, PairedSums, Point, Query, Summary, rows
+from monitors.storage.stores import EngineStore, LabelledScore, PairedSums, Point, Query, Summary, rows
 from monitors.storage.stores import ratings as rated
 from monitors.storage.stores.calendar import day_of
 from monitors.storage.stores.clickhouse import erase as clickhouse_forgetting
@@ -69,7 +69,7 @@ _MOMENTS = f"SELECT id, day, started_at FROM samples FINAL WHERE id IN {{ids:Arr
 _SAID = "SELECT id, payload FROM supplements FINAL WHERE id > {after:String} ORDER BY id LIMIT {limit:UInt64}"
 
 
-class ClickHouseStore(rows.Lenient):
+class ClickHouseStore(rows.Lenient, EngineStore):
     """Store and StateStore in a ClickHouse database, for any number of processes that evaluate.
 
     A sample's identity is its id and the UTC day on which it started. There is no unique key and no transaction over

@@ -16,6 +16,7 @@ from monitors.storage.engines.postgres import Database, count_of, plain, remove,
 from monitors.storage.erase import Subject
 from monitors.storage.joining import address_of, completes
 from monitors.storage.stores import (
+    EngineStore,
     LabelledScore,
     PairedSums,
     Point,
@@ -122,7 +123,7 @@ _NO_PARTITION = "23514"
 """SQLSTATE check_violation: what PostgreSQL says of a row for which there is no partition."""
 
 
-class PostgresStore(rows.Lenient):
+class PostgresStore(rows.Lenient, EngineStore):
     """Store and StateStore in a PostgreSQL database, for any number of processes on any number of machines.
 
     A sample's identity is its id and the UTC day on which it started. An operation that cannot be done raises

@@ -19,6 +19,7 @@ from monitors.storage.engines.sqlite import Database, path_from_url
 from monitors.storage.erase import Subject
 from monitors.storage.joining import address_of, completes
 from monitors.storage.stores import (
+    EngineStore,
     LabelledScore,
     PairedSums,
     Point,
@@ -119,7 +120,7 @@ _HOLDS = """
 _SAVE = "INSERT INTO states (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 
 
-class SQLiteStore(rows.Lenient):
+class SQLiteStore(rows.Lenient, EngineStore):
     """Store and StateStore on one SQLite file; reading has a connection of its own and never waits for a writer.
 
     An operation that cannot use the file within `busy_timeout_s` raises `EngineError`; for a file that a newer release
