@@ -236,7 +236,7 @@ def _span(since: str) -> tuple[float, float]:
 
 def _store(config: Config, data_dir: Path) -> Any:
     from monitors.config import store_url  # noqa: PLC0415 - `--help` need not load them
-    from monitors.storage.stores.opening import from_url  # noqa: PLC0415
+    from monitors.storage.stores import from_url  # noqa: PLC0415
 
     url = store_url(config, data_dir)
     if config.store.url is None and not (data_dir / "store.db").exists():

@@ -57,8 +57,8 @@ def forget(config: Path | None, data_dir: Path, dry_run: bool, **whose: str | No
 async def _forget(config: Config, data_dir: Path, subject: Subject, *, dry_run: bool) -> Mapping[str, int]:
     """What waits first: it would otherwise come to the store behind our back."""
     from monitors.config import queue_url, store_url  # noqa: PLC0415 - `--help` need not load them
-    from monitors.storage.queues.opening import from_url as open_queue  # noqa: PLC0415
-    from monitors.storage.stores.opening import from_url as open_store  # noqa: PLC0415
+    from monitors.storage.queues import from_url as open_queue  # noqa: PLC0415
+    from monitors.storage.stores import from_url as open_store  # noqa: PLC0415
 
     counts: Counter[str] = Counter()
     lease = config.queue.lease_s, config.queue.max_attempts
@@ -86,8 +86,7 @@ async def _forget(config: Config, data_dir: Path, subject: Subject, *, dry_run: 
 
 async def _templates(url: str, subject: Subject, *, dry_run: bool) -> int:
     """Delete what was learned from an app, or has the text; running gateways forget it when they next look."""
-    from monitors.storage.templates import meant  # noqa: PLC0415 - `--help` need not load them
-    from monitors.storage.templates.opening import open_templates  # noqa: PLC0415
+    from monitors.storage.templates import meant, open_templates  # noqa: PLC0415 - `--help` need not load it
 
     async with contextlib.aclosing(open_templates(url)) as templates:
         found = meant(await templates.templates(), subject)

@@ -81,7 +81,7 @@ async def _migrated(url: str) -> str:
 
 
 async def _migrated_columnar(url: str) -> str:
-    from monitors.storage.stores.opening import from_url  # noqa: PLC0415 - only with the extra
+    from monitors.storage.stores import from_url  # noqa: PLC0415 - only with the extra
 
     store: Any = from_url(url)
     async with contextlib.aclosing(store):
@@ -95,7 +95,7 @@ def _told(name: str, before: int, after: int) -> str:
 
 async def _store(source: str, target: str) -> Moved:
     from monitors.storage.copy import move_store  # noqa: PLC0415 - `--help` need not load them
-    from monitors.storage.stores.opening import from_url  # noqa: PLC0415
+    from monitors.storage.stores import from_url  # noqa: PLC0415
 
     async with contextlib.aclosing(from_url(source)) as old, contextlib.aclosing(from_url(target)) as new:
         return await move_store(old, new, origin=source.rpartition("@")[2], progress=_progress())
@@ -103,7 +103,7 @@ async def _store(source: str, target: str) -> Moved:
 
 async def _templates(source: str, target: str) -> int:
     """Copy what was learned of prompts, confirmed and rejected ones included; return how many templates that are."""
-    from monitors.storage.templates.opening import open_templates  # noqa: PLC0415 - `--help` need not load it
+    from monitors.storage.templates import open_templates  # noqa: PLC0415 - `--help` need not load it
 
     async with contextlib.aclosing(open_templates(source)) as old, contextlib.aclosing(open_templates(target)) as new:
         found = await old.templates()
@@ -115,7 +115,7 @@ async def _templates(source: str, target: str) -> int:
 
 async def _queue(source: str, target: str) -> Moved:
     from monitors.storage.copy import move_queue  # noqa: PLC0415 - `--help` need not load them
-    from monitors.storage.queues.opening import from_url  # noqa: PLC0415
+    from monitors.storage.queues import from_url  # noqa: PLC0415
 
     old, new = (from_url(url, _LEASE_S, _NO_LIMIT) for url in (source, target))
     async with contextlib.aclosing(old), contextlib.aclosing(new):

@@ -57,7 +57,7 @@ def span(since: str) -> tuple[float, float]:
 def with_store(config: Config, data_dir: Path, ask: Callable[[Store], Awaitable[T]]) -> T:
     """Ask the store something. Raises ConfigError where there is none."""
     from monitors.config import store_url  # noqa: PLC0415 - `--help` need not load them
-    from monitors.storage.stores.opening import from_url  # noqa: PLC0415
+    from monitors.storage.stores import from_url  # noqa: PLC0415
 
     if config.store.url is None and not (data_dir / "store.db").exists():
         raise ConfigError([f"{data_dir / 'store.db'}: nothing was captured here; see --data-dir and --config"])

@@ -13,11 +13,10 @@ from monitors.judges.middleware.cache import Kept
 from monitors.judges.middleware.cache_file import AnswerFile
 from monitors.records import CaptureInfo, Context, Evaluation, PromptPart, Sample, Score, Supplement
 from monitors.storage.erase import Subject
-from monitors.storage.queues.opening import from_url as open_queue
+from monitors.storage.queues import from_url as open_queue
 from monitors.storage.stores import Query
-from monitors.storage.stores.opening import from_url as open_store
-from monitors.storage.templates import StoredTemplate
-from monitors.storage.templates.opening import open_templates
+from monitors.storage.stores import from_url as open_store
+from monitors.storage.templates import StoredTemplate, open_templates
 from tests.support.postgres import postgres
 from tests.support.redis import redis_server
 

@@ -13,8 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from monitors.records import Context, Evaluation, Failed, Sample, Score, Skipped, Supplement
 from monitors.storage.joining import completes
-from monitors.storage.stores import Query
-from monitors.storage.stores.opening import from_url
+from monitors.storage.stores import Query, from_url
 from monitors.storage.stores.postgres.store import PostgresStore
 from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.clickhouse import clickhouse as clickhouse_server

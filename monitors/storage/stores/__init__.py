@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 from monitors.records import Evaluation, Sample, Supplement
+from monitors.runtime.plugins import adapter
 from monitors.statistics.control_variate import Sums
 from monitors.storage.erase import Subject
 
@@ -277,3 +278,12 @@ class EngineStore(Store, StateStore, Protocol):
 
     async def said(self, after: str, limit: int) -> Sequence[tuple[str, Supplement | None]]:
         """Return supplements with their ids, paged like `ids`; None for one that cannot be read."""
+
+
+def from_url(url: str) -> EngineStore:
+    """Return the store that `url` names: `sqlite:////absolute/path`, `sqlite:///relative/path` or `postgresql://…/database`.
+
+    Nothing is opened yet. Raises ValueError for a URL of another kind.
+    """
+    store: EngineStore = adapter(url, BUILT_IN, "store").from_url(url)
+    return store

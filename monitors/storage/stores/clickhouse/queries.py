@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from monitors.storage.stores import Query
-from monitors.storage.stores.calendar import day_of, days_between
+from monitors.storage.stores.calendar import days_between
 from monitors.storage.stores.ratings import CORRECT, EARLY_S
 
 T = TypeVar("T")
@@ -198,8 +198,3 @@ def pages(items: Iterable[T]) -> Iterator[list[T]]:
         length += size
     if page:
         yield page
-
-
-def day(moment: float) -> str:
-    """A day as it stands in a statement that takes no parameters."""
-    return f"{day_of(moment):d}"

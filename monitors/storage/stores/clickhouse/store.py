@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -19,7 +20,6 @@ from monitors.storage.stores import EngineStore, LabelledScore, PairedSums, Poin
 from monitors.storage.stores import ratings as rated
 from monitors.storage.stores.calendar import day_of
 from monitors.storage.stores.clickhouse import erase as clickhouse_forgetting
-from monitors.storage.stores.clickhouse import pruning as clickhouse_pruning
 from monitors.storage.stores.clickhouse import queries as clickhouse_asking
 from monitors.storage.stores.clickhouse import schema as clickhouse_schema
 from monitors.storage.stores.clickhouse.batching import Gathering
@@ -67,6 +67,16 @@ _SAID_OF = f"""
 _IDS = "SELECT DISTINCT id FROM samples WHERE id > {after:String} ORDER BY id LIMIT {limit:UInt64}"
 _MOMENTS = f"SELECT id, day, started_at FROM samples FINAL WHERE id IN {{ids:Array(String)}} {APART}"  # noqa: S608 - put together from constants
 _SAID = "SELECT id, payload FROM supplements FINAL WHERE id > {after:String} ORDER BY id LIMIT {limit:UInt64}"
+_log = logging.getLogger("gaugeway")
+_OVER = f"SELECT day, count() FROM samples FINAL WHERE day < {{day:Int32}} GROUP BY day ORDER BY day {APART}"  # noqa: S608 - put together from constants
+_DAYS = "SELECT DISTINCT day FROM {table} WHERE day < {{day:Int32}} ORDER BY day"
+_OLD = "SELECT count() FROM supplements WHERE day = {day:Int32} AND received_at < {before:Float64}"
+# A server refuses to drop more than 50 GB at once, against mistakes; this is none.
+_DROP = "ALTER TABLE {table} DROP PARTITION {day} SETTINGS max_partition_size_to_drop = 0"
+_DELETE = (
+    "ALTER TABLE supplements DELETE IN PARTITION {day} WHERE received_at < {{before:Float64}} "
+    "SETTINGS mutations_sync = 2"
+)
 
 
 class ClickHouseStore(rows.Lenient, EngineStore):
@@ -152,7 +162,7 @@ class ClickHouseStore(rows.Lenient, EngineStore):
 
     async def prune(self, before: float) -> int:
         """Drop the days that were over before `before`."""
-        return await clickhouse_pruning.prune(self.database, before)
+        return await _prune(self.database, before)
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
         return await clickhouse_forgetting.forget(self.database, subject, dry_run=dry_run)
@@ -266,3 +276,18 @@ def _sample(row: Sequence[Any]) -> Sample:
 
 def _supplement(row: Sequence[Any]) -> Supplement:
     return msgspec.json.decode(row[0], type=Supplement)
+
+
+async def _prune(database: Database, before: float) -> int:
+    """Drop the samples of days that were over before `before`, and the supplements received before; count samples."""
+    today = day_of(before)
+    over = await database.query(_OVER, {"day": today})
+    for table in ("evaluations", "samples", "supplements"):
+        for (one,) in await database.query(_DAYS.format(table=table), {"day": today}):
+            await database.command(_DROP.format(table=table, day=f"{one:d}"))
+    ((old,),) = await database.query(_OLD, {"day": today, "before": before})
+    if old:
+        await database.command(_DELETE.format(day=today), {"before": before})
+    for one, count in over:
+        _log.info("store: dropped the %d samples of day %d", count, one)
+    return sum(count for _, count in over)
