@@ -20,7 +20,7 @@ from monitors.storage.stores import EngineStore, LabelledScore, PairedSums, Poin
 from monitors.storage.stores import ratings as rated
 from monitors.storage.stores.calendar import day_of
 from monitors.storage.stores.clickhouse import erase as clickhouse_forgetting
-from monitors.storage.stores.clickhouse import queries as clickhouse_asking
+from monitors.storage.stores.clickhouse import queries
 from monitors.storage.stores.clickhouse import schema as clickhouse_schema
 from monitors.storage.stores.clickhouse.batching import Gathering
 from monitors.storage.stores.clickhouse.inserts import Key, There, Wanted, additions, first_wins, wanted
@@ -140,24 +140,24 @@ class ClickHouseStore(rows.Lenient, EngineStore):
         return await self._hearing.ask(sample)
 
     async def series(self, query: Query) -> Sequence[Point]:
-        return [rows.point(row) for row in await self.database.query(*clickhouse_asking.series(query))]
+        return [rows.point(row) for row in await self.database.query(*queries.series(query))]
 
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
         summaries: dict[tuple[str, str, str], rows.Totals] = {}
         unreadable = 0
-        for app, metric, part, *group in await self.database.query(*clickhouse_asking.summary(query, by)):
+        for app, metric, part, *group in await self.database.query(*queries.summary(query, by)):
             unreadable += summaries.setdefault((app, metric, part), rows.Totals()).add(group)
         if unreadable:
             self._complain(f"{unreadable} evaluations hold no number")
         return [sums.summary(*key) for key, sums in summaries.items()]
 
     async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
-        groups = await self.database.query(*clickhouse_asking.paired(query, cheap))
-        totals = await self.database.query(*clickhouse_asking.cheap(query, cheap))
+        groups = await self.database.query(*queries.paired(query, cheap))
+        totals = await self.database.query(*queries.cheap(query, cheap))
         return rows.paired(groups, totals)
 
     async def ratings(self, query: Query) -> Sequence[LabelledScore]:
-        found = await self.database.query(*clickhouse_asking.ratings(query))
+        found = await self.database.query(*queries.ratings(query))
         return [one for pair in self._read(rated.Reader().pair, found) for one in pair]
 
     async def prune(self, before: float) -> int:
