@@ -51,11 +51,9 @@ from monitors.runtime import otlp_exporters as telemetry
 from monitors.runtime.plugins import load
 from monitors.runtime.serving import Listener, ServerProtocol, patient, serve
 from monitors.runtime.settings import ConfigError
-from monitors.storage.queues import Queue
-from monitors.storage.queues.opening import from_url
+from monitors.storage.queues import Queue, from_url
 from monitors.storage.queues.sqlite import SQLiteQueue
-from monitors.storage.templates import Templates
-from monitors.storage.templates.opening import open_templates
+from monitors.storage.templates import Templates, open_templates
 
 if TYPE_CHECKING:
     from litestar.types import HTTPScope, Receive, Scope, Send, WebSocketScope

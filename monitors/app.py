@@ -50,13 +50,11 @@ from monitors.scheduler import Scheduler, sampler_of, tick_s
 from monitors.storage.engines.sqlite import file_problem, path_from_url
 from monitors.storage.leader import stand
 from monitors.storage.queues import Queue
-from monitors.storage.queues.opening import from_url as open_queue
-from monitors.storage.stores import StateStore
-from monitors.storage.stores.hashing_store import DiscreetStore
-from monitors.storage.stores.opening import StoreAndLedger
-from monitors.storage.stores.opening import from_url as open_store
-from monitors.storage.templates import Templates
-from monitors.storage.templates.opening import open_templates
+from monitors.storage.queues import from_url as open_queue
+from monitors.storage.stores import EngineStore, StateStore
+from monitors.storage.stores import from_url as open_store
+from monitors.storage.stores.hashing_store import HashingStore
+from monitors.storage.templates import Templates, open_templates
 
 _log = logging.getLogger("gaugeway")
 _DAY_S = 86_400.0
@@ -99,7 +97,7 @@ async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None
     scheduler = Scheduler(
         config,
         queue=queue,
-        store=store if config.capture.content else DiscreetStore(store, redactor, window_s=config.queue.lease_s),
+        store=store if config.capture.content else HashingStore(store, redactor, window_s=config.queue.lease_s),
         catalogue=catalogue,
         engine=engine,
         exporters=exporters,
@@ -259,7 +257,7 @@ def _queue(config: Shared, data_dir: Path) -> Queue:
         raise ConfigError([f"queue.url: {error}"]) from error
 
 
-def _store(config: Shared, data_dir: Path) -> StoreAndLedger:
+def _store(config: Shared, data_dir: Path) -> EngineStore:
     """Build the store; it opens when first used."""
     try:
         return open_store(configuration.store_url(config, data_dir))
@@ -312,7 +310,7 @@ def _exporters(config: Shared, catalogue: Catalogue, instruments: Instruments) -
 def _engine(
     config: Shared,
     queue: Queue,
-    store: StoreAndLedger,
+    store: EngineStore,
     catalogue: Catalogue,
     instruments: Instruments,
     *,

@@ -38,7 +38,7 @@ from monitors.sampling import MetricSampler
 from monitors.statistics.control_variate import Fit, fitted
 from monitors.storage.joining import SOURCES
 from monitors.storage.leader import Alone, Leader, while_leading
-from monitors.storage.queues import Pruned, Queue
+from monitors.storage.queues import Queue
 from monitors.storage.stores import PairedSums, Query, StateStore, Store
 
 _log = logging.getLogger("gaugeway")
@@ -303,7 +303,7 @@ class Scheduler:
         before = time.time() - days * _DAY_S
         if removed := await self.store.prune(before):
             _log.info("removed %d samples older than %g days", removed, days)
-        if isinstance(self._queue, Pruned) and (removed := await self._queue.prune(before)):
+        if removed := await self._queue.prune(before):
             _log.warning("removed %d samples older than %g days that were never evaluated", removed, days)
 
     def _failed(self, what: str) -> Callable[[], None]:

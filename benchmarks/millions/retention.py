@@ -23,7 +23,7 @@ from benchmarks.millions.fill import METRICS
 from benchmarks.millions.run import RESULTS, filled, percentile
 from monitors.records import Context, Evaluation, Sample, Score
 from monitors.runtime.tasks import spawn
-from monitors.storage.stores.opening import from_url
+from monitors.storage.stores import from_url
 
 PER_S, QUIET_S, DAY_S = 20.0, 20.0, 86_400.0
 

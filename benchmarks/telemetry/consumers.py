@@ -31,7 +31,7 @@ from monitors.exporters.outbox import OutboxExporter  # noqa: E402
 from monitors.records import Evaluation, Sample, Score, Usage  # noqa: E402
 from monitors.runtime import otlp_exporters as telemetry  # noqa: E402
 from monitors.runtime.plugins import load  # noqa: E402
-from monitors.storage.stores.opening import from_url  # noqa: E402
+from monitors.storage.stores import from_url  # noqa: E402
 from tests.support.product import Product, product  # noqa: E402
 
 CONFIG = """

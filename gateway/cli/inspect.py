@@ -73,7 +73,7 @@ def _of_exchange(exchange_id: str, config: Path | None, data_dir: Path) -> Inspe
     from gateway.cli.inspection import inspect_sample  # noqa: PLC0415
     from monitors.config import store_url  # noqa: PLC0415
     from monitors.records import Evaluation, Sample  # noqa: PLC0415
-    from monitors.storage.stores.opening import from_url  # noqa: PLC0415
+    from monitors.storage.stores import from_url  # noqa: PLC0415
 
     if exchange_id.endswith(".json") or "/" in exchange_id:
         raise LookupError("no such file")

@@ -7,7 +7,8 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
@@ -16,7 +17,8 @@ from monitors.records import Sample, Supplement
 from monitors.runtime.backoff import Backoff
 from monitors.runtime.tasks import spawn
 from monitors.storage.engines.failures import reason_of, refused
-from monitors.storage.queues import Depth, Lease, Queue, QueueFull, SettingAside
+from monitors.storage.erase import Subject
+from monitors.storage.queues import Depth, Lease, Queue, QueueFull
 
 Step: TypeAlias = Literal["spilled", "returned"]
 AFTER_S = 10.0
@@ -113,6 +115,16 @@ class Spill:
     async def ack_supplies(self, supplement_ids: Sequence[str]) -> None:
         await self._queue.ack_supplies(supplement_ids)
 
+    async def set_aside(self, sample_id: str, reason: str) -> None:
+        await self._queue.set_aside(sample_id, reason)
+
+    async def prune(self, before: float) -> int:
+        return await self._file.prune(before) + await self._queue.prune(before)
+
+    async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
+        spilled = Counter(await self._file.forget(subject, dry_run=dry_run))
+        return spilled + Counter(await self._queue.forget(subject, dry_run=dry_run))
+
     async def aclose(self) -> None:
         """Stop draining; the samples in the file stay for the next start."""
         if self._task is not None:
@@ -150,8 +162,7 @@ class Spill:
                 if not refused(error):
                     raise
                 _log.warning("the queue refused exchange %s: %s", lease.sample.id, reason_of(error))
-                if isinstance(self._file, SettingAside):
-                    await self._file.set_aside(lease.sample.id, f"refused: {reason_of(error)}")
+                await self._file.set_aside(lease.sample.id, f"refused: {reason_of(error)}")
             else:
                 returned.append(lease)
         return returned

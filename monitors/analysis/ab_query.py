@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from monitors.alerting.slices import value_of
 from monitors.analysis.ab_binned import Parts, parts_of
 from monitors.analysis.ab_compare import Sides, sides
-from monitors.storage.stores import Point, Query, ScoreHistogram, Spreading, Store
+from monitors.storage.stores import Point, Query, ScoreHistogram, Store
 from monitors.storage.stores.rollup_windows import joined, next_step
 
 Pairing = Literal["auto", "question", "off"]
@@ -62,7 +62,7 @@ async def read(store: Store, wanted: Wanted) -> Read:
     if wanted.a == wanted.b:
         raise ValueError(f"a version is compared with another one, not with itself ({wanted.a!r})")
     whole = narrowed(Query(since=wanted.since, until=wanted.until, app=wanted.app), wanted.by, wanted.a)
-    if wanted.few is not None and isinstance(store, Spreading):
+    if wanted.few is not None:
         named = wanted.metrics[0] if len(wanted.metrics) == 1 else None
         query = replace(whole, model=None, prompt=None, tag=None, metric=named)
         if (counted := await store.spread(query, wanted.by, wanted.within_s)) is not None:

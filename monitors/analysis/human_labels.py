@@ -23,7 +23,7 @@ from monitors.statistics.agreement import (
     labels_needed,
     rates,
 )
-from monitors.storage.stores import Adding, LabelledScore, Point, Query, ScoreSums, Store
+from monitors.storage.stores import LabelledScore, Point, Query, ScoreSums, Store
 
 T = TypeVar("T")
 HALF_WIDTH = 0.03
@@ -259,7 +259,7 @@ async def labelled(
     streams = {(one.app, one.metric) for one in rated}
     if query.metric is None and not streams:
         return []
-    added_up = await store.scored(query) if isinstance(store, Adding) else None
+    added_up = await store.scored(query)
     if added_up is not None:
         sums = [one for one in added_up if query.metric is not None or (one.app, one.metric) in streams]
         return await asyncio.to_thread(label, (), rated, passing=passing, half_width=half_width, scored=sums)

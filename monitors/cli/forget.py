@@ -42,60 +42,51 @@ def forget(config: Path | None, data_dir: Path, dry_run: bool, **whose: str | No
 
     with store_options.reported_errors():
         subject = Subject(**whose)
-        counts, incomplete = asyncio.run(_forget(load(config), data_dir.absolute(), subject, dry_run=dry_run))
-        if not dry_run:
-            files = [data_dir / name for name in _FILES if (data_dir / name).exists()]
-            incomplete += [f"write-ahead log of {file.name}" for file in files if not _truncate_log(file)]
+        counts = asyncio.run(_forget(load(config), data_dir.absolute(), subject, dry_run=dry_run))
+        files = [] if dry_run else [data_dir / name for name in _FILES if (data_dir / name).exists()]
+        locked = [file.name for file in files if not _truncate_log(file)]
     for kind, count in counts.items():
         click.echo(f"{kind}: {count}")
     click.echo("nothing was deleted (--dry-run)" if dry_run else "deleted")
-    for place in incomplete:
-        click.echo(f"gaugeway: the {place} could not be searched or cleaned; see the guide", err=True)
-    if incomplete:
+    for name in locked:
+        click.echo(f"gaugeway: the write-ahead log of {name} could not be searched or cleaned; see the guide", err=True)
+    if locked:
         sys.exit(_NOT_ALL)
 
 
-async def _forget(
-    config: Config, data_dir: Path, subject: Subject, *, dry_run: bool
-) -> tuple[Mapping[str, int], list[str]]:
+async def _forget(config: Config, data_dir: Path, subject: Subject, *, dry_run: bool) -> Mapping[str, int]:
     """Search the queues first: otherwise a queued sample could reach the store after it was searched."""
     from monitors.config import queue_url, store_url  # noqa: PLC0415 - `--help` need not load them
-    from monitors.storage.erase import Forgetful  # noqa: PLC0415
-    from monitors.storage.queues.opening import from_url as open_queue  # noqa: PLC0415
-    from monitors.storage.stores.opening import from_url as open_store  # noqa: PLC0415
+    from monitors.storage.queues import from_url as open_queue  # noqa: PLC0415
+    from monitors.storage.stores import from_url as open_store  # noqa: PLC0415
 
     counts: Counter[str] = Counter()
-    incomplete: list[str] = []
     lease = config.queue.lease_s, config.queue.max_attempts
     spill = open_queue(f"sqlite:///{data_dir / _SPILL}", *lease)
     queue = open_queue(queue_url(config, data_dir), *lease)
     store = open_store(store_url(config, data_dir))
     embedded = (
-        ("spilled samples", spill, None, _SPILL),
-        ("queue", queue, config.queue.url, "queue.db"),
-        ("store", store, config.store.url, "store.db"),
+        (spill, None, _SPILL),
+        (queue, config.queue.url, "queue.db"),
+        (store, config.store.url, "store.db"),
     )
-    for name, place, url, file in embedded:
+    for place, url, file in embedded:
         if url is None and not (data_dir / file).exists():
             continue
         async with contextlib.aclosing(place):
-            if isinstance(place, Forgetful):
-                counts.update(await place.forget(subject, dry_run=dry_run))
-            else:
-                incomplete.append(name)
+            counts.update(await place.forget(subject, dry_run=dry_run))
     if learned := await _templates(store_url(config, data_dir), subject, dry_run=dry_run):
         counts["templates"] = learned
     if (answers := data_dir / _ANSWERS).exists():
         counts["judge answers"] = _answers(answers, dry_run=dry_run)
-    if not counts and not incomplete:
+    if not counts:
         raise ValueError(f"{data_dir}: nothing was captured here; see --data-dir and --config")
-    return counts, incomplete
+    return counts
 
 
 async def _templates(url: str, subject: Subject, *, dry_run: bool) -> int:
     """Delete templates learned from the app or containing the text; running gateways drop them at the next sync."""
-    from monitors.storage.templates import meant  # noqa: PLC0415 - `--help` need not load them
-    from monitors.storage.templates.opening import open_templates  # noqa: PLC0415
+    from monitors.storage.templates import meant, open_templates  # noqa: PLC0415 - `--help` need not load it
 
     async with contextlib.aclosing(open_templates(url)) as templates:
         found = meant(await templates.templates(), subject)

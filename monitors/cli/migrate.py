@@ -81,7 +81,7 @@ async def _migrated(url: str) -> str:
 
 
 async def _migrated_columnar(url: str) -> str:
-    from monitors.storage.stores.opening import from_url  # noqa: PLC0415 - only with the extra
+    from monitors.storage.stores import from_url  # noqa: PLC0415 - only with the extra
 
     store: Any = from_url(url)
     async with contextlib.aclosing(store):
@@ -95,19 +95,15 @@ def _report(name: str, before: int, after: int) -> str:
 
 async def _store(source: str, target: str) -> Moved:
     from monitors.storage.copy import move_store  # noqa: PLC0415 - `--help` need not load them
-    from monitors.storage.stores import Portable  # noqa: PLC0415
-    from monitors.storage.stores.opening import from_url  # noqa: PLC0415
+    from monitors.storage.stores import from_url  # noqa: PLC0415
 
     async with contextlib.aclosing(from_url(source)) as old, contextlib.aclosing(from_url(target)) as new:
-        if not (isinstance(old, Portable) and isinstance(new, Portable)):
-            raise ConfigError(["a store of this kind cannot be moved"])
-        both: Any = old, new
-        return await move_store(*both, origin=source.rpartition("@")[2], progress=_progress())
+        return await move_store(old, new, origin=source.rpartition("@")[2], progress=_progress())
 
 
 async def _templates(source: str, target: str) -> int:
     """Copy the learned templates with their state; return their number."""
-    from monitors.storage.templates.opening import open_templates  # noqa: PLC0415 - `--help` need not load it
+    from monitors.storage.templates import open_templates  # noqa: PLC0415 - `--help` need not load it
 
     async with contextlib.aclosing(open_templates(source)) as old, contextlib.aclosing(open_templates(target)) as new:
         found = await old.templates()
@@ -119,7 +115,7 @@ async def _templates(source: str, target: str) -> int:
 
 async def _queue(source: str, target: str) -> Moved:
     from monitors.storage.copy import move_queue  # noqa: PLC0415 - `--help` need not load them
-    from monitors.storage.queues.opening import from_url  # noqa: PLC0415
+    from monitors.storage.queues import from_url  # noqa: PLC0415
 
     old, new = (from_url(url, _LEASE_S, _NO_LIMIT) for url in (source, target))
     async with contextlib.aclosing(old), contextlib.aclosing(new):

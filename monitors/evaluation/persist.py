@@ -13,8 +13,8 @@ from typing import TypeVar
 from monitors.records import Evaluation, Failed, Sample
 from monitors.runtime.tasks import happens_within
 from monitors.storage.engines.failures import engine_failed, reason_of
-from monitors.storage.queues import Queue, SettingAside
-from monitors.storage.stores import Settling, Store
+from monitors.storage.queues import Queue
+from monitors.storage.stores import Store
 
 T = TypeVar("T")
 FIRST_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 5.0
@@ -42,7 +42,7 @@ class Persistence:
     ) -> None:
         self._queue = queue
         self._store = store
-        self._settler = store if isinstance(store, Settling) and store.settles(queue) else None
+        self._settler = store if store.settles(queue) else None
         self._on_error = on_error
         self._stopping = stopping
         self._draw = draw
@@ -97,8 +97,7 @@ class Persistence:
         reason = reason_of(error)
         self._on_error("dead_letter")
         _log.warning("%s cannot be evaluated, moved to dead letters: %s", sample.id, reason)
-        if isinstance(queue := self._queue, SettingAside):
-            await self.attempt("dead_letter", lambda: queue.set_aside(sample.id, f"refused: {reason}"))
+        await self.attempt("dead_letter", lambda: self._queue.set_aside(sample.id, f"refused: {reason}"))
 
     async def attempt(
         self,

@@ -5,22 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import Protocol
 
 import msgspec
 
 from monitors.records import Evaluation, Sample
 from monitors.storage.engines.failures import RefusedError
 from monitors.storage.queues import Queue
-from monitors.storage.stores import Portable, StateStore, Store
+from monitors.storage.stores import EngineStore
 
 PAGE = 200
 _AT_ONCE = 8
 _PREFIX = "move/"
-
-
-class Movable(Store, StateStore, Portable, Protocol):
-    """A store whose rows can be moved, from it or to it."""
 
 
 class Moved(msgspec.Struct, kw_only=True):
@@ -41,7 +36,7 @@ class IncompleteError(Exception):
 
 
 async def move_store(
-    source: Movable, target: Movable, *, origin: str, progress: Callable[[Moved], None] = lambda _: None
+    source: EngineStore, target: EngineStore, *, origin: str, progress: Callable[[Moved], None] = lambda _: None
 ) -> Moved:
     """Copy everything into `target`, which keeps what it has; the source stays as it is.
 
@@ -60,7 +55,7 @@ async def move_store(
     return moved
 
 
-async def _move_samples(source: Movable, target: Movable, moved: Moved) -> bool:
+async def _move_samples(source: EngineStore, target: EngineStore, moved: Moved) -> bool:
     ids = await source.ids(moved.sample_after, PAGE)
     found = [one for one in [await source.sample(sample_id) for sample_id in ids] if one is not None]
     gate = asyncio.Semaphore(_AT_ONCE)
@@ -88,7 +83,7 @@ async def _move_samples(source: Movable, target: Movable, moved: Moved) -> bool:
     return bool(ids)
 
 
-async def _move_supplements(source: Movable, target: Movable, moved: Moved) -> bool:
+async def _move_supplements(source: EngineStore, target: EngineStore, moved: Moved) -> bool:
     page = await source.said(moved.supplement_after, PAGE)
     readable = [one for _, one in page if one is not None]
     await target.supplement(readable)
@@ -98,7 +93,7 @@ async def _move_supplements(source: Movable, target: Movable, moved: Moved) -> b
     return bool(page)
 
 
-async def _move_states(source: Movable, target: Movable, moved: Moved) -> None:
+async def _move_states(source: EngineStore, target: EngineStore, moved: Moved) -> None:
     there = await target.load()
     new = {
         name: value

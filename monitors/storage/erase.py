@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import msgspec
 
@@ -68,14 +68,6 @@ class Trail:
         """Whether a supplement is meant by itself, or is about a sample that is. Its own id is no address."""
         about = addresses_of(payload, exchange="exchange_id", key="key")
         return not self.addresses.isdisjoint(about) or self._subject.meets_supplement(payload)
-
-
-@runtime_checkable
-class Forgetful(Protocol):
-    """A store or queue that can delete what is about one person."""
-
-    async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
-        """Delete it, and what was said beside it; return how many of each kind of row that are (or would be)."""
 
 
 def addresses_of(payload: str, *, exchange: str = "id", key: str = "context_key") -> list[tuple[str, str]]:

@@ -9,8 +9,8 @@ from gateway.cli.main import main
 from gateway.demo.servers import free_ports
 from monitors.records import Context, Evaluation, Sample, Score, Skipped, Supplement
 from monitors.storage.copy import move_store
-from monitors.storage.erase import Forgetful, Subject
-from monitors.storage.stores import Portable, Query
+from monitors.storage.erase import Subject
+from monitors.storage.stores import Query
 from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.clickhouse import clickhouse
 
@@ -125,7 +125,6 @@ def test_lists_that_are_too_long_for_one_parameter_are_asked_for_in_pieces(url):
 
 def test_what_is_about_one_person_goes_and_the_rest_stays(url):
     async def scenario(store):
-        assert isinstance(store, Forgetful)
         await store.add(sample("hers", question=f"Where is the parcel of {HERS}?", trace_id="t"), [evaluation("hers")])
         await store.add(sample("other", question="q"), [evaluation("other")])
         said = [("1", {"exchange_id": "hers"}), ("2", {"trace_id": "t"}), ("3", {"exchange_id": "other"})]
@@ -147,7 +146,6 @@ def test_what_is_about_one_person_goes_and_the_rest_stays(url):
 
 def test_a_store_is_moved_here_and_back(url, tmp_path):
     async def scenario(store):
-        assert isinstance(store, Portable)
         old, new = SQLiteStore(tmp_path / "old.db"), SQLiteStore(tmp_path / "new.db")
         for number in range(250):
             name = f"{number:03}"

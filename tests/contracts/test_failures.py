@@ -11,14 +11,12 @@ from gateway.access.shared_limits import opening as limits
 from gateway.access.token_bucket import Draw
 from gateway.demo.servers import free_ports
 from monitors.records import Evaluation, Sample, Score, Supplement
+from monitors.storage import queues, stores
 from monitors.storage.engines.failures import EngineError, RefusedError, SchemaError
 from monitors.storage.erase import Subject
 from monitors.storage.leader import stand
-from monitors.storage.queues import opening as queues
 from monitors.storage.stores import Query
-from monitors.storage.stores import opening as stores
-from monitors.storage.templates import StoredTemplate
-from monitors.storage.templates.opening import open_templates
+from monitors.storage.templates import StoredTemplate, open_templates
 from tests.support.clickhouse import clickhouse
 from tests.support.postgres import postgres
 from tests.support.redis import redis_server

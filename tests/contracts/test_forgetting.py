@@ -11,12 +11,11 @@ from gateway.cli.main import main
 from gateway.demo.servers import free_ports
 from monitors.judges.middleware.cache import AnswerFile, CachedAnswer
 from monitors.records import CaptureInfo, Context, Evaluation, PromptPart, Sample, Score, Supplement
-from monitors.storage.erase import Forgetful, Subject
-from monitors.storage.queues.opening import from_url as open_queue
+from monitors.storage.erase import Subject
+from monitors.storage.queues import from_url as open_queue
 from monitors.storage.stores import Query
-from monitors.storage.stores.opening import from_url as open_store
-from monitors.storage.templates import StoredTemplate
-from monitors.storage.templates.opening import open_templates
+from monitors.storage.stores import from_url as open_store
+from monitors.storage.templates import StoredTemplate, open_templates
 from tests.support.postgres import postgres
 from tests.support.redis import redis_server
 
@@ -129,8 +128,6 @@ def test_what_is_meant_goes_and_the_rest_stays(engines):
     fill(engines)
 
     async def scenario(store, queue):
-        assert isinstance(store, Forgetful)
-        assert isinstance(queue, Forgetful)
         before = await left(store, queue)
         would = dict(await store.forget(Subject(match=HERS), dry_run=True))
         assert would == {"samples": 7, "evaluations": 7, "supplements": 3}

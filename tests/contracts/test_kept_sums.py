@@ -9,9 +9,8 @@ from collections import Counter
 import pytest
 
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
-from monitors.storage.stores import Query
+from monitors.storage.stores import Query, from_url
 from monitors.storage.stores import rollups as sums
-from monitors.storage.stores.opening import from_url
 from monitors.storage.stores.rollup_windows import DAY_S, HOUR_S, hundredths
 from tests.support.postgres import postgres
 

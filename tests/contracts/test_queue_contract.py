@@ -9,9 +9,8 @@ import pytest
 
 from monitors.records import CaptureInfo, Context, PromptPart, Sample, Supplement, Usage
 from monitors.storage.engines.redis import read_url
-from monitors.storage.queues import Depth, QueueFull
+from monitors.storage.queues import Depth, QueueFull, from_url
 from monitors.storage.queues.memory import MemoryQueue
-from monitors.storage.queues.opening import from_url
 from monitors.storage.queues.postgres import PostgresQueue
 from monitors.storage.queues.redis import RedisQueue
 from monitors.storage.queues.sqlite import SQLiteQueue

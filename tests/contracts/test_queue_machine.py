@@ -12,7 +12,6 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from monitors.records import Sample, Supplement
 from monitors.storage.engines.redis import read_url
-from monitors.storage.queues import Pruned
 from monitors.storage.queues.memory import MemoryQueue
 from monitors.storage.queues.postgres import PostgresQueue
 from monitors.storage.queues.redis import RedisQueue
@@ -158,7 +157,6 @@ class Machine(RuleBasedStateMachine):
             self.lease(4, who)
             self.wait(LEASE_S)
 
-    @precondition(lambda self: isinstance(self.workers[0], Pruned))
     @rule(before=st.floats(0.0, 8.0), who=st.integers(0, 1))
     def prune(self, before, who):
         removed = self.runner.run(self.queue(who).prune(before))

@@ -20,8 +20,7 @@ from monitors.records import (
 )
 from monitors.statistics.control_variate import sums
 from monitors.storage.engines.failures import RefusedError
-from monitors.storage.stores import Point, Query, Summary
-from monitors.storage.stores.opening import from_url
+from monitors.storage.stores import Point, Query, Summary, from_url
 from tests.support.clickhouse import clickhouse
 from tests.support.postgres import postgres
 

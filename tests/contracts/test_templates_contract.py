@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from monitors.storage import templates as bounds
-from monitors.storage.templates import StoredTemplate
-from monitors.storage.templates.opening import open_templates
+from monitors.storage.templates import StoredTemplate, open_templates
 from tests.support.clickhouse import clickhouse
 from tests.support.postgres import postgres
 

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.config import Config, Upstream
 from monitors.records import Sample
-from monitors.storage.stores.opening import from_url
+from monitors.storage.stores import from_url
 from tests.deploy.reading import DEPLOY, PAGE, PORTS, ROOT, parse
 
 TEXT = PAGE.read_text("utf-8")

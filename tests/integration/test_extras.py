@@ -46,8 +46,8 @@ sys.meta_path.insert(0, Missing())
 import gateway.app, gateway.cli.main, monitors.app
 from gateway.access.key_stores import opening as keystores
 from gateway.access.shared_limits import opening as sharing
-from monitors.storage.queues import opening as queues
-from monitors.storage.stores import opening as stores
+from monitors.storage import queues
+from monitors.storage import stores
 
 stores.from_url("sqlite:////tmp/never-opened.db")
 queues.from_url("sqlite:////tmp/never-opened.db", 1.0, 1)

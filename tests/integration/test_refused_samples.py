@@ -18,8 +18,8 @@ from monitors.records import Context, Sample, Score, Supplement
 from monitors.sampling import MetricSampler
 from monitors.storage.engines.failures import EngineError, RefusedError, engine_failed, refused
 from monitors.storage.engines.sqlite import Database, Schema
-from monitors.storage.queues.opening import from_url as queue_at
-from monitors.storage.stores.opening import from_url as store_at
+from monitors.storage.queues import from_url as queue_at
+from monitors.storage.stores import from_url as store_at
 from monitors.storage.stores.postgres.store import PostgresStore
 from tests.support.clickhouse import clickhouse
 from tests.support.postgres import postgres

@@ -176,15 +176,6 @@ def test_dead_letters_and_stale_samples_go_with_the_retention(tmp_path):
     run(tmp_path, scenario, queue=queue)
 
 
-def test_a_queue_that_forgets_by_itself_is_not_pruned(tmp_path):
-    async def scenario(plane, store, queue):
-        await queue.put([Sample(id="a", started_at=1.0)])
-        await plane._prune()
-        assert (await queue.depth()).ready == 1
-
-    run(tmp_path, scenario)
-
-
 def test_what_became_of_supplements_is_counted_by_channels_that_are_known():
     registry = CollectorRegistry()
     counts = WorkerCounts(Instruments(registry, version="1"), engine=None, capture=None)

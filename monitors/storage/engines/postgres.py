@@ -35,7 +35,8 @@ _CONNECT_S = 5.0
 _REFUSED = {"22", "23", "54"}
 """Classes of SQLSTATE: data exception, integrity constraint violation, program limit exceeded."""
 _LIMIT = "54"
-_DRIVER_ERRORS = asyncpg.PostgresError, asyncpg.InterfaceError, OSError
+DRIVER_ERRORS = asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError
+"""Everything that asyncpg raises when the database or the connection fails."""
 _REMOVE = """
     WITH gone AS (DELETE FROM dead WHERE id = ANY($1::text[]))
     DELETE FROM waiting WHERE id = ANY($1::text[])
@@ -94,7 +95,7 @@ class Database:
                 yield connection
             finally:
                 await pool.release(connection)
-        except (*_DRIVER_ERRORS, asyncpg.InternalClientError, *VALUE_ERRORS) as error:
+        except (*DRIVER_ERRORS, *VALUE_ERRORS) as error:
             raise self._translated(error) from error
 
     @contextlib.asynccontextmanager
@@ -113,7 +114,7 @@ class Database:
             async with self.connection():
                 pass  # the tables exist now, and the circuit is closed
             return await self._connect()
-        except _DRIVER_ERRORS as error:
+        except DRIVER_ERRORS as error:
             raise self._translated(error) from error
 
     async def aclose(self) -> None:
@@ -125,7 +126,7 @@ class Database:
         try:
             async with asyncio.timeout(_CONNECT_S):
                 await pool.close()
-        except _DRIVER_ERRORS:
+        except DRIVER_ERRORS:
             pool.terminate()
 
     async def _acquire(self) -> tuple[Pool, Lent]:

@@ -12,7 +12,7 @@ from typing import Protocol
 import asyncpg
 
 from monitors.runtime.tasks import spawn
-from monitors.storage.engines.postgres import Database, save
+from monitors.storage.engines.postgres import DRIVER_ERRORS, Database, save
 from monitors.storage.leader import DeposedError
 from monitors.storage.stores import StateStore
 
@@ -85,7 +85,7 @@ class PostgresLeader:
                 async with asyncio.timeout(min(_PROBE_S, max(self._tick_s, 2.0))):
                     await self._round()
                 self._complained = False
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            except DRIVER_ERRORS as error:
                 if not self._complained:
                     _log.warning("leader election: %s: %s", type(error).__name__, error)
                 self._complained = True
@@ -124,7 +124,7 @@ class PostgresLeader:
         if connection is not None and not connection.is_closed():
             try:
                 await connection.close(timeout=1.0)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            except DRIVER_ERRORS:
                 connection.terminate()
 
 

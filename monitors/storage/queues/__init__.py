@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from monitors.records import Sample, Supplement
+from monitors.runtime.plugins import adapter
+from monitors.storage.erase import Subject
 
 BUILT_IN = {
     "sqlite": "monitors.storage.queues.sqlite:SQLiteQueue",
@@ -17,7 +21,8 @@ BUILT_IN = {
     "valkey": "monitors.storage.queues.redis:RedisQueue",
     "valkeys": "monitors.storage.queues.redis:RedisQueue",
 }
-"""Those that several processes can share. `storage.queues.memory.MemoryQueue` is for one process: for tests."""
+"""URL scheme -> adapter. `storage.queues.memory.MemoryQueue` has none: it lives in one process, for tests."""
+_MEASURE_EVERY_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,24 +94,62 @@ class Queue(Protocol):
     async def ack_supplies(self, supplement_ids: Sequence[str]) -> None:
         """Remove these supplements for good, whoever holds them now."""
 
+    async def set_aside(self, sample_id: str, reason: str) -> None:
+        """Move a waiting sample, whoever holds it, to the dead letters with this reason."""
+
+    async def prune(self, before: float) -> int:
+        """Delete dead letters and unleased samples started before `before`, Unix seconds; return how many samples.
+
+        Unleased supplements received before `before` are deleted too.
+        """
+
+    async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
+        """Delete what is about one person; return how many rows of each kind are deleted (or would be)."""
+
     async def aclose(self) -> None:
         """Release the connection; calling it twice is harmless."""
 
 
-@runtime_checkable
-class SettingAside(Protocol):
-    """A queue that can be told to make a sample a dead letter, before its attempts are used up."""
+class Bound:
+    """At most about `max_bytes` wait; None: as many as the engine takes.
 
-    async def set_aside(self, sample_id: str, reason: str) -> None:
-        """Move a waiting sample, whoever holds it, to the dead letters with this reason."""
+    The engine is asked before something is put, every two seconds, and each time while it is full; in between, what
+    this process puts is added to its answer. So a queue may hold more than `max_bytes` by one batch, and by what other
+    processes put in that time.
+    """
 
+    def __init__(self, max_bytes: int | None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._used = 0
+        self._ask_at = -math.inf
 
-@runtime_checkable
-class Pruned(Protocol):
-    """A queue that keeps samples until it is told to let go of them; one that forgets by itself need not have this."""
+    async def admit(self, size: int, used: Callable[[], Awaitable[int]]) -> None:
+        """Let `size` bytes in, where `used` tells how many are there already. Raises QueueFull."""
+        if self._max_bytes is None:
+            return
+        if self._clock() >= self._ask_at or self._used >= self._max_bytes:
+            self._used = await used()
+            self._ask_at = self._clock() + _MEASURE_EVERY_S
+        if self._used >= self._max_bytes:
+            raise QueueFull(f"{self._used} of {self._max_bytes} bytes are taken")
+        self._used += size
 
-    async def prune(self, before: float) -> int:
-        """Delete dead letters, and waiting samples that nobody holds, started before `before`; return how many.
+    def fill(self, used: int) -> float:
+        """The share of the bound that `used` bytes are.
 
-        Supplements that nobody holds, received before `before`, are deleted too.
+        >>> Bound(200).fill(50), Bound(None).fill(50)
+        (0.25, 0.0)
         """
+        return used / self._max_bytes if self._max_bytes else 0.0
+
+
+def from_url(url: str, lease_s: float, max_attempts: int, max_bytes: int | None = None) -> Queue:
+    """Return the queue that `url` names: `sqlite:////absolute/path`, `sqlite:///relative/path`, `postgresql://…/database`
+    or `redis://host:6379/0`, with `rediss`, `valkey` and `valkeys` alike.
+
+    It takes no more than about `max_bytes`, if given. Nothing is opened yet. Raises ValueError for a URL of another
+    kind.
+    """
+    queue: Queue = adapter(url, BUILT_IN, "queue").from_url(url, lease_s, max_attempts, max_bytes)
+    return queue

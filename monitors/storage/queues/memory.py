@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from monitors.records import Sample, Supplement
-from monitors.storage.queues import Depth, Lease, QueueFull
+from monitors.storage.engines.failures import encoded
+from monitors.storage.erase import Subject, Trail
+from monitors.storage.queues import Depth, Lease, Queue, QueueFull
 
 
 @dataclass(slots=True)
@@ -25,7 +27,7 @@ class _Supply:
     taken_until: float | None = None
 
 
-class MemoryQueue:
+class MemoryQueue(Queue):
     """Samples and supplements in dicts, oldest first; whatever waits is lost when the process ends."""
 
     def __init__(
@@ -106,6 +108,33 @@ class MemoryQueue:
         for supplement_id in supplement_ids:
             self._supplies.pop(supplement_id, None)
 
+    async def prune(self, before: float) -> int:
+        now = self._clock()
+        old = [
+            sample_id
+            for sample_id, one in self._waiting.items()
+            if one.sample.started_at < before and (one.leased_until is None or one.leased_until <= now)
+        ]
+        dead = [sample_id for sample_id, sample in self._dead.items() if sample.started_at < before]
+        said = [
+            supplement_id
+            for supplement_id, one in self._supplies.items()
+            if one.supplement.received_at < before and (one.taken_until is None or one.taken_until <= now)
+        ]
+        await self.ack([*old, *dead])
+        await self.ack_supplies(said)
+        return len(old) + len(dead)
+
+    async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
+        trail = Trail(subject)
+        waiting = [one.sample.id for one in self._waiting.values() if trail.sample(one.sample.id, _json(one.sample))]
+        dead = [one.id for one in self._dead.values() if trail.sample(one.id, _json(one))]
+        said = [name for name, one in self._supplies.items() if trail.supplement(name, _json(one.supplement))]
+        if not dry_run:
+            await self.ack([*waiting, *dead])
+            await self.ack_supplies(said)
+        return {"queued samples": len(waiting), "dead letters": len(dead), "queued supplements": len(said)}
+
     async def aclose(self) -> None:
         """Nothing to release."""
 
@@ -121,3 +150,7 @@ class MemoryQueue:
         ]
         for sample_id in spent:
             self._dead[sample_id] = self._waiting.pop(sample_id).sample
+
+
+def _json(one: Sample | Supplement) -> str:
+    return encoded(one).decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,10 +13,8 @@ from monitors.records import Sample, Supplement
 from monitors.runtime.bounds import shed
 from monitors.storage.engines.failures import encoded
 from monitors.storage.engines.postgres import Database, count_of, plain, remove
-from monitors.storage.erase import Subject
-from monitors.storage.queues import Depth, Lease
-from monitors.storage.queues import postgres_erase as forgetting_postgres
-from monitors.storage.queues.caps import Bound
+from monitors.storage.erase import Subject, Trail
+from monitors.storage.queues import Bound, Depth, Lease, Queue
 
 if TYPE_CHECKING:
     from monitors.storage.engines.postgres import Connection
@@ -92,11 +90,15 @@ _PRUNE_WAITING = _PRUNE.format(table="waiting", began="started_at", held="leased
 _PRUNE_SUPPLIES = _PRUNE.format(table="supplies", began="received_at", held="taken_until")
 _PRUNE_DEAD = "DELETE FROM dead WHERE id IN (SELECT id FROM dead WHERE started_at < $1 LIMIT $2)"
 _PRUNE_BATCH = 1000
+_AFTER = "SELECT {key}, id, payload FROM {table} WHERE {key} > $1 ORDER BY {key} LIMIT $2"
+_LOCKED = "SELECT {key} FROM {table} WHERE {key} = ANY($1) ORDER BY {key} FOR UPDATE"
+_DELETE = "DELETE FROM {table} WHERE {key} = ANY($1)"
+_FORGET_BATCH = 200
 _BURY_EVERY_S = 1.0
 _log = logging.getLogger("gaugeway")
 
 
-class PostgresQueue:
+class PostgresQueue(Queue):
     """Samples in a PostgreSQL database, for any number of processes on any number of machines.
 
     Leases are ended by the database's clock, so that no machine's own needs to be right; `clock`, Unix seconds, takes
@@ -191,7 +193,7 @@ class PostgresQueue:
         return await self._prune(_PRUNE_DEAD, before) + await self._prune(_PRUNE_WAITING, self._now(), before)
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
-        return await forgetting_postgres.forget(self._database, subject, dry_run=dry_run)
+        return await _forget(self._database, subject, dry_run=dry_run)
 
     async def aclose(self) -> None:
         await self._database.aclose()
@@ -269,3 +271,39 @@ class PostgresQueue:
         if unreadable:
             _log.warning("queue: removed %d unreadable supplements", len(unreadable))
         return len(rows), taken
+
+
+async def _forget(database: Database, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
+    """Delete samples, leased ones and dead letters too, and the supplements about them or with the text themselves.
+
+    Dead letters after those that wait: what is set aside meanwhile is found there. What a worker holds at this moment
+    it may still bring to the store.
+    """
+    trail = Trail(subject)
+    return {
+        "queued samples": await _forget_in(database, "waiting", "position", -1, trail.sample, dry_run=dry_run),
+        "dead letters": await _forget_in(database, "dead", "id", "", trail.sample, dry_run=dry_run),
+        "queued supplements": await _forget_in(database, "supplies", "position", -1, trail.supplement, dry_run=dry_run),
+    }
+
+
+async def _forget_in(
+    database: Database, table: str, key: str, after: int | str, is_meant: Callable[[str, str], bool], *, dry_run: bool
+) -> int:
+    names = {"table": table, "key": key}
+    total = 0
+    while True:
+        async with database.transaction() as connection:
+            rows = await connection.fetch(_AFTER.format(**names), after, _FORGET_BATCH)
+            if not rows:
+                return total
+            after = rows[-1][key]
+            # bytes that are no text are searched as well as they can be
+            meant: list[Any] = [
+                row[key] for row in rows if is_meant(row["id"], row["payload"].decode(errors="replace"))
+            ]
+            if dry_run or not meant:
+                total += len(meant)
+                continue
+            await connection.execute(_LOCKED.format(**names), meant)  # in one order, so that two of these cannot block
+            total += count_of(await connection.execute(_DELETE.format(**names), meant))

@@ -18,9 +18,7 @@ from monitors.runtime.bounds import shed
 from monitors.storage.engines.failures import VALUE_ERRORS, EngineError, RefusedError, encoded
 from monitors.storage.engines.redis import Address, Engine, read_url
 from monitors.storage.erase import Subject
-from monitors.storage.queues import Depth, Lease
-from monitors.storage.queues import redis_erase as forgetting_redis
-from monitors.storage.queues.caps import Bound
+from monitors.storage.queues import Bound, Depth, Lease, Queue, redis_erase
 from monitors.storage.queues.redis_lua import ACK, DEPTH, DISCARD, LEASE, PRUNE, PUT, REJECT, SET_ASIDE
 
 T = TypeVar("T")
@@ -29,7 +27,7 @@ _COMPLAIN_EVERY_S = 60.0
 _log = logging.getLogger("gaugeway")
 
 
-class RedisQueue:
+class RedisQueue(Queue):
     """Samples in streams, for any number of processes on any number of machines.
 
     `shards` of the address spread them by their ids; each has keys of one hash tag, so that every step is on one node
@@ -127,7 +125,7 @@ class RedisQueue:
         return total
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
-        return await forgetting_redis.forget(
+        return await redis_erase.forget(
             self._engine,
             waiting=[shard.waiting for shard in self._shards],
             dead=[shard.dead for shard in self._shards],

@@ -14,10 +14,8 @@ from monitors.records import Sample, Supplement
 from monitors.runtime.bounds import shed
 from monitors.storage.engines.failures import encoded
 from monitors.storage.engines.sqlite import Database, Schema, path_from_url
-from monitors.storage.erase import Subject
-from monitors.storage.queues import Depth, Lease
-from monitors.storage.queues import sqlite_erase as forgetting
-from monitors.storage.queues.caps import Bound
+from monitors.storage.erase import Subject, Trail
+from monitors.storage.queues import Bound, Depth, Lease, Queue
 
 # Dead letters have a table of their own, so that looking for work never wades through them.
 SCHEMA = Schema(
@@ -109,7 +107,7 @@ _PRUNE_BATCH = 500
 _log = logging.getLogger("gaugeway")
 
 
-class SQLiteQueue:
+class SQLiteQueue(Queue):
     """Samples in a SQLite file, for any number of processes on one machine.
 
     `clock` gives Unix seconds; leases taken by one process are ended by the clocks of the others. An operation that
@@ -209,7 +207,7 @@ class SQLiteQueue:
         return sum([await self._prune(statement, before) for statement in _PRUNE])
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
-        return await forgetting.forget(self._database, subject, dry_run=dry_run)
+        return await _forget(self._database, subject, dry_run=dry_run)
 
     async def aclose(self) -> None:
         await self._database.aclose()
@@ -301,3 +299,28 @@ async def _bytes(connection: aiosqlite.Connection) -> int:
     statement = "SELECT page_size * (page_count - freelist_count) FROM pragma_page_size, pragma_page_count, "
     ((used,),) = await connection.execute_fetchall(statement + "pragma_freelist_count")
     return int(used)
+
+
+async def _forget(database: Database, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
+    """Delete samples, leased ones and dead letters too, and the supplements about them or with the text themselves.
+
+    What a worker holds at this moment it may still bring to the store.
+    """
+    counts = {"queued samples": 0, "dead letters": 0, "queued supplements": 0}
+    trail = Trail(subject)
+    async with database.writing() as connection:
+        await connection.execute("PRAGMA secure_delete = ON")  # else the text stays in the file's free pages
+        for kind, table in (("queued samples", "samples"), ("dead letters", "dead")):
+            statement = f"SELECT id, CAST(payload AS TEXT) FROM {table}"  # noqa: S608 - constants
+            rows = await connection.execute_fetchall(statement)
+            meant = [row for row in rows if trail.sample(*row)]
+            counts[kind] = len(meant)
+            if not dry_run:
+                remove = f"DELETE FROM {table} WHERE id = ?"  # noqa: S608 - constants
+                await connection.executemany(remove, [(row[0],) for row in meant])
+        rows = await connection.execute_fetchall("SELECT id, CAST(payload AS TEXT) FROM supplies")
+        said = [(row[0],) for row in rows if trail.supplement(*row)]
+        counts["queued supplements"] = len(said)
+        if not dry_run:
+            await connection.executemany("DELETE FROM supplies WHERE id = ?", said)
+    return counts

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
 from monitors.records import Evaluation, Sample, Supplement
+from monitors.runtime.plugins import adapter
 from monitors.statistics.control_variate import Sums
+from monitors.storage.erase import Subject
 
 BUILT_IN = {
     "sqlite": "monitors.storage.stores.sqlite.store:SQLiteStore",
@@ -224,57 +226,35 @@ class Store(Protocol):
         Supplements received before `before` are deleted too.
         """
 
-    async def aclose(self) -> None:
-        """Release the connection; calling it twice is harmless."""
+    async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
+        """Delete what is about one person; return how many rows of each kind are deleted (or would be)."""
 
-
-@runtime_checkable
-class Settling(Protocol):
-    """A store that can be in one database with the queue: what is stored then leaves the queue at the same moment."""
-
-    def settles(self, queue: object) -> bool:
-        """Whether `queue` is in the same database."""
+    def settles(self, queue: object) -> bool:  # noqa: ARG002 - the port's shape
+        """Whether `queue` is in the same database, so that `settle` may be called."""
+        return False
 
     async def settle(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
-        """Do what `Store.add` does, and acknowledge the sample, in one transaction."""
+        """Do what `add` does, and remove the sample from the queue, in one transaction. Only where `settles`."""
+        raise NotImplementedError
 
+    async def scored(self, query: Query) -> Sequence[ScoreSums] | None:  # noqa: ARG002 - the port's shape
+        """Return sums of the scores in the query's time, app and metric; its other fields do not count.
 
-@runtime_checkable
-class Adding(Protocol):
-    """A store that adds scores up where they are."""
-
-    async def scored(self, query: Query) -> Sequence[ScoreSums] | None:
-        """Return the scores of the query's time, app and metric added up; nothing else of the query counts.
-
-        None comes from one that passes on to a store that does not add up.
+        None: this engine keeps no sums, read the points instead.
         """
+        return None
 
+    async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads | None:  # noqa: ARG002 - the port's shape
+        """Return histograms of the scores in the query's time, app and metric; its other fields do not count.
 
-@runtime_checkable
-class Spreading(Protocol):
-    """A store that counts scores by value where they are."""
-
-    async def spread(self, query: Query, by: str, within_s: float | None = None) -> Spreads | None:
-        """Return the scores of the query's time, app and metric counted; nothing else of the query counts.
-
-        `by` cuts them as in `Store.summary`. The parts are of hours, days and what is left at both ends. After
-        `within_s` seconds what has been counted is returned, and counting goes on meanwhile. None comes from one that
-        passes on to a store that does not count.
+        `by` slices them as in `summary`. Each histogram is of an hour, a day, or what is left at either end. After
+        `within_s` seconds the histograms made so far are returned, and the others are made in the background. None:
+        this engine makes no histograms, read the points instead.
         """
+        return None
 
-
-@runtime_checkable
-class Portable(Protocol):
-    """A store whose rows can be read one after the other, to be moved into another engine."""
-
-    async def ids(self, after: str, limit: int) -> Sequence[str]:
-        """The ids of at most `limit` samples, in the engine's order, beginning after the id `after` ("": the first)."""
-
-    async def holds(self, sample_ids: Sequence[str]) -> Mapping[str, int]:
-        """How many evaluations each of these samples has, of those that are there."""
-
-    async def said(self, after: str, limit: int) -> Sequence[tuple[str, Supplement | None]]:
-        """Supplements with their ids, as with `ids`; None for one that cannot be read."""
+    async def aclose(self) -> None:
+        """Release the connection; calling it twice is harmless."""
 
 
 class StateStore(Protocol):
@@ -285,3 +265,25 @@ class StateStore(Protocol):
 
     async def save(self, states: Mapping[str, bytes]) -> None:
         """Save all of `states` in one transaction, each replacing the one of the same name."""
+
+
+class EngineStore(Store, StateStore, Protocol):
+    """What an engine stores in one place: samples, evaluations, supplements and states; it can be copied row by row."""
+
+    async def ids(self, after: str, limit: int) -> Sequence[str]:
+        """Return the ids of at most `limit` samples, in the engine's order, after the id `after` ("" at first)."""
+
+    async def holds(self, sample_ids: Sequence[str]) -> Mapping[str, int]:
+        """Return how many evaluations each of these samples has; samples that are not stored are left out."""
+
+    async def said(self, after: str, limit: int) -> Sequence[tuple[str, Supplement | None]]:
+        """Return supplements with their ids, paged like `ids`; None for one that cannot be read."""
+
+
+def from_url(url: str) -> EngineStore:
+    """Return the store that `url` names: `sqlite:////absolute/path`, `sqlite:///relative/path` or `postgresql://…/database`.
+
+    Nothing is opened yet. Raises ValueError for a URL of another kind.
+    """
+    store: EngineStore = adapter(url, BUILT_IN, "store").from_url(url)
+    return store

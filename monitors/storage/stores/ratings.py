@@ -1,4 +1,4 @@
-"""Scores beside what people said of the same answers: the SQL, and the reading of its rows."""
+"""Human labels beside scores of the same answers: reading the rows that every engine's `ratings` query returns."""
 
 from __future__ import annotations
 
@@ -15,40 +15,6 @@ CORRECT = "answer_correctness"
 LABELS = {"pass": 1.0, "fail": 0.0}
 EARLY_S = 3600.0
 """How long before its exchange something may be said: under a key, or by a queue that is behind."""
-
-# What concerns an exchange only after all the others of its trace or key is what people saw, and judged, last.
-_LAST = """
-    SELECT samples.id AS about, said.payload, said.received_at, said.id, said.refers
-    FROM said JOIN samples ON samples.{column} = said.value
-    WHERE said.kind = '{kind}' AND (said.app IS NULL OR said.app = samples.app)
-"""
-_LATER = """
-    AND NOT EXISTS (
-        SELECT 1 FROM samples AS later WHERE later.{column} = said.value AND later.started_at > samples.started_at
-            AND (said.app IS NULL OR said.app = later.app)
-    )
-"""
-STATEMENT = f"""
-    WITH said AS (
-        SELECT id, received_at, kind, value, app, payload, json_extract(payload, '$.reference') IS NOT NULL AS refers
-        FROM supplements WHERE received_at >= :since - {EARLY_S:g} AND CASE WHEN json_valid(payload) THEN
-            coalesce(json_extract(payload, '$.rating'), json_extract(payload, '$.label')) IS NOT NULL
-            OR (json_extract(payload, '$.source') = 'feedback' AND json_extract(payload, '$.reference') IS NOT NULL)
-        END
-    ), labelled AS MATERIALIZED (
-        {_LAST.format(kind="exchange", column="id")}
-        UNION ALL {(_LAST + _LATER).format(kind="key", column="context_key")}
-        UNION ALL {(_LAST + _LATER).format(kind="trace", column="trace_id")}
-    )
-    SELECT sample_id, app, metric, value, rate, received_at, payload, CASE WHEN refers THEN (
-        SELECT value FROM evaluations
-        WHERE sample_id = about AND metric = '{CORRECT}' AND outcome = 'score' AND typeof(value) = 'real'
-        ORDER BY rowid DESC LIMIT 1
-    ) END
-    FROM labelled CROSS JOIN evaluations
-        INDEXED BY sqlite_autoindex_evaluations_1 ON sample_id = about  -- far fewer than a metric's or an app's
-    WHERE outcome = 'score' AND {{conditions}} ORDER BY received_at, labelled.id, evaluations.rowid LIMIT :limit
-"""  # noqa: S608 - constants
 
 
 class Reader:

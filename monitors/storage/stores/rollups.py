@@ -99,7 +99,7 @@ class Sums:
     async def scored(
         self, query: Query, read: Callable[[Query], Awaitable[Sequence[ScoreSums]]]
     ) -> Sequence[ScoreSums]:
-        """Do what `Adding.scored` does; `read` does it from the rows."""
+        """Do what `Store.scored` does; `read` does it from the rows."""
         return await self._added(query, SCORED, read, add_scored, list[ScoreSums])
 
     async def spread(
@@ -109,7 +109,7 @@ class Sums:
         within_s: float | None,
         read: Callable[[Query, str], Awaitable[Sequence[ScoreHistogram]]],
     ) -> Spreads:
-        """Do what `Spreading.spread` does; `read` does it from the rows."""
+        """Do what `Store.spread` does; `read` does it from the rows."""
         deadline = math.inf if within_s is None else time.monotonic() + within_s
         spans, times = await self._cut(query)
         if self._keeps(by):

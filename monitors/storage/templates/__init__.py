@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from monitors.runtime.plugins import adapter
 from monitors.storage.engines.failures import RefusedError, encoded
 from monitors.storage.erase import Subject
 
@@ -148,3 +149,12 @@ def meant(templates: Iterable[StoredTemplate], subject: Subject) -> list[StoredT
         if (subject.app is None or one.app == subject.app)
         and subject.meets_texts([*one.literals, *map(str, one.split.values())])
     ]
+
+
+def open_templates(url: str) -> Templates:
+    """Return the templates beside the store that `url` names: a table of its database, or a file of its directory.
+
+    Nothing is opened yet. Raises ValueError for a URL of another kind.
+    """
+    templates: Templates = adapter(url, BUILT_IN, "store").from_url(url)
+    return templates

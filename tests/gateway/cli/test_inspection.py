@@ -18,7 +18,7 @@ from gateway.contexts.templates import TemplateExtractor
 from gateway.contexts.tool_messages import ToolExtractor
 from monitors.config import Shared, store_url
 from monitors.records import CaptureInfo, Context, Evaluation, Failed, PromptPart, Sample, Score, Skipped
-from monitors.storage.stores.opening import from_url
+from monitors.storage.stores import from_url
 
 EXTRACTORS = [ExplicitExtractor(), ToolExtractor(), TemplateExtractor()]
 PASSAGE = "The pump runs for twelve minutes after the last shower, and then it drains the tray by itself."

@@ -13,8 +13,7 @@ from gateway import config as configuration
 from gateway.capture.factory import capture_of, template_form
 from gateway.capture.stored_templates import learned_of
 from gateway.cli.main import main
-from monitors.storage.templates import StoredTemplate
-from monitors.storage.templates.opening import open_templates
+from monitors.storage.templates import StoredTemplate, open_templates
 from tests.gateway.handoff.test_template_sync import LEARNS, SETTINGS, recording
 from tests.support import prompts
 from tests.support.clickhouse import clickhouse

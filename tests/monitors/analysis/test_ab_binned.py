@@ -10,8 +10,8 @@ from monitors.analysis.ab_compare import Sides, compare
 from monitors.analysis.ab_query import UnknownVersionError, Wanted, read
 from monitors.records import Evaluation, Sample, Score
 from monitors.redaction import Redactor
-from monitors.storage.stores import Query, Spreads
-from monitors.storage.stores.hashing_store import DiscreetStore
+from monitors.storage.stores import Query, Spreads, Store
+from monitors.storage.stores.hashing_store import HashingStore
 from monitors.storage.stores.sqlite.store import SQLiteStore
 
 DAY = 86_400.0
@@ -118,7 +118,7 @@ def test_a_version_without_a_score_is_named_with_those_that_are_there(tmp_path):
 
 
 def test_a_store_that_is_told_no_texts_counts_where_the_one_behind_it_does(tmp_path):
-    class Plain:
+    class Plain(Store):
         """A store that cannot count."""
 
         def __init__(self, store):
@@ -129,8 +129,8 @@ def test_a_store_that_is_told_no_texts_counts_where_the_one_behind_it_does(tmp_p
         await fill(store, count=60)
         found = []
         for one in (store, Plain(store)):
-            discreet = DiscreetStore(one, Redactor((), (), "k"), window_s=60.0)
-            found.append((await read(discreet, wanted(few=0))).everything)
+            hashing = HashingStore(one, Redactor((), (), "k"), window_s=60.0)
+            found.append((await read(hashing, wanted(few=0))).everything)
         few = await read(Plain(store), wanted(few=0, most=10, reading_s=60.0))
         with pytest.raises(UnknownVersionError, match="as far as could be looked within -1 s"):
             await read(Plain(store), wanted(few=0, most=10, reading_s=-1.0))

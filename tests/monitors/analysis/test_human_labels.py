@@ -19,8 +19,8 @@ from monitors.exporters.instruments import Instruments
 from monitors.metrics.registry import build
 from monitors.records import Supplement
 from monitors.redaction import Redactor
-from monitors.storage.stores import LabelledScore, Point, Query
-from monitors.storage.stores.hashing_store import DiscreetStore
+from monitors.storage.stores import LabelledScore, Point, Query, Store
+from monitors.storage.stores.hashing_store import HashingStore
 from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.running import serving
 from tests.support.scored import One, fill
@@ -230,7 +230,7 @@ def test_the_api_shows_labels_of_a_window(store):
 
 
 def test_a_store_that_is_told_no_texts_adds_up_where_the_one_behind_it_does(store):
-    class Plain:
+    class Plain(Store):
         """A store that cannot add up."""
 
         def __init__(self, store):
@@ -249,8 +249,8 @@ def test_a_store_that_is_told_no_texts_adds_up_where_the_one_behind_it_does(stor
         whole = Query(since=now - 86_400.0, until=now)
         some = (
             opened,
-            DiscreetStore(opened, NOBODY, window_s=60.0),
-            DiscreetStore(Plain(reading), NOBODY, window_s=60.0),
+            HashingStore(opened, NOBODY, window_s=60.0),
+            HashingStore(Plain(reading), NOBODY, window_s=60.0),
         )
         found = [await labelled(one, whole) for one in some]
         for one in (opened, reading):

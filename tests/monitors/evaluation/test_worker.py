@@ -27,7 +27,7 @@ from monitors.scheduler import judged_timeout_s
 from monitors.storage.engines.failures import EngineError, SchemaError
 from monitors.storage.queues.memory import MemoryQueue
 from monitors.storage.queues.sqlite import SQLiteQueue
-from monitors.storage.stores import hashing_store as discreet
+from monitors.storage.stores import hashing_store
 from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.llm_server import LLMServer, Reply
 
@@ -649,10 +649,10 @@ def test_what_a_gateway_without_bounds_sends_is_cut_on_arrival_and_counted(tmp_p
 
 
 def test_of_a_store_without_texts_no_more_than_some_megabytes_of_supplements_are_remembered(tmp_path, monkeypatch):
-    monkeypatch.setattr(discreet, "_REMEMBERED_BYTES", 50_000)
+    monkeypatch.setattr(hashing_store, "_REMEMBERED_BYTES", 50_000)
 
     async def run():
-        store = discreet.DiscreetStore(SQLiteStore(tmp_path / "s.db"), Redactor((), (), "k"), window_s=60.0)
+        store = hashing_store.HashingStore(SQLiteStore(tmp_path / "s.db"), Redactor((), (), "k"), window_s=60.0)
         for at in range(20):
             await store.supplement([said("x" * 10_000, name=f"{at:02}", at=float(at))])
             await store.supplement([said("x" * 10_000, name=f"{at:02}", at=float(at))])

@@ -17,11 +17,10 @@ from monitors.storage.queues import Depth
 from monitors.storage.queues.postgres import PostgresQueue
 from monitors.storage.queues.sqlite import SQLiteQueue
 from monitors.storage.stores import Query
-from monitors.storage.stores.opening import from_url as open_store
+from monitors.storage.stores import from_url as open_store
 from monitors.storage.stores.postgres.store import PostgresStore
 from monitors.storage.stores.sqlite.store import SQLiteStore
-from monitors.storage.templates import StoredTemplate
-from monitors.storage.templates.opening import open_templates
+from monitors.storage.templates import StoredTemplate, open_templates
 from tests.support.postgres import postgres
 
 EVER = Query(since=0.0, until=1e12)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from monitors.storage.stores import Query
-from monitors.storage.stores.calendar import day_of, days_between
+from monitors.storage.stores.calendar import days_between
+from monitors.storage.stores.conditions import DayConditions
 from monitors.storage.stores.ratings import CORRECT, EARLY_S
 
 T = TypeVar("T")
@@ -93,41 +94,26 @@ _HOLDS = """
 Statement = tuple[str, Mapping[str, Any]]
 
 
-class Asked:
-    """A statement under way: what stands in it as {p0:String}, {p1:Float64} ... is in `values`."""
+class ClickHouseConditions(DayConditions):
+    """Conditions of a statement with the placeholders {p0:String}, {p1:Float64} ... for `values`."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
 
-    def value(self, one: str | float, kind: str = "String") -> str:
-        """Take in a parameter of a type of ClickHouse; return what stands for it in the statement."""
+    def value(self, one: Any, kind: str = "String") -> str:
         name = f"p{len(self.values)}"
         self.values[name] = one
         return f"{{{name}:{kind}}}"
 
-    def window(self, query: Query) -> str:
-        """The condition on time, told twice: by day too, so that only the days in question are looked at."""
-        first, last = days_between(query.since, query.until)
-        since, until = self.value(float(query.since), "Float64"), self.value(float(query.until), "Float64")
-        days = f"day >= {self.value(first, 'Int32')} AND day <= {self.value(last, 'Int32')}"
-        return f"{days} AND started_at >= {since} AND started_at < {until}"
+    def tagged(self, name: str, value: str) -> str:
+        named = self.value(name)
+        return f"mapContains(tags, {named}) AND tags[{named}] = {self.value(value)}"
 
-    def where(self, query: Query, *, metric: bool = True) -> str:
-        """All conditions of a query."""
-        conditions = [self.window(query)]
-        equal = {"metric": query.metric if metric else None, "app": query.app, "model": query.model}
-        equal |= {"prompt": query.prompt, "outcome": query.outcome}
-        conditions += [f"{name} = {self.value(one)}" for name, one in equal.items() if one is not None]
-        if query.least is not None:
-            conditions.append(f"value >= {self.value(float(query.least), 'Float64')}")
-        if query.most is not None:
-            conditions.append(f"value <= {self.value(float(query.most), 'Float64')}")
-        if query.tag is not None:
-            name = self.value(query.tag[0])
-            conditions.append(f"mapContains(tags, {name}) AND tags[{name}] = {self.value(query.tag[1])}")
-        if query.text is not None:
-            conditions.append(_HOLDS.format(window=self.window(query), text=self.value(query.text)))
-        return " AND ".join(conditions)
+    def tag(self, name: str) -> str:
+        return f"tags[{self.value(name)}]"
+
+    def holds(self, query: Query) -> str:
+        return _HOLDS.format(window=self.window(query), text=self.value(query.text))
 
     def limit(self, query: Query) -> str:
         """What ends the statement."""
@@ -136,49 +122,46 @@ class Asked:
 
 def series(query: Query) -> Statement:
     """The points of a query."""
-    asked = Asked()
-    conditions = asked.where(query)
+    given = ClickHouseConditions()
+    conditions = given.where(query)
     if query.order in ("lowest", "highest"):
         conditions += " AND outcome = 'score'"
     order = _ORDERS[query.order]
-    return " ".join([_POINTS, "WHERE", conditions, order, asked.limit(query), APART]), asked.values
+    return " ".join([_POINTS, "WHERE", conditions, order, given.limit(query), APART]), given.values
 
 
 def summary(query: Query, by: str) -> Statement:
     """Groups of equal outcome and rate."""
-    asked = Asked()
-    conditions = asked.where(query)
-    kind, _, name = by.partition(":")
-    cut = {"": "''", "model": "model", "prompt": "coalesce(prompt, '')"}.get(kind) or f"tags[{asked.value(name)}]"
-    return _SUMMARY.format(conditions=conditions, by=cut) + APART, asked.values
+    given = ClickHouseConditions()
+    return _SUMMARY.format(conditions=given.where(query), by=given.slice(by)) + APART, given.values
 
 
 def paired(query: Query, cheap: str) -> Statement:
     """Groups of equal outcome and rates, beside the cheap metric."""
-    asked = Asked()
-    named = asked.value(cheap)
-    statement = _PAIRED.format(cheap=named, window=asked.window(query), conditions=asked.where(query))
-    return statement + APART, asked.values
+    given = ClickHouseConditions()
+    named = given.value(cheap)
+    statement = _PAIRED.format(cheap=named, window=given.window(query), conditions=given.where(query))
+    return statement + APART, given.values
 
 
 def cheap(query: Query, metric: str) -> Statement:
     """The sums of the cheap metric over everything that the query asks for, whatever its metric."""
-    asked = Asked()
-    statement = _CHEAP.format(cheap=asked.value(metric), conditions=asked.where(query, metric=False))
-    return statement + APART, asked.values
+    given = ClickHouseConditions()
+    statement = _CHEAP.format(cheap=given.value(metric), conditions=given.where(query, metric=False))
+    return statement + APART, given.values
 
 
 def ratings(query: Query) -> Statement:
     """Scores, and what people said of the same answers."""
-    asked = Asked()
+    given = ClickHouseConditions()
     early = float(query.since) - EARLY_S
     fields = {
-        "conditions": asked.where(query),
-        "window": asked.window(query),
-        "early": asked.value(early, "Float64"),
-        "day": asked.value(days_between(early, early)[0], "Int32"),
+        "conditions": given.where(query),
+        "window": given.window(query),
+        "early": given.value(early, "Float64"),
+        "day": given.value(days_between(early, early)[0], "Int32"),
     }
-    return _RATINGS.format(**fields) + asked.limit(query), asked.values
+    return _RATINGS.format(**fields) + given.limit(query), given.values
 
 
 def pages(items: Iterable[T]) -> Iterator[list[T]]:
@@ -198,8 +181,3 @@ def pages(items: Iterable[T]) -> Iterator[list[T]]:
         length += size
     if page:
         yield page
-
-
-def day(moment: float) -> str:
-    """A day as it stands in a statement that takes no parameters."""
-    return f"{day_of(moment):d}"

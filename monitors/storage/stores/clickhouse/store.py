@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,12 +16,11 @@ from monitors.storage.engines.clickhouse import Database, read_url
 from monitors.storage.engines.failures import encoded
 from monitors.storage.erase import Subject
 from monitors.storage.joining import Address, address_of, targets_of
-from monitors.storage.stores import LabelledScore, PairedSums, Point, Query, Summary, rows
+from monitors.storage.stores import EngineStore, LabelledScore, PairedSums, Point, Query, Summary, rows
 from monitors.storage.stores import ratings as rated
 from monitors.storage.stores.calendar import day_of
 from monitors.storage.stores.clickhouse import erase as clickhouse_forgetting
-from monitors.storage.stores.clickhouse import pruning as clickhouse_pruning
-from monitors.storage.stores.clickhouse import queries as clickhouse_asking
+from monitors.storage.stores.clickhouse import queries
 from monitors.storage.stores.clickhouse import schema as clickhouse_schema
 from monitors.storage.stores.clickhouse.batching import Gathering
 from monitors.storage.stores.clickhouse.inserts import Key, There, Wanted, additions, first_wins, wanted
@@ -67,9 +67,19 @@ _SAID_OF = f"""
 _IDS = "SELECT DISTINCT id FROM samples WHERE id > {after:String} ORDER BY id LIMIT {limit:UInt64}"
 _MOMENTS = f"SELECT id, day, started_at FROM samples FINAL WHERE id IN {{ids:Array(String)}} {APART}"  # noqa: S608 - put together from constants
 _SAID = "SELECT id, payload FROM supplements FINAL WHERE id > {after:String} ORDER BY id LIMIT {limit:UInt64}"
+_log = logging.getLogger("gaugeway")
+_OVER = f"SELECT day, count() FROM samples FINAL WHERE day < {{day:Int32}} GROUP BY day ORDER BY day {APART}"  # noqa: S608 - put together from constants
+_DAYS = "SELECT DISTINCT day FROM {table} WHERE day < {{day:Int32}} ORDER BY day"
+_OLD = "SELECT count() FROM supplements WHERE day = {day:Int32} AND received_at < {before:Float64}"
+# A server refuses to drop more than 50 GB at once, against mistakes; this is none.
+_DROP = "ALTER TABLE {table} DROP PARTITION {day} SETTINGS max_partition_size_to_drop = 0"
+_DELETE = (
+    "ALTER TABLE supplements DELETE IN PARTITION {day} WHERE received_at < {{before:Float64}} "
+    "SETTINGS mutations_sync = 2"
+)
 
 
-class ClickHouseStore(rows.Lenient):
+class ClickHouseStore(rows.Lenient, EngineStore):
     """Store and StateStore in a ClickHouse database, for any number of processes that evaluate.
 
     A sample's identity is its id and the UTC day on which it started. There is no unique key and no transaction over
@@ -130,29 +140,29 @@ class ClickHouseStore(rows.Lenient):
         return await self._hearing.ask(sample)
 
     async def series(self, query: Query) -> Sequence[Point]:
-        return [rows.point(row) for row in await self.database.query(*clickhouse_asking.series(query))]
+        return [rows.point(row) for row in await self.database.query(*queries.series(query))]
 
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
         summaries: dict[tuple[str, str, str], rows.Totals] = {}
         unreadable = 0
-        for app, metric, part, *group in await self.database.query(*clickhouse_asking.summary(query, by)):
+        for app, metric, part, *group in await self.database.query(*queries.summary(query, by)):
             unreadable += summaries.setdefault((app, metric, part), rows.Totals()).add(group)
         if unreadable:
             self._complain(f"{unreadable} evaluations hold no number")
         return [sums.summary(*key) for key, sums in summaries.items()]
 
     async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
-        groups = await self.database.query(*clickhouse_asking.paired(query, cheap))
-        totals = await self.database.query(*clickhouse_asking.cheap(query, cheap))
+        groups = await self.database.query(*queries.paired(query, cheap))
+        totals = await self.database.query(*queries.cheap(query, cheap))
         return rows.paired(groups, totals)
 
     async def ratings(self, query: Query) -> Sequence[LabelledScore]:
-        found = await self.database.query(*clickhouse_asking.ratings(query))
+        found = await self.database.query(*queries.ratings(query))
         return [one for pair in self._read(rated.Reader().pair, found) for one in pair]
 
     async def prune(self, before: float) -> int:
         """Drop the days that were over before `before`."""
-        return await clickhouse_pruning.prune(self.database, before)
+        return await _prune(self.database, before)
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
         return await clickhouse_forgetting.forget(self.database, subject, dry_run=dry_run)
@@ -266,3 +276,18 @@ def _sample(row: Sequence[Any]) -> Sample:
 
 def _supplement(row: Sequence[Any]) -> Supplement:
     return msgspec.json.decode(row[0], type=Supplement)
+
+
+async def _prune(database: Database, before: float) -> int:
+    """Drop the samples of days that were over before `before`, and the supplements received before; count samples."""
+    today = day_of(before)
+    over = await database.query(_OVER, {"day": today})
+    for table in ("evaluations", "samples", "supplements"):
+        for (one,) in await database.query(_DAYS.format(table=table), {"day": today}):
+            await database.command(_DROP.format(table=table, day=f"{one:d}"))
+    ((old,),) = await database.query(_OLD, {"day": today, "before": before})
+    if old:
+        await database.command(_DELETE.format(day=today), {"before": before})
+    for one, count in over:
+        _log.info("store: dropped the %d samples of day %d", count, one)
+    return sum(count for _, count in over)

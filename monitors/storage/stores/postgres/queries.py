@@ -9,7 +9,7 @@ from typing import Any
 from monitors.storage.engines.failures import encoded
 from monitors.storage.engines.postgres import plain
 from monitors.storage.stores import Query
-from monitors.storage.stores.calendar import days_between
+from monitors.storage.stores.conditions import DayConditions
 from monitors.storage.stores.ratings import CORRECT, EARLY_S
 from monitors.storage.stores.top_scores import ORDERS
 
@@ -115,80 +115,56 @@ _HOLDS = r"""
 """
 
 
-class Asked:
-    """A statement under way: what stands in it as $1, $2 ... is in `values`."""
+class PostgresConditions(DayConditions):
+    """Conditions of a statement with the placeholders $1, $2 ... for `values`."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
 
-    def value(self, one: Any) -> str:
-        """Take in a parameter; return what stands for it in the statement."""
+    def value(self, one: Any, _: str = "String") -> str:
         self.values.append(plain(one) if isinstance(one, str) else one)
         return f"${len(self.values)}"
 
-    def window(self, query: Query) -> str:
-        """The condition on time, told twice: by day too, so that only the days in question are looked at."""
-        first, last = days_between(query.since, query.until)
-        since, until = self.value(float(query.since)), self.value(float(query.until))
-        days = f"day >= {self.value(first)} AND day <= {self.value(last)}"
-        return f"{days} AND started_at >= {since} AND started_at < {until}"
+    def tagged(self, name: str, value: str) -> str:
+        return f"tags ->> {self.value(name)} = {self.value(value)}"
 
-    def where(self, query: Query, *, metric: bool = True) -> str:
-        """All conditions of a query."""
-        conditions = [self.window(query)]
-        equal = {"metric": query.metric if metric else None, "app": query.app, "model": query.model}
-        equal |= {"prompt": query.prompt, "outcome": query.outcome}
-        conditions += [f"{name} = {self.value(one)}" for name, one in equal.items() if one is not None]
-        if query.least is not None:
-            conditions.append(f"value >= {self.value(float(query.least))}")
-        if query.most is not None:
-            conditions.append(f"value <= {self.value(float(query.most))}")
-        if query.tag is not None:
-            name, value = query.tag
-            conditions.append(f"tags ->> {self.value(name)} = {self.value(value)}")
-        if query.text is not None:
-            conditions.append(self._holds(query.text))
-        return " AND ".join(conditions)
+    def tag(self, name: str) -> str:
+        return f"coalesce(tags ->> {self.value(name)}, '')"
+
+    def holds(self, query: Query) -> str:
+        # The text is searched for in its JSON form: PostgreSQL's text type cannot hold NUL. A payload with \u0000
+        # cannot be taken apart there, and is searched as a whole.
+        written = encoded(query.text).decode()[1:-1]
+        return _HOLDS.format(pattern=self.value("%" + _WILD.sub(r"\\\g<0>", written) + "%"))
 
     def limit(self, query: Query) -> str:
         """What follows LIMIT."""
         return "ALL" if query.limit is None else self.value(max(query.limit, 0))
 
-    def _holds(self, text: str) -> str:
-        """The condition that `text` stands in the question or the response.
-
-        It is looked for as JSON has it, because what JSON can hold (NUL) no text of PostgreSQL can; a sample with such
-        a thing in it cannot be taken apart there, and is searched as a whole.
-        """
-        written = encoded(text).decode()[1:-1]
-        pattern = self.value("%" + _WILD.sub(r"\\\g<0>", written) + "%")
-        return _HOLDS.format(pattern=pattern)
-
 
 def series(query: Query, exactly: float | None = None) -> tuple[str, Sequence[Any]]:
     """The points of a query; with `exactly`, those of this value."""
-    asked = Asked()
-    conditions = asked.where(query)
+    given = PostgresConditions()
+    conditions = given.where(query)
     if query.order in ORDERS:
         conditions += " AND outcome = 'score'"
     if exactly is not None:
-        conditions += f" AND value = {asked.value(exactly)}"
-    return " ".join([_POINTS, "WHERE", conditions, _ORDERS[query.order], "LIMIT", asked.limit(query)]), asked.values
+        conditions += f" AND value = {given.value(exactly)}"
+    return " ".join([_POINTS, "WHERE", conditions, _ORDERS[query.order], "LIMIT", given.limit(query)]), given.values
 
 
 def top(query: Query) -> tuple[str, Sequence[Any]]:
     """The value at the last place of the highest scores that a query of one metric asks for."""
-    asked = Asked()
-    conditions = asked.where(query)
-    place = asked.value(max((query.limit or 0) - 1, 0))
-    return _TOP.format(conditions=conditions, place=place), asked.values
+    given = PostgresConditions()
+    conditions = given.where(query)
+    place = given.value(max((query.limit or 0) - 1, 0))
+    return _TOP.format(conditions=conditions, place=place), given.values
 
 
 def metrics(query: Query) -> tuple[str, Sequence[Any]]:
     """The metrics of a query's days, one probe of the index after the other."""
-    asked = Asked()
-    first, last = days_between(query.since, query.until)
-    return _METRICS.format(days=f"day >= {asked.value(first)} AND day <= {asked.value(last)}"), asked.values
+    given = PostgresConditions()
+    return _METRICS.format(days=given.days(query)), given.values
 
 
 def summary(query: Query, by: str) -> tuple[str, Sequence[Any]]:
@@ -202,37 +178,32 @@ def spread(query: Query, by: str) -> tuple[str, Sequence[Any]]:
 
 
 def _sliced(statement: str, query: Query, by: str) -> tuple[str, Sequence[Any]]:
-    asked = Asked()
-    conditions = asked.where(query)
-    kind, _, name = by.partition(":")
-    cut = {"": "''", "model": "model", "prompt": "coalesce(prompt, '')"}.get(kind)
-    return statement.format(
-        conditions=conditions, by=cut or f"coalesce(tags ->> {asked.value(name)}, '')"
-    ), asked.values
+    given = PostgresConditions()
+    return statement.format(conditions=given.where(query), by=given.slice(by)), given.values
 
 
 def scored(query: Query) -> tuple[str, Sequence[Any]]:
     """The last scores of each answer, added up."""
-    asked = Asked()
-    return _SCORED.format(conditions=asked.where(query)), asked.values
+    given = PostgresConditions()
+    return _SCORED.format(conditions=given.where(query)), given.values
 
 
 def paired(query: Query, cheap: str) -> tuple[str, Sequence[Any]]:
     """Groups of equal outcome and rates, beside the cheap metric."""
-    asked = Asked()
-    named = asked.value(cheap)
-    return _PAIRED.format(cheap=named, window=asked.window(query), conditions=asked.where(query)), asked.values
+    given = PostgresConditions()
+    named = given.value(cheap)
+    return _PAIRED.format(cheap=named, window=given.window(query), conditions=given.where(query)), given.values
 
 
 def cheap(query: Query, metric: str) -> tuple[str, Sequence[Any]]:
     """The sums of the cheap metric over everything that the query asks for, whatever its metric."""
-    asked = Asked()
-    return _CHEAP.format(cheap=asked.value(metric), conditions=asked.where(query, metric=False)), asked.values
+    given = PostgresConditions()
+    return _CHEAP.format(cheap=given.value(metric), conditions=given.where(query, metric=False)), given.values
 
 
 def ratings(query: Query) -> tuple[str, Sequence[Any]]:
     """Scores, and what people said of the same answers."""
-    asked = Asked()
-    conditions = asked.where(query)
-    since, limit = asked.value(float(query.since)), asked.limit(query)
-    return _RATINGS.format(conditions=conditions, since=since, limit=limit), asked.values
+    given = PostgresConditions()
+    conditions = given.where(query)
+    since, limit = given.value(float(query.since)), given.limit(query)
+    return _RATINGS.format(conditions=conditions, since=since, limit=limit), given.values

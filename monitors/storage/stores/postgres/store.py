@@ -16,6 +16,7 @@ from monitors.storage.engines.postgres import Database, count_of, plain, remove,
 from monitors.storage.erase import Subject
 from monitors.storage.joining import address_of, completes
 from monitors.storage.stores import (
+    EngineStore,
     LabelledScore,
     PairedSums,
     Point,
@@ -30,7 +31,7 @@ from monitors.storage.stores import ratings as rated
 from monitors.storage.stores import top_scores as by_value
 from monitors.storage.stores.calendar import day_of
 from monitors.storage.stores.postgres import erase as forgetting_postgres
-from monitors.storage.stores.postgres import queries as asking
+from monitors.storage.stores.postgres import queries
 from monitors.storage.stores.postgres.partitions import AHEAD, Days
 from monitors.storage.stores.postgres.rollups import PostgresKept
 from monitors.storage.stores.rollups import Sums
@@ -122,7 +123,7 @@ _NO_PARTITION = "23514"
 """SQLSTATE check_violation: what PostgreSQL says of a row for which there is no partition."""
 
 
-class PostgresStore(rows.Lenient):
+class PostgresStore(rows.Lenient, EngineStore):
     """Store and StateStore in a PostgreSQL database, for any number of processes on any number of machines.
 
     A sample's identity is its id and the UTC day on which it started. An operation that cannot be done raises
@@ -201,13 +202,13 @@ class PostgresStore(rows.Lenient):
         return await self._points(query)
 
     async def _points(self, query: Query, exactly: float | None = None) -> Sequence[Point]:
-        return [rows.point(row) for row in await self._fetch(*asking.series(query, exactly))]
+        return [rows.point(row) for row in await self._fetch(*queries.series(query, exactly))]
 
     async def _metrics(self, query: Query) -> Iterable[str]:
-        return [row[0] for row in await self._fetch(*asking.metrics(query))]
+        return [row[0] for row in await self._fetch(*queries.metrics(query))]
 
     async def _top(self, query: Query) -> float | None:
-        return next((row[0] for row in await self._fetch(*asking.top(query))), None)
+        return next((row[0] for row in await self._fetch(*queries.top(query))), None)
 
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
         return await self._sums.summary(query, by, self._summary)
@@ -221,26 +222,26 @@ class PostgresStore(rows.Lenient):
     async def _summary(self, query: Query, by: str) -> Sequence[Summary]:
         summaries: dict[tuple[str, str, str], rows.Totals] = {}
         unreadable = 0
-        for app, metric, part, *group in await self._fetch(*asking.summary(query, by)):
+        for app, metric, part, *group in await self._fetch(*queries.summary(query, by)):
             unreadable += summaries.setdefault((app, metric, part), rows.Totals()).add(group)
         if unreadable:
             self._complain(f"{unreadable} evaluations hold no number")
         return [sums.summary(*key) for key, sums in summaries.items()]
 
     async def _scored(self, query: Query) -> Sequence[ScoreSums]:
-        return rows.scored(await self._fetch(*asking.scored(query)))
+        return rows.scored(await self._fetch(*queries.scored(query)))
 
     async def _spread(self, query: Query, by: str) -> Sequence[ScoreHistogram]:
-        return rows.spreads(await self._fetch(*asking.spread(query, by)), query.since, query.until)
+        return rows.spreads(await self._fetch(*queries.spread(query, by)), query.since, query.until)
 
     async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
         async with self.database.transaction(reading=True) as connection:
-            groups = await _all(connection, *asking.paired(query, cheap))
-            totals = await _all(connection, *asking.cheap(query, cheap))
+            groups = await _all(connection, *queries.paired(query, cheap))
+            totals = await _all(connection, *queries.cheap(query, cheap))
         return rows.paired(groups, totals)
 
     async def ratings(self, query: Query) -> Sequence[LabelledScore]:
-        found = await self._fetch(*asking.ratings(query))
+        found = await self._fetch(*queries.ratings(query))
         return [one for pair in self._read(rated.Reader().pair, found) for one in pair]
 
     async def prune(self, before: float) -> int:

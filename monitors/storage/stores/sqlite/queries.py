@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, replace
 from typing import Any
 
 from monitors.storage.stores import Query
+from monitors.storage.stores.conditions import Conditions
+from monitors.storage.stores.ratings import CORRECT, EARLY_S
 from monitors.storage.stores.top_scores import ORDERS
 
 _POINTS = """
@@ -15,20 +16,20 @@ _POINTS = """
     FROM evaluations
 """
 _WILD = re.compile(r"[%_\\]")
-_CONDITIONS = {
-    "metric": "metric = :metric",
-    "app": "app = :app",
-    "model": "model = :model",
-    "prompt": "prompt = :prompt",
-    "outcome": "outcome = :outcome",
-    "least": "value >= :least",
-    "most": "value <= :most",
-    "tag": "CASE WHEN json_valid(tags) THEN EXISTS "
-    "(SELECT 1 FROM json_each(tags) WHERE key = :tag_name AND value = :tag_value) END",
-    "text": "EXISTS (SELECT 1 FROM samples WHERE id = sample_id AND CASE WHEN json_valid(payload) THEN "
-    "json_extract(payload, '$.question') LIKE :pattern ESCAPE '\\' "
-    "OR json_extract(payload, '$.response') LIKE :pattern ESCAPE '\\' END)",
-}
+_TAGGED = """
+    CASE WHEN json_valid(tags) THEN EXISTS (SELECT 1 FROM json_each(tags) WHERE key = {name} AND value = {value}) END
+"""
+_TAG = """
+    coalesce((SELECT value FROM json_each(CASE WHEN json_valid(tags) THEN tags ELSE '{{}}' END) WHERE key = {name}), '')
+"""
+_HOLDS = r"""
+    EXISTS (
+        SELECT 1 FROM samples WHERE id = sample_id AND CASE WHEN json_valid(payload) THEN
+            json_extract(payload, '$.question') LIKE {pattern} ESCAPE '\'
+            OR json_extract(payload, '$.response') LIKE {pattern} ESCAPE '\'
+        END
+    )
+"""
 # A numpy number that slips through becomes a BLOB: such a row is no point, and must not take a place in a page of them.
 READABLE = "typeof(rate) = 'real' AND (outcome <> 'score' OR typeof(value) = 'real')"
 # There are few rates, so that their weights can be worked out here: that takes SQLite four times as long.
@@ -60,26 +61,19 @@ _PAIRED = """
     FROM (
         SELECT app, metric, outcome, rate, value, (
             SELECT value FROM evaluations AS other
-            WHERE other.sample_id = evaluations.sample_id AND metric = :cheap AND outcome = 'score'
+            WHERE other.sample_id = evaluations.sample_id AND metric = {cheap} AND outcome = 'score'
         ) AS cheap, (
             SELECT rate FROM evaluations AS other
-            WHERE other.sample_id = evaluations.sample_id AND metric = :cheap AND outcome = 'score'
+            WHERE other.sample_id = evaluations.sample_id AND metric = {cheap} AND outcome = 'score'
         ) AS cheap_rate
-        FROM evaluations WHERE metric <> :cheap AND {conditions}
+        FROM evaluations WHERE metric <> {cheap} AND {conditions}
     ) GROUP BY app, metric, outcome, rate, cheap_rate
 """
 _CHEAP = """
     SELECT app, count(*), total(value), total(value * value)
-    FROM evaluations WHERE metric = :cheap AND outcome = 'score' AND typeof(value) = 'real' AND {conditions}
+    FROM evaluations WHERE metric = {cheap} AND outcome = 'score' AND typeof(value) = 'real' AND {conditions}
     GROUP BY app
 """
-_SLICES = {
-    "": "''",
-    "model": "model",
-    "prompt": "coalesce(prompt, '')",
-    "tag": "coalesce((SELECT value FROM json_each(CASE WHEN json_valid(tags) THEN tags ELSE '{}' END) "
-    "WHERE key = :by), '')",
-}
 _ORDERS = {
     "oldest": "ORDER BY started_at, rowid",
     "newest": "ORDER BY started_at DESC, rowid DESC",
@@ -88,77 +82,135 @@ _ORDERS = {
 }
 _TOP = """
     SELECT value FROM evaluations INDEXED BY evaluations_value WHERE {conditions} ORDER BY value DESC
-    LIMIT 1 OFFSET :place
+    LIMIT 1 OFFSET {place}
 """
 
 
-def points(query: Query, index: str | None = None, exactly: float | None = None) -> tuple[str, Mapping[str, Any]]:
+# What concerns an exchange only after all the others of its trace or key is what people saw, and judged, last.
+_LAST = """
+    SELECT samples.id AS about, said.payload, said.received_at, said.id, said.refers
+    FROM said JOIN samples ON samples.{column} = said.value
+    WHERE said.kind = '{kind}' AND (said.app IS NULL OR said.app = samples.app)
+"""
+_LATER = """
+    AND NOT EXISTS (
+        SELECT 1 FROM samples AS later WHERE later.{column} = said.value AND later.started_at > samples.started_at
+            AND (said.app IS NULL OR said.app = later.app)
+    )
+"""
+RATINGS = f"""
+    WITH said AS (
+        SELECT id, received_at, kind, value, app, payload, json_extract(payload, '$.reference') IS NOT NULL AS refers
+        FROM supplements WHERE received_at >= {{since}} - {EARLY_S:g} AND CASE WHEN json_valid(payload) THEN
+            coalesce(json_extract(payload, '$.rating'), json_extract(payload, '$.label')) IS NOT NULL
+            OR (json_extract(payload, '$.source') = 'feedback' AND json_extract(payload, '$.reference') IS NOT NULL)
+        END
+    ), labelled AS MATERIALIZED (
+        {_LAST.format(kind="exchange", column="id")}
+        UNION ALL {(_LAST + _LATER).format(kind="key", column="context_key")}
+        UNION ALL {(_LAST + _LATER).format(kind="trace", column="trace_id")}
+    )
+    SELECT sample_id, app, metric, value, rate, received_at, payload, CASE WHEN refers THEN (
+        SELECT value FROM evaluations
+        WHERE sample_id = about AND metric = '{CORRECT}' AND outcome = 'score' AND typeof(value) = 'real'
+        ORDER BY rowid DESC LIMIT 1
+    ) END
+    FROM labelled CROSS JOIN evaluations
+        INDEXED BY sqlite_autoindex_evaluations_1 ON sample_id = about  -- far fewer than a metric's or an app's
+    WHERE outcome = 'score' AND {{conditions}} ORDER BY received_at, labelled.id, evaluations.rowid LIMIT {{limit}}
+"""  # noqa: S608 - constants
+
+Statement = tuple[str, Mapping[str, Any]]
+
+
+class SQLiteConditions(Conditions):
+    """Conditions of a statement with the placeholders :p0, :p1 ... for `values`."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+
+    def value(self, one: Any, _: str = "String") -> str:
+        name = f"p{len(self.values)}"
+        self.values[name] = one
+        return f":{name}"
+
+    def tagged(self, name: str, value: str) -> str:
+        return _TAGGED.format(name=self.value(name), value=self.value(value))
+
+    def tag(self, name: str) -> str:
+        return _TAG.format(name=self.value(name))
+
+    def holds(self, query: Query) -> str:
+        return _HOLDS.format(pattern=self.value("%" + _WILD.sub(r"\\\g<0>", query.text or "") + "%"))
+
+    def limit(self, query: Query) -> str:
+        """What follows LIMIT; -1 is no limit."""
+        return self.value(-1 if query.limit is None else max(query.limit, 0))
+
+
+def points(query: Query, index: str | None = None, exactly: float | None = None) -> Statement:
     """The points of a query; with `exactly`, those of this value."""
-    conditions, parameters = where(query)
-    conditions += f" AND {READABLE}"
+    given = SQLiteConditions()
+    conditions = f"{given.where(query)} AND {READABLE}"
     if query.order in ORDERS:
         conditions += " AND outcome = 'score'"
     if exactly is not None:
-        conditions += " AND value = :exactly"
-    limit = -1 if query.limit is None else max(query.limit, 0)
-    parts = [_POINTS, index or index_of(query), "WHERE", conditions, _ORDERS[query.order], "LIMIT :limit"]
-    return " ".join(parts), {**parameters, "limit": limit, "exactly": exactly}
+        conditions += f" AND value = {given.value(exactly)}"
+    parts = [_POINTS, index or index_of(query), "WHERE", conditions, _ORDERS[query.order], "LIMIT", given.limit(query)]
+    return " ".join(parts), given.values
 
 
-def top(query: Query) -> tuple[str, Mapping[str, Any]]:
-    """The value at the last place of the highest scores that a query of one metric asks for."""
-    conditions, parameters = where(query)
-    conditions += f" AND {READABLE} AND outcome = 'score'"
-    return _TOP.format(conditions=conditions), {**parameters, "place": max((query.limit or 0) - 1, 0)}
+def top(query: Query) -> Statement:
+    """The lowest of the `limit` highest scores of a query with one metric."""
+    given = SQLiteConditions()
+    conditions = f"{given.where(query)} AND {READABLE} AND outcome = 'score'"
+    return _TOP.format(conditions=conditions, place=given.value(max((query.limit or 0) - 1, 0))), given.values
 
 
-def summary(query: Query, by: str) -> tuple[str, Mapping[str, Any]]:
+def summary(query: Query, by: str) -> Statement:
     """Groups of equal outcome and rate."""
     return _sliced(_SUMMARY, query, by)
 
 
-def spread(query: Query, by: str) -> tuple[str, Mapping[str, Any]]:
-    """Scores counted by hundredths."""
+def spread(query: Query, by: str) -> Statement:
+    """Numbers of scores by hundredth."""
     return _sliced(_SPREAD, query, by)
 
 
-def scored(query: Query) -> tuple[str, Mapping[str, Any]]:
-    """The last scores of each answer, added up."""
-    conditions, parameters = where(query)
-    return _SCORED.format(index=index_of(query), conditions=conditions), parameters
+def _sliced(statement: str, query: Query, by: str) -> Statement:
+    given = SQLiteConditions()
+    named = {"index": index_of(query), "conditions": given.where(query), "by": given.slice(by)}
+    return statement.format(**named), given.values
 
 
-def paired(query: Query, cheap: str) -> tuple[str, Mapping[str, Any]]:
+def scored(query: Query) -> Statement:
+    """Sums of the last score of each answer."""
+    given = SQLiteConditions()
+    return _SCORED.format(index=index_of(query), conditions=given.where(query)), given.values
+
+
+def paired(query: Query, cheap: str) -> Statement:
     """Groups of equal outcome and rates, beside the cheap metric."""
-    conditions, parameters = where(query)
-    return _PAIRED.format(conditions=conditions), {**parameters, "cheap": cheap}
+    given = SQLiteConditions()
+    return _PAIRED.format(cheap=given.value(cheap), conditions=given.where(query)), given.values
 
 
-def cheap_alone(query: Query, cheap: str) -> tuple[str, Mapping[str, Any]]:
-    """The sums of the cheap metric over everything that the query asks for, whatever its metric."""
-    conditions, parameters = where(replace(query, metric=None))
-    return _CHEAP.format(conditions=conditions), {**parameters, "cheap": cheap}
+def cheap(query: Query, metric: str) -> Statement:
+    """Sums of the cheap metric over everything that the query selects, of any metric."""
+    given = SQLiteConditions()
+    return _CHEAP.format(cheap=given.value(metric), conditions=given.where(query, metric=False)), given.values
 
 
-def _sliced(statement: str, query: Query, by: str) -> tuple[str, Mapping[str, Any]]:
-    conditions, parameters = where(query)
-    kind, _, name = by.partition(":")
-    return statement.format(index=index_of(query), conditions=conditions, by=_SLICES[kind]), {**parameters, "by": name}
+def ratings(query: Query) -> Statement:
+    """Scores, and the human labels of the same answers."""
+    given = SQLiteConditions()
+    conditions = f"{given.where(query)} AND {READABLE}"
+    since = given.value(float(query.since))
+    return RATINGS.format(conditions=conditions, since=since, limit=given.limit(query)), given.values
 
 
 def index_of(query: Query) -> str:
-    """The index that leads to the query's time. SQLite, which does not know it, prefers all of an app to some hours."""
+    """The index to use for the query's time. SQLite cannot estimate it, and would read all of an app for some hours."""
     if query.metric is None:
         return "INDEXED BY evaluations_started_at"
     return "INDEXED BY evaluations_metric" if query.app is None else "INDEXED BY evaluations_app"
-
-
-def where(query: Query) -> tuple[str, dict[str, Any]]:
-    """The conditions of a query in SQL, and their parameters."""
-    given = asdict(query)
-    conditions = ["started_at >= :since", "started_at < :until"]
-    conditions += [condition for name, condition in _CONDITIONS.items() if given[name] is not None]
-    parameters: dict[str, Any] = {name: given[name] for name in given if name != "tag"}
-    parameters["tag_name"], parameters["tag_value"] = query.tag or ("", "")
-    parameters["pattern"] = "%" + _WILD.sub(r"\\\g<0>", query.text or "") + "%"
-    return " AND ".join(conditions), parameters

@@ -19,6 +19,7 @@ from monitors.storage.engines.sqlite import Database, path_from_url
 from monitors.storage.erase import Subject
 from monitors.storage.joining import address_of, completes
 from monitors.storage.stores import (
+    EngineStore,
     LabelledScore,
     PairedSums,
     Point,
@@ -33,7 +34,7 @@ from monitors.storage.stores import ratings as rated
 from monitors.storage.stores import top_scores as by_value
 from monitors.storage.stores.rollups import Sums
 from monitors.storage.stores.sqlite import erase as forgetting
-from monitors.storage.stores.sqlite import queries as sqlite_asking
+from monitors.storage.stores.sqlite import queries
 from monitors.storage.stores.sqlite.rollups import SQLiteKept
 from monitors.storage.stores.sqlite.schema import SCHEMA
 
@@ -119,7 +120,7 @@ _HOLDS = """
 _SAVE = "INSERT INTO states (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 
 
-class SQLiteStore(rows.Lenient):
+class SQLiteStore(rows.Lenient, EngineStore):
     """Store and StateStore on one SQLite file; reading has a connection of its own and never waits for a writer.
 
     An operation that cannot use the file within `busy_timeout_s` raises `EngineError`; for a file that a newer release
@@ -194,7 +195,7 @@ class SQLiteStore(rows.Lenient):
         return await self._points(query)
 
     async def _points(self, query: Query, index: str | None = None, exactly: float | None = None) -> Sequence[Point]:
-        return [rows.point(row) for row in await self._fetch(*sqlite_asking.points(query, index, exactly))]
+        return [rows.point(row) for row in await self._fetch(*queries.points(query, index, exactly))]
 
     async def _by_value(self, query: Query, exactly: float | None) -> Sequence[Point]:
         return await self._points(query, _BY_VALUE, exactly)
@@ -203,7 +204,7 @@ class SQLiteStore(rows.Lenient):
         return [row[0] for row in await self._fetch(_METRICS, {})]
 
     async def _top(self, query: Query) -> float | None:
-        return next((row[0] for row in await self._fetch(*sqlite_asking.top(query))), None)
+        return next((row[0] for row in await self._fetch(*queries.top(query))), None)
 
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
         return await self._sums.summary(query, by, self._summary)
@@ -217,29 +218,26 @@ class SQLiteStore(rows.Lenient):
     async def _summary(self, query: Query, by: str, database: Database | None = None) -> Sequence[Summary]:
         summaries: dict[tuple[str, str, str], rows.Totals] = {}
         unreadable = 0
-        for app, metric, part, *group in await self._fetch(*sqlite_asking.summary(query, by), database):
+        for app, metric, part, *group in await self._fetch(*queries.summary(query, by), database):
             unreadable += summaries.setdefault((app, metric, part), rows.Totals()).add(group)
         if unreadable:
             self._complain(f"{unreadable} evaluations hold no number")
         return [sums.summary(*key) for key, sums in summaries.items()]
 
     async def _scored(self, query: Query, database: Database | None = None) -> Sequence[ScoreSums]:
-        return rows.scored(await self._fetch(*sqlite_asking.scored(query), database))
+        return rows.scored(await self._fetch(*queries.scored(query), database))
 
     async def _spread(self, query: Query, by: str, database: Database | None = None) -> Sequence[ScoreHistogram]:
-        return rows.spreads(await self._fetch(*sqlite_asking.spread(query, by), database), query.since, query.until)
+        return rows.spreads(await self._fetch(*queries.spread(query, by), database), query.since, query.until)
 
     async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
         async with self._reader.reading() as connection:
-            groups = await connection.execute_fetchall(*sqlite_asking.paired(query, cheap))
-            totals = await connection.execute_fetchall(*sqlite_asking.cheap_alone(query, cheap))
+            groups = await connection.execute_fetchall(*queries.paired(query, cheap))
+            totals = await connection.execute_fetchall(*queries.cheap(query, cheap))
         return rows.paired(groups, totals)
 
     async def ratings(self, query: Query) -> Sequence[LabelledScore]:
-        conditions, parameters = sqlite_asking.where(query)
-        limit = -1 if query.limit is None else max(query.limit, 0)
-        statement = rated.STATEMENT.format(conditions=f"{conditions} AND {sqlite_asking.READABLE}")
-        found = await self._fetch(statement, {**parameters, "limit": limit})
+        found = await self._fetch(*queries.ratings(query))
         return [one for pair in self._read(rated.Reader().pair, found) for one in pair]
 
     async def prune(self, before: float) -> int:

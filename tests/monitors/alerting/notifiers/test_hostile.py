@@ -20,7 +20,7 @@ from monitors.alerting.notifiers.slack import message
 from monitors.config import Alerts
 from monitors.records import Evaluation, Example, Sample, Score
 from monitors.redaction import Redactor
-from monitors.storage.stores.hashing_store import DiscreetStore
+from monitors.storage.stores.hashing_store import HashingStore
 from monitors.storage.stores.sqlite.store import SQLiteStore
 from tests.support.alerting import People, webhook_body
 from tests.support.receivers import alert
@@ -53,7 +53,7 @@ def test_where_nothing_may_be_quoted_the_body_has_ids_only():
 def test_texts_are_quoted_only_where_alerts_and_the_store_may_have_them(tmp_path, quotes, stored):
     async def main():
         store = SQLiteStore(tmp_path / "store.db")
-        keeping = store if stored else DiscreetStore(store, Redactor((), (), "salt"), window_s=60.0)
+        keeping = store if stored else HashingStore(store, Redactor((), (), "salt"), window_s=60.0)
         sample = Sample(id="x1", started_at=T0 + 10.0, app="shop", question="Where is Jane?", response="In the shed.")
         outcome = Score(0.1, evidence=({"claim": "Jane is in the shed", "verdict": "not_mentioned"},))
         await keeping.add(sample, [Evaluation(sample_id="x1", metric="faithfulness", version="1", outcome=outcome)])

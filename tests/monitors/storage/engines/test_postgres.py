@@ -24,7 +24,7 @@ from monitors.storage.queues.postgres import PostgresQueue
 from monitors.storage.queues.sqlite import SQLiteQueue
 from monitors.storage.stores import Query
 from monitors.storage.stores.calendar import DAY_S, day_of
-from monitors.storage.stores.hashing_store import DiscreetStore
+from monitors.storage.stores.hashing_store import HashingStore
 from monitors.storage.stores.postgres.partitions import AHEAD
 from monitors.storage.stores.postgres.store import PostgresStore
 from monitors.storage.stores.sqlite.store import SQLiteStore
@@ -333,13 +333,13 @@ def test_many_processes_add_the_same_sample_and_it_is_stored_once():
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("discreet", [False, True])
-def test_what_is_settled_is_stored_and_out_of_the_queue_together_or_not_at_all(discreet):
+@pytest.mark.parametrize("hashing", [False, True])
+def test_what_is_settled_is_stored_and_out_of_the_queue_together_or_not_at_all(hashing):
     url = postgres().database()
 
     async def scenario():
         async with engines(url) as (queue, real):
-            store = DiscreetStore(real, Redactor((), (), "k"), window_s=60.0) if discreet else real
+            store = HashingStore(real, Redactor((), (), "k"), window_s=60.0) if hashing else real
             assert store.settles(queue)
             await queue.put([sample("a"), sample("b")])
             await queue.lease(2)
@@ -365,7 +365,7 @@ def test_a_store_settles_only_what_is_in_its_own_database(tmp_path):
             assert not store.settles(queue)
             file = SQLiteQueue(tmp_path / "q.db")
             assert not store.settles(file)
-            assert not DiscreetStore(SQLiteStore(tmp_path / "s.db"), Redactor((), (), "k"), window_s=1.0).settles(file)
+            assert not HashingStore(SQLiteStore(tmp_path / "s.db"), Redactor((), (), "k"), window_s=1.0).settles(file)
 
     asyncio.run(scenario())
 

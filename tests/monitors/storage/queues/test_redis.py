@@ -21,8 +21,7 @@ from monitors.records import Sample, Supplement
 from monitors.storage.engines import redis as engine_module
 from monitors.storage.engines.failures import EngineError
 from monitors.storage.engines.redis import Engine, read_url
-from monitors.storage.queues import Depth
-from monitors.storage.queues.opening import from_url
+from monitors.storage.queues import Depth, from_url
 from monitors.storage.queues.redis import RedisQueue, Shard
 from tests.support.redis import own_redis, redis_server
 

@@ -102,7 +102,7 @@ def test_what_was_read_in_steps_comes_to_what_one_look_says(tmp_path, monkeypatc
 
     expected, found, looks, later = asyncio.run(run())
     assert looks
-    assert {look["until"] - look["since"] for look in looks} == {300.0, 150.0, 75.0, 60.0, 15.0}
+    assert {look["p1"] - look["p0"] for look in looks} == {300.0, 150.0, 75.0, 60.0, 15.0}
     assert later == []
     for one, other in zip(expected[0], found[0], strict=True):
         assert (one.app, one.n, one.failed) == (other.app, other.n, other.failed)

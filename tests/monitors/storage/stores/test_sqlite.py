@@ -16,8 +16,7 @@ from monitors.records import Evaluation, Sample, Score, Skipped, Supplement
 from monitors.storage.engines.failures import EngineError, SchemaError
 from monitors.storage.engines.sqlite import Database, Schema
 from monitors.storage.queues.sqlite import SQLiteQueue
-from monitors.storage.stores import Query
-from monitors.storage.stores.opening import from_url
+from monitors.storage.stores import Query, from_url
 from monitors.storage.stores.sqlite.store import _SUPPLEMENTS, SCHEMA, SQLiteStore
 
 EVERYTHING = Query(since=0.0, until=1e12)
