@@ -57,12 +57,26 @@ class Monitors(Table, frozen=True):
 
 
 class Price(Table, frozen=True):
-    """`[judge.prices."PATTERN"]`: USD for `per` tokens of the models that match."""
+    """`[judge.prices."PATTERN"]`: USD for `per` tokens of the models that match.
+
+    Without `cached`, cached input tokens cost what the others cost.
+
+    >>> round(Price(input=0.40, output=1.60).usd(1000, 500), 9)
+    0.0012
+    >>> round(Price(input=0.0004, output=0.0016, per=1000).usd(1000, 500), 9)
+    0.0012
+    """
 
     input: Annotated[float, msgspec.Meta(ge=0.0)]
     output: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
     cached: Annotated[float, msgspec.Meta(ge=0.0)] | None = None
     per: Literal[1000, 1_000_000] = 1_000_000
+
+    def usd(self, input_tokens: int, output_tokens: int, *, cached_tokens: int = 0) -> float:
+        """Return the cost of one call; `cached_tokens` are part of `input_tokens`."""
+        cached = min(cached_tokens, input_tokens)
+        rate = self.input if self.cached is None else self.cached
+        return ((input_tokens - cached) * self.input + cached * rate + output_tokens * self.output) / self.per
 
 
 class SmallJudge(Table, frozen=True):

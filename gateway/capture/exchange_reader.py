@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
-from time import perf_counter
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -37,20 +36,6 @@ _decode = msgspec.json.Decoder().decode
 _CUT_SHORT = {"length": "truncated_response", "content_filter": "content_filter"}
 _INT64 = 2**63
 Decision: TypeAlias = Literal["captured", "opted_out", "back_pressure", "sampled_out"]
-
-
-class CaptureResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What decoding one recording gave: its facts, and its sample or the name of the exception that prevented one.
-
-    `summary` is None when a body could not be read; `unreadable` is then the reason that is counted. `read_s` is the
-    time that decoding the bodies took, in seconds.
-    """
-
-    summary: ExchangeSummary | None = None
-    sample: Sample | None = None
-    error: str | None = None
-    unreadable: str | None = None
-    read_s: float = 0.0
 
 
 class Capture:
@@ -96,26 +81,6 @@ class Capture:
         if self._keeps(recording, recording.pressure):
             return "captured"
         return "back_pressure" if recording.pressure < 1.0 and self._keeps(recording, 1.0) else "sampled_out"
-
-    def summarise(self, recording: Recording) -> CaptureResult:
-        """Decode a recording that does not become a sample."""
-        return self._result(recording, lambda _: None)
-
-    def capture(self, recording: Recording) -> CaptureResult:
-        """Decode a recording and make its sample."""
-        return self._result(recording, self.make)
-
-    def _result(self, recording: Recording, make: Callable[[Exchange], Sample | None]) -> CaptureResult:
-        started, summary = perf_counter(), None
-        try:
-            exchange = self.read(recording)
-            read_s = perf_counter() - started
-            summary = summary_of(exchange)
-            return CaptureResult(summary=summary, sample=make(exchange), read_s=read_s)
-        except Exception as error:  # noqa: BLE001 - one odd exchange must not stop the capture of others; it is counted
-            unreadable = _unreadable_reason(error) if summary is None else None
-            read_s = perf_counter() - started
-            return CaptureResult(summary=summary, error=type(error).__name__, unreadable=unreadable, read_s=read_s)
 
     def _keeps(self, recording: Recording, pressure: float) -> bool:
         trace_id = recording.trace.trace_id if recording.trace else None
@@ -306,12 +271,6 @@ def _parameter(value: Any) -> bool | int | float | str | None:
     if isinstance(value, int):
         return value if -_INT64 <= value < _INT64 else None
     return value if isinstance(value, float) else None
-
-
-def _unreadable_reason(error: Exception) -> str:
-    if isinstance(error, encoding.EncodingError):
-        return error.reason
-    return "invalid_json" if isinstance(error, ValueError) else "internal"
 
 
 def _digest(recording: Recording, explicit: Explicit, headers: dict[str, str]) -> bytes | None:

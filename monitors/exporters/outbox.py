@@ -14,7 +14,7 @@ from itertools import count as count_up
 from typing import Generic, NamedTuple, TypeVar
 
 from monitors.records import Evaluation, Sample, Score
-from monitors.runtime.backoff import delay_s
+from monitors.runtime.retry import delay_s
 from monitors.runtime.tasks import happens_within, spawn
 
 T = TypeVar("T")
