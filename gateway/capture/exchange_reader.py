@@ -110,7 +110,7 @@ class Capture:
         return self._protected(replace(sample, prompt=version, capture=found))
 
     def _extract(self, exchange: Exchange, *, learns: bool) -> Extraction:
-        """Ask the extractors; a learned template comes before those that infer."""
+        """Run the extractors; a learned template comes before those that infer."""
 
         @cache
         def ask(index: int) -> Extraction | None:
@@ -124,7 +124,7 @@ class Capture:
         return self.learned.extract(exchange.app, exchange.request, unlearned, learns=learns)
 
     def _protected(self, sample: Sample) -> Sample:
-        """Redact first and cut then: what is cut in half is not recognised."""
+        """Redact, then truncate: a secret that is cut in half would not be recognised."""
         if self._protect is not None:
             sample = self._protect(sample)
         return sample if sample.capture is None else replace(sample, capture=bounded_capture(sample.capture))
@@ -135,7 +135,7 @@ class Capture:
 
 
 def read(recording: Recording, limit: int) -> Exchange:
-    """Read what the proxy recorded. `limit` bounds what an encoded body may unpack to, in bytes.
+    """Decode a recording. `limit` bounds the decompressed size of a body in bytes.
 
     Raises ValueError when a body that should be JSON is not, or cannot be unpacked.
     """
@@ -169,7 +169,7 @@ def read(recording: Recording, limit: int) -> Exchange:
 def to_sample(
     exchange: Exchange, extraction: Extraction, rate: float, reason: str | None, kind: str | None = None
 ) -> Sample:
-    """Turn an exchange that was chosen with probability `rate` into a sample.
+    """Return the sample of an exchange that was captured with probability `rate`.
 
     `reason` says why it is not to be judged, `kind` what an auxiliary call was for: that becomes the tag `auxiliary`.
     """
@@ -198,7 +198,7 @@ def to_sample(
 
 
 def extract(exchange: Exchange, extractors: Sequence[Extractor]) -> Extraction:
-    """Ask the extractors in order; the first to recognise its kind decides. Explicit fields beat what is inferred."""
+    """Run the extractors in order and take the first extraction. Explicit fields take precedence."""
     return _completed(exchange, _first(one.extract(exchange.request, exchange.response) for one in extractors))
 
 
@@ -207,7 +207,7 @@ def _first(found: Iterable[Extraction | None]) -> Extraction | None:
 
 
 def _completed(exchange: Exchange, found: Extraction | None) -> Extraction:
-    """Give what was found the question that the client said, or the last turn where no other is known."""
+    """Add the explicit question to an extraction or, if none is known, the last user turn."""
     explicit = exchange.request.explicit or Explicit()
     if found is None:
         question = explicit.question or last_user_text(exchange.request)
@@ -249,7 +249,7 @@ def is_error(ending: Ending, status: int) -> bool:
 
 
 def skip_reason(exchange: Exchange) -> str | None:
-    """Say why the response is no answer that could be judged; None when it is one."""
+    """Return why the response cannot be judged; None when it can."""
     response = exchange.response
     if exchange.ending != "complete" or exchange.cached:
         return exchange.ending if exchange.ending != "complete" else "cache_hit"
@@ -282,7 +282,7 @@ def _digest(recording: Recording, explicit: Explicit, headers: dict[str, str]) -
 
 
 def _may_be_the_same(headers: dict[str, str], body: dict[str, Any], explicit: Explicit) -> bool:
-    """Whether an equal request could only be this one again. Without a name two users may ask the same."""
+    """Whether an equal request must be a retry: without a session or user, two users may ask the same."""
     retried = headers.get("x-stainless-retry-count", "0") != "0"
     return retried or bool(explicit.session or body.get("user") or body.get("safety_identifier"))
 

@@ -1,4 +1,4 @@
-"""A key as the row of a table, the same in every engine."""
+"""A key as a table row, the same in every engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COLUMNS = "id, digest, app, models, created_at, expires_at, revoked_at, requests
 
 
 def row_of(key: VirtualKey) -> tuple[Any, ...]:
-    """Return what `COLUMNS` hold of a key."""
+    """Return a key's values of `COLUMNS`."""
     quota = key.quota
     limits = (quota.requests_per_min, quota.tokens_per_min, quota.usd_per_day)
     return (
@@ -23,7 +23,7 @@ def row_of(key: VirtualKey) -> tuple[Any, ...]:
 
 
 def read_key(row: Sequence[Any]) -> VirtualKey:
-    """Make a key from its row. Raises ValueError for models that are no JSON."""
+    """Return the key of a row. Raises ValueError when its models are not JSON."""
     key_id, key_digest, app, models, created_at, expires_at, revoked_at, requests, tokens, usd = row
     return VirtualKey(
         id=key_id,
