@@ -19,6 +19,7 @@ from monitors.config import (
     Count,
     Port,
     Positive,
+    Price,
     Rate,
     Shared,
     Table,
@@ -162,14 +163,6 @@ class Limits(Table, frozen=True):
     max_concurrency: Count | None = None
     queue_s: Annotated[float, msgspec.Meta(ge=0.0)] = 10.0
     apps: dict[str, AppLimits] = msgspec.field(default_factory=dict)
-
-
-class Price(Table, frozen=True):
-    """`[prices."PATTERN"]`: USD per million tokens; without `cached`, cached input costs what input costs."""
-
-    input: Annotated[float, msgspec.Meta(ge=0.0)]
-    output: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
-    cached: Annotated[float, msgspec.Meta(ge=0.0)] | None = None
 
 
 class Cache(Table, frozen=True):

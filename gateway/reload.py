@@ -40,7 +40,7 @@ EFFECTS: dict[str, Effect] = {
     **_keys("live", "limits", "requests_per_min tokens_per_min usd_per_day max_concurrency queue_s unmetered_usd"),
     **_keys("live", "limits.apps", "requests_per_min tokens_per_min usd_per_day max_concurrency queue_s"),
     **_keys("restart_in_use", "limits", "url sync_s"),
-    **_keys("live", "prices", "input output cached"),
+    **_keys("live", "prices", "input output cached per"),
     **_keys("live", "cache", "apps ttl_s max_bytes"),
     **_keys("live", "capture", "rate nested_with_otel errors redact redact_patterns unredacted_apps resubmission_s"),
     **_keys("live", "capture", "max_content_bytes extractors learn ask_judge include_usage content"),

@@ -1,4 +1,4 @@
-"""What one key or one app may use, and has used."""
+"""The limits, the usage and the reservations of one key or one app."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gateway.access.token_bucket import Draw, SharedBucket
 from gateway.http.errors import Rejection
 
 RESERVED_WAIT_S = 1.0
-"""After how long to come again where all that is left is reserved: requests under way may use less."""
+"""Retry-After in seconds when the rest of a limit is reserved: requests under way may use less than they reserved."""
 
 
 class OverLimit(Rejection):
-    """429, with the time after which to come again. `type` is OpenAI's word for what ran out."""
+    """Rejection with status 429 and Retry-After. `type` is OpenAI's error type for the exhausted limit."""
 
     def __init__(self, kind: str, message: str, wait_s: float, *, retry: bool = True) -> None:
         headers = [
@@ -32,7 +32,7 @@ class OverLimit(Rejection):
 
 
 class Quote(NamedTuple):
-    """What a request is expected to use: reserved while it is under way."""
+    """The expected usage of a request, reserved while it is under way."""
 
     tokens: int = 0
     usd: float = 0.0
@@ -40,7 +40,7 @@ class Quote(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Fleet:
-    """The processes among which limits are shared: how many, whether they hear of each other, and how often."""
+    """The processes that share limits: how many, whether they are connected, and how often they sync."""
 
     processes: int
     together: bool = False
@@ -48,7 +48,7 @@ class Fleet:
 
 
 class Account:
-    """What one key or one app may use, and has used in this process."""
+    """The limits of one key or one app, and its usage in this process."""
 
     def __init__(self, subject: str, quota: Quota, *, fleet: Fleet, now: float) -> None:
         self.subject = subject
@@ -62,13 +62,13 @@ class Account:
         self.grant(quota, now)
 
     def grant(self, quota: Quota, now: float) -> None:
-        """Set what may be used from now on; what was used stays used."""
+        """Replace the limits; the usage so far stays counted."""
         self._requests = self._bucket(self._requests, quota.requests_per_min, now)
         self._tokens = self._bucket(self._tokens, quota.tokens_per_min, now)
         self._usd_per_day = quota.usd_per_day
 
     def check(self, spent_usd: float, now: float, day_left_s: float) -> None:
-        """Raise OverLimit when one more request may not come in."""
+        """Raise OverLimit when a limit has no room for one more request."""
         whose = self.subject.replace(":", " ", 1)
         for bucket, kind in ((self._requests, "requests"), (self._tokens, "tokens")):
             if bucket is not None and (wait_s := bucket.wait_s(now, self._fleet.every_s)) > 0:
@@ -93,41 +93,41 @@ class Account:
         return self._usd_per_day is not None and not math.isinf(self._usd_per_day)
 
     def reserve(self, quote: Quote) -> None:
-        """Set aside what a request is expected to use, so that those that come meanwhile do not use it too."""
+        """Reserve the expected usage of a request, so that concurrent requests cannot use it too."""
         self._reserved_tokens += quote.tokens
         self._reserved_usd += quote.usd
         self._reservations += 1
 
     def free(self, quote: Quote) -> None:
-        """Give back what was set aside: the request is charged now, or used nothing."""
+        """Release a reservation: the request is charged now, or used nothing."""
         self._reservations -= 1
         self._reserved_tokens -= quote.tokens
         self._reserved_usd = self._reserved_usd - quote.usd if self._reservations else 0.0  # no rounding is left over
 
     def count_request(self, now: float) -> None:
-        """Count a request that came in."""
+        """Count an admitted request."""
         if self._requests is not None:
             self._requests.take(1.0, now)
 
     def charge(self, tokens: int, now: float) -> None:
-        """Count tokens; they may run into a debt."""
+        """Count tokens; the bucket may go negative."""
         if self._tokens is not None:
             self._tokens.take(tokens, now)
 
     def draws(self, now: float) -> Iterator[Draw]:
-        """Yield what the other processes are to be told."""
+        """Yield the draws that the other processes have not received yet."""
         for kind, bucket in self._buckets():
             if (draw := bucket.draw(self.subject, kind, now)) is not None:
                 yield draw
 
     def hear(self, draw: Draw, level: float, now: float) -> None:
-        """Learn what is left after one of `draws` was told."""
+        """Apply the level that is left after one of `draws` was synced."""
         for kind, bucket in self._buckets():
             if kind == draw.kind:
                 bucket.hear(draw, level, self._fleet.processes, now)
 
     def follow(self, now: float) -> None:
-        """Do as the fleet does: together, or each alone."""
+        """Follow the fleet: shared limits while connected, otherwise a share of its own."""
         for _, bucket in self._buckets():
             if self._fleet.together:
                 bucket.join(self._fleet.processes, now)
@@ -135,7 +135,7 @@ class Account:
                 bucket.part(self._fleet.processes, now)
 
     def is_idle(self, now: float) -> bool:
-        """Whether nothing would be lost by forgetting it."""
+        """Whether it can be dropped without losing usage."""
         full = all(bucket.is_full(now) for _, bucket in self._buckets())
         return full and not self._reservations and not self.turnstile.inside and not self.turnstile.waiting
 

@@ -1,4 +1,4 @@
-"""What each exchange cost, and who pays for it.
+"""The cost of each exchange, and the charges to limits and budgets.
 
 Counters show what capture read. Limits and budgets are charged apart from it, when a request ends: what its answer
 reports, or an estimate, so that nothing that keeps an exchange from being captured makes it free.
@@ -22,7 +22,7 @@ from gateway.telemetry.metrics import Instruments
 from monitors.records import Usage
 
 RESERVED_OUTPUT_TOKENS = 1000
-"""What an answer is expected to have where the request sets no maximum."""
+"""Tokens reserved for an answer when the request sets no maximum."""
 MOST_RESERVED_TOKENS = 128_000
 """The most that is reserved for an answer: a large maximum must not lock out everybody who shares the budget."""
 _FIRST_ERROR = 400
@@ -40,7 +40,7 @@ _read_sizes = msgspec.json.Decoder(_Sizes).decode
 
 
 class Bill:
-    """What is known of the cost of one request while it is under way. `permit` is set once it was let in."""
+    """The cost of one request while it is under way, as far as known. `permit` is set once it is admitted."""
 
     __slots__ = (
         "_given",
@@ -74,7 +74,7 @@ class Bill:
 
     @property
     def given(self) -> int:
-        """The tokens of the request, by its size. What is uploaded as a stream is mostly sound or images."""
+        """The request's tokens, estimated from its size. Streamed uploads are mostly audio or images."""
         return self._given if self.body else self.received // BASE64_BYTES_PER_TOKEN
 
 
@@ -92,13 +92,13 @@ class Accounting:
         if usage is None or exchange.cached:
             return
         self._instruments.usage(exchange.app, exchange.model, usage)
-        # Anthropic counts cached tokens apart from the input; everybody else counts them as part of it.
+        # Anthropic does not count cached tokens as part of the input; the other APIs do.
         costs = self.prices.costs(exchange.model, usage, cached_apart=exchange.route == "messages")
         if costs is not None:
             self._instruments.cost(exchange.app, exchange.model, costs)
 
     def bill(self, operation: Operation, model: str | None, body: bytes) -> Bill:
-        """Open the bill of a request; `body` is empty where it is streamed. Its quote is what it is expected to use."""
+        """Open the bill of a request with its expected usage as the quote; `body` is empty when it is streamed."""
         bill = Bill(operation, model, body)
         usage = Usage(input_tokens=bill.given, output_tokens=bill.answered)
         tokens = bill.given + bill.answered
@@ -109,7 +109,7 @@ class Accounting:
         return bill
 
     def settle(self, bill: Bill, recording: Recording) -> None:
-        """Charge a request that is over, and give back what was reserved for it. Called on the event loop."""
+        """Charge a finished request and release its reservation. Called on the event loop."""
         permit = bill.permit
         if permit is None:
             return
@@ -123,14 +123,14 @@ class Accounting:
             permit.free()
 
     def charge_usage(self, permit: Permit, model: str | None, usage: Usage, route: str) -> None:
-        """Charge what a part of a connection reports to have used."""
+        """Charge the usage that one answer of a connection reports."""
         usd, own = self._cost(model, usage)
         if not own and usd:
             self._instruments.charge_estimated(route, "unpriced")
         self._book(permit, usage, usd)
 
     def charge_estimate(self, permit: Permit, model: str | None, usage: Usage, route: str) -> None:
-        """Charge what a part of a connection is estimated to have used."""
+        """Charge the estimated usage of one answer of a connection."""
         self._instruments.charge_estimated(route, "cut")
         self._book(permit, usage, self._cost(model, usage)[0])
 
@@ -163,7 +163,7 @@ class Accounting:
     def _priced(
         self, permit: Permit, bill: Bill, metered: Metered, usage: Usage, *, cached_apart: bool
     ) -> tuple[float, bool]:
-        """Return the cost and whether it is at its model's own price; in doubt the answer's model decides."""
+        """Return the cost in USD and whether the model has a price; if in doubt, the answer's model counts."""
         model = bill.model
         if permit.has_budget and (model is None or is_ambiguous(bill.body)):
             model = metered.model
@@ -173,7 +173,7 @@ class Accounting:
         return (usd, own) if own or permit.has_budget else (0.0, False)
 
     def _estimate(self, bill: Bill, metered: Metered, route: str) -> Usage:
-        """Estimate by what was sent; of an answer that may go on unseen, no less than was reserved for it."""
+        """Estimate usage from what was sent; for an answer that may continue unseen, at least the reservation."""
         final = _is_final(bill, metered)
         self._instruments.charge_estimated(route, "no_usage" if final else "cut")
         answered = 0 if bill.operation.input_only else metered.output_tokens
@@ -198,7 +198,7 @@ class Accounting:
 
 
 def _is_final(bill: Bill, metered: Metered) -> bool:
-    """Whether nothing can have been written beyond what the answer shows."""
+    """Whether the answer is complete: the upstream cannot have generated more."""
     if metered.usage is None:
         return metered.finished and not bill.cut and not bill.background
     return metered.ended or (metered.finished and not bill.cut)

@@ -1,4 +1,4 @@
-"""The gate with what keeps it in step with other processes: the store of keys and spending, and shared limits."""
+"""The gate with its key sync and limit sync."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BUSY_S = 0.5
 
 
 class Parts(NamedTuple):
-    """A gate, and what runs beside it."""
+    """A gate and its background syncs."""
 
     gate: Gate
     keeper: KeySync | None
@@ -49,11 +49,11 @@ class Admission:
 
     @property
     def gate(self) -> Gate | None:
-        """The gate that is in force."""
+        """The current gate."""
         return self._parts.gate if self._parts is not None else None
 
     def prepare(self, config: Config, *, first: bool = False) -> Parts | None:
-        """Return what `config` needs: the parts in force, new ones, or None. Raises ConfigError."""
+        """Return the parts that `config` needs: the current ones, new ones, or None. Raises ConfigError."""
         if not needs_gate(config.keys, config.limits):
             return None
         if not first and self._parts is not None:
@@ -68,7 +68,7 @@ class Admission:
         return Parts(gate, keeper, sync)
 
     def use(self, parts: Parts | None, config: Config) -> None:
-        """Put `parts`, which were prepared for `config`, in force."""
+        """Make `parts`, which were prepared for `config`, the current ones."""
         old, self._parts = self._parts, parts
         if parts is not None and parts is old:
             parts.gate.use(config.limits)
@@ -86,7 +86,7 @@ class Admission:
             _begin(parts)
 
     async def start(self) -> None:
-        """Begin; return when the keys are known, or when that takes too long to keep the traffic waiting."""
+        """Start the syncs; return once the keys are loaded, or after a time limit."""
         self._running = True
         if self._parts is not None:
             _begin(self._parts)
@@ -94,7 +94,7 @@ class Admission:
                 await self._parts.keeper.first_attempt()
 
     async def aclose(self) -> None:
-        """Save what was spent, and leave the shared limits."""
+        """Save the spending and leave the shared limits."""
         self._running = False
         if self._parts is not None:
             await _close(self._parts)
@@ -103,13 +103,13 @@ class Admission:
 
 
 def examine(config: Config, problems: Problems) -> None:
-    """Add what is wrong with the addresses of keys and limits, without opening anything."""
+    """Add the problems of the URLs of keys and limits, without opening anything."""
     problems.attempt(lambda: _open_keys(config, Path()), "keys.url")
     problems.attempt(lambda: _open_sharing(config), "limits.url")
 
 
 def examine_file(config: Config, data_dir: Path, problems: Problems) -> None:
-    """Add why the file of keys and spending in the data directory cannot be used, without opening it."""
+    """Add the problem of the key store file in the data directory, without opening it."""
     if problems.cover("--data-dir: "):
         return
     if config.keys.url is None and needs_gate(config.keys, config.limits):
@@ -143,7 +143,7 @@ def _open_sharing(config: Config) -> Sharing | None:
 
 
 def _named(key: str, opened: Callable[[], T]) -> T:
-    """Return what is opened. Raises ConfigError with the key whose URL cannot be used."""
+    """Return the opened store. Raises ConfigError that names the configuration key."""
     try:
         return opened()
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""So many at once, and the others in the order in which they came."""
+"""FIFO concurrency limiter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 
 
 class ConcurrencyLimiter:
-    """Lets `limit` in at once (None: any number); the others wait in the order in which they came. One event loop."""
+    """Admits at most `limit` holders at once (None: no limit); the others wait in FIFO order. For one event loop."""
 
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
@@ -18,11 +18,11 @@ class ConcurrencyLimiter:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """How many are waiting."""
         return len(self._waiting)
 
     async def enter(self, wait_s: float) -> bool:
-        """Return True once inside, False when the turn did not come within `wait_s`."""
+        """Return True once admitted, False when that takes longer than `wait_s` seconds."""
         if self._is_free() and not self._waiting:
             self.inside += 1
             return True
@@ -38,19 +38,19 @@ class ConcurrencyLimiter:
             if turn.cancelled():
                 with suppress(ValueError):
                     self._waiting.remove(turn)
-            elif turn.result():  # the turn came in the same moment in which the client left
+            elif turn.result():  # admitted in the same iteration in which the client left
                 self.leave()
             raise
         finally:
             timer.cancel()
 
     def leave(self) -> None:
-        """Make room for the next one."""
+        """Leave, and admit the next one."""
         self.inside -= 1
         self._let_in()
 
     def resize(self, limit: int | None) -> None:
-        """Let more or fewer in from now on."""
+        """Change the limit."""
         self._limit = limit
         self._let_in()
 
@@ -60,7 +60,7 @@ class ConcurrencyLimiter:
     def _let_in(self) -> None:
         while self._waiting and self._is_free():
             turn = self._waiting.popleft()
-            if not turn.done():  # it is when the client left a moment ago
+            if not turn.done():  # cancelled: the client has left
                 self.inside += 1
                 turn.set_result(True)
 

@@ -1,4 +1,4 @@
-"""How much each key and each app may use: requests and tokens a minute, USD a day, requests at once."""
+"""The gate: limits of keys and apps on requests and tokens per minute, USD per day and concurrent requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TOLD_AT_ONCE = 250
 
 
 class Holder(NamedTuple):
-    """Who pays for a request."""
+    """The key and app that a request is charged to."""
 
     key_id: str | None
     app: str
@@ -66,28 +66,28 @@ class Permit:
         self._turnstile: ConcurrencyLimiter | None = turnstile
 
     def release(self) -> None:
-        """Make room for the next one, and give back what was reserved; doing so twice changes nothing."""
+        """Leave the limiters and release the reservation; idempotent."""
         self.leave()
         self.free()
 
     def leave(self) -> None:
-        """Make room for the next one, but keep what is reserved."""
+        """Leave the limiters, but keep the reservation."""
         turnstile, self._turnstile = self._turnstile, None
         if turnstile is not None:
             turnstile.leave()
 
     @property
     def accounts(self) -> tuple[Account, ...]:
-        """Who is charged: the key's account, if there is one, and the app's."""
+        """The charged accounts: the key's, if there is one, and the app's."""
         return self._accounts
 
     @property
     def has_budget(self) -> bool:
-        """Whether USD a day are limited for one of them."""
+        """Whether one of the accounts has a daily budget."""
         return any(account.has_budget for account in self._accounts)
 
     def free(self) -> None:
-        """Give back what was reserved; doing so twice changes nothing."""
+        """Release the reservation; idempotent."""
         quote, self._quote = self._quote, None
         if quote is not None:
             for account in self._accounts:
@@ -181,7 +181,7 @@ class Gate:
         return Permit(holder, sent, account.turnstile, accounts, quote)
 
     def recheck(self, permit: Permit) -> None:
-        """Raise Rejection when a connection may not go on: its key was revoked or has expired, or a budget is spent."""
+        """Raise Rejection when a connection must end: its key was revoked or expired, or a budget is spent."""
         wall = self._wall()
         if permit.key_id is not None and self._keyring is not None:
             self._keyring.check_id(permit.key_id, wall)
@@ -191,19 +191,19 @@ class Gate:
 
     @property
     def unmetered_usd(self) -> float | None:
-        """What a request costs whose cost no answer reports."""
+        """The configured cost in USD of a request whose answer reports no usage."""
         return self._limits.unmetered_usd
 
     def charge(
         self, to: Permit | Holder, input_tokens: int | None, output_tokens: int | None, usd: float | None
     ) -> None:
-        """Count what a request has used, once that is known. From any thread: it is settled on the event loop."""
+        """Charge a request's usage. Thread-safe: it is applied on the event loop."""
         holder = to.holder if isinstance(to, Permit) else to
         tokens = min((input_tokens or 0) + (output_tokens or 0), MOST_CHARGED_TOKENS)
         self._charges.append((holder, tokens, usd or 0.0))
 
     def use(self, limits: Limits) -> None:
-        """Apply other limits from now on; what was used stays used."""
+        """Replace the limits; the usage so far stays counted."""
         self._limits = limits
         now = self._clock()
         for account in self._accounts.values():
@@ -211,7 +211,7 @@ class Gate:
                 self._grant(account, now)
 
     def use_keys(self, keyring: Keyring) -> None:
-        """Know these keys from now on."""
+        """Replace the keys."""
         self._keyring = keyring
         changed, self.keys_changed = self.keys_changed, asyncio.Event()
         changed.set()
@@ -220,16 +220,16 @@ class Gate:
             del self._accounts[name]
 
     def unsaved(self) -> Spending:
-        """Return the spending that is not in the file yet."""
+        """Return the spending that is not saved yet."""
         self._settle()
         return self._ledger.unsaved()
 
     def saved(self, written: Mapping[tuple[int, str], float], known: Spending) -> None:
-        """Take note that `written` is in the file, which says `known` of all processes together."""
+        """Record that `written` was saved and that all processes together have spent `known`."""
         self._ledger.saved(written, known)
 
     def rounds(self) -> int:
-        """Return how many times `draws` are to be told until everybody's turn has come."""
+        """Return how many batches of `draws` cover all accounts."""
         return max(math.ceil(len(self._stirred) / _TOLD_AT_ONCE), 1)
 
     def draws(self) -> list[Draw]:
@@ -248,7 +248,7 @@ class Gate:
         return draws
 
     def hear(self, draws: Sequence[Draw], heard: Heard) -> None:
-        """Learn what is left after `draws` were told, and among how many it is shared."""
+        """Apply the levels after `draws` were synced, and the number of processes that share them."""
         now = self._clock()
         self._regroup(heard.processes, together=True, now=now)
         for draw, level in zip(draws, heard.levels, strict=True):
@@ -256,7 +256,7 @@ class Gate:
                 account.hear(draw, level, now)
 
     def part(self) -> None:
-        """Count for this process alone, against its share, until the others are heard again."""
+        """Enforce this process's share of the limits until the sync works again."""
         self._regroup(self._fleet.processes, together=False, now=self._clock())
 
     def _regroup(self, processes: int, *, together: bool, now: float) -> None:
@@ -307,7 +307,7 @@ class Gate:
         subject = f"app:{holder.app}"
         if (account := self._accounts.get(subject)) is not None:
             return account
-        # Without keys anybody may think up apps: beyond a number they share one account.
+        # Without keys clients choose app names freely: beyond a number they share one account.
         if holder.key_id is None and holder.app not in self._limits.apps and not self._has_room():
             subject = OTHER_APPS
             if (account := self._accounts.get(subject)) is not None:
@@ -342,7 +342,7 @@ class Gate:
 
 
 def limits_of(limits: Limits, app: str) -> AppLimits:
-    """Return what one app may use: its own table, and `[limits]` where that is silent."""
+    """Return the limits of an app: its own table, with `[limits]` as defaults."""
     own = limits.apps.get(app, AppLimits())
     names = AppLimits.__struct_fields__
     return AppLimits(**{name: getattr(limits if getattr(own, name) is None else own, name) for name in names})

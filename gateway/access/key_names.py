@@ -1,4 +1,4 @@
-"""Whose limits they are, in a form that every engine can keep."""
+"""Subjects of limits as every storage engine can store them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PLAIN = re.compile(r"[\w.:@/ -]{1,120}", re.ASCII)
 
 
 def stored_name(subject: str) -> str:
-    """Return a subject (`key:ID`, `app:NAME`, `app-other`) as it is stored; of names that clients made odd, a hash.
+    """Return a subject (`key:ID`, `app:NAME`, `app-other`) as it is stored; unusual names are replaced by a hash.
 
     No engine takes every character, nor an index names of any length, and one such name must not hold up the others.
 

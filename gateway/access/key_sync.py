@@ -1,4 +1,4 @@
-"""Between a gate and the store of its keys and spending: in the background, never for a request."""
+"""Key sync: loads keys into the gate and saves its spending, in the background."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = logging.getLogger("gaugeway")
 
 
 class KeySync:
-    """Brings the stored keys to a gate, and the gate's spending to the store, every `every_s` seconds.
+    """Loads the stored keys into a gate, and saves the gate's spending, every `every_s` seconds.
 
     While the store cannot be used, the gate goes on with the keys it knows and with its own count of the spending,
     which is written once that works again.
@@ -34,16 +34,16 @@ class KeySync:
         self._failing = False
 
     async def start(self) -> None:
-        """Begin; return when the keys are known, or when that takes too long to keep the traffic waiting."""
+        """Start; return once the keys are loaded, or after a time limit."""
         self.begin()
         await self.first_attempt()
 
     def begin(self) -> None:
-        """Begin, without waiting for anything."""
+        """Start in the background."""
         self._task = spawn(self._run(), name="keys")
 
     async def first_attempt(self) -> None:
-        """Return when the keys are known, or when that takes too long to keep the traffic waiting."""
+        """Return once the keys are loaded, or after a time limit."""
         await happens_within(self._tried, _START_S)
 
     async def sync(self) -> bool:
@@ -65,7 +65,7 @@ class KeySync:
         return True
 
     async def aclose(self) -> None:
-        """Write what was spent, and close the store."""
+        """Save the spending and close the store."""
         self._closing.set()
         if self._task is not None:
             await self._task

@@ -1,4 +1,4 @@
-"""The gateway's own keys: how they look, what they allow, and what a request with one is answered."""
+"""Virtual keys: their format, their permissions, and the check of a request's key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from monitors.runtime.bounds import bounded_name, optional_name
 PREFIX = "gw-"
 SECRET_BYTES = 32
 CREDENTIALS = frozenset({b"authorization", b"api-key", b"x-api-key"})
-"""Where clients put a key: OpenAI's, Azure's and Anthropic's way."""
+"""The headers in which clients of OpenAI, Azure and Anthropic send a key."""
 
 _BEARER = re.compile(rb"bearer +", re.IGNORECASE)
 _PREFIX = PREFIX.encode()
@@ -31,7 +31,7 @@ _CHALLENGE = ((b"www-authenticate", b'Bearer realm="Gaugeway"'),)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """How much may be used; None for no limit."""
+    """The limits of a key; None for no limit."""
 
     requests_per_min: float | None = None
     tokens_per_min: float | None = None
@@ -65,7 +65,7 @@ class VirtualKey:
 
 
 class Keyring:
-    """The keys at one moment, found by the hash of what was presented: no secret is ever compared with another.
+    """A snapshot of the keys, looked up by the hash of the presented secret: secrets are never compared.
 
     How long the look-up takes says something about the hash at most, and of a hash nothing leads back to the key.
     """
@@ -81,7 +81,7 @@ class Keyring:
         return key_id in self._by_id
 
     def check(self, headers: Headers, now: float) -> VirtualKey:
-        """Return the key that a request carries (header names in lower case). Raises Rejection with 401."""
+        """Return the key of a request (header names in lower case). Raises Rejection with 401."""
         presented = presented_key(headers)
         if presented is None:
             raise _refusal(_without_ours(headers))
@@ -92,7 +92,7 @@ class Keyring:
         return key
 
     def check_id(self, key_id: str, now: float) -> None:
-        """Raise Rejection with 401 unless the key that was presented before may still be used."""
+        """Raise Rejection with 401 unless a key that was checked before is still valid."""
         key = self._by_id.get(key_id)
         if key is None:
             raise _refusal("This API key was deleted.")
@@ -124,7 +124,7 @@ def presented_key(headers: Headers) -> bytes | None:
 
 
 def without_credentials(headers: Headers) -> Headers:
-    """Return the headers without any credential: where our keys are asked for, the upstream gets only its own."""
+    """Return the headers without credentials: the upstream must not receive the gateway's keys."""
     return [(name, value) for name, value in headers if name not in CREDENTIALS]
 
 

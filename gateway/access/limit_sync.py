@@ -1,4 +1,4 @@
-"""Between this process's limits and the place where the gateways share them: in the background, never for a request."""
+"""Limit sync: exchanges usage with the other gateways, in the background."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _log = logging.getLogger("gaugeway")
 
 
 class Observer(Protocol):
-    """What is told of the sharing; the gateway's instruments."""
+    """Counts syncs; the gateway's instruments."""
 
     def limits_shared(self, processes: int) -> None:
-        """Show among how many processes limits are shared; 0 while this one counts for itself."""
+        """Set the number of processes that share the limits; 0 while this one enforces its own share."""
 
     def limits_unshared(self) -> None:
-        """Count an exchange that failed."""
+        """Count a failed sync."""
 
 
 class Sync:
-    """Tells what was used, and hears what is left, every `every_s` seconds.
+    """Reports the usage and reads the remaining levels every `every_s` seconds.
 
     While the place cannot be reached, or takes longer than two seconds, this process keeps to its share. An answer that
     was lost on its way is asked for again, with what it was about: it may be counted twice, never not at all.
@@ -42,11 +42,11 @@ class Sync:
         self._failing = False
 
     def start(self) -> None:
-        """Begin, without waiting for anything."""
+        """Start in the background."""
         self._task = spawn(self._run(), name="limits")
 
     async def sync(self) -> bool:
-        """Exchange all there is; False, and a warning the first time, when that fails."""
+        """Sync all accounts; False, and a warning the first time, when that fails."""
         try:
             for _ in range(self._gate.rounds()):
                 processes = await self._exchange()
@@ -73,7 +73,7 @@ class Sync:
         return heard.processes
 
     async def aclose(self) -> None:
-        """Tell what was used last, and leave."""
+        """Report the last usage, and leave."""
         self._closing.set()
         if self._task is not None:
             await self._task

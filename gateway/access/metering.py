@@ -1,4 +1,4 @@
-"""How much an answer used, read apart from capture: what it reports, else an estimate from what went by.
+"""The usage of an answer, metered independently of capture: as reported, otherwise estimated from its size.
 
 Only the beginning and the end of an answer are held. Reported usage is looked for by structure where the answer is
 whole, else by its name: what stands in a text cannot look like it, since quotes in texts are escaped.
@@ -20,19 +20,19 @@ from gateway.http import encoding
 from monitors.records import Usage
 
 HEAD_BYTES = TAIL_BYTES = 64 * 1024
-"""How much of an answer's beginning and end is held until it is over."""
+"""Bytes of an answer's beginning and of its end that are kept until it is complete."""
 ENCODED_BYTES = 1024 * 1024
-"""How much of an encoded answer is held: it can only be decoded from its beginning."""
+"""Bytes of an encoded answer that are kept: it can only be decoded from its beginning."""
 DECODED_BYTES = 8 * 1024 * 1024
 MOST_REPORTS = 100
-"""How many counts are read at the beginning and at the end of what is held: some streams report with every event."""
+"""Usage reports read at the beginning and at the end of the kept bytes: some streams report with every event."""
 USAGE_BYTES = 4096
 MOST_COUNTED = 10**9
-"""The largest number of tokens an answer is believed to have used."""
+"""The largest number of tokens that an answer may report."""
 BYTES_PER_TOKEN = 4
 BASE64_BYTES_PER_TOKEN = 50
 SOUND_BYTES_PER_TOKEN = 1000
-"""Sound of a Realtime connection, in base64: 1,000 bytes (G.711) to 6,400 (PCM) are a token."""
+"""Base64 bytes of Realtime audio per token: 1,000 (G.711) to 6,400 (PCM)."""
 
 _USAGE = re.compile(rb'"usage"\s{0,8}:\s{0,8}(?=\{)')
 _MODEL = re.compile(rb'"model"\s{0,8}:\s{0,8}"([^"\\]{1,200})"')
@@ -69,7 +69,7 @@ _raw_decode = json_decoder.JSONDecoder().raw_decode
 
 
 class Metered(NamedTuple):
-    """What an answer says of its usage and its model, and how many tokens its text may have had.
+    """The reported usage and model of an answer, and the estimated tokens of its text.
 
     `ended`: a stream's last event is there, so that a usage it reports is the final one, whether or not all bytes came.
     `finished` is False where an answer that came whole says that its text is still being written, or cannot be read.
@@ -83,7 +83,7 @@ class Metered(NamedTuple):
 
 
 class Meter:
-    """Takes the answer of one request as it comes."""
+    """Collects the answer of one request while it streams."""
 
     __slots__ = ("_encoding", "_head", "_head_bytes", "_limit", "_tail", "_tail_bytes", "begun", "received", "status")
 
@@ -98,7 +98,7 @@ class Meter:
         self._head_bytes = self._tail_bytes = 0
 
     def begin(self, status: int, headers: Headers) -> None:
-        """The head is there."""
+        """Take the status and headers."""
         self.begun, self.status = True, status
         codings = [value for name, value in headers if name.lower() == b"content-encoding"]
         self._encoding = b",".join(codings).decode("latin-1").strip()
@@ -124,7 +124,7 @@ class Meter:
         return bool(self._encoding) and self._head_bytes > HEAD_BYTES
 
     def read(self) -> Metered:
-        """Return what the answer says. Never raises."""
+        """Return the metered usage. Never raises."""
         whole = self.received == self._head_bytes + self._tail_bytes
         head, tail = b"".join(self._head), b"".join(self._tail)
         scale = self.received / max(len(head) + len(tail), 1)
@@ -150,7 +150,7 @@ class Meter:
 
 
 def usage_of(reported: Any) -> Usage | None:
-    """Read an object with counts, in the words of any of the APIs. Tokens written to a cache count as input."""
+    """Read a usage object of any of the APIs. Tokens written to a cache count as input."""
     if not isinstance(reported, dict):
         return None
     details: dict[str, Any] = next((reported[name] for name in _DETAILS if isinstance(reported.get(name), dict)), {})
@@ -168,7 +168,7 @@ def usage_of(reported: Any) -> Usage | None:
 
 
 class ConversationMeter:
-    """Takes the messages of a Realtime connection, both ways, and keeps what no answer has reported yet."""
+    """Meters the messages of a Realtime connection in both directions until an answer reports their usage."""
 
     __slots__ = ("_answered", "_given")
 
@@ -176,11 +176,11 @@ class ConversationMeter:
         self._given = self._answered = 0
 
     def up(self, message: str | bytes) -> None:
-        """Take a message of the client."""
+        """Meter a message from the client."""
         self._given += _message_tokens(message)
 
     def down(self, message: str | bytes) -> Usage | None:
-        """Take a message of the upstream; return the usage that it reports for what came before."""
+        """Meter a message from the upstream; return the usage that it reports for earlier messages."""
         if isinstance(message, str) and '"usage"' in message:
             content = _structured(message)
             for reported in (content.get("usage"), _dict(content.get("response")).get("usage")):
@@ -191,14 +191,14 @@ class ConversationMeter:
         return None
 
     def rest(self) -> Usage | None:
-        """Return what is left to be charged by estimate: what was said without an answer is free, as at OpenAI."""
+        """Return the estimated unreported usage; input without an answer is free, as at OpenAI."""
         if not self._answered:
             return None
         return Usage(input_tokens=self._given, output_tokens=self._answered)
 
 
 def text_tokens(body: bytes) -> int:
-    """Estimate the tokens of a request's body from its size; images and sound in it count for much less than text."""
+    """Estimate the tokens of a request body from its size; images and audio count for much less than text."""
     encoded = 0
     for mark in _BASE64_STARTS:
         start = body.find(mark)
@@ -227,21 +227,21 @@ def _structure(body: bytes) -> _Answer | None:
 
 
 def _is_finished(answer: _Answer | None, held: bytes) -> bool:
-    """Whether an answer that came whole is all there will be: Responses in the background are written later."""
+    """Whether a complete answer is final: background Responses are generated later."""
     if answer is not None:
         return not (isinstance(answer.status, str) and answer.status in _UNFINISHED)
     return not held.lstrip().startswith(b"{") or _STATUS_UNFINISHED.search(held) is None
 
 
 def _has_ended(held: bytes) -> bool:
-    """Whether a stream's last event is there. Lines cannot be forged in a text, members in an echoed schema can."""
+    """Whether the stream's last event arrived. A text cannot forge lines; an echoed schema can forge members."""
     if _LAST_EVENT.search(held) is not None:
         return True
     return _FINISH_REASON.search(held) is not None and _NAMED_EVENT.search(held) is None
 
 
 def _find_usage(held: bytes) -> Usage | None:
-    """Of several counts (a stream may report as it goes) the largest."""
+    """Return the largest of several counts: a stream may report repeatedly."""
     found = None
     matches = list(_USAGE.finditer(held))
     for match in matches[:MOST_REPORTS] + matches[MOST_REPORTS:][-MOST_REPORTS:]:

@@ -1,4 +1,4 @@
-"""The API operations the gateway knows, by method and path as written: what is metered, what is free, what neither."""
+"""The API operations that the gateway knows, by method and path, and whether they are metered or free."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Literal, NamedTuple, TypeAlias
 
 Kind: TypeAlias = Literal["metered", "free", "unmetered", "unknown"]
-"""How an operation is paid: by its tokens, not at all, in a way that no answer reports, or nobody knows."""
+"""How an operation is charged: by tokens, not at all, at a cost that no answer reports, or unknown."""
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -71,6 +71,6 @@ def operation_of(method: str, raw_path: bytes) -> Operation:
 
 
 def is_realtime(raw_path: bytes) -> bool:
-    """Whether a WebSocket's path is the one of the Realtime API."""
+    """Whether a WebSocket's path is that of the Realtime API."""
     match = _SHAPE.fullmatch(raw_path)
     return match is not None and match["tail"] == _REALTIME

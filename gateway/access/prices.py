@@ -1,24 +1,24 @@
-"""USD: what an exchange cost, and how much each key and app has spent."""
+"""USD: the cost of exchanges, and the spending of keys and apps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
-from gateway.config import Price
+from monitors.config import Price
 from monitors.records import Usage
 
-_PER_TOKEN = 1e-6
+_MILLION: Literal[1_000_000] = 1_000_000
 
 Spending: TypeAlias = dict[tuple[int, str], float]
 """USD by (day since 1970 in UTC, subject); a subject is `key:ID`, `app:NAME` or `app-other`."""
 
 
 class Prices:
-    """`[prices]`: USD per million tokens by model pattern.
+    """`[prices]`: prices by model pattern.
 
-    A name without `*`, `?` or `[` beats every pattern; of several patterns that fit, the longest one counts.
+    A name without `*`, `?` or `[` beats every pattern; of several matching patterns the longest one counts.
     """
 
     def __init__(self, table: Mapping[str, Price]) -> None:
@@ -38,17 +38,20 @@ class Prices:
     def charged(self, model: str | None) -> tuple[Price | None, bool]:
         """Return the price at which a budget is charged, and whether it is the model's own.
 
-        Another spelling of a name, or a name without a price, must not make a model free: without its own price it is
-        charged like the most expensive one there is.
+        A misspelt or unpriced model name must not be free: it is charged at the highest input and output prices.
         """
         if not self:
             return None, False
         if model is not None:
             spellings = {model, model.strip().casefold()}
             if own := [price for name in spellings if (price := self.of(name)) is not None]:
-                return max(own, key=lambda price: (price.input + price.output, price.input)), True
+                return max(
+                    own, key=lambda price: ((price.input + price.output) / price.per, price.input / price.per)
+                ), True
         prices = [*self._exact.values(), *(price for _, price in self._patterns)]
-        return Price(input=max(price.input for price in prices), output=max(price.output for price in prices)), False
+        highest_in = max(price.input / price.per for price in prices)
+        highest_out = max(price.output / price.per for price in prices)
+        return Price(input=highest_in * _MILLION, output=highest_out * _MILLION), False
 
     def cost(self, model: str, usage: Usage | None, *, cached_apart: bool = False) -> float | None:
         """Return what an exchange cost in USD; None when that is not known. See `costs`."""
@@ -58,8 +61,7 @@ class Prices:
     def costs(self, model: str, usage: Usage | None, *, cached_apart: bool = False) -> dict[str, float] | None:
         """Return the cost in USD by type of token (input, output, cached); None without a price or any count.
 
-        OpenAI counts cached tokens within the input; `cached_apart` is for Anthropic's `/v1/messages`, which counts
-        them beside it.
+        OpenAI counts cached tokens as part of the input; with `cached_apart` (Anthropic's `/v1/messages`) they are not.
         """
         price = self.of(model)
         if price is None or usage is None or (usage.input_tokens is None and usage.output_tokens is None):
@@ -70,38 +72,38 @@ class Prices:
 def costs_at(price: Price, usage: Usage, *, cached_apart: bool = False) -> dict[str, float]:
     """Return the cost in USD by type of token at a price; see `Prices.costs`."""
     cached = usage.cached_tokens or 0
-    fresh = usage.input_tokens or 0
+    uncached = usage.input_tokens or 0
     if not cached_apart:
-        cached = min(cached, fresh)
-        fresh -= cached
+        cached = min(cached, uncached)
+        uncached -= cached
     return {
-        "input": fresh * price.input * _PER_TOKEN,
-        "output": (usage.output_tokens or 0) * price.output * _PER_TOKEN,
-        "cached": cached * (price.input if price.cached is None else price.cached) * _PER_TOKEN,
+        "input": uncached * price.input / price.per,
+        "output": (usage.output_tokens or 0) * price.output / price.per,
+        "cached": cached * (price.input if price.cached is None else price.cached) / price.per,
     }
 
 
 class Ledger:
-    """USD spent: what the file says of all processes together, and what it has not been told yet."""
+    """USD spent: the saved total of all processes, and what this process has not saved yet."""
 
     def __init__(self) -> None:
         self._saved: Spending = {}
         self._unsaved: Spending = {}
 
     def spent(self, day: int, subject: str) -> float:
-        """Return what is known to be spent on a day."""
+        """Return the known spending of a subject on a day, in USD."""
         return self._saved.get((day, subject), 0.0) + self._unsaved.get((day, subject), 0.0)
 
     def add(self, day: int, subject: str, usd: float) -> None:
-        """Spend."""
+        """Add USD to a subject's spending."""
         self._unsaved[day, subject] = self._unsaved.get((day, subject), 0.0) + usd
 
     def unsaved(self) -> Spending:
-        """Return a copy of what the file is to be told."""
+        """Return a copy of the spending that is not saved yet."""
         return dict(self._unsaved)
 
     def saved(self, written: Mapping[tuple[int, str], float], known: Spending) -> None:
-        """Take note that `written` is in the file, which says `known` now."""
+        """Record that `written` was saved and that the saved total is now `known`."""
         for entry, usd in written.items():
             left = self._unsaved[entry] - usd
             if left > 0:

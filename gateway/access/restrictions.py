@@ -1,4 +1,4 @@
-"""What a request may say to whom a key allows certain models only: one model, said once, where everybody reads it."""
+"""Model restrictions: a request of a restricted key must name one allowed model, once and unambiguously."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_TOKENS = 200_000
 """How many strings and brackets the JSON of a restricted key's request may have (40 ms of scanning)."""
 MOST_PARAMETERS = 100
 MAX_SCANNED_BYTES = 4 * 1024 * 1024
-"""In a larger body nobody looks for a second model to price: the answer's model decides."""
+"""A larger body is not searched for a second model: the answer's model decides the price."""
 MAX_NESTING = 20
 """How deep a realtime message is searched for models."""
 
@@ -56,7 +56,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Asked(NamedTuple):
-    """A request as it would go out."""
+    """A request as it would be sent upstream."""
 
     method: str
     raw_path: bytes
@@ -66,12 +66,12 @@ class Asked(NamedTuple):
 
 
 def is_restricted(key: VirtualKey | None) -> bool:
-    """Whether a key is for certain models only."""
+    """Whether a key is restricted to certain models."""
     return key is not None and "*" not in key.models
 
 
 def check_request(key: VirtualKey, asked: Asked) -> None:
-    """Raise Rejection (400, 403, 413) unless it is plain that a request of a restricted key uses an allowed model."""
+    """Raise Rejection (400, 403, 413) unless a restricted key's request unambiguously uses an allowed model."""
     operation = operation_of(asked.method, asked.raw_path)
     if asked.method in READING and operation.kind == "free" and not asked.body:
         return
@@ -90,7 +90,7 @@ def check_request(key: VirtualKey, asked: Asked) -> None:
 
 
 def check_handshake(key: VirtualKey, raw_path: bytes, query: bytes, headers: Headers) -> None:
-    """Raise Rejection unless it is plain that the WebSocket of a restricted key uses an allowed model."""
+    """Raise Rejection unless a restricted key's WebSocket unambiguously uses an allowed model."""
     if not is_realtime(raw_path):
         raise _not_allowed("This API key is for certain models only: this path is not open to it.")
     _check_headers(headers)
@@ -111,7 +111,7 @@ def check_message(key: VirtualKey, message: str | bytes) -> None:
 
 
 def _check_models(key: VirtualKey, models: set[Any]) -> None:
-    """All that say which model is used must say the same: which of them counts is up to the upstream."""
+    """Raise Rejection unless all places that name a model agree: the upstream decides which one counts."""
     if len(models) > 1:
         raise _not_allowed("This API key is for certain models only, and the request names more than one.")
     model = models.pop() if models else None
@@ -184,7 +184,7 @@ def _names(body: bytes) -> Iterator[str]:
 
 
 class _Members(list[tuple[str, Any]]):
-    """The members of a JSON object as they stand, duplicates too."""
+    """The members of a JSON object in order, including duplicates."""
 
 
 def _not_json(_: str) -> Any:
@@ -203,7 +203,7 @@ def _objects(text: str | bytes) -> Any:
 
 
 def _nested_models(value: Any, depth: int) -> Iterator[str | None]:
-    """Yield every model that is named somewhere in a value; None for one that is no text. Raises Rejection."""
+    """Yield every model named anywhere in a value; None for one that is not a string. Raises Rejection."""
     if depth > MAX_NESTING:
         yield None
     elif isinstance(value, _Members):
@@ -241,7 +241,7 @@ def _not_allowed(message: str) -> Rejection:
 
 
 def is_ambiguous(body: bytes) -> bool:
-    """Whether readers of a body may disagree on its model, so that its price cannot be told from it."""
+    """Whether parsers may disagree on a body's model, so that it does not determine the price."""
     if len(body) > MAX_SCANNED_BYTES:
         return True
     if len(_NAMES.findall(body)) == 1 and _ESCAPED_NAME.search(body) is None:

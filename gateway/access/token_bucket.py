@@ -1,4 +1,4 @@
-"""Token buckets: one process's own, and one that several processes draw from, each with its own copy of it.
+"""Token buckets: a local one, and one that several processes share, each with its own copy.
 
 The arithmetic of sharing, and how far it may be off: docs/explanation/shared-limits.md.
 """
@@ -28,7 +28,7 @@ class Draw:
 
     @property
     def burst(self) -> float:
-        """The most that the bucket holds."""
+        """The capacity of the bucket."""
         return burst_of(self.per_min)
 
 
@@ -44,7 +44,7 @@ class Heard:
 
 
 class TokenBucket:
-    """Fills at `per_min` a minute up to `burst`; taking more than there is leaves a debt. `now` never goes back."""
+    """Fills at `per_min` per minute up to `burst`; taking more than the level makes it negative. `now` is monotonic."""
 
     def __init__(self, per_min: float, burst: float, now: float) -> None:
         self._rate = per_min / _MINUTE_S
@@ -52,35 +52,35 @@ class TokenBucket:
         self._at = now
 
     def level(self, now: float) -> float:
-        """Return what is there; negative for a debt."""
+        """Return the level; negative for a debt."""
         self._level = min(self._burst, self._level + max(now - self._at, 0.0) * self._rate)
         self._at = max(self._at, now)
         return self._level
 
     def wait_s(self, now: float) -> float:
-        """Return in how many seconds there will be a whole one; 0 when there is."""
+        """Return the seconds until the level reaches one; 0 when it has."""
         return max(1.0 - self.level(now), 0.0) / self._rate
 
     def take(self, amount: float, now: float) -> None:
-        """Take `amount`, whether it is there or not."""
+        """Take `amount`; the level may become negative."""
         self._level = self.level(now) - amount
 
     def is_full(self, now: float) -> bool:
-        """Whether nothing was taken for long enough to forget it."""
+        """Whether it is full, so that it can be dropped."""
         return self.level(now) >= self._burst
 
     def retune(self, per_min: float, burst: float, now: float) -> None:
-        """Go on with another rate."""
+        """Change the rate."""
         self.fill(self.level(now), now)
         self._rate, self._burst = per_min / _MINUTE_S, burst
         self._level = min(self._level, burst)
 
     def lack(self, now: float) -> float:
-        """Return what there is room for."""
+        """Return the missing amount."""
         return self._burst - self.level(now)
 
     def fill(self, level: float, now: float) -> None:
-        """Set what is there."""
+        """Set the level."""
         self._at = max(self._at, now)
         self._level = min(level, self._burst)
 
@@ -113,21 +113,21 @@ class SharedBucket:
         return max(whole, min(own, hearing_s))
 
     def level(self, now: float) -> float:
-        """Return what is there, as far as this process knows; negative for a debt."""
+        """Return the level as this process knows it; negative for a debt."""
         return self._whole.level(now) if self._together else self._own.level(now)
 
     def take(self, amount: float, now: float) -> None:
-        """Take `amount`, whether it is there or not."""
+        """Take `amount`; the level may become negative."""
         self._own.take(amount, now)
         self._whole.take(amount, now)
         self.unsent += amount
 
     def is_full(self, now: float) -> bool:
-        """Whether nothing was taken for long enough to forget it."""
+        """Whether it is full, so that it can be dropped."""
         return self._own.is_full(now) if not self._together else self._is_quiet(now)
 
     def draw(self, subject: str, kind: str, now: float) -> Draw | None:
-        """Return what is to be told; None where there is nothing to tell or to hear."""
+        """Return the draw to sync; None when there is nothing to report or to read."""
         if not self._together:
             # A long time alone is not to be told as one great debt: what filled in meanwhile was this process's to use.
             self.unsent = min(self.unsent, max(self._own.lack(now), 0.0))
@@ -137,18 +137,18 @@ class SharedBucket:
         return Draw(subject=subject, kind=kind, per_min=self._per_min, used=self.unsent, level=level)
 
     def hear(self, draw: Draw, level: float, processes: int, now: float) -> None:
-        """Learn the level after `draw` was told; what was taken since then is still to be told."""
+        """Apply the level after `draw` was synced; later draws are still to be reported."""
         self.unsent = max(self.unsent - draw.used, 0.0)
         self._whole.fill(level - self.unsent, now)
         self._trust(processes, now)
 
     def join(self, processes: int, now: float) -> None:
-        """Go on with the others, without any news of this bucket."""
+        """Share the bucket again, without news of its level."""
         if not self._together:
             self._trust(processes, now)
 
     def part(self, processes: int, now: float) -> None:
-        """Go on alone, with a share of what there is, debts included."""
+        """Continue alone with this process's share of the level, debts included."""
         if not self._together:
             return
         self._together = False
@@ -157,7 +157,7 @@ class SharedBucket:
         self._own.fill(self._whole.level(now) / processes, now)
 
     def retune(self, per_min: float, processes: int, now: float) -> None:
-        """Go on with another rate."""
+        """Change the rate."""
         self._per_min = per_min
         self._whole.retune(per_min, burst_of(per_min), now)
         if self._together:
@@ -176,7 +176,7 @@ class SharedBucket:
 
 
 def burst_of(per_min: float) -> float:
-    """Return how much a bucket holds: a minute's worth, and one at least."""
+    """Return the capacity of a bucket: one minute's worth, at least 1."""
     return max(per_min, 1.0)
 
 

@@ -21,9 +21,8 @@ from gateway.http.errors import Rejection, body_of, too_large
 from gateway.telemetry.tracing import parse_traceparent
 from monitors.records import Context, Supplement
 from monitors.runtime import bounds
-from monitors.runtime.backoff import Backoff
 from monitors.runtime.bounds import bounded_supplement
-from monitors.runtime.retry_buffer import Capacity, RetryBuffer, Sink
+from monitors.runtime.retry import Backoff, Capacity, RetryBuffer, Sink
 from monitors.storage.engines.failures import reason_of, refused
 from monitors.storage.queues import Queue
 

@@ -1,4 +1,4 @@
-"""Everything the gateway answers itself: health on the traffic port, metrics on the admin port."""
+"""The gateway's own routes: health on the traffic port, metrics and OpenAPI on the admin port."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from monitors.runtime.token_check import warn_if_short
 
 
 class Readiness:
-    """Whether new requests are welcome. Depends on nothing but this process: no store, queue or judge."""
+    """Readiness of this process. It does not depend on store, queue or judge."""
 
     def __init__(self) -> None:
         self.draining = False
 
     def drain(self) -> None:
-        """From now on say that no new requests are welcome."""
+        """Report not ready from now on."""
         self.draining = True
 
 
 def traffic_app(readiness: Readiness, supplements: Supplements | None = None) -> Litestar:
-    """The paths of the traffic port beside the proxied ones; `supplements` takes what is said about exchanges."""
+    """Return the app for the traffic port's own routes; `supplements` adds contexts and feedback."""
 
     @get("/healthz", sync_to_thread=False)
     def healthz() -> dict[str, str]:
@@ -47,7 +47,7 @@ def traffic_app(readiness: Readiness, supplements: Supplements | None = None) ->
 
 
 def admin_app(registry: Any, host: str, token: str | None) -> Litestar:
-    """The gateway's admin port."""
+    """Return the app of the gateway's admin port."""
 
     @get("/api/openapi.json", sync_to_thread=True)
     def openapi() -> dict[str, Any]:

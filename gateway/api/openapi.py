@@ -1,4 +1,4 @@
-"""What the gateway answers itself on the traffic port, as an OpenAPI 3.1 document; all else there is the upstream's."""
+"""The OpenAPI 3.1 document of the gateway's own routes on the traffic port; all others are the upstream's."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import msgspec
 from gateway.api.feedback import Contexts, Feedback
 
 _REASONS = {
-    400: "The body says nothing usable: the message says which field is wrong, and how.",
-    401: "A key is asked for, and this is none.",
-    403: "The key may not do this.",
-    408: "The body took too long.",
+    400: "The body is invalid: the message names the field and the problem.",
+    401: "A valid key is required.",
+    403: "The key does not permit this.",
+    408: "The body arrived too slowly.",
     413: "The body is too large.",
-    415: "The body is packed.",
-    429: "The key is used too often.",
-    503: "Too much is waiting; try again later.",
+    415: "Content-Encoding is not supported.",
+    429: "A limit of the key is exceeded.",
+    503: "The buffer is full; try again later.",
 }
 _NAMES = {"contexts": ["key", "trace_id"], "feedback": ["exchange_id", "key", "trace_id"]}
 _SAYS = ["reference", "contexts", "rating", "label", "comment"]
@@ -43,7 +43,7 @@ _PASSAGES = {
 
 
 def document() -> dict[str, Any]:
-    """Describe what is said about exchanges beside them, and the two questions after the process's health."""
+    """Return the document of contexts, feedback and the two health routes."""
     _, bodies = msgspec.json.schema_components((Contexts, Feedback), ref_template="#/components/schemas/{name}")
     contexts, feedback = bodies["Contexts"], bodies["Feedback"]
     contexts["properties"]["contexts"] = _PASSAGES
@@ -58,11 +58,11 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "Gaugeway",
             "version": version("gaugeway"),
-            "description": "What the gateway answers itself.",
+            "description": "The gateway's own routes.",
         },
         "paths": {
             "/gaugeway/v1/contexts": {"post": _takes("Contexts", "Contexts apart from their request")},
-            "/gaugeway/v1/feedback": {"post": _takes("Feedback", "What is said of an answer, early or late")},
+            "/gaugeway/v1/feedback": {"post": _takes("Feedback", "Feedback on an answer, at any time")},
             "/healthz": {"get": _state("Whether the process lives", {200: "ok"})},
             "/readyz": {"get": _state("Whether it wants more requests", {200: "ready", 503: "draining"})},
         },
@@ -94,7 +94,7 @@ _ERROR = {
 
 
 def _given(name: str) -> dict[str, Any]:
-    """The field is there, and says something."""
+    """The field is present and not null."""
     return {"properties": {name: {"not": {"type": "null"}}}, "required": [name]}
 
 
@@ -110,7 +110,7 @@ def _takes(body: str, summary: str) -> dict[str, Any]:
             "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{body}"}}},
         },
         "responses": {
-            "202": {"description": "It is kept.", "content": {"application/json": {"schema": kept}}},
+            "202": {"description": "Accepted.", "content": {"application/json": {"schema": kept}}},
             **{str(status): {"description": why, "content": error} for status, why in _REASONS.items()},
         },
     }

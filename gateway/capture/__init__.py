@@ -1,1 +1,1 @@
-"""From a recorded exchange to a sample: question, passages, response, prompt version."""
+"""Capture: decodes recorded exchanges and makes samples of them."""

@@ -1,4 +1,4 @@
-"""Calls that are no answers to a user: rewriting a question, a title, tags, keywords, a turn that asks for a tool.
+"""Auxiliary calls, which are not answers to a user: question rewriting, titles, tags, keywords, tool calls.
 
 Apps make several calls around each answer. Scored as answers, they would spoil every mean. They are told by what their
 product's prompt says in fixed words, at the beginning or the end of the instruction, where passages cannot put it; by a
@@ -26,7 +26,7 @@ from gateway.contexts import messages_of, text_of
 from gateway.exchange import Request, Response
 
 KINDS: frozenset[str] = frozenset(get_args(Kind))
-"""Every word that `auxiliary` may return."""
+"""All values that `auxiliary` may return."""
 
 _HEAD, _TAIL = 1500, 320
 _LEAD = 40
@@ -38,7 +38,7 @@ _decode = msgspec.json.Decoder().decode
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """All of `words` stand in the beginning of an instruction (or its end, if `tail`), in small letters.
+    """All of `words` stand in the beginning of an instruction (or its end, if `tail`), in lower case.
 
     `role` is who says it: in a "user" message the user could, so a single word has to be one nobody would type.
     """
@@ -105,7 +105,7 @@ _RULES = (
     _Rule("tool_call", ("choose and return the correct tool(s) from the list of available tools",)),
 )
 
-# Open WebUI's tasks: one frame, told apart by the first words of what is to be done.
+# Open WebUI's tasks share one frame and differ in the first words of the task.
 _WEBUI_TASKS: tuple[tuple[str, Kind], ...] = (
     ("title", "title"),
     ("tags", "tags"),
@@ -116,7 +116,7 @@ _WEBUI_TASKS: tuple[tuple[str, Kind], ...] = (
 )
 _WEBUI_WORDS = 400
 
-# How apps of one's own put it, whatever the product.
+# Common phrasings of custom apps.
 _TITLE = re.compile(
     r"\b(?:generate|create|write|provide|produce|suggest|make)\W+(?:[\w'-]+\W+){0,8}?"
     r"titles?\W+(?:[\w'-]+\W+){0,12}?(?:conversation|chat|dialogue|dialog)\b"
@@ -181,7 +181,7 @@ _RULE_STARTS = frozenset(_RULES_AT)
 
 
 def auxiliary(request: Request, response: Response) -> str | None:
-    """Say what kind of auxiliary call this is, one of `KINDS`; None for an answer. Pure, linear, never raises."""
+    """Return the kind of auxiliary call, one of `KINDS`; None for an answer. Linear time, never raises."""
     if response.finish_reason in ("tool_calls", "function_call") or (response.tool_calls and not response.text.strip()):
         return "tool_call"
     messages = list(messages_of(request))
@@ -212,7 +212,7 @@ def _brings_contexts(request: Request, messages: list[dict[str, Any]]) -> bool:
 
 
 def _by_instruction(text: str, role: Role, *, agent: bool) -> Kind | None:
-    """Say what a message asks for. A system message recurs with every request of an app: its verdict is looked up."""
+    """Return the kind of call a message asks for. Verdicts on system messages are cached: they recur."""
     if text[:_LEAD].lstrip()[:3] == "###" and (task := _webui_task(text)) is not None:
         return task
     seen = text if len(text) <= _HEAD + _TAIL else text[:_HEAD] + text[-_TAIL:]
@@ -225,7 +225,7 @@ def _remembered(text: str, agent: bool) -> Kind | None:  # noqa: FBT001 - a key 
 
 
 def _verdict(text: str, role: Role, *, agent: bool) -> Kind | None:
-    """Judge an instruction by its first and last characters, which is all that `text` holds of a long one."""
+    """Classify an instruction; `text` holds only the first and last characters of a long one."""
     low_head, low_tail = text[:_HEAD].lower(), text[-_TAIL:].lower()
     if (rule := _fixed_words(low_head, low_tail, role)) is not None:
         return rule.kind
@@ -256,7 +256,7 @@ def _fixed_words(low_head: str, low_tail: str, role: Role) -> _Rule | None:
 
 
 def _refines(messages: list[dict[str, Any]], text: str) -> bool:
-    """Whether a passage is to refine an answer that the prompt quotes, or (LangChain, chat) that is the turn before."""
+    """Whether the call refines an answer that the prompt quotes, or (LangChain, chat) that is the previous turn."""
     if _REFINES not in _plain(text[-_TAIL:]):
         return False
     head = _plain(text[:_HEAD])
@@ -282,7 +282,7 @@ def _in_any_words(head: str) -> Kind | None:
 
 
 def _plain(text: str) -> str:
-    """Small letters, one blank between words, straight apostrophes, no bold: prompts are wrapped and decorated."""
+    """Normalise a prompt: lower case, single spaces, straight apostrophes, no bold."""
     return " ".join(text.lower().replace("\u2019", "'").replace("**", "").split())
 
 
@@ -301,7 +301,7 @@ def _asks_for_json(request: Request) -> bool:
 
 
 def _is_data(text: str) -> bool:
-    """Whether an answer in JSON is data alone: no field named like an answer, and nowhere a sentence or two."""
+    """Whether a JSON answer is pure data: no field named like an answer, and no prose."""
     stripped = text.strip()
     if stripped[:1] not in ("{", "["):
         return False
@@ -317,7 +317,7 @@ def _is_data(text: str) -> bool:
 
 
 def _leaves(value: Any, name: str, depth: int) -> Iterator[tuple[str, str]]:
-    """Yield every text with the name of the field it is under."""
+    """Yield every string with the name of its field."""
     if isinstance(value, str):
         yield name, value
     elif depth < _DEEPEST:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
-from time import perf_counter
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -37,20 +36,6 @@ _decode = msgspec.json.Decoder().decode
 _CUT_SHORT = {"length": "truncated_response", "content_filter": "content_filter"}
 _INT64 = 2**63
 Decision: TypeAlias = Literal["captured", "opted_out", "back_pressure", "sampled_out"]
-
-
-class CaptureResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What decoding one recording gave: its facts, and its sample or the name of the exception that prevented one.
-
-    `summary` is None when a body could not be read; `unreadable` is then the reason that is counted. `read_s` is the
-    time that decoding the bodies took, in seconds.
-    """
-
-    summary: ExchangeSummary | None = None
-    sample: Sample | None = None
-    error: str | None = None
-    unreadable: str | None = None
-    read_s: float = 0.0
 
 
 class Capture:
@@ -97,26 +82,6 @@ class Capture:
             return "captured"
         return "back_pressure" if recording.pressure < 1.0 and self._keeps(recording, 1.0) else "sampled_out"
 
-    def summarise(self, recording: Recording) -> CaptureResult:
-        """Decode a recording that does not become a sample."""
-        return self._result(recording, lambda _: None)
-
-    def capture(self, recording: Recording) -> CaptureResult:
-        """Decode a recording and make its sample."""
-        return self._result(recording, self.make)
-
-    def _result(self, recording: Recording, make: Callable[[Exchange], Sample | None]) -> CaptureResult:
-        started, summary = perf_counter(), None
-        try:
-            exchange = self.read(recording)
-            read_s = perf_counter() - started
-            summary = summary_of(exchange)
-            return CaptureResult(summary=summary, sample=make(exchange), read_s=read_s)
-        except Exception as error:  # noqa: BLE001 - one odd exchange must not stop the capture of others; it is counted
-            unreadable = _unreadable_reason(error) if summary is None else None
-            read_s = perf_counter() - started
-            return CaptureResult(summary=summary, error=type(error).__name__, unreadable=unreadable, read_s=read_s)
-
     def _keeps(self, recording: Recording, pressure: float) -> bool:
         trace_id = recording.trace.trace_id if recording.trace else None
         rate = self._rate_of(recording.ending, recording.status, pressure)
@@ -145,7 +110,7 @@ class Capture:
         return self._protected(replace(sample, prompt=version, capture=found))
 
     def _extract(self, exchange: Exchange, *, learns: bool) -> Extraction:
-        """Ask the extractors; a learned template comes before those that infer."""
+        """Run the extractors; a learned template comes before those that infer."""
 
         @cache
         def ask(index: int) -> Extraction | None:
@@ -159,7 +124,7 @@ class Capture:
         return self.learned.extract(exchange.app, exchange.request, unlearned, learns=learns)
 
     def _protected(self, sample: Sample) -> Sample:
-        """Redact first and cut then: what is cut in half is not recognised."""
+        """Redact, then truncate: a secret that is cut in half would not be recognised."""
         if self._protect is not None:
             sample = self._protect(sample)
         return sample if sample.capture is None else replace(sample, capture=bounded_capture(sample.capture))
@@ -170,7 +135,7 @@ class Capture:
 
 
 def read(recording: Recording, limit: int) -> Exchange:
-    """Read what the proxy recorded. `limit` bounds what an encoded body may unpack to, in bytes.
+    """Decode a recording. `limit` bounds the decompressed size of a body in bytes.
 
     Raises ValueError when a body that should be JSON is not, or cannot be unpacked.
     """
@@ -204,7 +169,7 @@ def read(recording: Recording, limit: int) -> Exchange:
 def to_sample(
     exchange: Exchange, extraction: Extraction, rate: float, reason: str | None, kind: str | None = None
 ) -> Sample:
-    """Turn an exchange that was chosen with probability `rate` into a sample.
+    """Return the sample of an exchange that was captured with probability `rate`.
 
     `reason` says why it is not to be judged, `kind` what an auxiliary call was for: that becomes the tag `auxiliary`.
     """
@@ -233,7 +198,7 @@ def to_sample(
 
 
 def extract(exchange: Exchange, extractors: Sequence[Extractor]) -> Extraction:
-    """Ask the extractors in order; the first to recognise its kind decides. Explicit fields beat what is inferred."""
+    """Run the extractors in order and take the first extraction. Explicit fields take precedence."""
     return _completed(exchange, _first(one.extract(exchange.request, exchange.response) for one in extractors))
 
 
@@ -242,7 +207,7 @@ def _first(found: Iterable[Extraction | None]) -> Extraction | None:
 
 
 def _completed(exchange: Exchange, found: Extraction | None) -> Extraction:
-    """Give what was found the question that the client said, or the last turn where no other is known."""
+    """Add the explicit question to an extraction or, if none is known, the last user turn."""
     explicit = exchange.request.explicit or Explicit()
     if found is None:
         question = explicit.question or last_user_text(exchange.request)
@@ -284,7 +249,7 @@ def is_error(ending: Ending, status: int) -> bool:
 
 
 def skip_reason(exchange: Exchange) -> str | None:
-    """Say why the response is no answer that could be judged; None when it is one."""
+    """Return why the response cannot be judged; None when it can."""
     response = exchange.response
     if exchange.ending != "complete" or exchange.cached:
         return exchange.ending if exchange.ending != "complete" else "cache_hit"
@@ -308,12 +273,6 @@ def _parameter(value: Any) -> bool | int | float | str | None:
     return value if isinstance(value, float) else None
 
 
-def _unreadable_reason(error: Exception) -> str:
-    if isinstance(error, encoding.EncodingError):
-        return error.reason
-    return "invalid_json" if isinstance(error, ValueError) else "internal"
-
-
 def _digest(recording: Recording, explicit: Explicit, headers: dict[str, str]) -> bytes | None:
     if not recording.request_body:
         return None
@@ -323,7 +282,7 @@ def _digest(recording: Recording, explicit: Explicit, headers: dict[str, str]) -
 
 
 def _may_be_the_same(headers: dict[str, str], body: dict[str, Any], explicit: Explicit) -> bool:
-    """Whether an equal request could only be this one again. Without a name two users may ask the same."""
+    """Whether an equal request must be a retry: without a session or user, two users may ask the same."""
     retried = headers.get("x-stainless-retry-count", "0") != "0"
     return retried or bool(explicit.session or body.get("user") or body.get("safety_identifier"))
 

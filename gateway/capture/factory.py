@@ -1,4 +1,4 @@
-"""From the configuration to what reads exchanges and makes samples of them, in whichever process."""
+"""Builds capture from the configuration, in the gateway process and in the sampler process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REMEMBERED = 10_000
 
 
 def capture_of(settings: Settings, key: str, report: Callable[[TemplateEvent], None] | None = None) -> Capture:
-    """Build it; `key` makes the placeholders of what is redacted.
+    """Return the capture of the settings; `key` is the key of the redaction placeholders.
 
     With `report` prompts are learned, and it gets the events. That takes milliseconds for a prompt: not for a process
     that serves traffic.
@@ -47,7 +47,7 @@ def capture_of(settings: Settings, key: str, report: Callable[[TemplateEvent], N
 
 
 def extractors_of(settings: Settings) -> list[Extractor]:
-    """Return the extractors, in their order."""
+    """Return the configured extractors in order."""
     return [
         load(name, contexts.BUILT_IN)(*([settings.templates] if name == "patterns" else []))
         for name in settings.extractors
@@ -55,12 +55,12 @@ def extractors_of(settings: Settings) -> list[Extractor]:
 
 
 def learns(settings: Settings) -> bool:
-    """Whether prompts are learned: constant texts are content."""
+    """Whether prompts are learned; templates contain content, so not without it."""
     return settings.learn and settings.content
 
 
 def template_form(settings: Settings, key: str) -> Form | None:
-    """Return what makes of a learned template what may be stored of it; None where nothing is learned."""
+    """Return the function that redacts learned templates for storage; None when nothing is learned."""
     if not learns(settings):
         return None
     redactor = redactor_of(settings, key)
@@ -75,5 +75,5 @@ def template_form(settings: Settings, key: str) -> Form | None:
 
 
 def redactor_of(settings: Settings, key: str) -> Redactor:
-    """Return what redacts samples and supplements."""
+    """Return the redactor of samples and supplements."""
     return Redactor(settings.redact, tuple(settings.redact_patterns.items()), key)

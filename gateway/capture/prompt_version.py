@@ -1,4 +1,4 @@
-"""Which version of a prompt made an exchange: a short hash of what the app says to its model every time."""
+"""The prompt version of an exchange: a short hash of the app's constant instructions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gateway.exchange import Request
 
 _NUMBERS = re.compile(r"\d+")
 _LONGEST = 65_536
-"""Characters of instructions that are looked at: what a request costs stays bounded."""
+"""Characters of instructions that are hashed: bounds the cost of a request."""
 
 
 def prompt_version(request: Request, extraction: Extraction, *, salt: str) -> str | None:
-    """Return 12 hex digits that stay the same while the instructions do; None where there are none.
+    """Return 12 hex digits that identify the instructions; None when there are none.
 
     Instructions are the system and developer messages or, without any, the last user turn around its passages. The
     passages and all between them, the question, numbers (dates, counts) and white space do not count, because they
@@ -30,7 +30,7 @@ def prompt_version(request: Request, extraction: Extraction, *, salt: str) -> st
 
 
 def _fixed(text: str, passages: Iterable[str], question: str | None) -> str:
-    """The part of `text` that does not change: without the lines from the first to the last passage in it."""
+    """Return the constant part of `text`: without the lines from the first to the last passage."""
     found = [(start, start + len(one)) for one in passages if one and (start := text.find(one)) >= 0]
     if found:
         first, last = min(found)[0], max(end for _, end in found)

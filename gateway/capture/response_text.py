@@ -1,4 +1,4 @@
-"""Reading an answer out of a response body: chat and plain completions, the Responses API, Anthropic's messages."""
+"""Reads the answer from response bodies: chat completions, completions, Responses API, Anthropic messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STOP_REASONS = {"max_tokens": "length", "tool_use": "tool_calls", "end_turn": "
 
 
 def read(route: str, body: dict[str, Any], status: int) -> Response:
-    """Read the response body of a generation route; odd types are passed over, never an error."""
+    """Read the response body of a generation route; unexpected types are ignored, never an error."""
     if route == "responses":
         return _responses_answer(body, status)
     if route == "messages":

@@ -1,4 +1,4 @@
-"""Between a template as the learner has it and as it is kept: without what must not be stored."""
+"""Conversion between learned and stored prompt templates, with redaction."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gateway.contexts.learning import LearnedTemplate, Marked
 from monitors.storage.templates import ASKED, StoredTemplate
 
 Form: TypeAlias = Callable[[LearnedTemplate], StoredTemplate | None]
-"""Makes of a template what may be stored of it; None where nothing may."""
+"""Returns the storable form of a template; None if it must not be stored."""
 Private: TypeAlias = Callable[[str], Iterable[tuple[int, int]]]
-"""Says where in a text something stands that must not be stored. Raises TimeoutError when it cannot say."""
+"""Returns the spans of a text that must not be stored. Raises TimeoutError when detection takes too long."""
 
 
 def stored_of(template: LearnedTemplate, private: Private) -> StoredTemplate | None:
-    """Return the template as it is kept, or None for one that cannot be.
+    """Return the storable form of a template, or None if it must not be stored.
 
     What is private in a constant text, an address say, becomes a slot that is read over: the template fits the same
     requests, and nothing of it is stored. Where it stands at the border of a slot that is read, no such slot can be
@@ -43,12 +43,12 @@ def stored_of(template: LearnedTemplate, private: Private) -> StoredTemplate | N
 
 
 def plain(template: LearnedTemplate) -> StoredTemplate:
-    """Return the template as it is, with the types that come out of a store. Raises ValueError for half a surrogate."""
+    """Return the unredacted template with the stored types. Raises ValueError for a lone surrogate."""
     return msgspec.json.decode(msgspec.json.encode(template), type=StoredTemplate)
 
 
 def asked_of(template: LearnedTemplate, redact: Callable[[str], str]) -> StoredTemplate:
-    """Return the request that the judge is to mark as it is kept: redacted."""
+    """Return the storable, redacted form of a request that the judge is to mark."""
     stored = plain(msgspec.structs.replace(template, literals=tuple(map(redact, template.literals))))
     return msgspec.structs.replace(stored, state="asked")
 
@@ -63,7 +63,7 @@ def marked_of(template: StoredTemplate) -> Marked | None:
 
 
 def learned_of(template: StoredTemplate) -> LearnedTemplate | None:
-    """Return the template as the learner has it; None for one that another release wrote and this one cannot read."""
+    """Return the learner's form of a template; None if another release wrote it in an unknown form."""
     try:
         found = msgspec.convert(msgspec.to_builtins(template), LearnedTemplate)
     except msgspec.ValidationError:

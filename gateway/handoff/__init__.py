@@ -1,1 +1,1 @@
-"""From the request path to the queue: buffer, sampling process, spill file."""
+"""From the request path to the queue: capture buffer, sampler process, spill file."""

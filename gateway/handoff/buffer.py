@@ -14,8 +14,7 @@ from gateway.handoff.backpressure import EVERY_S, QueueMonitor, capture_factor
 from gateway.handoff.observer import CaptureObserver
 from gateway.handoff.sampler_client import SamplerClient
 from gateway.handoff.steps import QueueSink, Reader, SampleMaker, Selector
-from monitors.runtime.backoff import Backoff
-from monitors.runtime.retry_buffer import Capacity, RetryBuffer
+from monitors.runtime.retry import Backoff, Capacity, RetryBuffer
 from monitors.runtime.tasks import spawn
 from monitors.storage.queues import Queue
 

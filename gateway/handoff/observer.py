@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import Protocol
 
-from gateway.capture.exchange_reader import CaptureResult
+from gateway.capture.result import CaptureResult
 from gateway.exchange import GENERATION_ROUTES, ExchangeSummary, Recording
 from gateway.telemetry.metrics import Instruments
 

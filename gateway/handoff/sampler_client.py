@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gateway.capture.exchange_reader import CaptureResult
+from gateway.capture.result import CaptureResult
 from gateway.config import Capture as Settings
 from gateway.exchange import Recording
 from gateway.handoff.sampler_process import LENGTH_BYTES, Answer, Load, Setup, frame
 from gateway.handoff.template_sync import TemplateSync
-from monitors.runtime.backoff import Backoff
+from monitors.runtime.retry import Backoff
 from monitors.runtime.settings import child_environment
 from monitors.runtime.tasks import spawn
 

@@ -16,8 +16,10 @@ from typing import BinaryIO, TypeAlias
 
 import msgspec
 
-from gateway.capture.exchange_reader import Capture, CaptureResult
+from gateway.capture import result
+from gateway.capture.exchange_reader import Capture
 from gateway.capture.factory import capture_of
+from gateway.capture.result import CaptureResult
 from gateway.capture.stored_templates import learned_of, marked_of
 from gateway.config import Capture as Settings
 from gateway.contexts.learning import TemplateEvent
@@ -87,7 +89,7 @@ def main(source: BinaryIO, sink: BinaryIO, ready: Callable[[], None] = lambda: N
         if isinstance(batch, Load):
             _load(capture, batch.templates)
             continue
-        results = [capture.capture(recording) for recording in batch]
+        results = [result.capture(capture, recording) for recording in batch]
         sink.write(_answer(how, results, events))
         sink.flush()
         events.clear()

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from gateway.handoff.backpressure import SHEDS_AT
 from monitors.records import Sample, Supplement
-from monitors.runtime.backoff import Backoff
+from monitors.runtime.retry import Backoff
 from monitors.runtime.tasks import spawn
 from monitors.storage.engines.failures import reason_of, refused
 from monitors.storage.erase import Subject

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Protocol
 
-from gateway.capture.exchange_reader import CaptureResult, Decision
+from gateway.capture import result
+from gateway.capture.exchange_reader import Decision
+from gateway.capture.result import CaptureResult, Decoder
 from gateway.exchange import GENERATION_ROUTES, Recording
 from gateway.handoff.observer import CaptureObserver
 from gateway.handoff.sampler_client import SamplerClient, SamplerClientError
 from monitors.records import Sample
-from monitors.runtime.retry_buffer import Sink
+from monitors.runtime.retry import Sink
 from monitors.storage.engines.failures import reason_of, refused
 from monitors.storage.queues import Queue
 
@@ -21,17 +23,11 @@ _log = logging.getLogger("gaugeway.handoff")
 _TOO_LARGE = 413
 
 
-class Reader(Protocol):
-    """Makes capture decisions and decodes recordings; decoding never raises."""
+class Reader(Decoder, Protocol):
+    """Makes capture decisions and decodes recordings."""
 
     def decide(self, recording: Recording) -> Decision:
         """Decide whether the exchange becomes a sample, without decoding a body."""
-
-    def summarise(self, recording: Recording) -> CaptureResult:
-        """Decode a recording that does not become a sample."""
-
-    def capture(self, recording: Recording) -> CaptureResult:
-        """Decode a recording and make its sample."""
 
 
 class Selector:
@@ -58,7 +54,7 @@ class Selector:
             else:
                 decision = self.reader.decide(recording)
                 if decision != "captured":
-                    self._observer.decoded(recording, self.reader.summarise(recording), decision)
+                    self._observer.decoded(recording, result.summarise(self.reader, recording), decision)
                 return decision == "captured"
         self._observer.not_decoded(recording, outcome)
         self._observer.instruments.capture_seconds(perf_counter() - started)
@@ -85,7 +81,7 @@ class SampleMaker:
             else:
                 self._unavailable = False
                 return results
-        return await asyncio.to_thread(lambda: [self.reader.capture(one) for one in recordings])
+        return await asyncio.to_thread(lambda: [result.capture(self.reader, one) for one in recordings])
 
 
 class QueueSink(Sink[Sample]):

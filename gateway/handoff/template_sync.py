@@ -1,4 +1,4 @@
-"""Between the learner in the sampling process and the templates that all gateways share: in the background only."""
+"""Template sync: shares the prompt templates that sampler processes learn among all gateways."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from monitors.storage.engines.failures import FAILURES, refused
 from monitors.storage.templates import StoredTemplate, Templates
 
 MAX_PENDING_TEMPLATES = 200
-"""Events that wait for the store, and templates that only this process may have."""
+"""Maximum of events waiting for the store, and of templates that stay in this process."""
 EVERY_S = 3.0
 _WITHIN_S = 10.0
 _log = logging.getLogger("gaugeway")
@@ -23,7 +23,7 @@ Name: TypeAlias = tuple[str, str]
 
 
 class Observer(Protocol):
-    """What is notified of templates; the gateway's instruments."""
+    """Counts template events; the gateway's instruments."""
 
     def template(self, event: str) -> None:
         """Count a template that was learned, dropped or became stale here."""
@@ -33,10 +33,10 @@ class Observer(Protocol):
 
 
 class TemplateSync:
-    """Brings what the learner reports to the store, and what is stored to the learner, every `every_s` seconds.
+    """Writes the learner's template events to the store and loads the stored templates, every `every_s` seconds.
 
-    While the store cannot be used, the learner goes on with what it has, and what it reports waits here. A template
-    that may not be stored stays with this process. Without a `form` nothing is learned, stored or read.
+    While the store is unavailable, the learner keeps its templates and its events wait here. A template that must not
+    be stored stays in this process. Without a `form` nothing is learned, stored or read.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class TemplateSync:
     ) -> None:
         self.form = form
         self.revision = 0
-        """Changes when `known` does by what others did."""
+        """Increases when another gateway changed the templates."""
         self._templates = templates
         self._observer = observer
         self._every_s = every_s
@@ -57,11 +57,11 @@ class TemplateSync:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin, without waiting for anything."""
+        """Start in the background."""
         self._task = spawn(self._run(), name="templates")
 
     def heard(self, events: Iterable[TemplateEvent]) -> None:
-        """Take what a learner of this process reports. Never blocks, never raises."""
+        """Record the events of this process's learner. Never blocks, never raises."""
         for event in events:
             self._observer.template(event.kind)
             name = event.template.app, event.template.version
@@ -72,7 +72,7 @@ class TemplateSync:
             self._wake.set()
 
     def known(self) -> list[StoredTemplate]:
-        """Return all templates that a learner of this process is to have: what is stored, and what is about to be."""
+        """Return the templates for this process's learner: the stored ones and those about to be stored."""
         if self.form is None:
             return []
         found = self._stored | self._local
@@ -104,7 +104,7 @@ class TemplateSync:
         return True
 
     async def aclose(self) -> None:
-        """Write what was reported last, and close the store."""
+        """Write the pending events and close the store."""
         self._closing = True
         self._wake.set()
         if self._task is not None:
@@ -127,7 +127,7 @@ class TemplateSync:
         for event in written.values():
             await self._write(event)
         current, templates = await self._templates.changed(self._current)
-        # From here on nothing waits: what is known never lacks what a learner has just reported.
+        # No await from here on, so that `known` never misses an event that was just reported.
         if templates is not None:
             self._current = current
             self._stored = {(one.app, one.version): one for one in templates}

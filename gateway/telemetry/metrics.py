@@ -1,4 +1,4 @@
-"""The gateway's Prometheus instruments; all are fed off the request path, from recordings and exchanges."""
+"""The gateway's Prometheus instruments; they are updated off the request path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OVERHEAD_BUCKETS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01
 
 
 class Instruments:
-    """Everything `/metrics` of the gateway shows. Not thread-safe by itself: one batch is observed at a time."""
+    """All series of the gateway's `/metrics`. The label caps are not thread-safe: count one exchange at a time."""
 
     def __init__(self, registry: CollectorRegistry, *, version: str) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -82,7 +82,7 @@ class Instruments:
         self._gauges(registry, version)
 
     def _bounds(self, registry: CollectorRegistry) -> None:
-        """Make the counters of what went beyond a bound, and of what was done instead."""
+        """Create the counters of exceeded bounds and of their consequences."""
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"gaugeway_{name}", text, labels, registry=registry)
@@ -105,7 +105,7 @@ class Instruments:
         self._tags_dropped = counter("tags_dropped", "Tags of requests beyond the number that is kept.")
 
     def _gauges(self, registry: CollectorRegistry, version: str) -> None:
-        """Make the gauges; the mode says how the values of several workers become one."""
+        """Create the gauges; the mode says how the values of several workers are combined."""
 
         def gauge(name: str, text: str, mode: Literal["livesum", "livemin", "max"], *labels: str) -> Gauge:
             self.modes[f"gaugeway_{name}"] = mode
@@ -148,7 +148,7 @@ class Instruments:
                 self._tokens.labels(app, model, kind).inc(count)
 
     def _request_children(self, key: tuple[str, str, bool, str, str, str]) -> tuple[Counter, Histogram, Histogram]:
-        """Look up the series of one kind of request; kept, since a look-up costs more than counting."""
+        """Return the cached series of one kind of request: a look-up costs more than counting."""
         app, model, stream, route, status_class, ending = key
         if len(self._requests_children) >= MAX_REQUEST_SERIES and (app, model) != (OVERFLOW, OVERFLOW):
             self._cap.count("requests", f"{app}\n{model}\n{route}\n{status_class}\n{ending}")
@@ -163,55 +163,55 @@ class Instruments:
         return children
 
     def cost(self, app: str, model: str, costs: Mapping[str, float]) -> None:
-        """Count what an exchange cost, in USD by type of token."""
+        """Count the cost of an exchange, in USD by type of token."""
         app, model = self._cap.pair(app, model)
         for kind, usd in costs.items():
             self._cost.labels(app, model, kind).inc(usd)
 
     def unreadable(self, reason: str) -> None:
-        """Count an exchange that cannot be captured since a body of it cannot be read."""
+        """Count an exchange that is not captured because one of its bodies cannot be read."""
         self._unreadable.labels(reason).inc()
 
     def write_stalled(self) -> None:
-        """Count a client that was given up because it did not read."""
+        """Count a connection that was closed because the client did not read its response."""
         self._write_stalls.inc()
 
     def charge_estimated(self, route: str, reason: str) -> None:
-        """Count a charge that was estimated. From any thread."""
+        """Count an estimated charge. Thread-safe."""
         self._charges_estimated.labels(route, reason).inc()
 
     def outcome(self, app: str, outcome: str) -> None:
-        """Count an exchange that came to its one outcome."""
+        """Count the outcome of an exchange."""
         self._exchanges.labels(self._cap("app", app), outcome).inc()
 
     def overflown(self, app: str, route: str, status: int, ending: str, count: int) -> None:
-        """Count requests that were not looked at because the buffer was full."""
+        """Count requests that were dropped because the capture buffer was full."""
         app = self._cap("app", app)
         self._requests.labels(app, route, "unknown", _status_class(status), "false", ending).inc(count)
         if route in GENERATION_ROUTES:
             self._exchanges.labels(app, "overflow").inc(count)
 
     def captured(self, sample: Sample) -> None:
-        """Count a sample that is safely in the queue."""
+        """Count a sample that the queue has accepted."""
         self.outcome(sample.app, "captured")
         app = self._cap("app", sample.app)
         self._extractions.labels(app, sample.context_source).inc()
         self._captured.labels(app, _kind(sample.skip_reason)).inc()
 
     def supplement(self, source: str, result: str) -> None:
-        """Count what was said about an exchange beside it: accepted, full, too_large, or error."""
+        """Count a supplement by result: accepted, full, too_large or error."""
         self._supplements.labels(source, result).inc()
 
     def tags_dropped(self, count: int) -> None:
-        """Count tags of a request beyond the number that is kept."""
+        """Count tags of a request beyond the maximum."""
         self._tags_dropped.inc(count)
 
     def connection_closed(self, reason: str) -> None:
-        """Count a connection that was closed for want of room: idle, or refused when it was new."""
+        """Count a connection closed for lack of file descriptors: idle, or refused when new."""
         self._closed.labels(reason).inc()
 
     def capture_seconds(self, seconds: float) -> None:
-        """Record what reading one exchange cost."""
+        """Record the time that decoding one exchange took."""
         self._capture_overhead.observe(seconds)
 
     def hand_off_failed(self) -> None:
@@ -219,7 +219,7 @@ class Instruments:
         self._hand_off_errors.inc()
 
     def spilled(self, step: str, count: int) -> None:
-        """Count samples that went into the file that stands in for the queue (spilled), or back to it (returned)."""
+        """Count samples written to the spill file (spilled) or moved back to the queue (returned)."""
         self._spilled.labels(step).inc(count)
 
     def template(self, event: str) -> None:
@@ -231,27 +231,27 @@ class Instruments:
         self._template_errors.labels(reason).inc()
 
     def state(self, upstream: str, value: float) -> None:
-        """Show whether an upstream is used: 1 healthy, 0.5 being probed, 0 left out."""
+        """Set the state of an upstream: 1 healthy, 0.5 being probed, 0 ejected."""
         self._upstream_state.labels(upstream).set(value)
 
     def error(self, upstream: str, kind: str) -> None:
-        """Count an attempt that failed and that the client did not see, since another was made in its place."""
+        """Count a failed attempt that was retried, so that the client did not see it."""
         self._upstream_errors.labels(upstream, kind).inc()
 
     def resent(self, reason: str) -> None:
-        """Count a request that was sent again: unread, idempotent, or with an idempotency_key."""
+        """Count a request resent on a new connection: unread, idempotent, or with an idempotency_key."""
         self._resends.labels(reason).inc()
 
     def body_given_up(self, reason: str) -> None:
-        """Count a request whose body came too slowly: stalled, too_long, or no_room."""
+        """Count a request whose body arrived too slowly: stalled, too_long or no_room."""
         self._slow_bodies.labels(reason).inc()
 
     def limits_shared(self, processes: int) -> None:
-        """Show among how many processes limits are shared; 0 while this one counts for itself."""
+        """Set the number of processes that share the limits; 0 while this one enforces its own share."""
         self._limits_processes.set(processes)
 
     def limits_unshared(self) -> None:
-        """Count a failed exchange with the others."""
+        """Count a failed limit sync."""
         self._sync_errors.inc()
 
     def reloaded(self, result: str, keys: Iterable[str] = ()) -> None:

@@ -1,4 +1,4 @@
-"""The OpenTelemetry CLIENT span of an exchange: its ids on the request path, the span itself later, in the batch."""
+"""The OpenTelemetry CLIENT span of an exchange: ids are drawn on the request path, the span is built by capture."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ def parse_traceparent(value: bytes | None) -> tuple[str, str, bool] | None:
 
 
 class ForeignSpans:
-    """No spans of our own: the exchange belongs to the app's span, and its traceparent passes untouched."""
+    """No spans of the gateway's own: the exchange belongs to the app's span, and its traceparent is forwarded."""
 
     def begin(self, traceparent: bytes | None) -> tuple[Trace | None, bytes | None]:
-        """Take over the app's trace, if it has one."""
+        """Return the app's trace, if it has one."""
         parsed = parse_traceparent(traceparent)
         return (Trace(parsed[0], parsed[1], None, parsed[2]) if parsed else None), None
 
 
 class OwnSpans:
-    """A span per exchange under the app's, or the root of a new trace; `propagate` makes it the upstream's parent."""
+    """One span per exchange, child of the app's span or a new root; `propagate` makes it the upstream's parent."""
 
     def __init__(self, *, propagate: bool) -> None:
         self._propagate = propagate
 
     def begin(self, traceparent: bytes | None) -> tuple[Trace | None, bytes | None]:
-        """Choose the span's ids now, so that the upstream can be told; the span is made when all is known."""
+        """Draw the span's ids for the upstream's traceparent; the span is built when the exchange is complete."""
         parsed = parse_traceparent(traceparent)
         trace_id, parent_id, sampled = parsed or (os.urandom(16).hex(), None, True)
         trace = Trace(trace_id, os.urandom(8).hex(), parent_id, sampled)
@@ -55,7 +55,7 @@ class OwnSpans:
 
 
 class OTelSpans:
-    """Makes `chat {model}` spans with `gen_ai.*` attributes, and `openinference` ones; content never goes into them."""
+    """Emits `chat {model}` spans with `gen_ai.*` and `openinference` attributes, without content."""
 
     def __init__(
         self, processor: SpanProcessor, *, server_address: str, server_port: int, openinference: bool = True
@@ -137,7 +137,7 @@ def batch_processor(exporter: SpanExporter) -> SpanProcessor:
 
 
 def _openinference(exchange: ExchangeSummary) -> dict[str, Any]:
-    """What OpenInference calls the same things (https://github.com/Arize-ai/openinference, spec)."""
+    """The attributes by OpenInference's names (https://github.com/Arize-ai/openinference, spec)."""
     usage = exchange.usage
     sent, received = (usage.input_tokens, usage.output_tokens) if usage else (None, None)
     parameters = {name: value for name, value in exchange.parameters.items() if not isinstance(value, str)}
@@ -154,7 +154,7 @@ def _openinference(exchange: ExchangeSummary) -> dict[str, Any]:
 
 
 def _fit(value: Any) -> Any:
-    """Return the value of an attribute; None for what is none: one integer beyond 64 bits would lose a whole batch."""
+    """Return an attribute's value, or None if it is not valid: an integer beyond 64 bits would lose a whole batch."""
     if isinstance(value, str):
         return bounded_name(value, _MAX_ATTRIBUTE)
     if isinstance(value, int):

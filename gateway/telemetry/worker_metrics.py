@@ -24,9 +24,9 @@ FD_VARIABLE = "GAUGEWAY_METRICS_FD"
 MAX_REPORT_BYTES = 256 * 1024 * 1024
 """The most series that an `Instruments` can have, with the longest names, take half of it."""
 REPORT_S = 1.0
-"""How often a worker reports unasked: a worker that is killed loses the counts of at most this time."""
+"""How often a worker reports on its own: a killed worker loses at most the counts of this time."""
 REPORT_SHARE = 0.01
-"""Reports made unasked take at most this share of a worker's time."""
+"""Share of a worker's time that these reports take at most."""
 POLL_S = 2.0
 """How long a scrape waits for a worker before its last report is used."""
 _LENGTH_BYTES = 4
@@ -38,7 +38,7 @@ Send: TypeAlias = "Callable[[Poll | Sum], None]"
 
 
 class Family(msgspec.Struct, array_like=True):
-    """The series of one metric; `mode` says how the values of several workers become one."""
+    """The series of one metric; `mode` says how the values of several workers are combined."""
 
     name: str
     documentation: str
@@ -55,11 +55,11 @@ class Report(msgspec.Struct, tag=True, array_like=True):
 
 
 class Scrape(msgspec.Struct, tag=True, array_like=True):
-    """A worker asks for the sum over all workers."""
+    """A worker's request for the sum over all workers."""
 
 
 class Poll(msgspec.Struct, tag=True, array_like=True):
-    """The supervisor asks for a report."""
+    """The supervisor's request for a report."""
 
     number: int
 
@@ -71,14 +71,14 @@ class Sum(msgspec.Struct, tag=True, array_like=True):
 
 
 class Exposed(Protocol):
-    """What the exposition formats encode."""
+    """The interface that the exposition formats need."""
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics."""
 
 
 class WorkerMetrics:
-    """A worker's end: reports `registry` to the supervisor and asks it for the sum; `modes` are those of the gauges."""
+    """The worker's end: reports `registry` to the supervisor and requests the sum; `modes` are those of the gauges."""
 
     def __init__(self, end: socket.socket, registry: CollectorRegistry, modes: Mapping[str, Mode]) -> None:
         self._end = end
@@ -151,7 +151,7 @@ class WorkerMetrics:
 
 
 class WorkersTotal:
-    """The supervisor's end: the sum over the workers that run, and the counters of those that have ended."""
+    """The supervisor's end: sums the running workers and the counters of those that have ended."""
 
     def __init__(self) -> None:
         self._workers: dict[int, _Worker] = {}
@@ -159,7 +159,7 @@ class WorkersTotal:
         self._numbers = itertools.count()
 
     async def follow(self, end: socket.socket) -> None:
-        """Take a worker's reports until it ends; then keep its counters."""
+        """Receive a worker's reports until it ends; then keep its counters."""
         reader, writer = await asyncio.open_unix_connection(sock=end)
         number = next(self._numbers)
         worker = self._workers[number] = _Worker(lambda message: _write(writer, message))
@@ -199,7 +199,7 @@ class WorkersTotal:
 
 
 class _Worker:
-    """A worker as the supervisor knows it."""
+    """The supervisor's state of one worker."""
 
     def __init__(self, send: Send) -> None:
         self.send = send

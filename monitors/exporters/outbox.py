@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from monitors.exporters import Exporter
 from monitors.records import Evaluation, Sample, Score
-from monitors.runtime.backoff import delay_s
+from monitors.runtime.retry import delay_s
 from monitors.runtime.tasks import happens_within, spawn
 
 T = TypeVar("T")

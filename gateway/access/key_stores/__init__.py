@@ -1,4 +1,4 @@
-"""The gateway's own keys, and what was spent: the port to where they are kept, and its adapters' names."""
+"""The key store: the port for virtual keys and spending, and the names of its adapters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BUILT_IN = {
 }
 """URL scheme -> adapter. Without a URL it is the file in the data directory."""
 SPENDING_DAYS = 35
-"""For so long what was spent is kept."""
+"""How long spending is kept."""
 
 
 class Created(NamedTuple):
@@ -26,7 +26,7 @@ class Created(NamedTuple):
 
 
 class Keys(Protocol):
-    """Where keys and spending are kept. Operations raise `storage.engines.failures.FAILURES`."""
+    """Stores keys and spending. Operations raise `engines.failures.FAILURES`; the next one tries again."""
 
     async def create(
         self,
@@ -37,13 +37,13 @@ class Keys(Protocol):
         expires_at: float | None = None,
         quota: Quota | None = None,
     ) -> Created:
-        """Make a key."""
+        """Create a key."""
 
     async def revoke(self, key_id: str, now: float) -> bool:
-        """End a key; False when there is none of this id. One that was revoked before keeps the time of that."""
+        """Revoke a key; False when the id is unknown. A key revoked earlier keeps that time."""
 
     async def keys(self) -> list[VirtualKey]:
-        """Return all keys, the oldest first."""
+        """Return all keys, oldest first."""
 
     async def changed(self, revision: bytes | None) -> tuple[bytes, list[VirtualKey] | None]:
         """Return the revision and, if it is not the one given, all keys.
@@ -52,14 +52,14 @@ class Keys(Protocol):
         """
 
     async def spend(self, spending: Mapping[tuple[int, str], float], today: int) -> Spending:
-        """Add what was spent, all or nothing; return what all processes together have spent today."""
+        """Add spending, all or nothing; return what all processes together have spent today."""
 
     async def aclose(self) -> None:
-        """Let go of file or connections; the next operation opens them again."""
+        """Close the file or connections; the next operation opens them again."""
 
 
 def new_key(*, app: str, now: float, models: tuple[str, ...], expires_at: float | None, quota: Quota | None) -> Created:
-    """Draw a new key; it is not stored yet."""
+    """Generate a key; it is not stored yet."""
     secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
     key = VirtualKey(
         id=f"key_{secrets.token_hex(6)}",

@@ -1,4 +1,4 @@
-"""From a URL in the configuration to the store of keys; only the adapter it names is imported."""
+"""Opens the key store that a URL names; imports only its adapter."""
 
 from __future__ import annotations
 

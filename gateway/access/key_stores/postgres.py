@@ -1,4 +1,4 @@
-"""Keys and spending in PostgreSQL, for gateways on many machines; read and written in the background only."""
+"""Key store in PostgreSQL, for gateways on several machines; used only by the key sync."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class PostgresKeyStore:
             if current == revision:
                 return current, None
             rows = await connection.fetch(_SELECT)
-        # In a thread: thousands of keys must not hold up the requests.
+        # In a thread: decoding thousands of keys must not delay requests.
         return current, await asyncio.to_thread(lambda: [read_key(tuple(row)) for row in rows])
 
     async def spend(self, spending: Mapping[tuple[int, str], float], today: int) -> Spending:

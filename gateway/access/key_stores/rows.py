@@ -1,4 +1,4 @@
-"""A key as the row of a table, the same in every engine."""
+"""A key as a table row, the same in every engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLUMNS = "id, digest, app, models, created_at, expires_at, revoked_at, requests
 
 
 def row_of(key: VirtualKey) -> tuple[Any, ...]:
-    """Return what `COLUMNS` hold of a key."""
+    """Return a key's values of `COLUMNS`."""
     quota = key.quota
     limits = (quota.requests_per_min, quota.tokens_per_min, quota.usd_per_day)
     return (
@@ -24,7 +24,7 @@ def row_of(key: VirtualKey) -> tuple[Any, ...]:
 
 
 def read_key(row: Sequence[Any]) -> VirtualKey:
-    """Make a key from its row. Raises EngineError for models that are not JSON."""
+    """Return the key of a row. Raises EngineError when its models are not JSON."""
     key_id, key_digest, app, models, created_at, expires_at, revoked_at, requests, tokens, usd = row
     try:
         names = tuple(json.loads(models))

@@ -1,4 +1,4 @@
-"""DATA_DIR/keys.db: the keys, and what was spent. The running gateway reads and writes it in the background only."""
+"""Key store in SQLite, `DATA_DIR/keys.db`; the running gateway uses it only in the key sync."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from monitors.storage.engines.sqlite import Database, Schema
 
 FILE = "keys.db"
 
-# A new revision tells the running gateways that the keys are to be read again.
+# A new revision makes the running gateways read the keys again.
 SCHEMA = Schema(
     kind="key file",
     application_id=0x67776B79,  # "gwky"
@@ -91,7 +91,7 @@ class KeyStore:
 
     async def changed(self, revision: bytes | None) -> tuple[bytes, list[VirtualKey] | None]:
         if self._known and not self.path.exists():
-            # Opening would make an empty one, and an empty one shuts everybody out.
+            # Opening would create an empty file, and without keys every request is rejected.
             raise EngineError(f"{self.path} is gone")
         async with self._database.reading() as connection:
             ((current,),) = await connection.execute_fetchall("SELECT value FROM revision")
@@ -99,7 +99,7 @@ class KeyStore:
             if current == revision:
                 return current, None
             rows = list(await connection.execute_fetchall(_SELECT))
-        # In a thread: thousands of keys must not hold up the requests.
+        # In a thread: decoding thousands of keys must not delay requests.
         return current, await asyncio.to_thread(lambda: [read_key(tuple(row)) for row in rows])
 
     async def spend(self, spending: Mapping[tuple[int, str], float], today: int) -> Spending:

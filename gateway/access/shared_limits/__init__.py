@@ -1,4 +1,4 @@
-"""Where several gateways share how much of their limits is used: the port, and its adapters' names."""
+"""Shared limits: the port through which gateways share the usage of their limits, and the names of its adapters."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ BUILT_IN = {
 """URL scheme -> adapter. Each is made by `from_url(url)`, which raises ValueError."""
 
 SEEN_S = 10.0
-"""A process that was not heard of for so long is no longer counted; each tells at least three times as often."""
+"""A process that has not synced for this long no longer counts; each syncs at least three times as often."""
 
 
 class Sharing(Protocol):
-    """A place where every process tells what it drew, and hears what is left."""
+    """Where processes report what they drew from the buckets, and read what is left."""
 
     async def exchange(self, draws: Sequence[Draw]) -> Heard:
         """Take all of `draws` out of their buckets, all or nothing, and say what is left in each.
@@ -32,4 +32,4 @@ class Sharing(Protocol):
         """
 
     async def aclose(self) -> None:
-        """Be counted among the processes no longer, and let go of the connections."""
+        """Leave the processes that share, and close the connections."""

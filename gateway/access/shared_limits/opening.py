@@ -1,4 +1,4 @@
-"""From a URL in the configuration to the shared place; only the adapter it names is imported."""
+"""Opens the shared limits that a URL names; imports only their adapter."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from monitors.storage.engines.postgres import Database
 
 _TIDY_EVERY_S = 60.0
 
-# In the order of their names, so that two processes never wait for each other's rows in a circle.
+# Ordered by name, so that two processes cannot deadlock on each other's rows.
 _EXCHANGE = """
     INSERT INTO limit_levels AS known (kind, subject, per_min, burst, used, level, at)
     SELECT kind, subject, per_min, burst, used, least(burst, level) - used, clock_timestamp()
@@ -42,7 +42,7 @@ _SEE = """
     SELECT count(*) + 1 FROM limit_processes
     WHERE id <> $1 AND seen_at > clock_timestamp() - make_interval(secs => $2)
 """
-# Not to know a bucket and to know it full is the same. Rows in use are left to the next time.
+# An unknown bucket counts as full, so full ones can be deleted. Locked rows are skipped until the next time.
 _TIDY_LEVELS = """
     DELETE FROM limit_levels WHERE (kind, subject) IN (
         SELECT kind, subject FROM limit_levels

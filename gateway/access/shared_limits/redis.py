@@ -16,7 +16,7 @@ _KEPT_MS = 60_000
 
 # KEYS: the processes, then a bucket each. ARGV: this process, how long one counts (ms), how long a full bucket is kept
 # (ms), then for each bucket its rate a minute, what it holds, what was drawn, and the level to begin with.
-# A bucket goes when it has been full for a while: not to know it and to know it full is the same.
+# A bucket expires when it has been full for a while: an unknown bucket counts as full.
 _EXCHANGE = Script("""
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -2,8 +2,7 @@
 
 import asyncio
 
-from monitors.runtime.backoff import Backoff
-from monitors.runtime.retry_buffer import Capacity, RetryBuffer, Sink
+from monitors.runtime.retry import Backoff, Capacity, RetryBuffer, Sink
 
 
 class Receiver(Sink):
