@@ -74,7 +74,10 @@ class _Access(NamedTuple):
 
 
 class Gateway:
-    """The data plane: an ASGI callable for the traffic port, an admin app, and the hand-off to the queue."""
+    """The data plane: the ASGI app of the traffic port, the admin app, and the capture buffer.
+
+    Only tests switch off the fast path, which serves requests without the ASGI app.
+    """
 
     def __init__(
         self,
@@ -88,6 +91,7 @@ class Gateway:
         upstream_client: Upstream | None = None,
         metrics_socket: socket.socket | None = None,
         templates: Templates | None = None,
+        fast_path: bool = True,
     ) -> None:
         self.registry = CollectorRegistry()
         self.readiness = routes.Readiness()
@@ -115,7 +119,7 @@ class Gateway:
         access = _Access(self._admission.gate, self._accounting, self._origins)
         self._proxy = self._build_proxy(config, access, self._cache)
         self._realtime = self._build_realtime(config, access)
-        self.protocol = self._protocol(config)
+        self.protocol = self._protocol(config, fast_path=fast_path)
         self._other = routes.traffic_app(self.readiness, self._supplements)
         settings = config.gateway
         self._workers = None
@@ -251,13 +255,10 @@ class Gateway:
             self._clients[way] = made
         return self._clients[way]
 
-    def _protocol(self, config: Config) -> type[ServerProtocol]:
+    def _protocol(self, config: Config, *, fast_path: bool) -> type[ServerProtocol]:
         settings = config.gateway
-        fast = settings.http_path == "protocol"
-        if not fast:
-            _log.warning("gateway.http_path is deprecated: without it ordinary requests take the faster path")
         return patient(
-            fast_path_protocol(lambda: self._proxy) if fast else ServerProtocol,
+            fast_path_protocol(lambda: self._proxy) if fast_path else ServerProtocol,
             body_s=settings.body_timeout_s,
             body_total_s=settings.body_total_timeout_s,
             max_pending_bytes=max(settings.max_pending_body_bytes, settings.max_body_bytes),

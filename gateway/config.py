@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import ssl
@@ -31,6 +32,7 @@ from monitors.runtime.endpoints import address_problem, base_url_problem, is_own
 from monitors.runtime.plugins import load as load_object
 
 MEBIBYTE = 1024 * 1024
+_log = logging.getLogger("gaugeway")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+/?", re.IGNORECASE)
 _TEMPLATE = UserTemplate(name="any", pattern="begin (?P<contexts>.) end")
 """Nothing is wrong with it: it stands around the one part of another that is checked."""
@@ -50,7 +52,6 @@ class Gateway(Table, frozen=True):
     allowed_hosts: tuple[str, ...] = ()
     max_body_bytes: Count = 100 * MEBIBYTE
     upstream_client: Literal["native", "httpx"] = "native"
-    http_path: Literal["protocol", "asgi"] = "protocol"
     max_upload_bytes: Count = 1024 * MEBIBYTE
     connect_timeout_s: Positive = 5.0
     first_byte_timeout_s: Positive | None = None
@@ -217,9 +218,17 @@ def examine(
         raw = settings.overlay(raw, table, given)
     if upstream is not None:
         raw["upstreams"] = [{"base_url": upstream}]
+    _drop_deprecated(raw)
     config = settings.convert_into(gather_options(raw), Config, problems)
     problems.extend(_problems(config))
     return config, problems
+
+
+def _drop_deprecated(raw: dict[str, Any]) -> None:
+    """Remove keys that had a meaning once, with a warning."""
+    gateway = raw.get("gateway")
+    if isinstance(gateway, dict) and gateway.pop("http_path", None) is not None:
+        _log.warning("gateway.http_path is deprecated and ignored: remove it")
 
 
 def listeners(config: Config) -> list[tuple[str, str, int]]:

@@ -30,7 +30,7 @@ def _keys(effect: Effect, table: str, names: str) -> dict[str, Effect]:
 EFFECTS: dict[str, Effect] = {
     **_keys("live", "gateway", "max_body_bytes max_upload_bytes first_byte_timeout_s total_timeout_s"),
     **_keys("live", "gateway", "allowed_origins allowed_hosts"),
-    **_keys("restart", "gateway", "host port workers admin_host admin_port admin_token http_path upstream_client"),
+    **_keys("restart", "gateway", "host port workers admin_host admin_port admin_token upstream_client"),
     **_keys("restart", "gateway", "connect_timeout_s read_timeout_s body_timeout_s drain_delay_s drain_s"),
     **_keys("restart", "gateway", "body_total_timeout_s max_pending_body_bytes write_timeout_s"),
     **_keys("live", "upstreams", "base_url name api_key ca_file proxy models aliases weight priority max_retries"),

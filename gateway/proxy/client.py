@@ -24,9 +24,9 @@ class ClientDisconnected(Exception):
 
 
 class TookTooLong(Exception):
-    """A time limit of ours ran out: `limit` is first_byte or total."""
+    """A time limit of the gateway's ran out."""
 
-    def __init__(self, limit: str) -> None:
+    def __init__(self, limit: Literal["first_byte", "total"]) -> None:
         super().__init__(limit)
         self.limit = limit
 

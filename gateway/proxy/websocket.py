@@ -26,7 +26,7 @@ from gateway.http.headers import OURS, connection_tokens, inspect, upstream_exch
 from gateway.http.origins import OriginPolicy
 from gateway.http.url import Target, check_target
 from gateway.proxy import loops
-from gateway.proxy.handler import begin
+from gateway.proxy.request import begin
 from monitors.runtime.tasks import happens_within, spawn
 
 if TYPE_CHECKING:

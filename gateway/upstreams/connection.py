@@ -119,6 +119,11 @@ class Connection(asyncio.Protocol):
         self._begin(request.method, receiver)
         self._write_whole(_head_lines(request), body, length)
 
+    def deliver_to(self, receiver: Receiver) -> None:
+        """Let `receiver` take the rest of the response under way."""
+        if self._response is not None:
+            self._response = receiver
+
     def _begin(self, method: str, receiver: Receiver) -> None:
         if not self.usable:
             raise StaleError(unread=True)

@@ -92,6 +92,10 @@ class NativeUpstream:
             connection.abort()
         return None
 
+    def give_back(self, connection: Connection) -> None:
+        """Return a connection that was taken with `reused` and not used."""
+        self._idle[self._open[connection]].append(connection)
+
     async def connect(self, origin: Origin) -> Connection:
         """Open a new connection; raises UpstreamError."""
         scheme, host, port = origin

@@ -20,14 +20,15 @@ from gateway.http.errors import Rejection
 from gateway.http.headers import for_upstream
 from gateway.http.url import Target
 from gateway.upstreams import Upstream, UpstreamError, UpstreamErrorKind, UpstreamRequest, UpstreamResponse
-from gateway.upstreams.outlier_ejection import EJECTED, HEALTHY, Ejection
+from gateway.upstreams.outlier_ejection import EJECTED, HEALTHY, Attempt, Ejection
 from gateway.upstreams.policy import ANY_MODEL, RetryPolicy, Route, choose, first, replace_model, serving
+from gateway.upstreams.pool import NativeUpstream
 
 HELD_BYTES = 64 * 1024
 HELD_S = 0.5
 LARGE_BYTES = 256 * 1024
 _SHOWN_CHARACTERS = 100
-_FIRST_SERVER_ERROR = 500
+FIRST_SERVER_ERROR = 500
 _NO_TAGS: dict[str, str] = {}
 _log = logging.getLogger("gaugeway")
 
@@ -141,6 +142,8 @@ class Router:
         )
         for name in self._links:
             self._observer.state(name, HEALTHY)
+        self.has_pool = any(link.pool is not None for link in self._links.values())
+        """Whether an upstream can be served on the fast path."""
         self.reads_header = routing.header
         """Whether `Outgoing.canary` is looked at."""
         self.reads_model = several or any(route.aliases or route.models != ANY_MODEL for route in self._routes)
@@ -156,7 +159,8 @@ class Router:
         """
         only = self.only
         if only is None:
-            return await self._travel(outgoing)
+            attempts = self.begin(outgoing)
+            return await self.resume(attempts, await self._attempt(attempts))
         try:
             response = await only.client.send(only.request(outgoing, None))
         except UpstreamError as error:
@@ -168,23 +172,29 @@ class Router:
         for client in self._clients.values():
             await client.aclose()
 
-    async def _travel(self, outgoing: Outgoing) -> Routed:
-        journey = self._start(outgoing)
+    async def resume(self, attempts: Attempts, outcome: UpstreamResponse | UpstreamError) -> Routed:
+        """Go on after an attempt with this outcome: return the response, or try again first. Raises RoutedError."""
         try:
             while True:
-                outcome = await self._attempt(journey)
-                asked, wait_s = journey.link, self._next(journey, outcome)
+                asked, wait_s = attempts.link, self._next(attempts, outcome)
                 if wait_s is None:
-                    return await self._arrive(journey, outcome)
-                await self._set_aside(journey, asked, outcome)
+                    return await self._arrive(attempts, outcome)
+                await self._set_aside(attempts, asked, outcome)
                 if wait_s:
                     await self._sleep(wait_s)
-                self._reconsider(journey)
+                self._reconsider(attempts)
+                outcome = await self._attempt(attempts)
         finally:
-            await self._drop_held(journey)
+            await self._drop_held(attempts)
 
-    def _start(self, outgoing: Outgoing) -> _Journey:
-        """Pick the first upstream. Raises Rejection."""
+    def is_final(self, outcome: int | UpstreamError) -> bool:
+        """Whether an attempt with this status or error is certainly the last one."""
+        return self.only is not None or not (isinstance(outcome, UpstreamError) or outcome in self._policy.statuses)
+
+    def begin(self, outgoing: Outgoing) -> Attempts:
+        """Pick the first upstream, and change nothing. Raises Rejection."""
+        if self.only is not None:
+            return Attempts(outgoing, [], self.only)
         routes = serving(self._routes, outgoing.model)
         candidates = routes
         if self.reads_header and outgoing.canary is not None:
@@ -196,47 +206,51 @@ class Router:
             shown = (outgoing.model or "")[:_SHOWN_CHARACTERS]
             raise Rejection(404, "model_not_found", f"Gaugeway: no upstream serves the model '{shown}'.", "model")
         chosen = self._choose(self._usable(candidates) or candidates, outgoing)
-        journey = _Journey(outgoing, [route.name for route in routes], self._links[chosen.name])
+        attempts = Attempts(outgoing, [route.name for route in routes], self._links[chosen.name])
         if outgoing.model is not None:
             # Without a model it may be about something kept at one provider (a file, a batch): another's 404 would be
             # a worse answer than the failure.
-            journey.others = [route for route in candidates if route is not chosen]
-        return journey
+            attempts.others = [route for route in candidates if route is not chosen]
+        return attempts
 
     def _choose(self, routes: list[Route], outgoing: Outgoing) -> Route:
         if outgoing.model is None and outgoing.session is None:
             return first(routes)
         return choose(routes, session=outgoing.session, chance=self._chance)
 
-    async def _attempt(self, journey: _Journey) -> UpstreamResponse | UpstreamError:
-        link, outgoing = journey.link, journey.outgoing
-        journey.attempts += 1
-        journey.model = None
-        body = None
-        alias = link.route.aliases.get(outgoing.model) if outgoing.model is not None else None
-        if alias is not None and isinstance(outgoing.body, bytes):
-            # In a thread when it takes long: it works in short steps, between which other requests are served.
-            large = len(outgoing.body) > LARGE_BYTES
-            body = (
-                await asyncio.to_thread(replace_model, outgoing.body, alias)
-                if large
-                else replace_model(outgoing.body, alias)
-            )
-            journey.model = alias if body is not None else None
-        attempt = self._ejection.begin(link.name, self._clock())
+    async def _attempt(self, attempts: Attempts) -> UpstreamResponse | UpstreamError:
+        body = attempts.outgoing.body
+        if attempts.alias is not None and isinstance(body, bytes) and len(body) > LARGE_BYTES:
+            # In a thread, as this takes long: in short steps, between which other requests are served.
+            request = await asyncio.to_thread(attempts.request)
+        else:
+            request = attempts.request()
+        self.attempt_begins(attempts)
         success: bool | None = None
         try:
-            response = await link.client.send(link.request(outgoing, body))
-            success = response.status < _FIRST_SERVER_ERROR
+            response = await attempts.link.client.send(request)
+            success = response.status < FIRST_SERVER_ERROR
             return response
         except UpstreamError as error:
             success = False
             return error
         finally:
-            self._ejection.end(attempt, success=success, peers=journey.peers, now=self._clock())
+            self.attempt_ended(attempts, success=success)
 
-    def _next(self, journey: _Journey, outcome: UpstreamResponse | UpstreamError) -> float | None:
-        """Decide what follows an attempt: None if it was the last, else the wait before the next one to journey.link.
+    def attempt_begins(self, attempts: Attempts) -> None:
+        """Count an attempt that is made now; each is followed by `attempt_ended`."""
+        attempts.count += 1
+        if self.only is None:
+            attempts.current = self._ejection.begin(attempts.link.name, self._clock())
+
+    def attempt_ended(self, attempts: Attempts, *, success: bool | None) -> None:
+        """Count how the current attempt ended (None: it was given up); a second call changes nothing."""
+        current, attempts.current = attempts.current, None
+        if current is not None:
+            self._ejection.end(current, success=success, peers=attempts.peers, now=self._clock())
+
+    def _next(self, attempts: Attempts, outcome: UpstreamResponse | UpstreamError) -> float | None:
+        """Decide what follows an attempt: None if it was the last, else the wait before the next one to attempts.link.
 
         The same upstream first, as often as it may be asked again; then another one, at once.
         """
@@ -245,35 +259,35 @@ class Router:
             if outcome.status not in self._policy.statuses:
                 return None
             headers = outcome.headers
-        if not isinstance(journey.outgoing.body, bytes):
+        if not isinstance(attempts.outgoing.body, bytes):
             return None
-        others = self._usable(journey.others)
-        left = journey.retries < journey.link.route.max_retries
-        if left and (not others or self._usable([journey.link.route])):
-            wait_s = self._policy.wait_s(journey.retries, headers, now=self._wall(), chance=self._chance)
+        others = self._usable(attempts.others)
+        left = attempts.retries < attempts.link.route.max_retries
+        if left and (not others or self._usable([attempts.link.route])):
+            wait_s = self._policy.wait_s(attempts.retries, headers, now=self._wall(), chance=self._chance)
             if wait_s is not None:
-                journey.retries += 1
+                attempts.retries += 1
                 return wait_s
         if not others:
             return None
-        self._move(journey, others)
+        self._move(attempts, others)
         return 0.0
 
-    def _reconsider(self, journey: _Journey) -> None:
+    def _reconsider(self, attempts: Attempts) -> None:
         """Turn to another upstream if the one meant was ejected, or is being probed, since it was picked."""
-        if not self._usable([journey.link.route]) and (others := self._usable(journey.others)):
-            self._move(journey, others)
+        if not self._usable([attempts.link.route]) and (others := self._usable(attempts.others)):
+            self._move(attempts, others)
 
-    def _move(self, journey: _Journey, others: list[Route]) -> None:
-        chosen = self._choose(others, journey.outgoing)
-        journey.others.remove(chosen)
-        journey.link, journey.retries = self._links[chosen.name], 0
+    def _move(self, attempts: Attempts, others: list[Route]) -> None:
+        chosen = self._choose(others, attempts.outgoing)
+        attempts.others.remove(chosen)
+        attempts.link, attempts.retries = self._links[chosen.name], 0
 
     def _usable(self, routes: list[Route]) -> list[Route]:
         now = self._clock()
         return [route for route in routes if self._ejection.takes(route.name, now)]
 
-    async def _set_aside(self, journey: _Journey, asked: Link, outcome: UpstreamResponse | UpstreamError) -> None:
+    async def _set_aside(self, attempts: Attempts, asked: Link, outcome: UpstreamResponse | UpstreamError) -> None:
         """Keep a failed response until a later one takes its place."""
         if isinstance(outcome, UpstreamError):
             self._observer.error(asked.name, outcome.kind)
@@ -283,22 +297,22 @@ class Router:
         except (UpstreamError, TimeoutError):
             self._observer.error(asked.name, _kind(outcome))
             return
-        await self._drop_held(journey)
-        journey.held = Routed(held, asked.name, journey.attempts, journey.model, asked.tags)
+        await self._drop_held(attempts)
+        attempts.held = Routed(held, asked.name, attempts.count, attempts.model, asked.tags)
 
-    async def _arrive(self, journey: _Journey, outcome: UpstreamResponse | UpstreamError) -> Routed:
+    async def _arrive(self, attempts: Attempts, outcome: UpstreamResponse | UpstreamError) -> Routed:
         """Return the last response there was, whatever it says. Raises RoutedError when there was none."""
-        name, attempts, held = journey.link.name, journey.attempts, journey.held
+        name, count, held = attempts.link.name, attempts.count, attempts.held
         if not isinstance(outcome, UpstreamError):
-            return Routed(outcome, name, attempts, journey.model, journey.link.tags)
+            return Routed(outcome, name, count, attempts.model, attempts.link.tags)
         if held is None:
-            raise RoutedError(outcome.kind, outcome.detail, name, attempts) from outcome
+            raise RoutedError(outcome.kind, outcome.detail, name, count) from outcome
         self._observer.error(name, outcome.kind)
-        journey.held = None
-        return Routed(held.response, held.upstream, attempts, held.model, held.tags)
+        attempts.held = None
+        return Routed(held.response, held.upstream, count, held.model, held.tags)
 
-    async def _drop_held(self, journey: _Journey) -> None:
-        held, journey.held = journey.held, None
+    async def _drop_held(self, attempts: Attempts) -> None:
+        held, attempts.held = attempts.held, None
         if held is not None:
             self._observer.error(held.upstream, _kind(held.response))
             await held.response.aclose()
@@ -314,13 +328,15 @@ class Router:
 class Link:
     """An upstream of the configuration with all that can be computed once."""
 
-    __slots__ = ("_authorization", "_baggage", "_host", "_join", "_origin", "client", "name", "route", "tags")
+    __slots__ = ("_authorization", "_baggage", "_host", "_join", "_origin", "client", "name", "pool", "route", "tags")
 
     def __init__(self, settings: Settings, client: Upstream, *, several: bool, baggage: bool = False) -> None:
         target = Target.parse(settings.base_url, name=settings.name, api_key=settings.api_key)
         self._join, self._origin = target.join, target.origin
         self._host, self._authorization = target.host_header, target.authorization
         self.client, self.name, self._baggage = client, settings.name, baggage
+        # Only the native client lends its connections; the port, which plug-ins implement, is `send` alone.
+        self.pool = client if isinstance(client, NativeUpstream) else None
         self.route = Route(
             name=settings.name,
             models=settings.models,
@@ -347,17 +363,42 @@ class Link:
 
 
 @dataclass(slots=True)
-class _Journey:
-    """A request on its way: `peers` serve its model, `others` are those it may still turn to."""
+class Attempts:
+    """The attempts to serve one request, and where the next one goes.
+
+    `link` is the upstream of the current or next attempt, `peers` serve the same model, `others` may still be tried.
+    `model` is the alias that the current attempt sends, if it sends one; `held` a failed response that is kept.
+    """
 
     outgoing: Outgoing
     peers: list[str]
     link: Link
     others: list[Route] = field(default_factory=list)
     retries: int = 0
-    attempts: int = 0
+    count: int = 0
     model: str | None = None
     held: Routed | None = None
+    current: Attempt | None = None
+
+    @property
+    def alias(self) -> str | None:
+        """What the upstream calls the model asked for; None where it has the same name."""
+        model = self.outgoing.model
+        return None if model is None else self.link.route.aliases.get(model)
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The exchange's tags: its upstream, where there are several, and the alias sent. Shared: not to be changed."""
+        return self.link.tags if self.model is None else self.link.tags | {"model_sent": self.model}
+
+    def request(self) -> UpstreamRequest:
+        """Make the request for the next attempt, with the upstream's alias in the place of the model."""
+        outgoing, body, alias = self.outgoing, None, self.alias
+        self.model = None
+        if alias is not None and isinstance(outgoing.body, bytes):
+            body = replace_model(outgoing.body, alias)
+            self.model = alias if body is not None else None
+        return self.link.request(outgoing, body)
 
 
 class _Held:
