@@ -36,7 +36,7 @@ from gateway.proxy import loops
 from gateway.proxy.cache import Cache
 from gateway.proxy.fast_path import fast_path_protocol
 from gateway.proxy.handler import Limits, Proxy
-from gateway.proxy.websocket import Realtime
+from gateway.proxy.websocket import Realtime, Times
 from gateway.reload import REFUSED, RestartNeeded, check_live, report_refusal
 from gateway.telemetry import tracing
 from gateway.telemetry.metrics import Instruments
@@ -291,11 +291,13 @@ class Gateway:
         return Realtime(
             target=Target.parse(first.base_url, name=first.name, api_key=first.api_key),
             record=self.handoff.offer,
-            connect_timeout_s=config.gateway.connect_timeout_s,
+            times=Times(
+                connect_s=config.gateway.connect_timeout_s,
+                write_s=config.gateway.write_timeout_s,
+                recheck_s=config.keys.refresh_s,
+            ),
             gate=access.gate,
             accounting=access.accounting,
-            recheck_s=config.keys.refresh_s,
-            write_timeout_s=config.gateway.write_timeout_s,
             on_stall=self._instruments.write_stalled,
             baggage=config.telemetry.baggage,
             gateway_id=_id(config),

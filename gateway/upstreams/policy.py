@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from email.utils import mktime_tz, parsedate_tz
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from math import log
@@ -16,6 +15,7 @@ import msgspec
 from gateway.exchange import Headers
 from gateway.http.json_cursor import JsonCursor, mentions
 from monitors.runtime.bounds import optional_name
+from monitors.runtime.retry_after import retry_after_s
 
 Chance: TypeAlias = Callable[[], float]
 """Draws a number from [0, 1)."""
@@ -24,7 +24,6 @@ ANY_MODEL = ("*",)
 _MAX_DOUBLINGS = 32
 MOST_MENTIONS = 10_000
 """How many times "model" may stand in a body as a string of its own where an alias takes its place."""
-_SECONDS = re.compile(rb"\d{1,12}(?:\.\d{1,9})?\Z")
 _SPACE = re.compile(rb"[ \t\n\r]*+")
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _MODEL = mentions("model")
@@ -106,33 +105,11 @@ class RetryPolicy:
         if _header(headers, b"x-should-retry") == b"false":
             return None
         backoff = chance() * min(self.backoff_max_s, self.backoff_base_s * 2.0 ** min(retry, _MAX_DOUBLINGS))
-        told = retry_after_s(headers, now)
-        if told is None:
+        named = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+        requested = retry_after_s(named, now)
+        if requested is None:
             return backoff
-        return max(told, backoff) if told <= self.max_retry_after_s else None
-
-
-def retry_after_s(headers: Headers, now: float) -> float | None:
-    """Read `retry-after-ms`, else `Retry-After` (seconds or a date, compared with the Unix time `now`).
-
-    >>> retry_after_s([(b"Retry-After", b"2"), (b"Retry-After-Ms", b"1500")], 0.0)
-    1.5
-    >>> retry_after_s([(b"retry-after", b"Thu, 01 Jan 1970 00:01:00 GMT")], 45.0)
-    15.0
-    """
-    milliseconds = _header(headers, b"retry-after-ms")
-    if milliseconds is not None and _SECONDS.match(milliseconds):
-        return float(milliseconds) / 1000
-    value = _header(headers, b"retry-after")
-    if value is None:
-        return None
-    if _SECONDS.match(value):
-        return float(value)
-    try:
-        date = parsedate_tz(value.decode("latin-1"))
-        return None if date is None else max(0.0, mktime_tz((*date[:9], date[9] or 0)) - now)
-    except (ValueError, OverflowError, IndexError, TypeError):
-        return None
+        return max(requested, backoff) if requested <= self.max_retry_after_s else None
 
 
 def _header(headers: Headers, wanted: bytes) -> bytes | None:

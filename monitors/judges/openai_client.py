@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping
+import time
 from typing import TYPE_CHECKING, Any
 
 from monitors.judges import JudgeError
 from monitors.runtime.replies import MAX_REPLY_BYTES, ReplyError, ReplyTooLargeError, limited
+from monitors.runtime.retry_after import retry_after_s
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -107,23 +107,7 @@ def judge_error(error: Exception, api_key: str | None) -> JudgeError:
     else:
         kind = "server_error" if status >= _SERVER_ERROR else "bad_request"
     headers = getattr(getattr(error, "response", None), "headers", None)
-    return JudgeError(kind, clean(str(error), api_key), retry_after_s=retry_after_s(headers or {}))
-
-
-def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """How many seconds the server asks to wait; None when it says nothing that can be read as a number of them.
-
-    >>> retry_after_s({"retry-after": "2"}), retry_after_s({"retry-after-ms": "1500"}), retry_after_s({})
-    (2.0, 1.5, None)
-    """
-    for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
-        try:
-            seconds = float(headers[name]) * unit
-        except (KeyError, ValueError):
-            continue
-        if math.isfinite(seconds) and seconds >= 0.0:
-            return seconds
-    return None
+    return JudgeError(kind, clean(str(error), api_key), retry_after_s=retry_after_s(headers or {}, time.time()))
 
 
 def overflows(error: Exception) -> bool:
