@@ -1,4 +1,4 @@
-"""Which upstream a request goes to, and whether and when it is sent again: rules only; clock and chance are given."""
+"""Routing and retry rules: which upstream a request goes to, and when it is retried. Pure functions of their input."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Chance: TypeAlias = Callable[[], float]
 ANY_MODEL = ("*",)
 _MAX_DOUBLINGS = 32
 MOST_MENTIONS = 10_000
-"""How many times "model" may stand in a body as a string of its own where an alias takes its place."""
+"""How many times the string "model" may occur in a body in which an alias replaces it."""
 _SPACE = re.compile(rb"[ \t\n\r]*+")
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _MODEL = mentions("model")
@@ -32,7 +32,7 @@ _COLON = ord(":")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """An upstream as the rules see it.
+    """An upstream's routing settings.
 
     `models` are shell patterns; `aliases` maps a model asked for to the one sent. The lowest `priority` goes first.
     `weight` is the share among equals; with 0 it is only reached by name.
@@ -51,7 +51,7 @@ class Route:
 
 
 def serving(routes: Iterable[Route], model: str | None) -> list[Route]:
-    """Return the routes that `model` may take without being named."""
+    """Return the routes for `model`, without those that are only reached by name."""
     return [route for route in routes if route.weight > 0 and route.serves(model)]
 
 
@@ -76,12 +76,12 @@ def choose(routes: Sequence[Route], *, session: str | None, chance: Chance) -> R
 
 
 def first(routes: Sequence[Route]) -> Route:
-    """Return the first listed of the best priority: where requests go that name no model, such as those for files."""
+    """Return the first route of the best priority, for requests that name no model, such as those for files."""
     return min(routes, key=lambda route: route.priority)
 
 
 def _share(session: str, name: str) -> float:
-    """A number in (0, 1), the same for the same pair on every machine."""
+    """Return a number in (0, 1), the same for the same pair on every machine."""
     key = f"{name}\0{session}".encode("utf-8", "surrogatepass")
     number = int.from_bytes(blake2b(key, digest_size=8).digest(), "big") >> 12
     return (number + 0.5) / 2**52  # 52 bits and a half are exact in a float: neither 0 nor 1 can come out
@@ -97,7 +97,7 @@ class RetryPolicy:
     max_retry_after_s: float
 
     def wait_s(self, retry: int, headers: Headers, *, now: float, chance: Chance) -> float | None:
-        """How long to wait before asking the same upstream again; None: do not ask it again.
+        """Return the seconds to wait before a retry at the same upstream; None: do not retry there.
 
         `retry` counts from 0; `headers` are the failed response's, if there was one; `now` is Unix time. Back-off is
         exponential with full jitter; an upstream that names a longer time gets it, up to `max_retry_after_s`.
@@ -136,10 +136,10 @@ def model_of(body: bytes) -> str | None:
 
 
 def replace_model(body: bytes, model: str) -> bytes | None:
-    """Put `model` in the place of the top-level "model" of a JSON object; every other byte stays as it is.
+    """Replace the top-level "model" of a JSON object; every other byte stays as it is.
 
-    None when there is no such text to replace. Where the key stands several times, all are replaced: whichever one the
-    upstream reads, it is `model`. None also when one of several is no text, and beyond `MOST_MENTIONS`.
+    None when there is no such string. If the key occurs several times, all are replaced, as it is up to the upstream
+    which one it reads. None also when one of several is not a string, and beyond `MOST_MENTIONS`.
 
     >>> replace_model(b'{ "model" : "gpt-4o",  "n":1.0 }', "mine")
     b'{ "model" : "mine",  "n":1.0 }'

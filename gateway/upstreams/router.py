@@ -1,4 +1,4 @@
-"""The upstreams behind the gateway: picks one for each request, sends it, and tries again where that is allowed."""
+"""The router: chooses an upstream for each request, sends it, and retries where that is allowed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _log = logging.getLogger("gaugeway")
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """What the client asked, ready but for the upstream.
+    """A request ready to be sent, before its upstream is chosen.
 
     `headers` are the client's, unfiltered. `content_length` is set when the body was changed, `traceparent` when it
     replaces the client's; `via` are the gateways passed so far, this one included. `model` is the body's, when it was
@@ -55,15 +55,15 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     via: bytes | None = None
 
 
-class Way(NamedTuple):
-    """How upstreams are reached: the certificates trusted (None: the system's), and the HTTP proxy's URL, if any."""
+class ClientSettings(NamedTuple):
+    """What a client connects with: the trusted certificates (None: the system's), and an HTTP proxy's URL, if any."""
 
     ca_file: Path | None
     proxy: str | None
 
 
 class Routed(msgspec.Struct, frozen=True):
-    """A response and where it came from. `model` is the alias that was sent, if one was.
+    """A response and its origin. `model` is the alias that was sent, if one was.
 
     `tags` name the upstream where there are several, so that versions can be compared; shared: not to be changed.
     """
@@ -85,17 +85,17 @@ class RoutedError(UpstreamError):
 
 
 class Observer(Protocol):
-    """Hears what the client does not see."""
+    """Counts what the client does not see: ejections, and failures that were followed by another attempt."""
 
     def state(self, upstream: str, value: float) -> None:
         """An upstream is now healthy (1), half-open (0.5) or ejected (0)."""
 
     def error(self, upstream: str, kind: str) -> None:
-        """An attempt failed and another was made in its place. The last attempt is the client's, and not told here."""
+        """An attempt failed and another one followed. The last failure reaches the client, and is not reported."""
 
 
 class Unobserved:
-    """Nobody listens."""
+    """An observer that ignores everything."""
 
     def state(self, upstream: str, value: float) -> None:
         """Ignore it."""
@@ -105,9 +105,9 @@ class Unobserved:
 
 
 class Router:
-    """Sends requests to the upstreams of the configuration, in the order in which they are listed there.
+    """Sends requests to the upstreams of the configuration.
 
-    `client` makes the client for a way to the upstreams; those with the same one share it.
+    `client` makes the client for `ClientSettings`; upstreams with the same settings share a client.
     `clock` is monotonic, `wall` Unix time (for dates in Retry-After); both in seconds.
     """
 
@@ -116,7 +116,7 @@ class Router:
         upstreams: Sequence[Settings],
         routing: Routing,
         *,
-        client: Callable[[Way], Upstream],
+        client: Callable[[ClientSettings], Upstream],
         observer: Observer | None = None,
         baggage: bool = False,
         clock: Callable[[], float] = time.monotonic,
@@ -124,10 +124,10 @@ class Router:
         chance: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._clients = {way: client(way) for way in dict.fromkeys(_way(one) for one in upstreams)}
+        self._clients = {settings: client(settings) for settings in dict.fromkeys(map(_client_settings, upstreams))}
         several = len(upstreams) > 1
         alike = {"several": several, "baggage": baggage}
-        self._links = {one.name: Link(one, self._clients[_way(one)], **alike) for one in upstreams}
+        self._links = {one.name: Link(one, self._clients[_client_settings(one)], **alike) for one in upstreams}
         self._routes = [link.route for link in self._links.values()]
         self._observer = observer or Unobserved()
         self._clock, self._wall, self._chance, self._sleep = clock, wall, chance, sleep
@@ -153,7 +153,7 @@ class Router:
         """The upstream there is, when there is one and nothing to choose, to change or to repeat."""
 
     async def send(self, outgoing: Outgoing) -> Routed:
-        """Return as soon as a response's head is there that goes to the client.
+        """Return as soon as the head of the response for the client has arrived.
 
         Raises RoutedError when no upstream answered, Rejection when none serves the model.
         """
@@ -252,7 +252,7 @@ class Router:
     def _next(self, attempts: Attempts, outcome: UpstreamResponse | UpstreamError) -> float | None:
         """Decide what follows an attempt: None if it was the last, else the wait before the next one to attempts.link.
 
-        The same upstream first, as often as it may be asked again; then another one, at once.
+        The same upstream first, up to its `max_retries`; then another one, at once.
         """
         headers: Headers = []
         if not isinstance(outcome, UpstreamError):
@@ -274,7 +274,7 @@ class Router:
         return 0.0
 
     def _reconsider(self, attempts: Attempts) -> None:
-        """Turn to another upstream if the one meant was ejected, or is being probed, since it was picked."""
+        """Choose another upstream if the chosen one was ejected, or is being probed, since it was chosen."""
         if not self._usable([attempts.link.route]) and (others := self._usable(attempts.others)):
             self._move(attempts, others)
 
@@ -288,7 +288,7 @@ class Router:
         return [route for route in routes if self._ejection.takes(route.name, now)]
 
     async def _set_aside(self, attempts: Attempts, asked: Link, outcome: UpstreamResponse | UpstreamError) -> None:
-        """Keep a failed response until a later one takes its place."""
+        """Keep a failed response until a later one replaces it."""
         if isinstance(outcome, UpstreamError):
             self._observer.error(asked.name, outcome.kind)
             return
@@ -301,7 +301,7 @@ class Router:
         attempts.held = Routed(held, asked.name, attempts.count, attempts.model, asked.tags)
 
     async def _arrive(self, attempts: Attempts, outcome: UpstreamResponse | UpstreamError) -> Routed:
-        """Return the last response there was, whatever it says. Raises RoutedError when there was none."""
+        """Return the last response, even a failed one. Raises RoutedError when there was none."""
         name, count, held = attempts.link.name, attempts.count, attempts.held
         if not isinstance(outcome, UpstreamError):
             return Routed(outcome, name, count, attempts.model, attempts.link.tags)
@@ -326,7 +326,7 @@ class Router:
 
 
 class Link:
-    """An upstream of the configuration with all that can be computed once."""
+    """A configured upstream, with what is computed once: its address, credentials, route and client."""
 
     __slots__ = ("_authorization", "_baggage", "_host", "_join", "_origin", "client", "name", "pool", "route", "tags")
 
@@ -348,7 +348,7 @@ class Link:
         self.tags = {"upstream": settings.name} if several else _NO_TAGS
 
     def request(self, outgoing: Outgoing, body: bytes | None) -> UpstreamRequest:
-        """Make the request for this upstream; `body`, if given, takes the place of the client's."""
+        """Make the request for this upstream; `body`, if given, replaces the client's."""
         headers = for_upstream(
             outgoing.headers,
             host=self._host,
@@ -402,7 +402,7 @@ class Attempts:
 
 
 class _Held:
-    """A response whose body, or its beginning, was read ahead."""
+    """A response whose body, or its beginning, was read before it is relayed."""
 
     def __init__(self, response: UpstreamResponse, read: bytes, *, more: bool) -> None:
         self.status = response.status
@@ -412,21 +412,21 @@ class _Held:
         self._more = more
 
     async def read(self) -> tuple[bytes, bool]:
-        """Return what was read ahead, then the rest. Raises UpstreamError."""
+        """Return what was read before, then the rest. Raises UpstreamError."""
         if self._read:
             read, self._read = self._read, b""
             return read, self._more
         return await self._response.read() if self._more else (b"", False)
 
     async def aclose(self) -> None:
-        """Let go."""
+        """Release the response."""
         await self._response.aclose()
 
 
 async def _hold(response: UpstreamResponse) -> _Held:
-    """Read a response that is not passed on yet, which frees its connection; a large one stays open.
+    """Read a response that may not be relayed, which frees its connection; a large one stays open.
 
-    Raises UpstreamError and TimeoutError when it does not come whole; then it is closed.
+    Raises UpstreamError and TimeoutError when it is incomplete; then it is closed.
     """
     chunks: list[bytes] = []
     size, more = 0, True
@@ -446,5 +446,5 @@ def _kind(response: UpstreamResponse) -> str:
     return f"status_{response.status // 100}xx"
 
 
-def _way(settings: Settings) -> Way:
-    return Way(Path(settings.ca_file) if settings.ca_file is not None else None, settings.proxy)
+def _client_settings(settings: Settings) -> ClientSettings:
+    return ClientSettings(Path(settings.ca_file) if settings.ca_file is not None else None, settings.proxy)
