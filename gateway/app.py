@@ -1,4 +1,4 @@
-"""The gateway put together: the one place that names its adapters."""
+"""The gateway's composition root: the one place that names its adapters."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from gateway.proxy import loops
 from gateway.proxy.cache import Cache
 from gateway.proxy.fast_path import fast_path_protocol
 from gateway.proxy.handler import Limits, Proxy
-from gateway.proxy.websocket import Realtime
+from gateway.proxy.websocket import Realtime, Times
 from gateway.reload import REFUSED, RestartNeeded, check_live, report_refusal
 from gateway.telemetry import tracing
 from gateway.telemetry.metrics import Instruments
 from gateway.telemetry.worker_metrics import WorkerMetrics, inherited
 from gateway.upstreams import Upstream
 from gateway.upstreams.pool import NativeUpstream
-from gateway.upstreams.router import Router, Way
+from gateway.upstreams.router import ClientSettings, Router
 from monitors.config import LOOPBACK, queue_url, store_url
 from monitors.redaction.key import redaction_key
 from monitors.runtime import audit
@@ -64,7 +64,7 @@ _PROXIED, _OWN = ("/v1/", "/openai/"), "/gaugeway/"
 
 
 class _Access(NamedTuple):
-    """Who may send requests, and who pays for them."""
+    """Who may send requests, and how they are charged."""
 
     gate: Gate | None
     accounting: Accounting
@@ -72,7 +72,10 @@ class _Access(NamedTuple):
 
 
 class Gateway:
-    """The data plane: an ASGI callable for the traffic port, an admin app, and the hand-off to the queue."""
+    """The data plane: the ASGI app of the traffic port, the admin app, and the capture buffer.
+
+    Only tests switch off the fast path, which serves requests without the ASGI app.
+    """
 
     def __init__(
         self,
@@ -86,6 +89,7 @@ class Gateway:
         upstream_client: Upstream | None = None,
         metrics_socket: socket.socket | None = None,
         templates: Templates | None = None,
+        fast_path: bool = True,
     ) -> None:
         self.registry = CollectorRegistry()
         self.readiness = routes.Readiness()
@@ -94,7 +98,8 @@ class Gateway:
         self._queue = self._spill or queue
         self._config = config
         self._redaction_key = redaction_key
-        self._clients: dict[Way, Upstream] = {} if upstream_client is None else {Way(None, None): upstream_client}
+        direct = ClientSettings(ca_file=None, proxy=None)
+        self._clients: dict[ClientSettings, Upstream] = {} if upstream_client is None else {direct: upstream_client}
         self._span_processor = _span_processor(config)
         self._admission = Admission(config, keys_file, self._instruments)
         self._cache = _cache(config)
@@ -114,7 +119,7 @@ class Gateway:
         access = _Access(self._admission.gate, self._accounting, self._origins)
         self._proxy = self._build_proxy(config, access, self._cache)
         self._realtime = self._build_realtime(config, access)
-        self.protocol = self._protocol(config)
+        self.protocol = self._protocol(config, fast_path=fast_path)
         self._other = routes.traffic_app(self.readiness, self._supplements)
         settings = config.gateway
         self._workers = None
@@ -140,7 +145,7 @@ class Gateway:
             await self._realtime(cast("WebSocketScope", scope), receive, send)
 
     async def start(self) -> None:
-        """Start what runs beside the requests."""
+        """Start the background tasks."""
         self.handoff.start()
         self._supplements.start()
         if self._spill is not None:
@@ -152,7 +157,7 @@ class Gateway:
             await self._workers.start()
 
     def apply(self, config: Config) -> None:
-        """Take over a new configuration for the requests to come; those under way keep theirs.
+        """Apply a new configuration to new requests; requests under way keep theirs.
 
         All of it or nothing. Raises RestartNeeded for keys that cannot be changed in a running gateway (see
         `gateway.reload`), and ConfigError.
@@ -170,7 +175,7 @@ class Gateway:
         access = _Access(gate, accounting, origins)
         realtime = self._build_realtime(config, access)
         proxy = self._build_proxy(config, access, cache)
-        # Whatever can fail is behind us.
+        # Nothing below can fail.
         self._admission.use(parts, config)
         self._cache, self._accounting = cache, accounting
         self._observer.accounting, self._observer.spans = accounting, spans
@@ -185,7 +190,7 @@ class Gateway:
         self._config = config
 
     def reload(self, read: Callable[[], Config]) -> None:
-        """Apply what `read` returns; a configuration that cannot be used changes nothing and is reported."""
+        """Apply the configuration that `read` returns; an invalid one changes nothing and is reported."""
         try:
             self.apply(read())
         except RestartNeeded as error:
@@ -204,15 +209,15 @@ class Gateway:
             audit.tell("reload", outcome="applied", process=os.getpid())
 
     def connection_closed(self, reason: str) -> None:
-        """Count a connection of the traffic port that was closed for want of descriptors."""
+        """Count a connection of the traffic port that was closed as descriptors ran out."""
         self._instruments.connection_closed(reason)
 
     def count_refusal(self, keys: Sequence[str]) -> None:
-        """Count a reload that was refused; `keys` are those that need a restart, if it was for them."""
+        """Count a refused reload; `keys` are those that need a restart, if that was the reason."""
         self._instruments.reloaded("refused", keys)
 
     async def aclose(self) -> None:
-        """Deliver what was captured, then let go of every connection."""
+        """Deliver what was captured, then close every connection."""
         if self._spill is not None:
             self._spill.hurry()
         await self.handoff.aclose()
@@ -231,27 +236,24 @@ class Gateway:
     def _key(self, config: Config) -> str:
         return self._redaction_key or config.capture.salt
 
-    def _client(self, way: Way) -> Upstream:
-        """Return the client for a way to the upstreams; kept over reloads. The native one knows no proxies."""
-        if way not in self._clients:
+    def _client(self, wanted: ClientSettings) -> Upstream:
+        """Return the client for these settings, kept across reloads. The native client does not support proxies."""
+        if wanted not in self._clients:
             settings = self._config.gateway
             times = {"connect_timeout_s": settings.connect_timeout_s, "read_timeout_s": settings.read_timeout_s}
-            if way.proxy is not None:
-                made = load("httpx", upstream.BUILT_IN)(**times, ca_file=way.ca_file, proxy=way.proxy)
+            if wanted.proxy is not None:
+                made = load("httpx", upstream.BUILT_IN)(**times, ca_file=wanted.ca_file, proxy=wanted.proxy)
             else:
-                made = load(settings.upstream_client, upstream.BUILT_IN)(**times, ca_file=way.ca_file)
+                made = load(settings.upstream_client, upstream.BUILT_IN)(**times, ca_file=wanted.ca_file)
             if isinstance(made, NativeUpstream):
                 made.on_resend = self._instruments.resent
-            self._clients[way] = made
-        return self._clients[way]
+            self._clients[wanted] = made
+        return self._clients[wanted]
 
-    def _protocol(self, config: Config) -> type[ServerProtocol]:
+    def _protocol(self, config: Config, *, fast_path: bool) -> type[ServerProtocol]:
         settings = config.gateway
-        fast = settings.http_path == "protocol"
-        if not fast:
-            _log.warning("gateway.http_path is deprecated: without it ordinary requests take the faster path")
         return patient(
-            fast_path_protocol(lambda: self._proxy) if fast else ServerProtocol,
+            fast_path_protocol(lambda: self._proxy) if fast_path else ServerProtocol,
             body_s=settings.body_timeout_s,
             body_total_s=settings.body_total_timeout_s,
             max_pending_bytes=max(settings.max_pending_body_bytes, settings.max_body_bytes),
@@ -282,11 +284,13 @@ class Gateway:
         return Realtime(
             target=Target.parse(first.base_url, name=first.name, api_key=first.api_key),
             record=self.handoff.offer,
-            connect_timeout_s=config.gateway.connect_timeout_s,
+            times=Times(
+                connect_s=config.gateway.connect_timeout_s,
+                write_s=config.gateway.write_timeout_s,
+                recheck_s=config.keys.refresh_s,
+            ),
             gate=access.gate,
             accounting=access.accounting,
-            recheck_s=config.keys.refresh_s,
-            write_timeout_s=config.gateway.write_timeout_s,
             on_stall=self._instruments.write_stalled,
             baggage=config.telemetry.baggage,
             gateway_id=_id(config),
@@ -328,7 +332,7 @@ class Gateway:
 async def run(
     config: Config, data_dir: Path, *, supervised: bool = False, reload: Callable[[], Config] | None = None
 ) -> None:
-    """Run the data plane until it is told to stop; SIGHUP reloads what `reload` reads."""
+    """Run the data plane until it is stopped; SIGHUP applies what `reload` reads."""
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # so in the library
     settings = config.gateway
     try:
@@ -373,7 +377,7 @@ async def run(
 
 
 def _templates(config: Config, data_dir: Path) -> Templates | None:
-    """Where learned templates are shared; without it every process learns on its own."""
+    """Open the store of shared templates; None, and every process learns on its own, if that fails."""
     try:
         return open_templates(store_url(config, data_dir))
     except ValueError as error:
@@ -382,7 +386,7 @@ def _templates(config: Config, data_dir: Path) -> Templates | None:
 
 
 def _redaction_key(config: Config, data_dir: Path) -> str:
-    """The key that this data directory keeps; one for this process only where nothing can be kept."""
+    """Return the key in the data directory; a key of this process only where the directory is not writable."""
     try:
         return redaction_key(config.capture.salt, data_dir)
     except OSError as error:
@@ -395,7 +399,7 @@ def _redaction_key(config: Config, data_dir: Path) -> str:
 
 
 def _obey(gateway: Gateway, line: str) -> None:
-    """Do what the supervisor says on standard input."""
+    """Handle a line that the supervisor wrote to standard input."""
     word, *keys = line.split()
     if word == REFUSED:
         gateway.count_refusal(keys)
@@ -411,7 +415,7 @@ def _authorise(config: Config, gate: Gate | None) -> Authorise | None:
 
 
 def _origins(config: Config) -> tuple[OriginPolicy | None, OriginPolicy | None]:
-    """Return the policies for what is proxied and for the gateway's own routes; None where every page may ask."""
+    """Return the policies for proxied routes and for the gateway's own; None where every web page may send requests."""
     settings = config.gateway
     pays = not config.keys.enabled and any(one.api_key for one in config.upstreams)
     hosts = settings.allowed_hosts or ((settings.host,) if settings.host in LOOPBACK else None)
@@ -434,7 +438,7 @@ def _cache(config: Config) -> Cache | None:
 
 
 def _spill(config: Config, queue: Queue, path: Path | None, instruments: Instruments) -> Spill | None:
-    """Put a file beside a queue on another machine, if it is wanted or still holds something from when it was."""
+    """Open the spill file of a remote queue, if it is configured or still holds samples from an earlier run."""
     remote = not (config.queue.url or "sqlite:").startswith("sqlite:")
     if path is None or not remote or not (config.queue.spill_bytes or path.exists()):
         return None

@@ -1,7 +1,8 @@
-"""The whole configuration: the gateway's tables beside those it shares with the evaluation plane."""
+"""The configuration of `gaugeway.toml`: the gateway's tables and those it shares with the monitors."""
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import ssl
@@ -32,9 +33,10 @@ from monitors.runtime.endpoints import address_problem, base_url_problem, is_own
 from monitors.runtime.plugins import load as load_object
 
 MEBIBYTE = 1024 * 1024
+_log = logging.getLogger("gaugeway")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+/?", re.IGNORECASE)
 _TEMPLATE = UserTemplate(name="any", pattern="begin (?P<contexts>.) end")
-"""Nothing is wrong with it: it stands around the one part of another that is checked."""
+"""A valid template, in which one part is replaced by the part to check."""
 _HOST_NAME = re.compile(r"(?:\*\.)?[^:/?#@*\s\[\]]+|\[[0-9a-f:.]+\]", re.IGNORECASE)
 
 
@@ -51,7 +53,6 @@ class Gateway(Table, frozen=True):
     allowed_hosts: tuple[str, ...] = ()
     max_body_bytes: Count = 100 * MEBIBYTE
     upstream_client: Literal["native", "httpx"] = "native"
-    http_path: Literal["protocol", "asgi"] = "protocol"
     max_upload_bytes: Count = 1024 * MEBIBYTE
     connect_timeout_s: Positive = 5.0
     first_byte_timeout_s: Positive | None = None
@@ -85,7 +86,7 @@ class Upstream(Table, frozen=True):
 
 
 class Routing(Table, frozen=True):
-    """`[routing]`: when a failed request is sent again, and when a failing upstream is left out. Times in seconds."""
+    """`[routing]`: when a failed request is retried, and when a failing upstream is ejected. Times in seconds."""
 
     retry_on: tuple[Annotated[int, msgspec.Meta(ge=400, le=599)], ...] = (408, 409, 429, 500, 502, 503, 504)
     backoff_base_s: Positive = 0.25
@@ -137,7 +138,7 @@ class Keys(Table, frozen=True):
 
 
 class AppLimits(Table, frozen=True):
-    """`[limits.apps.NAME]`: what one app may use; what is not given here comes from `[limits]`, `inf` lifts it."""
+    """`[limits.apps.NAME]`: the limits of one app; keys not given here come from `[limits]`, `inf` means no limit."""
 
     requests_per_min: Positive | None = None
     tokens_per_min: Positive | None = None
@@ -147,7 +148,7 @@ class AppLimits(Table, frozen=True):
 
 
 class Limits(Table, frozen=True):
-    """`[limits]`: what every app may use. Beyond `max_concurrency` requests wait their turn for up to `queue_s`.
+    """`[limits]`: the limits of each app. Beyond `max_concurrency` requests wait their turn for up to `queue_s`.
 
     The gateways that name the same `url` share them, telling each other every `sync_s`; without one, each process
     counts for itself.
@@ -166,7 +167,7 @@ class Limits(Table, frozen=True):
 
 
 class Cache(Table, frozen=True):
-    """`[cache]`: the apps (`"*"`: all) whose answers are kept for `ttl_s` seconds, in up to `max_bytes` of memory."""
+    """`[cache]`: the apps (`"*"`: all) whose responses are cached for `ttl_s` seconds, in up to `max_bytes`."""
 
     apps: tuple[str, ...] = ()
     ttl_s: Positive = 300.0
@@ -174,7 +175,7 @@ class Cache(Table, frozen=True):
 
 
 class Config(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`gaugeway.toml`, whole."""
+    """The whole of `gaugeway.toml`."""
 
     gateway: Gateway = Gateway()
     upstreams: tuple[Upstream, ...] = ()
@@ -187,7 +188,7 @@ class Config(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def load(path: Path | None, overrides: dict[str, dict[str, Any]] | None = None, upstream: str | None = None) -> Config:
-    """Read the file, lay the command line's options over it, check the whole. Raises ConfigError.
+    """Read the file, apply the command line's options, and check the result. Raises ConfigError.
 
     `overrides` maps table -> key -> value (None: not given); `upstream` replaces `[[upstreams]]`.
     """
@@ -199,7 +200,7 @@ def load(path: Path | None, overrides: dict[str, dict[str, Any]] | None = None, 
 def examine(
     path: Path | None, overrides: dict[str, dict[str, Any]] | None = None, upstream: str | None = None
 ) -> tuple[Config, settings.Problems]:
-    """Do what `load` does, but return the problems. A key with a problem has its default in the configuration.
+    """Do what `load` does, but return the problems. A key with a problem gets its default.
 
     Raises ConfigError for a file of which nothing can be used.
     """
@@ -210,13 +211,21 @@ def examine(
         raw = settings.overlay(raw, table, given)
     if upstream is not None:
         raw["upstreams"] = [{"base_url": upstream}]
+    _drop_deprecated(raw)
     config = settings.convert_into(gather_options(raw), Config, problems)
     problems.extend(_problems(config))
     return config, problems
 
 
+def _drop_deprecated(raw: dict[str, Any]) -> None:
+    """Remove deprecated keys, with a warning."""
+    gateway = raw.get("gateway")
+    if isinstance(gateway, dict) and gateway.pop("http_path", None) is not None:
+        _log.warning("gateway.http_path is deprecated and ignored: remove it")
+
+
 def listeners(config: Config) -> list[tuple[str, str, int]]:
-    """Return the addresses that both planes listen on: the key of the port, host and port."""
+    """Return the addresses of both planes: the key of the port, host and port."""
     gateway, monitors = config.gateway, config.monitors
     return [
         ("gateway.port", gateway.host, gateway.port),
@@ -226,7 +235,7 @@ def listeners(config: Config) -> list[tuple[str, str, int]]:
 
 
 def _problems(config: Config) -> list[str]:
-    """Say what a type alone cannot: values that do not go together."""
+    """Return the problems that types cannot express: values that contradict each other."""
     problems = _routing_problems(config.upstreams)
     for index, upstream in enumerate(config.upstreams):
         found = _base_url_problems(upstream, config)
@@ -275,7 +284,7 @@ def _ask_judge_problems(config: Config) -> list[str]:
 
 
 def _judge_problems(config: Config) -> list[str]:
-    """Say which judge is this gateway: what it is asked would be captured, and judged in turn."""
+    """Report a judge that is this gateway: its requests would be captured and judged in turn."""
     small = config.judge.small
     problems = []
     for key, url in (("judge", config.judge.base_url), ("judge.small", small and small.base_url)):

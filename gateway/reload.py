@@ -1,6 +1,6 @@
-"""What a reload does with each key of the configuration, and which changes of it need a restart.
+"""What a reload does with each key of the configuration, and which changes need a restart.
 
-A reload is all or nothing: one key that needs a restart, and nothing of the new configuration is applied.
+A reload is all or nothing: if one changed key needs a restart, nothing of the new configuration is applied.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from monitors.runtime.settings import ConfigError, is_struct, item_of, plain
 
 _log = logging.getLogger("gaugeway")
 REFUSED = "refused"
-"""What a supervisor writes to a gateway's standard input, followed by the keys that need a restart."""
+"""The line that the supervisor writes to a gateway's standard input, followed by the keys that need a restart."""
 Effect: TypeAlias = Literal["live", "restart", "restart_in_use", "monitors"]
 
 
@@ -30,7 +30,7 @@ def _keys(effect: Effect, table: str, names: str) -> dict[str, Effect]:
 EFFECTS: dict[str, Effect] = {
     **_keys("live", "gateway", "max_body_bytes max_upload_bytes first_byte_timeout_s total_timeout_s"),
     **_keys("live", "gateway", "allowed_origins allowed_hosts"),
-    **_keys("restart", "gateway", "host port workers admin_host admin_port admin_token http_path upstream_client"),
+    **_keys("restart", "gateway", "host port workers admin_host admin_port admin_token upstream_client"),
     **_keys("restart", "gateway", "connect_timeout_s read_timeout_s body_timeout_s drain_delay_s drain_s"),
     **_keys("restart", "gateway", "body_total_timeout_s max_pending_body_bytes write_timeout_s"),
     **_keys("live", "upstreams", "base_url name api_key ca_file proxy models aliases weight priority max_retries"),
@@ -100,7 +100,7 @@ def report_refusal(error: RestartNeeded) -> None:
 
 
 def keys_of(kind: Any, prefix: str = "") -> Iterator[str]:
-    """Return every key of a table as `EFFECTS` names them; a table or list that may be left out is one itself."""
+    """Yield every key of a table as `EFFECTS` names them; an optional table or list is a key itself."""
     for name, hint in get_type_hints(kind, include_extras=True).items():
         below = plain(hint)
         item = plain(item_of(below))
@@ -118,10 +118,10 @@ def changed(old: Config, new: Config) -> list[str]:
 
 
 def check_live(old: Config, new: Config) -> None:
-    """Raise RestartNeeded if a gateway that runs with `old` cannot take over `new`."""
+    """Raise RestartNeeded if a gateway that runs with `old` cannot apply `new`."""
     in_use = needs_gate(old.keys, old.limits) and needs_gate(new.keys, new.limits)
     blocking = {"restart", "restart_in_use"} if in_use else {"restart"}
-    # A key that nobody classified is one that nobody applies.
+    # A key without an entry is one that no code applies.
     if keys := tuple(key for key in changed(old, new) if EFFECTS.get(key, "restart") in blocking):
         raise RestartNeeded(keys)
 

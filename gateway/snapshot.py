@@ -1,4 +1,4 @@
-"""The configuration in force, kept apart from the file that somebody may be editing."""
+"""A snapshot of the accepted configuration, separate from the file, which may be edited at any time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from monitors.runtime import settings
 class Snapshot:
     """A copy of a configuration file in memory, which child processes read under `path` if they inherit `descriptor`.
 
-    It holds the values that `${NAME}` and `${file:/path}` had, too. A process that starts again thus starts with what
-    was accepted, whatever the file and the files of its secrets say by then. Only this process's children inherit the
-    descriptor, and the text is in no file system. Where the system
-    has no files in memory (anything but Linux) `path` is the file's own.
+    It includes the values of `${NAME}` and `${file:/path}`, so that a process that is restarted gets what was accepted,
+    even if the file or its secrets have changed since. Only this process's children inherit the descriptor, and the
+    text is in no file system. Without in-memory files (on any system but Linux) `path` is the file's own.
     """
 
     def __init__(self, file: Path) -> None:
@@ -31,7 +30,7 @@ class Snapshot:
         return () if self.descriptor is None else (self.descriptor,)
 
     def take(self) -> None:
-        """Copy the file and the values of its placeholders. Raises OSError and ConfigError; the old copy then stays."""
+        """Copy the file and its placeholders' values. Raises OSError and ConfigError, and then keeps the old copy."""
         if self.descriptor is not None:
             self._write(settings.resolve(self.file))
 
@@ -41,7 +40,7 @@ class Snapshot:
             self._write(other.path.read_bytes())
 
     def close(self) -> None:
-        """Forget it."""
+        """Free the memory."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None

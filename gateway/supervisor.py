@@ -1,4 +1,4 @@
-"""`gaugeway serve`: the processes of both planes, started, restarted, reloaded and stopped in order."""
+"""`gaugeway serve`: starts, restarts, reloads and stops the processes of both planes."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _LOOK_AT_FILE_S = 1.0
 _LAST_REPORT_S = 5.0
 
 
-class _Plane:
-    """A process that is started again, with back-off, until it is stopped.
+class _ChildProcess:
+    """A child process that is restarted, with back-off, until it is stopped.
 
-    It holds the other end of the process's standard input: should the supervisor die, the process sees it close and
-    stops, so nothing is orphaned. With `total` it gets a socket on which it reports its metrics.
+    The child's standard input stays open: if the supervisor dies, the child sees it close and stops, so no process is
+    orphaned. With `total` the child gets a socket on which it reports its metrics.
     """
 
     def __init__(
@@ -55,7 +55,8 @@ class _Plane:
         self._restarting = False
 
     async def run(self) -> int:
-        """Keep it running; return its exit code when stopped, or when its first start ended with bad input."""
+        """Keep the process running; return its exit code when stopped, or when its first start ended with bad input."""
+        # By hand: no library resets the back-off after a steady run, skips it for a restart, and ends on a stop.
         back_off = 0.5
         for start in itertools.count():
             started = time.monotonic()
@@ -75,7 +76,7 @@ class _Plane:
         raise AssertionError("counting does not end")
 
     async def _run_once(self) -> int:
-        """Start it and wait for its end; a start that the system refuses counts as an end with code 1."""
+        """Start the process and wait for its end; a start that the system refuses counts as exit code 1."""
         try:
             return await (self._run_process() if self._total is None else self._run_worker(self._total))
         except OSError as error:
@@ -108,22 +109,22 @@ class _Plane:
         return await self._process.wait()
 
     def stop(self) -> None:
-        """Ask it to end in order."""
+        """Ask the process to shut down."""
         self._stopping.set()
         self.signal(signal.SIGTERM)
 
     def restart(self) -> None:
-        """Ask it to end in order and start it anew at once."""
+        """Ask the process to shut down, and start it again at once."""
         self._restarting = True
         self.signal(signal.SIGTERM)
 
-    def tell(self, line: str) -> None:
-        """Write a line to its standard input, if it is running."""
+    def write_line(self, line: str) -> None:
+        """Write a line to the standard input of the process, if it is running."""
         if self._process is not None and self._process.returncode is None and self._process.stdin is not None:
             self._process.stdin.write(line.encode() + b"\n")
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, if it is running."""
+        """Send the process a signal, if it is running."""
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(number)
 
@@ -131,11 +132,10 @@ class _Plane:
 class Supervisor:
     """Runs `workers` gateway processes and, unless `monitors` is False, one monitors process.
 
-    A SIGHUP, or a change of the configuration file, reloads: the file is checked first, and one that is wrong, or needs
-    a restart of a gateway, changes nothing. The gateways take it over without a pause; the monitors, which nobody waits
-    for, start again. All of them read a snapshot of what was accepted, so that a process that starts again does not
-    read what was refused. `arguments` returns the command line of the processes for a configuration file, `read` its
-    configuration.
+    A SIGHUP, or a change of the configuration file, reloads: the file is checked first; one that is invalid, or needs a
+    restart of a gateway, changes nothing. The gateways apply it without a pause; the monitors, which serve no traffic,
+    are restarted. All processes read a snapshot of the accepted file, so that a process that is restarted does not read
+    a refused one. `arguments` returns the command line of the processes for a configuration file, `read` its content.
     """
 
     def __init__(
@@ -160,8 +160,8 @@ class Supervisor:
             total = WorkersTotal()
             shutil.rmtree(data_dir.absolute() / "metrics", ignore_errors=True)  # releases up to 0.1 kept counters there
         given, inherited = arguments(self._path), self._snapshot.inherited if self._snapshot is not None else ()
-        self._gateways = [_Plane("gateway", given, total, inherited) for _ in range(workers)]
-        self._monitors = [_Plane("monitors", given, None, inherited)] if monitors else []
+        self._gateways = [_ChildProcess("gateway", given, total, inherited) for _ in range(workers)]
+        self._monitors = [_ChildProcess("monitors", given, None, inherited)] if monitors else []
 
     @property
     def _path(self) -> Path | None:
@@ -170,33 +170,33 @@ class Supervisor:
     async def run(self) -> int:
         """Run until SIGTERM or SIGINT; return the exit code.
 
-        The gateways stop first, so that what they still capture reaches the queue; the monitors may end at any time
-        without the traffic noticing.
+        The gateways stop first, so that what they still capture reaches the queue; the traffic does not depend on the
+        monitors.
         """
         stop, reload = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         loop.add_signal_handler(signal.SIGHUP, reload.set)
-        gateways = [spawn(plane.run(), name="gateway") for plane in self._gateways]
-        monitors = [spawn(plane.run(), name="monitors") for plane in self._monitors]
+        gateways = [spawn(process.run(), name="gateway") for process in self._gateways]
+        monitors = [spawn(process.run(), name="monitors") for process in self._monitors]
         stopped = spawn(stop.wait(), name="stop")
         helpers = [stopped, spawn(self._reload_on(reload), name="reload"), spawn(self._watch(reload), name="watch")]
         await asyncio.wait({*gateways, *monitors, stopped}, return_when=asyncio.FIRST_COMPLETED)
         for helper in helpers:
             helper.cancel()
-        for plane in self._gateways:
-            plane.stop()
+        for process in self._gateways:
+            process.stop()
         codes = await asyncio.gather(*gateways)
-        for plane in self._monitors:
-            plane.stop()
+        for process in self._monitors:
+            process.stop()
         if monitors and (await asyncio.wait(monitors, timeout=_STOP_S))[1]:
             self._monitors[0].signal(signal.SIGKILL)
         codes += await asyncio.gather(*monitors)
         return max(0, *codes)
 
     async def _watch(self, reload: asyncio.Event) -> None:
-        """Ask for a reload when the configuration file changes."""
+        """Trigger a reload when the configuration file changes."""
         while self._config is not None:
             await asyncio.sleep(_LOOK_AT_FILE_S)
             if (stamp := _stamp(self._config)) not in (self._stamp, None):
@@ -216,7 +216,7 @@ class Supervisor:
                 candidate.close()
 
     async def _reload(self, candidate: Snapshot, accepted: Snapshot) -> None:
-        """Put a new configuration in force in all processes, or in none. Raises OSError and ConfigError."""
+        """Apply a new configuration in all processes, or in none. Raises OSError and ConfigError."""
         candidate.take()
         if (problems := await self._problems(candidate)) is not None:
             self._refuse(problems)
@@ -231,13 +231,13 @@ class Supervisor:
         self._accepted = config
         accepted.replace(candidate)
         _log.info("configuration reloaded from %s", self._config)
-        for plane in self._gateways:
-            plane.signal(signal.SIGHUP)
-        for plane in self._monitors:
-            plane.restart()
+        for process in self._gateways:
+            process.signal(signal.SIGHUP)
+        for process in self._monitors:
+            process.restart()
 
     async def _problems(self, candidate: Snapshot) -> str | None:
-        """Have a process of its own check a configuration, own classes included; None when it is fine."""
+        """Check a configuration in a separate process, as it may load the user's classes; None when it is valid."""
         check = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "gateway.cli", "check", *self._arguments(candidate.path), "--supervised"),
             stdout=PIPE,
@@ -255,8 +255,8 @@ class Supervisor:
         self._count_refusal(())
 
     def _count_refusal(self, keys: Sequence[str]) -> None:
-        for plane in self._gateways:
-            plane.tell(" ".join([REFUSED, *keys]))
+        for process in self._gateways:
+            process.write_line(" ".join([REFUSED, *keys]))
 
 
 def _stamp(path: Path | None) -> tuple[int, int] | None:

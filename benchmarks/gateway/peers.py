@@ -26,6 +26,8 @@ import machine
 
 READY_S = 120.0
 KEY = "sk-bench-0123456789abcdef0123456789abcdef"
+SECRETS: dict[str, str] = {}
+"""Keys that a contender issued when it was started, by its name."""
 STATUSES = (400, 401, 404, 429, 500)
 # One deployment for each scripted failure, so that what a gateway does to a deployment that failed stays with that row.
 MODELS = ("bench", *(f"bench-{status}" for status in STATUSES), "bench-after")
@@ -210,6 +212,16 @@ def _gaugeway(command: str, settings: str) -> Callable[[Start], list[str]]:
     return words
 
 
+def _gaugeway_with_keys(start: Start) -> list[str]:
+    """Have it check a key and count against limits of every kind that are never reached."""
+    create = [str(Path(sys.executable).parent / "gaugeway"), "keys", "create", "--app", "bench"]
+    made = subprocess.run([*create, "--data-dir", str(start.home / "data")], check=True, capture_output=True, text=True)
+    SECRETS["gaugeway-keys"] = next(word for word in made.stdout.split() if word.startswith("gw-"))
+    limits = "requests_per_min = 1e9\ntokens_per_min = 1e12\nusd_per_day = 1e9\nmax_concurrency = 10000\n"
+    tables = f'[keys]\nenabled = true\n[limits]\n{limits}[prices."*"]\ninput = 1.0\noutput = 2.0\n'
+    return _gaugeway("gateway", tables)(start)
+
+
 CONTENDERS = {
     contender.name: contender
     for contender in (
@@ -218,10 +230,8 @@ CONTENDERS = {
         Contender("gaugeway-off", "Gaugeway, capture off", _gaugeway("gateway", "[capture]\nrate = 0\n"), "gaugeway"),
         Contender("gaugeway-on", "Gaugeway, capture on", _gaugeway("gateway", ""), "gaugeway"),
         Contender(
-            "gaugeway-asgi",
-            "Gaugeway, on, ASGI path",
-            _gaugeway("gateway", '[gateway]\nhttp_path = "asgi"\n'),
-            "gaugeway",
+            *("gaugeway-keys", "Gaugeway, on, keys and limits", _gaugeway_with_keys, "gaugeway"),
+            headers=lambda _: {"api-key": SECRETS["gaugeway-keys"]},
         ),
         Contender("gaugeway-serve", "Gaugeway, on + monitors", _gaugeway("serve", ""), "gaugeway"),
         Contender("sglang", "sglang-router", _sglang, "sglang"),

@@ -259,10 +259,9 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--concurrency", type=int, default=48)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--path", choices=("asgi", "protocol"), default="protocol", help="the gateway's http_path")
     parser.add_argument("--client", choices=("native", "httpx"), default="native", help="the gateway's upstream client")
     options = parser.parse_args()
-    settings = f'read_timeout_s = 10\nupstream_client = "{options.client}"\nhttp_path = "{options.path}"'
+    settings = f'read_timeout_s = 10\nupstream_client = "{options.client}"'
     with Stand([__file__, "upstream"], settings) as stand:
         began = time.monotonic()
         tally = uvloop.run(clients(stand.port, options.requests, options.concurrency, options.seed))

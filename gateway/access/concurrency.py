@@ -23,8 +23,7 @@ class ConcurrencyLimiter:
 
     async def enter(self, wait_s: float) -> bool:
         """Return True once admitted, False when that takes longer than `wait_s` seconds."""
-        if self._is_free() and not self._waiting:
-            self.inside += 1
+        if self.enter_at_once():
             return True
         if wait_s <= 0:
             return False
@@ -43,6 +42,12 @@ class ConcurrencyLimiter:
             raise
         finally:
             timer.cancel()
+
+    def enter_at_once(self) -> bool:
+        """Return True once inside, False when a place is not free now or others wait for it."""
+        free = self._is_free() and not self._waiting
+        self.inside += free
+        return free
 
     def leave(self) -> None:
         """Leave, and admit the next one."""

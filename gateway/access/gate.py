@@ -157,6 +157,32 @@ class Gate:
         `Permit.free`. Requests that are not `metered` are refused where USD a day are limited, unless they have a
         price (`unmetered_usd`).
         """
+        holder, account, accounts = self._admissible(headers, model, app, reading=reading, metered=metered)
+        if not await account.turnstile.enter(account.queue_s):
+            raise OverLimit("requests", f"Too many requests of app {holder.app} at once.", 1.0)
+        try:
+            self._check(accounts)
+        except OverLimit:
+            account.turnstile.leave()
+            raise
+        return self._permit(headers, holder, account, accounts, quote)
+
+    def admit_at_once(
+        self, headers: Headers, model: str | None, app: str | None, *, quote: Quote = NOTHING, metered: bool = True
+    ) -> Permit | None:
+        """Return a permit as `admit` does; None, with nothing counted, when the request would have to wait.
+
+        Raises Rejection as `admit` does, but for the concurrency limit.
+        """
+        holder, account, accounts = self._admissible(headers, model, app, reading=False, metered=metered)
+        if not account.turnstile.enter_at_once():
+            return None
+        return self._permit(headers, holder, account, accounts, quote)
+
+    def _admissible(
+        self, headers: Headers, model: str | None, app: str | None, *, reading: bool, metered: bool
+    ) -> tuple[Holder, Account, tuple[Account, ...]]:
+        """Check everything but the concurrency limit, and count nothing. Raises Rejection."""
         key = self.identify(headers)
         if key and not reading:
             check_model(key, model)
@@ -167,17 +193,15 @@ class Gate:
         if not metered and self._limits.unmetered_usd is None and any(one.has_budget for one in accounts):
             raise Rejection(403, "route_not_allowed", _UNMETERED)
         self._check(accounts)
-        if not await account.turnstile.enter(account.queue_s):
-            raise OverLimit("requests", f"Too many requests of app {holder.app} at once.", 1.0)
-        try:
-            self._check(accounts)
-        except OverLimit:
-            account.turnstile.leave()
-            raise
+        return holder, account, accounts
+
+    def _permit(
+        self, headers: Headers, holder: Holder, account: Account, accounts: tuple[Account, ...], quote: Quote
+    ) -> Permit:
         for one in accounts:
             one.count_request(self._clock())
             self._stirred[one.subject] = one
-        sent = without_credentials(headers) if key else headers
+        sent = without_credentials(headers) if holder.key_id is not None else headers
         return Permit(holder, sent, account.turnstile, accounts, quote)
 
     def recheck(self, permit: Permit) -> None:

@@ -1,4 +1,4 @@
-"""Undoing a body's content-encoding, within a size limit (a small body can unpack to gigabytes)."""
+"""Decodes a body's Content-Encoding, within a size limit (a small body can decompress to gigabytes)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import zstandard
 
 DECODERS = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd"})
 MOST_CODINGS = 3
-"""Codings of one body that are undone: each costs at least an engine, and servers use one."""
+"""How many codings one body may have: servers use one."""
 MOST_MEMBERS = 1_000
-"""Members of one gzip body that are read."""
+"""How many members one gzip body may have."""
 WINDOW_BYTES = 8 * 1024 * 1024
-"""The memory a zstd frame may ask for: what RFC 9659 allows in HTTP."""
+"""The window a zstd frame may need: what RFC 9659 allows in HTTP."""
 _PIECE_BYTES = 65_536
 _GZIP = b"\x1f\x8b"
 
@@ -27,10 +27,10 @@ class EncodingError(ValueError):
 
 
 def decode(body: bytes, content_encoding: str, limit: int) -> bytes:
-    """Undo `content_encoding` (a header's value, several codings comma separated) of `body`.
+    """Decode `body` by `content_encoding` (a header's value: one or several codings, comma separated).
 
-    A cut-off body gives what could be read. Raises EncodingError when there are too many codings, one is unknown, the
-    bytes are not of that coding, or more than `limit` bytes come out.
+    A truncated body gives what could be decoded. Raises EncodingError when there are too many codings, one is unknown,
+    the bytes are not of that coding, or more than `limit` bytes come out.
     """
     codings = content_encoding.split(",", MOST_CODINGS)
     if len(codings) > MOST_CODINGS:
@@ -63,7 +63,7 @@ def _undo(body: bytes, coding: str, limit: int) -> bytes:
 
 
 def _gunzip(body: bytes, limit: int) -> bytes:
-    """Undo gzip, all members of it; padding behind the last one is no content."""
+    """Decode gzip, all of its members; padding after the last one is ignored."""
     pieces: list[bytes] = []
     room = limit + 1
     position = members = 0

@@ -1,4 +1,4 @@
-"""Errors the gateway itself answers with, in OpenAI's shape."""
+"""The gateway's own error responses, in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Rejection(Exception):
-    """The gateway answers this request itself. `param` names the field at fault, if one is; `headers` go along."""
+    """An error response of the gateway's own. `param` names the invalid field, if any; `headers` are sent with it."""
 
     def __init__(
         self,
@@ -28,21 +28,21 @@ class Rejection(Exception):
 
 
 def too_large(limit: int) -> Rejection:
-    """The answer to a body of more than `limit` bytes."""
+    """Return the 413 for a body of more than `limit` bytes."""
     return Rejection(413, "request_too_large", f"The request body is larger than {limit} bytes.")
 
 
 def empty_body() -> Rejection:
-    """The answer to a request for an answer that asks nothing."""
+    """Return the 400 for a generation request without a body."""
     return Rejection(400, "empty_body", "The request has no body: expected a JSON object.")
 
 
 def unclear_request() -> Rejection:
-    """The answer to a request that somebody behind us could take for another one."""
+    """Return the 400 for a request whose framing a server behind the gateway could read differently."""
     return Rejection(400, "invalid_request", "The request's framing (Transfer-Encoding, Upgrade) is not unambiguous.")
 
 
 def body_of(rejection: Rejection) -> bytes:
-    """The JSON body of an error, as OpenAI's clients read it."""
+    """Return the JSON body of an error in OpenAI's format."""
     error = {"message": rejection.message, "type": rejection.type, "param": rejection.param, "code": rejection.code}
     return msgspec.json.encode({"error": error})

@@ -1,4 +1,4 @@
-"""Which headers go through: everything end to end, nothing hop by hop, nothing of our own."""
+"""Header filtering: end-to-end headers pass, hop-by-hop headers and the gateway's own do not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NOT_RETURNED = HOP_BY_HOP | {_EXCHANGE_ID, _UPSTREAM_EXCHANGE_ID}
 _NOR_BAGGAGE = _NOT_FORWARDED | {b"baggage"}
 OURS = b"x-gaugeway-"
 _HARMLESS = frozenset({b"keep-alive", b"close", b"", b"content-length", b"transfer-encoding", b"host", _VIA})
-"""What `Connection` may name without effect: nothing, and what frames or addresses the request itself."""
+"""Names in `Connection` without effect: they frame or address the request itself."""
 _LOOKALIKES = frozenset({b"transfer_encoding", b"content_length"})
 _BROWSERS = frozenset({b"origin", b"sec-fetch-site"})
 _TELLING = _LOOKALIKES | _BROWSERS
@@ -38,9 +38,9 @@ _LENGTH = len(b"connection")
 
 
 class RequestHead(msgspec.Struct):
-    """What the proxy needs to know of a request's headers, found in one pass.
+    """What the proxy needs of a request's headers, found in one pass.
 
-    `ambiguous`: the framing could be read in another way by somebody behind us. `browser`: it may come from a page.
+    `ambiguous`: a server behind the gateway could read the framing differently. `browser`: a web page may have sent it.
     """
 
     content_length: int | None = None
@@ -57,7 +57,7 @@ class RequestHead(msgspec.Struct):
 
 
 def inspect(headers: Headers) -> RequestHead:
-    """Look through the headers (names in lower case, as ASGI gives them) once."""
+    """Read the headers (names in lower case, as ASGI gives them) in one pass."""
     seen = RequestHead()
     for name, value in headers:
         if name.startswith(OURS):

@@ -1,4 +1,4 @@
-"""Ids of exchanges: in the order of time, and not to be guessed by who knows others of them."""
+"""Exchange ids: ordered by time, and not guessable from other ids."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""JSON member removal: cuts our own key out of a request body, and leaves every other byte as the client wrote it.
+"""JSON member removal: removes the `gaugeway` member from a request body and leaves every other byte unchanged.
 
-Nothing is decoded. Whether a key stands at the top level follows from the quotes and brackets in front of it, which are
-counted window by window with primitives that run at C speed. `cutting_key` pauses between windows, so that a large body
-does not hold up the event loop.
+Nothing is decoded. Whether a key is at the top level follows from the quotes and brackets before it, which are counted
+window by window at C speed. `cutting_key` pauses between windows, so that a large body does not block the event loop.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from gateway.http.json_cursor import WINDOW_BYTES, JsonCursor, mentions, unescap
 
 KEY = "gaugeway"
 MAX_BODY_BYTES = 64 * 1024 * 1024
-"""The largest body our key is cut out of. OpenAI takes 50 MB of images with one request."""
+"""The largest body that may have the member. OpenAI takes 50 MB of images with one request."""
 MAX_VALUE_BYTES = 4 * 1024 * 1024
-"""The largest value of our key: as much as may be sent beside an exchange."""
+"""The largest value of the member: as much as the feedback API takes."""
 MOST_MENTIONS = 1_000
-"""How many times the name of our key may stand in one body as a string of its own."""
+"""How many times the string "gaugeway" may occur in one body."""
 
 _VALUE_WINDOW_BYTES = 4_096
 _PIECE_BYTES = 1024 * 1024
-"""Bytes scanned for the end of our value, and copied, between two pauses: mostly a tenth of a millisecond."""
+"""Bytes scanned for the end of the value, or copied, between two pauses: about 0.1 ms."""
 
 _BOM = b"\xef\xbb\xbf"
 _BLANKS = b" \t\n\r"
@@ -48,22 +47,22 @@ _NO_MARKS = bytes(byte for byte in range(256) if byte not in b"[]{},")
 _NOT_JSON = "The body is not valid JSON, so the key cannot be removed from it"
 
 Cut = tuple[list[bytes], bytes | None]
-"""The body without our key, in pieces, and the key's value; no pieces and None when the body stays as it is."""
+"""The body without the member, in pieces, and the member's value; no pieces and None for an unchanged body."""
 
 
 def mentions_key(body: bytes) -> bool:
-    """Whether `cut_key` is worth calling: a quick look, true also when the word is no key."""
+    """Whether the body may have the member; a fast search that also matches the word elsewhere."""
     if not body.startswith(b'{"') and b"\0" in body[:4]:  # UTF-16 or UTF-32, which some servers take as well
         body = body.replace(b"\0", b"")
     return _SPELLED.search(body) is not None
 
 
 def cut_key(body: bytes) -> tuple[bytes, bytes | None]:
-    """Cut the top-level member `"gaugeway": ...` out of a JSON object.
+    """Remove the top-level member `"gaugeway": ...` from a JSON object.
 
     Returns the body without it and the member's value as JSON bytes; the body unchanged and None when there is no such
-    member. Of several members, the last one counts and all are cut. The key may be spelled with escapes, and a BOM may
-    stand in front of the object. Raises Rejection when the key is there but cannot be cut: it must not go upstream.
+    member. Of several members, the last one counts and all are removed. The key may be spelled with escapes, and a BOM
+    may precede the object. Raises Rejection when the member cannot be removed: it must not go upstream.
 
     >>> cut_key(b'{"model": "m", "gaugeway": {"app": "x"}, "n": 1}')
     (b'{"model": "m", "n": 1}', b'{"app": "x"}')
@@ -78,7 +77,7 @@ def cut_key(body: bytes) -> tuple[bytes, bytes | None]:
 
 
 def cutting_key(body: bytes) -> Generator[None, None, Cut]:
-    """Do what `cut_key` does, with a pause after each slice of work. Raises Rejection as it does."""
+    """Do what `cut_key` does, with a pause after each slice. Raises Rejection."""
     if not (yield from _mentioned(body)):
         return [], None
     if b"\0" in body[:4]:
@@ -87,7 +86,7 @@ def cutting_key(body: bytes) -> Generator[None, None, Cut]:
 
 
 def _mentioned(body: bytes) -> Generator[None, None, bool]:
-    """Look for the key's name: most large bodies are without it."""
+    """Search for the key, slice by slice: most large bodies do not have it."""
     if len(body) <= WINDOW_BYTES:
         return mentions_key(body)
     wide = b"\0" in body[:4]

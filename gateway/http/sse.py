@@ -1,4 +1,4 @@
-"""Server-sent events: splitting a finished stream, and folding OpenAI's chunks into the object they stand for."""
+"""Server-sent events: splits a finished stream, and merges its chunks into the response without streaming."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def data_of(stream: bytes) -> Iterator[bytes]:
 
 
 def objects_of(stream: bytes) -> Iterator[dict[str, Any]]:
-    """Yield every event that is a JSON object; `[DONE]` and anything unreadable is passed over."""
+    """Yield every event that is a JSON object; `[DONE]` and unreadable events are skipped."""
     for data in data_of(stream):
         try:
             event = _decode(data)
@@ -40,7 +40,7 @@ def objects_of(stream: bytes) -> Iterator[dict[str, Any]]:
 
 
 class _Texts:
-    """Texts that come in pieces: put together once, at the end, so that a long one costs no more than its length."""
+    """Collects the pieces of texts and joins them once, at the end, in linear time."""
 
     def __init__(self) -> None:
         self._pieces: dict[tuple[int, str], tuple[dict[str, Any], list[str]]] = {}
@@ -56,13 +56,13 @@ class _Texts:
         kept[1].append(piece)
 
     def join(self) -> None:
-        """Put the texts where they belong."""
+        """Join the pieces, and store the texts in their objects."""
         for (_, key), (target, pieces) in self._pieces.items():
             target[key] = "".join(pieces)
 
 
 def fold(route: str, stream: bytes) -> dict[str, Any]:
-    """Fold a stream of `route` into the body that the same request without `stream` would have given."""
+    """Merge a stream of `route` into the body that the same request would have without `stream`."""
     events = objects_of(stream)
     if route == "responses":
         return _fold_responses(events)
@@ -72,7 +72,7 @@ def fold(route: str, stream: bytes) -> dict[str, Any]:
 
 
 def _fold_choices(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Fold chat completion chunks or (legacy) completion chunks."""
+    """Merge chat completion chunks or (legacy) completion chunks."""
     folded: dict[str, Any] = {}
     choices: dict[int, dict[str, Any]] = {}
     texts = _Texts()
@@ -122,7 +122,7 @@ def _fold_function(function: dict[str, Any], piece: dict[str, Any], texts: _Text
 
 
 def _fold_responses(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Take the terminal event's response; without one (a cut stream) gather what the deltas brought."""
+    """Return the terminal event's response; without one (a truncated stream) merge the deltas."""
     latest: dict[str, Any] = {}
     failed: dict[str, Any] = {}
     parts: dict[tuple[int | None, int | None], dict[str, Any]] = {}
@@ -152,7 +152,7 @@ def _index(value: Any) -> int | None:
 
 
 def _fold_messages(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Fold the events of Anthropic's API into the message."""
+    """Merge the events of Anthropic's API into the message."""
     message: dict[str, Any] = {}
     blocks: dict[int, dict[str, Any]] = {}
     usage: dict[str, Any] = {}

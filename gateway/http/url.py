@@ -1,4 +1,4 @@
-"""Where a request goes: the upstream's base URL and the client's path, joined without touching a byte of the rest."""
+"""Joins an upstream's base URL and the client's path, and refuses paths that could leave the base URL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from gateway.http.errors import Rejection
 
 MAX_ESCAPED_PATH_BYTES = 8192
-"""The longest path with escapes, backslashes or semicolons: such a path is decoded, a plain one only searched."""
+"""The longest path with escapes, backslashes or semicolons, which is decoded; a plain path is only searched."""
 MOST_DECODINGS = 6
 """How many layers of percent-encoding a path may have. Proxies in front of an upstream may remove several."""
 _REFUSED_METHODS = frozenset({"TRACE", "TRACK", "CONNECT"})
@@ -23,7 +23,7 @@ _IGNORED = bytes(range(0x21)) + b"\x7f"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """An upstream's address, taken apart once. `authorization` replaces the client's own when set."""
+    """An upstream's address, parsed once. `authorization`, if set, replaces the client's."""
 
     name: str
     scheme: str
@@ -34,7 +34,7 @@ class Target:
 
     @classmethod
     def parse(cls, base_url: str, *, name: str = "default", api_key: str | None = None) -> Target:
-        """Read a base URL as an OpenAI client takes it, such as https://api.openai.com/v1. Raises ValueError."""
+        """Parse a base URL as OpenAI clients use it, such as https://api.openai.com/v1. Raises ValueError."""
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"expected an http(s) URL such as https://api.openai.com/v1, got {base_url!r}")
@@ -86,11 +86,11 @@ class Target:
 
 
 def check_target(method: str, raw_path: bytes) -> None:
-    """Refuse a request that could reach something else than it names below the base URL. Raises Rejection.
+    """Refuse a request whose path could leave the base URL. Raises Rejection.
 
-    TRACE would send the provider's key back to the client. Dot segments are looked for in every reading that a server
-    behind us may choose: percent-encoded (repeatedly, overlong, as %u00XX), with backslashes, with path parameters
-    (`..;x`), with ignored control characters.
+    TRACE would send the provider's key back to the client. Dot segments are searched in every reading that a server
+    behind the gateway may choose: percent-encoded (repeatedly, overlong, as %u00XX), with backslashes, with path
+    parameters (`..;x`), with ignored control characters.
 
     >>> check_target("GET", b"/v1/models/org%2Fname..v2")
     >>> check_target("GET", b"/v1/..%2ftenant-b")

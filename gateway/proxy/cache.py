@@ -1,12 +1,13 @@
-"""Answers kept in memory: given again for exactly the same request of the same app with the same credentials."""
+"""The response cache: replays a response for the same request of the same app with the same credentials."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+
+from cachetools import LRUCache
 
 from gateway.exchange import GENERATION_ROUTES, Headers
 
@@ -54,9 +55,9 @@ _OK = 200
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """Stands for a request: equal keys, equal requests. Of what went into it only a hash is kept.
+    """A request's identity, as a hash.
 
-    `lookup` and `store` say what the client's Cache-Control lets us do; they are no part of the identity.
+    `lookup` and `store` say what the client's Cache-Control allows; they are not part of the identity.
     """
 
     digest: bytes
@@ -72,7 +73,7 @@ class CacheKey:
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """A response as it came: `headers` are the upstream's and an Age; `chunks` of a stream are kept apart."""
+    """A cached response: `headers` are the upstream's and an Age; the chunks of a stream stay separate."""
 
     status: int
     headers: Headers
@@ -97,11 +98,11 @@ def cache_key(
     headers: Headers,
     body: bytes,
 ) -> CacheKey | None:
-    """Return what a request is kept under; None for one whose answer is never kept.
+    """Return the cache key of a request; None for a request that is never cached.
 
-    `headers` are those that the client sent (names in lower case), `key_id` is the id of our key among them, `body` is
-    the client's without our own member, before anything is added to it. Every part is preceded by its length, so that
-    no two requests run into the same text.
+    `headers` are the client's (names in lower case), `key_id` is the id of the virtual key among them, `body` is the
+    client's without the `gaugeway` member and without what the gateway adds. Every part is preceded by its length, so
+    that different requests never hash the same text.
     """
     if method != "POST" or route not in ROUTES:
         return None
@@ -117,45 +118,49 @@ def cache_key(
 
 
 class Cache:
-    """Responses for `ttl_s` seconds, in `max_bytes` at most; those asked for longest ago make room for new ones.
+    """An LRU cache of responses, each for `ttl_s` seconds, in `max_bytes` at most.
 
-    `apps` are the apps whose answers are kept; "*" stands for all of them (each still on its own). `now` is any clock
-    in seconds that does not go back. Sizes count bodies, headers and an estimate of what Python needs to hold them.
+    `apps` are the apps whose responses are cached; "*" means all (each still on its own). `now` is a monotonic clock in
+    seconds. Sizes count bodies, headers and an estimate of what Python needs to hold them.
     """
 
     def __init__(self, apps: Iterable[str], *, ttl_s: float, max_bytes: int) -> None:
         self._apps = frozenset(apps)
         self._ttl_s = ttl_s
         self.max_bytes = max_bytes
-        self.size = 0
-        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
+        # Not TTLCache, whose clock is its own: what has expired is found when it is looked up, or makes room in turn.
+        self._entries: LRUCache[bytes, _Entry] = LRUCache(max_bytes, getsizeof=lambda entry: entry.size)
+
+    @property
+    def size(self) -> int:
+        """The bytes in use."""
+        return int(self._entries.currsize)
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def serves(self, app: str) -> bool:
-        """Whether answers to this app are kept."""
+        """Whether responses to this app are cached."""
         return app in self._apps or "*" in self._apps
 
     def lookup(self, key: CacheKey, now: float) -> Cached | None:
-        """Return the answer kept for a request, if it is there and fresh."""
+        """Return the cached response to a request, if there is a fresh one."""
         entry = self._entries.get(key.digest) if key.lookup else None
         if entry is None:
             return None
         age_s = now - entry.stored_at
         if age_s >= self._ttl_s:
-            self._remove(key.digest)
+            del self._entries[key.digest]
             return None
-        self._entries.move_to_end(key.digest)
         response = entry.response
         headers = [*response.headers, (b"age", str(int(age_s)).encode()), HIT]
         return Cached(response.status, headers, response.chunks)
 
     def store(self, key: CacheKey, status: int, headers: Headers, chunks: Sequence[bytes], now: float) -> bool:
-        """Keep a response that ended complete, as the client got it; return False for one that is not to be kept.
+        """Cache a complete response, as the client got it; return False if it may not be cached.
 
-        Its headers stay as they were, `date` and `x-request-id` too: they tell when and by which request the answer
-        was made, and the Age added on every hit says that it is an old one. Only rate-limit counts are left out.
+        Its headers stay, also `date` and `x-request-id`, which name the original response; each hit adds an Age. Only
+        rate-limit counts are left out.
         """
         if not (key.store and status == _OK and _may_be_kept(headers) and not _failed(headers, chunks)):
             return False
@@ -165,27 +170,19 @@ class Cache:
         size += sum(len(name) + len(value) + 2 * _PIECE_BYTES for name, value in kept)
         if size > self.max_bytes:
             return False
-        self._remove(key.digest)
-        while self.size + size > self.max_bytes:
-            self._remove(next(iter(self._entries)))
         self._entries[key.digest] = _Entry(Cached(status, kept, pieces), now, size)
-        self.size += size
         return True
-
-    def _remove(self, digest: bytes) -> None:
-        if (entry := self._entries.pop(digest, None)) is not None:
-            self.size -= entry.size
 
 
 class CacheRecorder:
-    """The chunks of a response under way; lets go of all of them once they are too large to be kept."""
+    """Collects the chunks of a response for the cache; drops all of them once they are too large."""
 
     def __init__(self, max_bytes: int) -> None:
         self._left = max_bytes
         self.chunks: list[bytes] = []
 
     def add(self, chunk: bytes) -> None:
-        """Take one more chunk."""
+        """Add a chunk."""
         if self._left >= 0:
             self._left -= len(chunk)
             self.chunks.append(chunk)
@@ -194,7 +191,7 @@ class CacheRecorder:
 
     @property
     def whole(self) -> bool:
-        """Whether all chunks are there."""
+        """Whether no chunk was dropped."""
         return self._left >= 0
 
 
@@ -238,7 +235,7 @@ def _is_of_the_moment(name: bytes) -> bool:
 
 
 def _failed(headers: Headers, chunks: Sequence[bytes]) -> bool:
-    """Whether a stream, although 200 and complete, tells of an error (not seen in a compressed one)."""
+    """Whether a stream reports an error although its status is 200 (not detected in a compressed one)."""
     if not any(name.lower() == b"content-type" and b"event-stream" in value for name, value in headers):
         return False
     stream = b"\n" + b"".join(chunks)

@@ -1,4 +1,4 @@
-"""The client's side of a request: its body, whether it is still there, and how long it may take."""
+"""The client's side of a request: reading its body, noticing that it hung up, and the time limits."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ClientDisconnected(Exception):
 
 
 class TookTooLong(Exception):
-    """A time limit of ours ran out: `limit` is first_byte or total."""
+    """A time limit of the gateway's ran out."""
 
-    def __init__(self, limit: str) -> None:
+    def __init__(self, limit: Literal["first_byte", "total"]) -> None:
         super().__init__(limit)
         self.limit = limit
 
@@ -42,7 +42,7 @@ class Client:
         self.received = 0
 
     async def chunks(self, first: Any = None) -> AsyncIterator[bytes]:
-        """Yield the body as it comes, beginning with the message `first` if one was received already.
+        """Yield the body as it arrives, starting with the message `first` if one was received already.
 
         Raises Rejection when the body is too large, ClientDisconnected when it breaks off.
         """
@@ -78,7 +78,7 @@ class Client:
         return b"".join([chunk async for chunk in self.chunks(message)])
 
     def body_complete_at(self, default: float) -> float:
-        """When the body was complete (`perf_counter`), or `default` while it is still being read."""
+        """Return when the body was complete (`perf_counter`), or `default` while it is still being read."""
         return self._read_at or default
 
     async def hang_up(self) -> None:
@@ -113,18 +113,18 @@ class Guard:
         return self
 
     def upstream_asked(self) -> None:
-        """From now on the upstream has the limited time until the first byte."""
+        """Start the time limit for the first byte."""
         if self._first_byte_s is not None:
             loop = asyncio.get_running_loop()
             self._timers["first_byte"] = loop.call_later(self._first_byte_s, self._cancel, "first_byte")
 
     def head_arrived(self) -> None:
-        """The first byte is there: its limit is kept."""
+        """Cancel the time limit for the first byte."""
         if (timer := self._timers.get("first_byte")) is not None:
             timer.cancel()
 
     def delivered(self) -> None:
-        """From now on the response counts as delivered, whatever the client does."""
+        """Count the response as delivered, even if the client hangs up from now on."""
         self._delivered = True
 
     def _start_watching(self) -> None:

@@ -1,4 +1,4 @@
-"""The path of a request: read it, send it on, pass the response back as it comes, record what went by."""
+"""The proxy: reads a request, forwards it, relays the response as it arrives, and records the exchange."""
 
 from __future__ import annotations
 
@@ -6,32 +6,31 @@ import asyncio
 import logging
 import time
 from asyncio import CancelledError
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from gateway.access.accounting import Accounting, Bill
-from gateway.access.gate import Gate
+from gateway.access.gate import Gate, Permit
 from gateway.access.keys import VirtualKey, model_asked, without_credentials
 from gateway.access.operations import operation_of
 from gateway.access.restrictions import Asked, check_request, is_restricted
-from gateway.contexts import explicit
-from gateway.contexts.explicit import ExplicitError
-from gateway.exchange import GENERATION_ROUTES, Explicit, Headers, Recording, Trace, route_of
-from gateway.http import json_member as splice
-from gateway.http.errors import Rejection, body_of, empty_body, too_large, unclear_request
+from gateway.exchange import GENERATION_ROUTES, Explicit, Headers, Recording, Trace
+from gateway.http import json_member
+from gateway.http.errors import Rejection, empty_body, too_large, unclear_request
 from gateway.http.headers import RequestHead, inspect
-from gateway.http.ids import exchange_id
 from gateway.http.origins import OriginPolicy
 from gateway.http.url import check_target
 from gateway.proxy import loops
 from gateway.proxy import stream_usage as usage
 from gateway.proxy.cache import MISS, Cache, CacheKey, CacheRecorder, cache_key
 from gateway.proxy.client import Client, ClientDisconnected, Guard, TookTooLong
+from gateway.proxy.refusals import internal, send_refusal, too_slow, unreachable
+from gateway.proxy.request import Body, Head, app_of, begin, read_explicit
 from gateway.proxy.response import Relay
-from gateway.upstreams import UpstreamResponse
+from gateway.upstreams import UpstreamError, UpstreamResponse
 from gateway.upstreams.policy import model_of
-from gateway.upstreams.router import Outgoing, RoutedError, Router
+from gateway.upstreams.router import Attempts, Outgoing, Routed, RoutedError, Router
 from monitors.runtime.serving import STREAMED
 
 if TYPE_CHECKING:
@@ -47,10 +46,10 @@ class Tracing(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How large and how slow a request may be. Bytes and seconds; None for no limit.
+    """The limits of one request's size (bytes) and time (seconds); None for no limit.
 
-    Bodies and responses that together exceed `content_bytes` pass, but are not kept for capture. `read_s` is the time
-    for each wait for the upstream.
+    A body and a response that together exceed `content_bytes` are relayed but not captured. `read_s` bounds each wait
+    for the upstream.
     """
 
     body_bytes: int
@@ -62,27 +61,42 @@ class Limits:
 
 
 LARGE_BYTES = 256 * 1024
-"""In a larger body our key is looked for in slices, between which other requests are served."""
+"""A larger body is scanned for our member in slices, between which other requests are served."""
 MOST_SCANS = 4
-"""Large bodies in which our key is looked for at the same time."""
+"""How many large bodies are scanned at the same time."""
 _log = logging.getLogger("gaugeway")
 
 
-class _Body(NamedTuple):
-    """A request's body: as it is sent, its length if that changed, and as the client asked (b"" for a stream)."""
+class Prepared(NamedTuple):
+    """A request on the fast path, ready to be admitted and sent: `headers` are the client's, with its key."""
 
-    sent: bytes | AsyncIterator[bytes]
-    length: int | None
-    asked: bytes
+    attempts: Attempts
+    headers: Headers
+    bill: Bill | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandOver:
+    """An exchange that the ASGI path continues after a failed first attempt; times are `perf_counter` seconds.
+
+    `bill` has a permit already. `outcome` is the failed attempt's error, or its response, of which nothing was relayed.
+    """
+
+    recording: Recording
+    started_at: float
+    sent_at: float
+    attempts: Attempts
+    outcome: UpstreamResponse | UpstreamError
+    bill: Bill | None
 
 
 class Proxy:
-    """An ASGI callable for `/v1/*` and `/openai/*`.
+    """The ASGI app for `/v1/*` and `/openai/*`, and the steps of it that the fast path shares.
 
-    `record` is called once for every request, when it is over, on the event loop: it must neither block nor raise.
-    With `include_usage`, streams are asked for their usage, which is then kept from clients that did not ask. `gate`
-    lets requests in, `accounting` charges them (there is one where there is a gate), `cache` answers them. `gateway_id`
-    is what the upstream gets in `gaugeway-via`. `origins` says which web pages may ask; None for all.
+    `record` is called once per request, at its end, on the event loop: it must neither block nor raise. With
+    `include_usage`, streams are requested with usage, which clients that did not request it do not get. `gate` admits
+    requests, `accounting` charges them (required with a gate), `cache` may answer them. `gateway_id` is the value of
+    `gaugeway-via`. `origins` says which web pages may send requests; None for all.
     """
 
     def __init__(
@@ -99,7 +113,7 @@ class Proxy:
         gateway_id: bytes = b"",
         origins: OriginPolicy | None = None,
     ) -> None:
-        self._router = router
+        self.router = router
         self.record = record
         self._tracing = tracing
         self.limits = limits
@@ -109,30 +123,37 @@ class Proxy:
         self._cache = cache
         self._scans = asyncio.Semaphore(MOST_SCANS)
         self._id = gateway_id
-        self.origins = origins
-        self.direct = None if include_usage or gate is not None or cache is not None else router.only
-        """The upstream, when a request goes to it as it is and its response comes back as it is."""
+        self._origins = origins
 
     async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         start = time.perf_counter()
         recording = begin(scope["method"], scope["path"], list(scope["headers"]))
+        await self._serve(self._exchange(scope, receive, send, recording, start), send, recording, start)
+
+    async def resume(self, exchange: HandOver, receive: Receive, send: Send) -> None:
+        """Serve the rest of a request whose first attempt failed on the fast path."""
+        work = self._continue(exchange, receive, send)
+        await self._serve(work, send, exchange.recording, exchange.started_at)
+
+    async def _serve(self, work: Coroutine[Any, Any, None], send: Send, recording: Recording, start: float) -> None:
+        """Run `work`, answer for it if it fails, and record the exchange."""
         try:
-            await self._exchange(scope, receive, send, recording, start)
+            await work
         except ClientDisconnected:
             recording.ending = "client_cancelled"
         except Rejection as rejection:
             recording.status = rejection.status
             if recording.ending == "complete":
                 recording.ending = "rejected"
-            await _refuse(send, rejection, recording.id)
+            await send_refusal(send, rejection, recording.id)
         except TookTooLong as slow:
             recording.ending = "timeout"
             recording.error_kind = "timeout"
             # Once the response has begun there is nothing to say: the server closes the connection on return.
             if not recording.status:
                 recording.status = 504
-                await _refuse(send, _late(slow), recording.id)
+                await send_refusal(send, too_slow(slow.limit), recording.id)
         except CancelledError:
             recording.ending = "client_cancelled"
             raise
@@ -142,7 +163,7 @@ class Proxy:
             recording.ending = "upstream_truncated" if recording.status else "upstream_error"
             if not recording.status:
                 recording.status = 500
-                await _refuse(send, _internal(error), recording.id)
+                await send_refusal(send, internal(error), recording.id)
         finally:
             recording.duration_s = time.perf_counter() - start
             self.record(recording)
@@ -156,8 +177,8 @@ class Proxy:
         # A body behind an upgrade does not arrive: the server takes it for the new protocol's.
         if seen.ambiguous or (seen.upgrade and (seen.content_length or seen.chunked)):
             raise unclear_request()
-        if self.origins is not None and not self.origins.is_plain(seen):
-            self.origins.check(recording.request_headers)
+        if self._origins is not None and not self._origins.is_plain(seen):
+            self._origins.check(recording.request_headers)
         if seen.via is not None:
             loops.chain(seen.via, self._id)  # a loop ends before its body is read
         buffered = recording.route in GENERATION_ROUTES or seen.json
@@ -165,11 +186,7 @@ class Proxy:
         if seen.content_length is not None and seen.content_length > limit:
             raise too_large(limit)
         headers = recording.request_headers
-        if self._gate is not None and self._gate.needs_key:
-            # From here on the key is in nobody's hands but the gate's; strangers are refused before their body is read.
-            recording.request_headers = without_credentials(headers)
-            if (key := self._gate.identify(headers)) is not None:
-                recording.explicit = Explicit(app=key.app)  # what is refused from here on counts for the key's app
+        self._identify(recording)
         client = Client(receive, limit)
         body: bytes | AsyncIterator[bytes]
         if buffered or (not seen.chunked and not seen.content_length):
@@ -191,13 +208,98 @@ class Proxy:
                 recording.request_overhead_s = time.perf_counter() - client.body_complete_at(start)
                 await self._answer(outgoing, ready.asked, recording, relay, guard)
             finally:
-                if bill is not None:
-                    self._settle(bill, client, relay, recording)
+                self.settle(bill, recording, received=client.received, sent=relay.asked, whole=relay.whole)
+
+    async def _continue(self, exchange: HandOver, receive: Receive, send: Send) -> None:
+        recording, bill, limits = exchange.recording, exchange.bill, self.limits
+        client = Client(receive, limits.body_bytes)
+        relay = Relay(send, recording, start=exchange.started_at, content_bytes=limits.content_bytes)
+        relay.asked = True
+        if bill is not None:
+            relay.meter = bill.meter
+
+        def left(limit_s: float | None) -> float | None:
+            return None if limit_s is None else limit_s - (time.perf_counter() - exchange.sent_at)
+
+        try:
+            await client.read()  # the server still has it; the upstream got it with the first attempt
+            async with Guard(client, first_byte_s=left(limits.first_byte_s), total_s=left(limits.total_s)) as guard:
+                sending = self.router.resume(exchange.attempts, exchange.outcome)
+                await self._from_upstream(sending, recording, relay, guard)
+        finally:
+            if not isinstance(exchange.outcome, UpstreamError):
+                await exchange.outcome.aclose()
+            self.settle(bill, recording, received=client.received, sent=relay.asked, whole=relay.whole)
+
+    def _identify(self, recording: Recording) -> None:
+        """Check the request's key, where one is needed, before its body is read. Raises Rejection."""
+        if self._gate is None or not self._gate.needs_key:
+            return
+        headers = recording.request_headers
+        recording.request_headers = without_credentials(headers)  # only the gate gets to see the key
+        if (key := self._gate.identify(headers)) is not None:
+            recording.explicit = Explicit(app=key.app)  # what is refused from here on counts for the key's app
+
+    # What the fast path does in the place of `_exchange`. Until `admit_at_once` nothing is counted or changed, so that
+    # the ASGI path can serve the request from the beginning.
+
+    def begin_fast(self, head: Head, route: str) -> Recording | None:
+        """Start the recording of a request of the fast path; None if the ASGI path has to serve it."""
+        seen = head.seen
+        if (
+            not self.router.has_pool
+            or seen.content_length is None
+            or seen.content_length > min(LARGE_BYTES, self.limits.body_bytes)
+            or seen.chunked
+            or seen.ambiguous
+            or seen.upgrade
+            or (self._origins is not None and not self._origins.is_plain(seen))
+        ):
+            return None
+        recording = begin("POST", head.raw_path.decode("ascii"), head.headers, route)
+        try:
+            self._identify(recording)
+        except Rejection:
+            return None
+        return recording
+
+    def prepare(self, head: Head, body: bytes, recording: Recording) -> Prepared | None:
+        """Read a request and choose its upstream; None if it may be in the cache. Raises Rejection."""
+        ready = self._read(body, head.seen, recording)
+        bill = None
+        if self._gate is not None:
+            asked = Asked(recording.method, head.raw_path, head.query, head.headers, ready.asked)
+            bill = self._bill(self._name_app(self._gate, head.headers, recording), asked, recording.path)
+        outgoing = self._outgoing(head.raw_path, head.query, head.seen, ready, recording)
+        if self._cache is not None and self._cache.serves(app_of(recording)):
+            return None
+        return Prepared(self.router.begin(outgoing), head.headers, bill)
+
+    def admit_at_once(self, prepared: Prepared, recording: Recording) -> bool:
+        """Admit a request unless it would have to wait. Raises Rejection."""
+        gate, bill = self._gate, prepared.bill
+        if gate is None or bill is None:
+            return True
+        app = recording.explicit.app if recording.explicit else None
+        permit = gate.admit_at_once(prepared.headers, bill.model, app, quote=bill.quote, metered=_is_metered(bill))
+        if permit is not None:
+            _use_permit(permit, bill, recording)
+        return permit is not None
+
+    def settle(self, bill: Bill | None, recording: Recording, *, received: int, sent: bool, whole: bool) -> None:
+        """Make room for the next request, and charge this one."""
+        if bill is None:
+            return
+        bill.received, bill.sent, bill.cut = received, sent, not whole
+        if bill.permit is not None:
+            bill.permit.leave()
+        if self._accounting is not None:
+            self._accounting.settle(bill, recording)
 
     async def _cut(self, body: bytes) -> tuple[bytes, bytes | None]:
-        """Cut our key out of a large body as `splice.cut_key` does. Raises Rejection."""
+        """Remove our member from a large body as `json_member.cut_key` does. Raises Rejection."""
         async with self._scans:
-            steps = splice.cutting_key(body)
+            steps = json_member.cutting_key(body)
             while True:
                 try:
                     next(steps)
@@ -214,18 +316,18 @@ class Proxy:
         seen: RequestHead,
         recording: Recording,
         cut: tuple[bytes, bytes | None] | None = None,
-    ) -> _Body:
-        """Read what is said out of band, and make the body what the upstream gets. Raises Rejection.
+    ) -> Body:
+        """Read the `gaugeway` member and headers, and make the body that the upstream gets. Raises Rejection.
 
-        `cut` is the body without our key, and the key's value, if that was done before.
+        `cut` is the body without our member, and the member's value, if it was removed before.
         """
         if not isinstance(body, bytes):
             if seen.ours:
-                _read_explicit(b"", seen, recording)
-            return _Body(body, None, b"")
+                read_explicit(b"", seen, recording)
+            return Body(body, None, b"")
         if not body and recording.route in GENERATION_ROUTES:
             raise empty_body()
-        asked, length = _read_explicit(body, seen, recording, cut)
+        asked, length = read_explicit(body, seen, recording, cut)
         if recording.route in GENERATION_ROUTES:  # not before: a request we refuse leaves nothing behind
             self._keep_request(body, recording)
         sent = asked
@@ -233,15 +335,9 @@ class Proxy:
             sent, length, recording.asked_for_usage = more, len(more), True
         if length is None and seen.content_length is None and (sent or seen.chunked):
             length = len(sent)
-        return _Body(sent, length, asked)
+        return Body(sent, length, asked)
 
-    def ready(self, body: bytes, seen: RequestHead, recording: Recording, raw_path: bytes, query: bytes) -> Outgoing:
-        """Read a request whose body is whole, and make it ready to go out. Raises Rejection."""
-        return self._outgoing(raw_path, query, seen, self._read(body, seen, recording), recording)
-
-    def _outgoing(
-        self, raw_path: bytes, query: bytes, seen: RequestHead, body: _Body, recording: Recording
-    ) -> Outgoing:
+    def _outgoing(self, raw_path: bytes, query: bytes, seen: RequestHead, body: Body, recording: Recording) -> Outgoing:
         recording.trace, traceparent = self._tracing.begin(seen.traceparent)
         said = recording.explicit
         return Outgoing(
@@ -252,7 +348,7 @@ class Proxy:
             body=body.sent,
             content_length=body.length,
             traceparent=traceparent,
-            model=model_of(body.asked) if self._router.reads_model and body.asked else None,
+            model=model_of(body.asked) if self.router.reads_model and body.asked else None,
             session=said.session if said else None,
             canary=seen.upstream,
             via=loops.chain(seen.via, self._id),
@@ -266,26 +362,29 @@ class Proxy:
             recording.size = len(body)
 
     async def _admit(self, gate: Gate, asked: Asked, recording: Recording) -> Bill:
-        """Ask the gate; a key's app takes the place of the one the client names. Raises Rejection."""
-        said = recording.explicit or Explicit()
-        key = gate.identify(asked.headers)
-        if key is not None:
-            recording.explicit = replace(said, app=key.app)
+        """Wait until the gate admits the request. Raises Rejection."""
+        key = self._name_app(gate, asked.headers, recording)
         if len(asked.body) > LARGE_BYTES:
             bill = await asyncio.to_thread(self._bill, key, asked, recording.path)
         else:
             bill = self._bill(key, asked, recording.path)
-        bill.permit = permit = await gate.admit(
+        permit = await gate.admit(
             asked.headers,
             bill.model,
-            said.app,
+            recording.explicit.app if recording.explicit else None,
             reading=recording.method in ("GET", "HEAD"),
             quote=bill.quote,
-            metered=bill.operation.kind in ("metered", "free"),
+            metered=_is_metered(bill),
         )
-        recording.key_id = permit.key_id
-        recording.explicit = replace(said, app=permit.app)
+        _use_permit(permit, bill, recording)
         return bill
+
+    def _name_app(self, gate: Gate, headers: Headers, recording: Recording) -> VirtualKey | None:
+        """Return the request's key; its app takes the place of the one that the client names. Raises Rejection."""
+        key = gate.identify(headers)
+        if key is not None:
+            recording.explicit = replace(recording.explicit or Explicit(), app=key.app)
+        return key
 
     def _bill(self, key: VirtualKey | None, asked: Asked, path: str) -> Bill:
         if key is not None and is_restricted(key):
@@ -296,30 +395,23 @@ class Proxy:
             operation, model_asked(path, model_of(asked.body) if asked.body else None), asked.body
         )
 
-    def _settle(self, bill: Bill, client: Client, relay: Relay, recording: Recording) -> None:
-        """Make room for the next request, and charge this one."""
-        bill.received, bill.sent, bill.cut = client.received, relay.asked, not relay.whole
-        if bill.permit is not None:
-            bill.permit.leave()
-        if self._accounting is not None:
-            self._accounting.settle(bill, recording)
-
     async def _answer(self, outgoing: Outgoing, asked: bytes, recording: Recording, relay: Relay, guard: Guard) -> None:
         """Answer from the cache or from the upstream."""
         key = self._cache_key(outgoing, asked, recording)
         if key is None or self._cache is None:
-            await self._from_upstream(outgoing, recording, relay, guard)
+            await self._from_upstream(self.router.send(outgoing), recording, relay, guard)
         elif (cached := self._cache.lookup(key, time.monotonic())) is not None:
             recording.cached = True
             await relay.replay(cached, guard)
         else:
             tape = CacheRecorder(min(self._cache.max_bytes, self.limits.content_bytes))
-            whole = await self._from_upstream(outgoing, recording, relay, guard, extra=[MISS], tape=tape)
+            sending = self.router.send(outgoing)
+            whole = await self._from_upstream(sending, recording, relay, guard, extra=[MISS], tape=tape)
             if whole and tape.whole:
                 self._cache.store(key, recording.status, recording.response_headers, tape.chunks, time.monotonic())
 
     def _cache_key(self, outgoing: Outgoing, asked: bytes, recording: Recording) -> CacheKey | None:
-        app = (recording.explicit.app if recording.explicit else None) or "default"
+        app = app_of(recording)
         if self._cache is None or not isinstance(outgoing.body, bytes) or not self._cache.serves(app):
             return None
         return cache_key(
@@ -335,7 +427,7 @@ class Proxy:
 
     async def _from_upstream(
         self,
-        outgoing: Outgoing,
+        sending: Awaitable[Routed],
         recording: Recording,
         relay: Relay,
         guard: Guard,
@@ -346,7 +438,7 @@ class Proxy:
         guard.upstream_asked()
         relay.asked = True
         try:
-            response = await self._send(outgoing, recording)
+            response = await self._routed(sending, recording)
         except Rejection:
             relay.asked = recording.error_kind == "timeout"  # the others did not get the request, or gave it up
             raise
@@ -356,78 +448,24 @@ class Proxy:
         finally:
             await response.aclose()
 
-    async def _send(self, outgoing: Outgoing, recording: Recording) -> UpstreamResponse:
+    async def _routed(self, sending: Awaitable[Routed], recording: Recording) -> UpstreamResponse:
         try:
-            routed = await self._router.send(outgoing)
+            routed = await sending
         except RoutedError as error:
             recording.upstream = error.upstream
             recording.error_kind = error.kind
-            if error.kind in ("timeout", "connect_timeout"):
-                recording.ending = "timeout"
-                raise Rejection(504, "upstream_timeout", f"Gaugeway: {error.detail}.") from error
-            recording.ending = "upstream_error"
-            raise Rejection(502, "upstream_unreachable", f"Gaugeway: {error.detail}.") from error
+            recording.ending = "timeout" if error.kind in ("timeout", "connect_timeout") else "upstream_error"
+            raise unreachable(error) from error
         recording.upstream = routed.upstream
         recording.tags = routed.tags if routed.model is None else routed.tags | {"model_sent": routed.model}
         return routed.response
 
 
-def begin(method: str, path: str, headers: Headers, route: str | None = None) -> Recording:
-    """Start the record of a request that arrives now. The headers are kept, not copied."""
-    now = time.time()
-    return Recording(
-        id=exchange_id(now),
-        started_at=now,
-        method=method,
-        path=path,
-        route=route or route_of(method, path),
-        request_headers=headers,
-    )
+def _is_metered(bill: Bill) -> bool:
+    return bill.operation.kind in ("metered", "free")
 
 
-def _read_explicit(
-    body: bytes, seen: RequestHead, recording: Recording, cut: tuple[bytes, bytes | None] | None = None
-) -> tuple[bytes, int | None]:
-    """Read what the client said out of band; return the body without our key and its new length, if it changed."""
-    new_length = None
-    in_body = None
-    try:
-        in_headers = explicit.from_headers(seen.ours) if seen.ours else None
-        if cut is not None or splice.mentions_key(body):
-            body, value = cut or splice.cut_key(body)
-            if value is not None:
-                in_body = explicit.from_body_key(value)
-                new_length = len(body)
-        recording.explicit = explicit.merge(in_body, in_headers)
-    except ExplicitError as error:
-        raise Rejection(400, "invalid_value", f"Invalid '{error.field}': {error}.", error.field) from error
-    return body, new_length
-
-
-def _late(slow: TookTooLong) -> Rejection:
-    what = "did not begin to answer" if slow.limit == "first_byte" else "did not finish"
-    return Rejection(
-        504, "upstream_timeout", f"Gaugeway: the upstream {what} in time (gateway.{slow.limit}_timeout_s)."
-    )
-
-
-def _internal(error: Exception) -> Rejection:
-    return Rejection(500, "internal_error", f"Gaugeway: the request could not be passed on ({type(error).__name__}).")
-
-
-def refusal(rejection: Rejection, exchange_id: str) -> tuple[Headers, bytes]:
-    """Return the headers and the body of an answer of our own."""
-    body = body_of(rejection)
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"x-gaugeway-exchange-id", exchange_id.encode()),
-        *rejection.headers,
-    ]
-    return headers, body
-
-
-async def _refuse(send: Send, rejection: Rejection, exchange_id: str) -> None:
-    headers, body = refusal(rejection, exchange_id)
-    await send({"type": "http.response.start", "status": rejection.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
+def _use_permit(permit: Permit, bill: Bill, recording: Recording) -> None:
+    bill.permit = permit
+    recording.key_id = permit.key_id
+    recording.explicit = replace(recording.explicit or Explicit(), app=permit.app)

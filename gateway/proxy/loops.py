@@ -1,4 +1,4 @@
-"""Loops: every gateway adds its id to `gaugeway-via` and refuses a request that has passed through it already.
+"""Loop detection: each gateway adds its id to `gaugeway-via` and refuses a request that already has it.
 
 Its name does not start with `x-gaugeway-`: an older release behind this one would refuse such a header as unknown.
 """
@@ -13,14 +13,14 @@ from gateway.http.errors import Rejection
 
 HEADER = b"gaugeway-via"
 MAX_HOPS = 8
-"""Gateways that a request may pass through, one behind another."""
+"""How many gateways a request may pass through."""
 _ID_BYTES = 8
 _MAX_BYTES = MAX_HOPS * (2 * _ID_BYTES + 2)
 _CHAIN = re.compile(rb"[0-9a-f]{16}(?:, ?[0-9a-f]{16})*")
 
 
 def deployment_id(host: str, port: int, upstreams: list[str]) -> bytes:
-    """Return the id of a deployment: the same in all of its workers, another for a gateway before or behind it."""
+    """Return the id of a deployment: the same in all of its workers, different from that of any other gateway."""
     hashed = blake2b(digest_size=_ID_BYTES, person=b"gaugeway-via")
     for part in (socket.gethostname(), host, str(port), *upstreams):
         hashed.update(len(part).to_bytes(8, "big") + part.encode("utf-8", "surrogatepass"))
@@ -28,7 +28,7 @@ def deployment_id(host: str, port: int, upstreams: list[str]) -> bytes:
 
 
 def chain(via: bytes | None, own: bytes) -> bytes:
-    """Return the header to send for the one received. Raises Rejection (508) in a loop and after too many gateways.
+    """Return the `gaugeway-via` to send for the one received. Raises Rejection (508) in a loop or after too many hops.
 
     >>> chain(None, b"00000000000000aa")
     b'00000000000000aa'

@@ -1,4 +1,4 @@
-"""The response's way back: passed on as it comes, with a copy for capture and, where asked for, one for the cache."""
+"""Relays a response to the client as it arrives, and keeps a copy for capture and, if requested, for the cache."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Relay:
-    """Passes one response on. `content_bytes` bounds what is kept for capture, request included.
+    """Relays one response. `content_bytes` bounds what is kept for capture, request included.
 
-    `meter`, if it is set, takes what the upstream sends. `asked`: it has the request; `whole`: all of
-    its answer has come.
+    `meter`, if set, gets what the upstream sends. `asked`: the request was sent upstream; `whole`: the response arrived
+    completely.
     """
 
     def __init__(self, send: Send, recording: Recording, *, start: float, content_bytes: int) -> None:
@@ -42,7 +42,7 @@ class Relay:
         extra: Headers | None = None,
         tape: CacheRecorder | None = None,
     ) -> bool:
-        """Pass the response on, with `extra` headers; return whether it came whole. `tape` takes its chunks as sent."""
+        """Relay the response, with `extra` headers; return whether it was complete. `tape` gets the chunks as sent."""
         recording, meter = self._recording, self.meter
         if meter is not None:
             meter.begin(response.status, response.headers)
@@ -74,7 +74,7 @@ class Relay:
         return True
 
     async def replay(self, cached: Cached, guard: Guard) -> None:
-        """Answer with a response that was kept, chunk by chunk as it came."""
+        """Send a cached response, in its original chunks."""
         await self._head(cached.status, cached.headers, [])
         self._recording.first_chunk_s = time.perf_counter() - self._start
         guard.delivered()

@@ -1,4 +1,4 @@
-"""Asking the upstream for a stream's usage where the client did not, and keeping the answer from the client."""
+"""Requests the usage of a stream that the client did not request, and hides it from the client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OPTION = b'"stream_options":{"include_usage":true}'
 _END_OF_EVENT = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _END_BYTES = 4
 MAX_EVENT_BYTES = 65_536
-"""The largest event that is held: one with usage alone has some hundred bytes."""
+"""The largest event that is buffered: an event with usage alone has some hundred bytes."""
 
 
 class _Body(msgspec.Struct):
@@ -32,9 +32,9 @@ _read_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
 def ask_for_usage(body: bytes) -> bytes | None:
-    """Put `stream_options.include_usage` into the body of a streamed request, as its first member.
+    """Add `stream_options.include_usage` to the body of a streamed request, as its first member.
 
-    Returns None when there is nothing to do: no stream, options of the client's own, or no JSON object.
+    Returns None when there is nothing to do: no stream, stream options of the client's, or no JSON object.
 
     >>> ask_for_usage(b'{"model": "m", "stream": true}')
     b'{"stream_options":{"include_usage":true},"model": "m", "stream": true}'
@@ -50,10 +50,10 @@ def ask_for_usage(body: bytes) -> bytes | None:
 
 
 class HideUsage:
-    """Takes the chunk that carries nothing but usage out of a stream; every other byte passes as it came.
+    """Removes the chunk that carries only usage from a stream; every other byte passes unchanged.
 
-    An event is held until it is whole, since only then it is known what it is, or has more than MAX_EVENT_BYTES: such
-    an event passes. What is held is searched once for the end of the event.
+    An event is buffered until it is complete, or has more than MAX_EVENT_BYTES: such an event passes. What is buffered
+    is searched once for the end of the event.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class HideUsage:
         self._passed = 0  # how much of what is held went on already, of an event that is too large
 
     def feed(self, data: bytes) -> bytes:
-        """Take in bytes of the stream, return those that may go on."""
+        """Take bytes of the stream, and return those to send on."""
         held = self._held
         searched = max(len(held) - _END_BYTES + 1, 0)
         held += data
@@ -83,7 +83,7 @@ class HideUsage:
         return b"".join(passed)
 
     def flush(self) -> bytes:
-        """Return what is left at the stream's end: an event that was cut off."""
+        """Return what is still buffered at the end of the stream: an incomplete event."""
         left = bytes(self._held[self._passed :])
         self._held.clear()
         self._passed = 0
@@ -91,7 +91,7 @@ class HideUsage:
 
 
 def can_be_hidden(response_headers: Headers) -> bool:
-    """Whether the response is a stream in which an event can be left out: not packed, and of no announced length."""
+    """Whether an event can be removed from the response: a stream without Content-Encoding and Content-Length."""
     names = {name.lower(): value for name, value in response_headers}
     streams = names.get(b"content-type", b"").startswith(b"text/event-stream")
     return streams and not names.keys() & {b"content-encoding", b"content-length"}

@@ -1,4 +1,4 @@
-"""Realtime WebSockets, passed through message by message in both directions."""
+"""The proxy for Realtime WebSockets: relays messages in both directions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -26,7 +26,7 @@ from gateway.http.headers import OURS, connection_tokens, inspect, upstream_exch
 from gateway.http.origins import OriginPolicy
 from gateway.http.url import Target, check_target
 from gateway.proxy import loops
-from gateway.proxy.handler import begin
+from gateway.proxy.request import begin
 from monitors.runtime.tasks import happens_within, spawn
 
 if TYPE_CHECKING:
@@ -41,13 +41,20 @@ _NORMAL, _NO_STATUS, _ABNORMAL, _POLICY = 1000, 1005, 1006, 1008
 _NOT_TO_BE_SENT = frozenset({_NO_STATUS, _ABNORMAL})
 
 
-class Realtime:
-    """An ASGI callable for WebSockets under `/v1/*` and `/openai/*`.
+class Times(NamedTuple):
+    """Seconds: to connect to the upstream, for a client to take a message, and between checks of the key and budget."""
 
-    The upstream is asked first: what it refuses, the client sees refused, with its status. Messages are counted as one
-    request of route `realtime`; their content is not captured. Every `recheck_s`, and when keys change, the connection
-    is closed with 1008 if its key or budget has ended. A client that does not take a message within `write_timeout_s`
-    is given up.
+    connect_s: float
+    write_s: float = 60.0
+    recheck_s: float = 3.0
+
+
+class Realtime:
+    """The ASGI app for WebSockets under `/v1/*` and `/openai/*`.
+
+    The upstream is connected first: if it refuses the handshake, the client gets its status. A connection counts as one
+    request of route `realtime`; the content of messages is not captured. It is closed with 1008 when its key or budget
+    has ended, and aborted when the client does not take a message in time.
     """
 
     def __init__(
@@ -55,27 +62,23 @@ class Realtime:
         *,
         target: Target,
         record: Callable[[Recording], None],
-        connect_timeout_s: float,
+        times: Times,
         gate: Gate | None = None,
         accounting: Accounting | None = None,
         baggage: bool = False,
-        recheck_s: float = 3.0,
-        write_timeout_s: float = 60.0,
         on_stall: Callable[[], None] = lambda: None,
         gateway_id: bytes = b"",
         origins: OriginPolicy | None = None,
     ) -> None:
         self._gate = gate
         self._accounting = accounting
-        self._recheck_s = recheck_s
-        self._write_timeout_s = write_timeout_s
+        self._times = times
         self._on_stall = on_stall
         self._id = gateway_id
         self._origins = origins
         self._dropped = _HANDSHAKE if baggage else _HANDSHAKE | {b"baggage"}
         self._target = target
         self._record = record
-        self._connect_timeout_s = connect_timeout_s
 
     async def __call__(self, scope: WebSocketScope, receive: Receive, send: Send) -> None:
         """Serve one WebSocket from its handshake to its end."""
@@ -95,7 +98,7 @@ class Realtime:
             self._record(recording)
 
     async def _admitted(self, scope: WebSocketScope, receive: Receive, send: Send, recording: Recording) -> None:
-        """Ask the gate first, if there is one; a WebSocket counts as one request at once for as long as it lasts."""
+        """Admit the connection, if there is a gate: it takes one place of `max_concurrency` for as long as it lasts."""
         if self._origins is not None:
             self._origins.check(recording.request_headers)
         gate, accounting = self._gate, self._accounting
@@ -118,14 +121,14 @@ class Realtime:
         known = is_realtime(raw_path)
         bill = accounting.bill(METERED if known else UNKNOWN, model, b"")
         permit = await gate.admit(headers, model, said.app if said else None, quote=bill.quote, metered=known)
-        tab = Tab(gate, accounting, permit, model, key if restricted else None)
+        session = SessionBill(gate, accounting, permit, model, key if restricted else None)
         if not known:
             accounting.charge_unmetered(permit, "realtime")
         try:
             recording.key_id, recording.explicit = permit.key_id, Explicit(app=permit.app)
-            await self._pass(scope, permit.headers, receive, send, recording, tab=tab)
+            await self._pass(scope, permit.headers, receive, send, recording, session=session)
         finally:
-            tab.close()
+            session.close()
             permit.release()
 
     async def _pass(
@@ -136,7 +139,7 @@ class Realtime:
         send: Send,
         recording: Recording,
         *,
-        tab: Tab | None = None,
+        session: SessionBill | None = None,
     ) -> None:
         try:
             upstream = await self._open(scope, headers)
@@ -156,7 +159,7 @@ class Realtime:
                 ours.append((b"x-gaugeway-upstream-exchange-id", ids))
             await send({"type": "websocket.accept", "subprotocol": upstream.subprotocol, "headers": ours})
             try:
-                await self._converse(upstream, receive, send, tab)
+                await self._converse(upstream, receive, send, session)
             except Rejection as rejection:
                 recording.ending = "rejected"
                 await self._close(send, _POLICY, rejection.message)
@@ -165,13 +168,15 @@ class Realtime:
                 self._on_stall()
                 upstream.transport.abort()  # what it still sends nobody takes
 
-    async def _converse(self, upstream: ClientConnection, receive: Receive, send: Send, tab: Tab | None) -> None:
-        """Pass messages until either side has gone. Raises Rejection, and _StalledError."""
-        downward = spawn(self._downward(upstream, send, tab), name="realtime, to the client")
-        upward = spawn(_upward(receive, upstream, tab), name="realtime, to the upstream")
+    async def _converse(
+        self, upstream: ClientConnection, receive: Receive, send: Send, session: SessionBill | None
+    ) -> None:
+        """Relay messages until either side has gone. Raises Rejection, and _StalledError."""
+        downward = spawn(self._downward(upstream, send, session), name="realtime, to the client")
+        upward = spawn(_upward(receive, upstream, session), name="realtime, to the upstream")
         tasks: set[asyncio.Task[Exception | None]] = {downward, upward}
-        if tab is not None:
-            tasks.add(spawn(tab.watch(self._recheck_s), name="realtime, key and budget"))
+        if session is not None:
+            tasks.add(spawn(session.watch(self._times.recheck_s), name="realtime, key and budget"))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -184,22 +189,22 @@ class Realtime:
         if upward not in done:
             await self._close(send, upstream.close_code or _NO_STATUS, upstream.close_reason or "")
 
-    async def _downward(self, upstream: ClientConnection, send: Send, tab: Tab | None) -> Exception | None:
-        """Pass the upstream's messages on until either side has gone; return _StalledError if the client stalled."""
+    async def _downward(self, upstream: ClientConnection, send: Send, session: SessionBill | None) -> Exception | None:
+        """Relay the upstream's messages until either side has gone; return _StalledError if the client stalled."""
         with contextlib.suppress(ConnectionClosed, OSError):
             async for message in upstream:
-                if tab is not None:
-                    tab.down(message)
+                if session is not None:
+                    session.down(message)
                 passed: Any = {"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message}
                 try:
-                    async with asyncio.timeout(self._write_timeout_s):
+                    async with asyncio.timeout(self._times.write_s):
                         await send(passed)
                 except TimeoutError:
                     return _StalledError()
         return None
 
     async def _close(self, send: Send, code: int, reason: str) -> None:
-        """Tell the client how it ended."""
+        """Close the client's connection with a code and a reason."""
         message: Any = {
             "type": "websocket.close",
             "code": code if code not in _NOT_TO_BE_SENT else _NORMAL,
@@ -210,7 +215,7 @@ class Realtime:
                 await send(message)
 
     async def _open(self, scope: WebSocketScope, client_headers: Headers) -> ClientConnection:
-        """Connect to the upstream. Raises what the library raises, and Rejection in a loop of gateways."""
+        """Connect to the upstream. Raises the library's exceptions, and Rejection in a loop of gateways."""
         target = self._target
         via = loops.chain(inspect(client_headers).via, self._id)
         path = target.join(_raw_path(scope), scope["query_string"]).decode("latin-1")
@@ -226,12 +231,12 @@ class Realtime:
             headers = [(name, value) for name, value in headers if name != "authorization"]
             headers.append(("authorization", target.authorization.decode()))
         subprotocols: Any = scope["subprotocols"] or None
-        return await _Straight(
+        return await _ConnectWithoutRedirects(
             f"{scheme}://{target.host_header.decode()}{path}",
             additional_headers=headers,
             subprotocols=subprotocols,
             user_agent_header=None,
-            open_timeout=self._connect_timeout_s,
+            open_timeout=self._times.connect_s,
             ping_interval=None,
             close_timeout=CLOSE_S,
             max_size=MAX_MESSAGE_BYTES,
@@ -243,8 +248,8 @@ def _raw(response: Response) -> Headers:
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.raw_items()]
 
 
-class _Straight(connect):
-    """Connects to that address or to none: the library would follow an upstream's redirect to any host."""
+class _ConnectWithoutRedirects(connect):
+    """Connects to the given address only: the library would follow an upstream's redirect to any host."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
@@ -254,8 +259,8 @@ class _StalledError(Exception):
     """The client does not read."""
 
 
-class Tab:
-    """What a connection has used and may go on to use. `key` is set if it is for certain models only."""
+class SessionBill:
+    """Meters and charges one connection, and checks its messages. `key` is set if it is for certain models only."""
 
     def __init__(
         self, gate: Gate, accounting: Accounting, permit: Permit, model: str | None, key: VirtualKey | None
@@ -268,13 +273,13 @@ class Tab:
         self._meter = ConversationMeter()
 
     def up(self, message: str | bytes) -> None:
-        """Take a message of the client. Raises Rejection."""
+        """Check and meter a message of the client. Raises Rejection."""
         if self._key is not None:
             check_message(self._key, message)
         self._meter.up(message)
 
     def down(self, message: str | bytes) -> None:
-        """Take a message of the upstream, and charge what it reports."""
+        """Meter a message of the upstream, and charge the usage that it reports."""
         if (usage := self._meter.down(message)) is not None:
             self._accounting.charge_usage(self._permit, self._model, usage, "realtime")
 
@@ -288,7 +293,7 @@ class Tab:
                 return rejection
 
     def close(self) -> None:
-        """Charge what was answered and never reported."""
+        """Charge an estimate of what was answered without a usage report."""
         if (usage := self._meter.rest()) is not None:
             self._accounting.charge_estimate(self._permit, self._model, usage, "realtime")
 
@@ -297,8 +302,8 @@ def _raw_path(scope: WebSocketScope) -> bytes:
     return scope.get("raw_path") or scope["path"].encode()
 
 
-async def _upward(receive: Receive, upstream: ClientConnection, tab: Tab | None) -> Exception | None:
-    """Pass the client's messages on until it leaves; return a Rejection for one that its key does not allow."""
+async def _upward(receive: Receive, upstream: ClientConnection, session: SessionBill | None) -> Exception | None:
+    """Relay the client's messages until it leaves; return a Rejection for one that its key does not allow."""
     while True:
         message: Any = await receive()
         if message["type"] == "websocket.disconnect":
@@ -308,8 +313,8 @@ async def _upward(receive: Receive, upstream: ClientConnection, tab: Tab | None)
         content = message.get("text")
         content = content if content is not None else message["bytes"]
         try:
-            if tab is not None:
-                tab.up(content)
+            if session is not None:
+                session.up(content)
         except Rejection as rejection:
             return rejection
         with contextlib.suppress(ConnectionClosed):
@@ -319,7 +324,7 @@ async def _upward(receive: Receive, upstream: ClientConnection, tab: Tab | None)
 async def _refuse(
     scope: WebSocketScope, send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes
 ) -> None:
-    """Answer the handshake with a status, where the server can; otherwise it is closed before it was accepted."""
+    """Answer the handshake with a status, where the server supports that; else close it before it is accepted."""
     if "websocket.http.response" in (scope.get("extensions") or {}):
         start: Any = {"type": "websocket.http.response.start", "status": status, "headers": headers}
         end: Any = {"type": "websocket.http.response.body", "body": body, "more_body": False}

@@ -32,7 +32,7 @@ class UpstreamRequest:
 
 
 class UpstreamResponse(Protocol):
-    """A response whose head has arrived."""
+    """A response whose head has arrived; its body is read in pieces."""
 
     status: int
     headers: Headers
@@ -44,7 +44,7 @@ class UpstreamResponse(Protocol):
         """
 
     async def aclose(self) -> None:
-        """Let go of the response; before its end this closes the connection to the upstream."""
+        """Release the response; before its end this closes the connection to the upstream."""
 
 
 class UpstreamError(Exception):

@@ -22,7 +22,7 @@ _ONE_WRITE_BYTES = 64 * 1024
 _CONTENT_LENGTH = b"content-length"
 _TRANSFER_ENCODING = b"transfer-encoding"
 GONE_AFTER_S = 30
-"""How long the other machine may not even acknowledge what it was sent, or that it is still there."""
+"""How long the upstream's machine may leave data or keep-alive probes unacknowledged."""
 _LIVENESS = [
     (level, getattr(socket, name), value)
     for level, name, value in (
@@ -38,10 +38,10 @@ _LOWEST_STATUS, _FIRST_FINAL, _FIRST_REFUSAL, _HIGHEST_STATUS = 100, 200, 300, 5
 
 
 class Connection(asyncio.Protocol):
-    """Carries one exchange at a time. `released` is called when it could carry another, `lost` when it is gone.
+    """Carries one exchange at a time. `released` is called when it is idle again, `lost` when it is closed.
 
-    Trailers and interim (1xx) responses are dropped; a response that breaks the rules of HTTP/1.1 ends the connection.
-    Whatever arrives that nobody asked for ends it too: it could be taken for the answer to the next request.
+    Trailers and interim (1xx) responses are dropped; a response that violates HTTP/1.1 closes the connection. So do
+    unsolicited bytes: they could be mistaken for the response to the next request.
     """
 
     def __init__(self, released: Callable[[Connection], None], lost: Callable[[Connection], None]) -> None:
@@ -72,12 +72,12 @@ class Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether it is open and carries nothing."""
+        """Whether it is open and idle."""
         return self._transport is not None and not self._transport.is_closing() and self._response is None
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing waits to be read: an end or a stray response may have come that the loop has not seen yet."""
+        """Whether nothing waits to be read: the end, or unsolicited bytes, that the loop has not seen yet."""
         return self._poll is None or not self._poll.poll(0)
 
     async def exchange(self, request: UpstreamRequest, timeout_s: float, idle_timeout_s: float) -> NativeResponse:
@@ -106,18 +106,23 @@ class Connection(asyncio.Protocol):
         return response
 
     def start(self, request: UpstreamRequest, receiver: Receiver) -> None:
-        """Send a request whose body is whole; `receiver` takes what comes back, and watches the time.
+        """Send a request with a complete body; `receiver` takes the response, and watches the time.
 
         Raises StaleError when the connection is not usable any more, UpstreamError when the headers misframe the body.
         """
         body = request.body
         if not isinstance(body, bytes):
-            raise TypeError("a body that comes bit by bit has to be waited for")
+            raise TypeError("a streamed body needs `exchange`")
         length = _announced_length(request)
         if length not in (None, len(body)):
             raise _misframed()
         self._begin(request.method, receiver)
         self._write_whole(_head_lines(request), body, length)
+
+    def deliver_to(self, receiver: Receiver) -> None:
+        """Let `receiver` take the rest of the response under way."""
+        if self._response is not None:
+            self._response = receiver
 
     def _begin(self, method: str, receiver: Receiver) -> None:
         if not self.usable:
@@ -133,7 +138,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def resume(self) -> None:
-        """Read on, after what came was passed on."""
+        """Resume reading, after a pause for back-pressure."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -161,9 +166,9 @@ class Connection(asyncio.Protocol):
             self._transport.write(body)
 
     async def _write_stream(self, body: AsyncIterator[bytes], length: int | None, timeout_s: float) -> None:
-        """Send a body as it comes, as fast as the other side takes it; `length` None for chunks.
+        """Send a body as it arrives, as fast as the upstream takes it; `length` None for chunks.
 
-        Stops when the upstream refuses or is gone; one that begins to answer with success still gets the rest.
+        Stops when the upstream refuses or is gone; if it begins to answer with success it still gets the rest.
         """
         self._request_sent = False
         unwanted = self._unwanted = self._loop.create_future()
@@ -337,7 +342,7 @@ class Connection(asyncio.Protocol):
         self._finished = True
 
     def _release(self) -> None:
-        """Go back to the pool, unless something of this exchange, or more than it, is still on its way."""
+        """Go back to the pool, unless a part of this exchange is still unsent or unread."""
         self._finished = False
         sent = self._request_sent and not self._transport.get_write_buffer_size()
         if not (sent and self._keep_alive and self.usable):

@@ -1,4 +1,4 @@
-"""The upstream over an httpx transport, called directly: no client, so no cookie jar and no merged headers."""
+"""The upstream client over an httpx transport, without `httpx.AsyncClient`: no cookie jar, no merged headers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEEPALIVE_S = 60.0
 
 
 class _ExactURL(httpx.URL):
-    """A URL whose path and query go out as they came; the `target` extension would go to a proxy's CONNECT as well."""
+    """A URL whose path and query are sent unchanged; the `target` extension would reach a proxy's CONNECT as well."""
 
     def __init__(self, target: bytes, url: httpx.URL) -> None:
         super().__init__(url)
@@ -122,7 +122,7 @@ class HttpxResponse:
         return (b"", False) if chunk is None else (chunk, True)
 
     async def aclose(self) -> None:
-        """Let go."""
+        """Release the response."""
         await self._response.aclose()
 
 

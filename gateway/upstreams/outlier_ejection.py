@@ -1,4 +1,4 @@
-"""Taking failing upstreams out of the choice for a while, and letting them prove themselves: rules only, no clock."""
+"""Outlier ejection: failing upstreams get no requests for a while, then one probe at a time. Rules only, no clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_DOUBLINGS = 32
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One request on its way to an upstream. `era` tells which state of the upstream it started in."""
+    """One request to an upstream. `era` numbers the upstream's state in which it started."""
 
     upstream: str
     era: int
@@ -37,7 +37,7 @@ class Ejection:
 
     `after` failures in a row eject an upstream for `for_s`. Then one request at a time probes it: a success brings it
     back, a failure ejects it for twice as long as before, up to 5 minutes. An upstream is only ejected while another
-    healthy one serves the same model. All begin healthy; `changed` is told each new state.
+    healthy one serves the same model. All begin healthy; `changed` is called with each new state.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class Ejection:
         return HEALTHY if until is None else HALF_OPEN if now >= until else EJECTED
 
     def takes(self, upstream: str, now: float) -> bool:
-        """Whether a request may go there: it is healthy, or half-open with nobody probing it."""
+        """Whether a request may go there: it is healthy, or half-open without a probe under way."""
         health = self._health[upstream]
         return health.until is None or (now >= health.until and not health.probing)
 
     def begin(self, upstream: str, now: float) -> Attempt:
-        """A request goes there now; each is followed by `end`. It may also go to one that is ejected, if need be."""
+        """Begin a request, to be followed by `end`. It may go to an ejected upstream where there is no other."""
         health = self._health[upstream]
         probe = health.until is not None and now >= health.until and not health.probing
         if probe:
@@ -68,9 +68,9 @@ class Ejection:
         return Attempt(upstream, health.era, probe)
 
     def end(self, attempt: Attempt, *, success: bool | None, peers: Iterable[str], now: float) -> None:
-        """Say how it went; None: it was given up, which says nothing about the upstream.
+        """Record how a request ended; None: it was given up, which says nothing about the upstream.
 
-        `peers` are the upstreams for the same model. What started before the latest change of state counts no more.
+        `peers` are the upstreams for the same model. Requests from before the latest change of state are ignored.
         """
         health = self._health[attempt.upstream]
         if attempt.era != health.era:

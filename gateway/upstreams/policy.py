@@ -1,11 +1,10 @@
-"""Which upstream a request goes to, and whether and when it is sent again: rules only; clock and chance are given."""
+"""Routing and retry rules: which upstream a request goes to, and when it is retried. Pure functions of their input."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from email.utils import mktime_tz, parsedate_tz
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from math import log
@@ -16,6 +15,7 @@ import msgspec
 from gateway.exchange import Headers
 from gateway.http.json_cursor import JsonCursor, mentions
 from monitors.runtime.bounds import optional_name
+from monitors.runtime.retry_after import retry_after_s
 
 Chance: TypeAlias = Callable[[], float]
 """Draws a number from [0, 1)."""
@@ -23,8 +23,7 @@ Chance: TypeAlias = Callable[[], float]
 ANY_MODEL = ("*",)
 _MAX_DOUBLINGS = 32
 MOST_MENTIONS = 10_000
-"""How many times "model" may stand in a body as a string of its own where an alias takes its place."""
-_SECONDS = re.compile(rb"\d{1,12}(?:\.\d{1,9})?\Z")
+"""How many times the string "model" may occur in a body in which an alias replaces it."""
 _SPACE = re.compile(rb"[ \t\n\r]*+")
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _MODEL = mentions("model")
@@ -33,7 +32,7 @@ _COLON = ord(":")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """An upstream as the rules see it.
+    """An upstream's routing settings.
 
     `models` are shell patterns; `aliases` maps a model asked for to the one sent. The lowest `priority` goes first.
     `weight` is the share among equals; with 0 it is only reached by name.
@@ -52,7 +51,7 @@ class Route:
 
 
 def serving(routes: Iterable[Route], model: str | None) -> list[Route]:
-    """Return the routes that `model` may take without being named."""
+    """Return the routes for `model`, without those that are only reached by name."""
     return [route for route in routes if route.weight > 0 and route.serves(model)]
 
 
@@ -77,12 +76,12 @@ def choose(routes: Sequence[Route], *, session: str | None, chance: Chance) -> R
 
 
 def first(routes: Sequence[Route]) -> Route:
-    """Return the first listed of the best priority: where requests go that name no model, such as those for files."""
+    """Return the first route of the best priority, for requests that name no model, such as those for files."""
     return min(routes, key=lambda route: route.priority)
 
 
 def _share(session: str, name: str) -> float:
-    """A number in (0, 1), the same for the same pair on every machine."""
+    """Return a number in (0, 1), the same for the same pair on every machine."""
     key = f"{name}\0{session}".encode("utf-8", "surrogatepass")
     number = int.from_bytes(blake2b(key, digest_size=8).digest(), "big") >> 12
     return (number + 0.5) / 2**52  # 52 bits and a half are exact in a float: neither 0 nor 1 can come out
@@ -98,7 +97,7 @@ class RetryPolicy:
     max_retry_after_s: float
 
     def wait_s(self, retry: int, headers: Headers, *, now: float, chance: Chance) -> float | None:
-        """How long to wait before asking the same upstream again; None: do not ask it again.
+        """Return the seconds to wait before a retry at the same upstream; None: do not retry there.
 
         `retry` counts from 0; `headers` are the failed response's, if there was one; `now` is Unix time. Back-off is
         exponential with full jitter; an upstream that names a longer time gets it, up to `max_retry_after_s`.
@@ -106,33 +105,11 @@ class RetryPolicy:
         if _header(headers, b"x-should-retry") == b"false":
             return None
         backoff = chance() * min(self.backoff_max_s, self.backoff_base_s * 2.0 ** min(retry, _MAX_DOUBLINGS))
-        told = retry_after_s(headers, now)
-        if told is None:
+        named = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+        requested = retry_after_s(named, now)
+        if requested is None:
             return backoff
-        return max(told, backoff) if told <= self.max_retry_after_s else None
-
-
-def retry_after_s(headers: Headers, now: float) -> float | None:
-    """Read `retry-after-ms`, else `Retry-After` (seconds or a date, compared with the Unix time `now`).
-
-    >>> retry_after_s([(b"Retry-After", b"2"), (b"Retry-After-Ms", b"1500")], 0.0)
-    1.5
-    >>> retry_after_s([(b"retry-after", b"Thu, 01 Jan 1970 00:01:00 GMT")], 45.0)
-    15.0
-    """
-    milliseconds = _header(headers, b"retry-after-ms")
-    if milliseconds is not None and _SECONDS.match(milliseconds):
-        return float(milliseconds) / 1000
-    value = _header(headers, b"retry-after")
-    if value is None:
-        return None
-    if _SECONDS.match(value):
-        return float(value)
-    try:
-        date = parsedate_tz(value.decode("latin-1"))
-        return None if date is None else max(0.0, mktime_tz((*date[:9], date[9] or 0)) - now)
-    except (ValueError, OverflowError, IndexError, TypeError):
-        return None
+        return max(requested, backoff) if requested <= self.max_retry_after_s else None
 
 
 def _header(headers: Headers, wanted: bytes) -> bytes | None:
@@ -159,10 +136,10 @@ def model_of(body: bytes) -> str | None:
 
 
 def replace_model(body: bytes, model: str) -> bytes | None:
-    """Put `model` in the place of the top-level "model" of a JSON object; every other byte stays as it is.
+    """Replace the top-level "model" of a JSON object; every other byte stays as it is.
 
-    None when there is no such text to replace. Where the key stands several times, all are replaced: whichever one the
-    upstream reads, it is `model`. None also when one of several is no text, and beyond `MOST_MENTIONS`.
+    None when there is no such string. If the key occurs several times, all are replaced, as it is up to the upstream
+    which one it reads. None also when one of several is not a string, and beyond `MOST_MENTIONS`.
 
     >>> replace_model(b'{ "model" : "gpt-4o",  "n":1.0 }', "mine")
     b'{ "model" : "mine",  "n":1.0 }'

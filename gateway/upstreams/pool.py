@@ -1,4 +1,4 @@
-"""The upstream over our own HTTP/1.1 client: keep-alive pools, last in first out, one for each origin."""
+"""The native HTTP/1.1 client: keep-alive pools, last in first out, one per origin."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IDEMPOTENCY_KEYS = frozenset({b"idempotency-key", b"x-idempotency-key"})
 
 
 class NativeUpstream:
-    """Times in seconds: `connect_timeout_s` for TCP and TLS together, `read_timeout_s` for each wait for the upstream.
+    """The native HTTP/1.1 client. `connect_timeout_s` covers TCP and TLS, `read_timeout_s` each wait for the upstream.
 
     TLS is verified against the system's certificates, or those of `ca_file`. Idle connections are kept for 55 s, at
     most 1,000 for an origin, and none longer than 10 minutes, so that a changed DNS record is noticed.
@@ -82,7 +82,7 @@ class NativeUpstream:
         self._idle.clear()
 
     def reused(self, origin: Origin, now: float) -> Connection | None:
-        """Take an idle connection out of the pool; None when there is none. `now` is the event loop's time."""
+        """Take an idle connection from the pool; None when there is none. `now` is the event loop's time."""
         idle = self._idle[origin]
         while idle:
             connection = idle.pop()
@@ -91,6 +91,10 @@ class NativeUpstream:
                 return connection
             connection.abort()
         return None
+
+    def give_back(self, connection: Connection) -> None:
+        """Return a connection that was taken with `reused` and not used."""
+        self._idle[self._open[connection]].append(connection)
 
     async def connect(self, origin: Origin) -> Connection:
         """Open a new connection; raises UpstreamError."""
@@ -139,14 +143,14 @@ class NativeUpstream:
 
 
 def repeatable(request: UpstreamRequest) -> str | None:
-    """Say why a request may be processed twice: by its method (RFC 9110, 9.2.2) or a key; None if it may not."""
+    """Return why a request may be processed twice: its method (RFC 9110, 9.2.2) or a key; None if it may not."""
     if request.method in IDEMPOTENT:
         return "idempotent"
     return "idempotency_key" if any(name in IDEMPOTENCY_KEYS and value for name, value in request.headers) else None
 
 
 class _Once:
-    """A request whose streamed body tells whether anything of it was taken."""
+    """A request that records whether its streamed body was read from."""
 
     def __init__(self, request: UpstreamRequest) -> None:
         self.consumed = False

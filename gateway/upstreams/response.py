@@ -23,7 +23,7 @@ class StaleError(Exception):
 
 
 class Receiver(Protocol):
-    """Takes one response, in calls from the event loop: its head, its bytes, and one end, `complete` or `fail`."""
+    """Receives one response, in calls from the event loop: its head, its bytes, then `complete` or `fail`."""
 
     def begin(self, status: int, headers: Headers) -> None:
         """The head is there."""
@@ -52,7 +52,7 @@ class Source(Protocol):
 
 
 class NativeResponse:
-    """A response that is waited for: `head` is done when its head is there. Bytes that came together stay together."""
+    """A response to await: `head` is done when its head has arrived. Bytes that arrive together are read together."""
 
     def __init__(self, connection: Source, idle_timeout_s: float) -> None:
         self.status = 0
@@ -80,7 +80,7 @@ class NativeResponse:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks), not self._ended
 
     async def aclose(self) -> None:
-        """Let go; before the end the connection is closed."""
+        """Release the response; before its end the connection is closed."""
         if not self._ended:
             self._connection.abort()
 
@@ -92,7 +92,7 @@ class NativeResponse:
             self.head.set_result(None)
 
     def feed(self, data: bytes) -> bool:
-        """Take in bytes; True when so much waits that the upstream should pause."""
+        """Buffer bytes; True when so many are unread that the upstream should pause."""
         self._chunks.append(data)
         self._size += len(data)
         self._wake()
@@ -109,10 +109,10 @@ class NativeResponse:
             self._wake()
 
     def arrived(self) -> None:
-        """Nothing to do: whoever waits was woken by the bytes themselves."""
+        """Do nothing: `feed` woke the reader."""
 
     def fail(self, error: UpstreamError | StaleError) -> None:
-        """The rest will not come; what has come of the body is still delivered."""
+        """End the response early; what has arrived of the body is still delivered."""
         if not self.head.done():
             self.head.set_exception(error)
         elif not self._ended and self._error is None and isinstance(error, UpstreamError):

@@ -1,4 +1,4 @@
-"""The upstreams behind the gateway: picks one for each request, sends it, and tries again where that is allowed."""
+"""The router: chooses an upstream for each request, sends it, and retries where that is allowed."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from gateway.http.errors import Rejection
 from gateway.http.headers import for_upstream
 from gateway.http.url import Target
 from gateway.upstreams import Upstream, UpstreamError, UpstreamErrorKind, UpstreamRequest, UpstreamResponse
-from gateway.upstreams.outlier_ejection import EJECTED, HEALTHY, Ejection
+from gateway.upstreams.outlier_ejection import EJECTED, HEALTHY, Attempt, Ejection
 from gateway.upstreams.policy import ANY_MODEL, RetryPolicy, Route, choose, first, replace_model, serving
+from gateway.upstreams.pool import NativeUpstream
 
 HELD_BYTES = 64 * 1024
 HELD_S = 0.5
 LARGE_BYTES = 256 * 1024
 _SHOWN_CHARACTERS = 100
-_FIRST_SERVER_ERROR = 500
+FIRST_SERVER_ERROR = 500
 _NO_TAGS: dict[str, str] = {}
 _log = logging.getLogger("gaugeway")
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """What the client asked, ready but for the upstream.
+    """A request ready to be sent, before its upstream is chosen.
 
     `headers` are the client's, unfiltered. `content_length` is set when the body was changed, `traceparent` when it
     replaces the client's; `via` are the gateways passed so far, this one included. `model` is the body's, when it was
@@ -54,15 +55,15 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     via: bytes | None = None
 
 
-class Way(NamedTuple):
-    """How upstreams are reached: the certificates trusted (None: the system's), and the HTTP proxy's URL, if any."""
+class ClientSettings(NamedTuple):
+    """What a client connects with: the trusted certificates (None: the system's), and an HTTP proxy's URL, if any."""
 
     ca_file: Path | None
     proxy: str | None
 
 
 class Routed(msgspec.Struct, frozen=True):
-    """A response and where it came from. `model` is the alias that was sent, if one was.
+    """A response and its origin. `model` is the alias that was sent, if one was.
 
     `tags` name the upstream where there are several, so that versions can be compared; shared: not to be changed.
     """
@@ -84,17 +85,17 @@ class RoutedError(UpstreamError):
 
 
 class Observer(Protocol):
-    """Hears what the client does not see."""
+    """Counts what the client does not see: ejections, and failures that were followed by another attempt."""
 
     def state(self, upstream: str, value: float) -> None:
         """An upstream is now healthy (1), half-open (0.5) or ejected (0)."""
 
     def error(self, upstream: str, kind: str) -> None:
-        """An attempt failed and another was made in its place. The last attempt is the client's, and not told here."""
+        """An attempt failed and another one followed. The last failure reaches the client, and is not reported."""
 
 
 class Unobserved:
-    """Nobody listens."""
+    """An observer that ignores everything."""
 
     def state(self, upstream: str, value: float) -> None:
         """Ignore it."""
@@ -104,9 +105,9 @@ class Unobserved:
 
 
 class Router:
-    """Sends requests to the upstreams of the configuration, in the order in which they are listed there.
+    """Sends requests to the upstreams of the configuration.
 
-    `client` makes the client for a way to the upstreams; those with the same one share it.
+    `client` makes the client for `ClientSettings`; upstreams with the same settings share a client.
     `clock` is monotonic, `wall` Unix time (for dates in Retry-After); both in seconds.
     """
 
@@ -115,7 +116,7 @@ class Router:
         upstreams: Sequence[Settings],
         routing: Routing,
         *,
-        client: Callable[[Way], Upstream],
+        client: Callable[[ClientSettings], Upstream],
         observer: Observer | None = None,
         baggage: bool = False,
         clock: Callable[[], float] = time.monotonic,
@@ -123,10 +124,10 @@ class Router:
         chance: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._clients = {way: client(way) for way in dict.fromkeys(_way(one) for one in upstreams)}
+        self._clients = {settings: client(settings) for settings in dict.fromkeys(map(_client_settings, upstreams))}
         several = len(upstreams) > 1
         alike = {"several": several, "baggage": baggage}
-        self._links = {one.name: Link(one, self._clients[_way(one)], **alike) for one in upstreams}
+        self._links = {one.name: Link(one, self._clients[_client_settings(one)], **alike) for one in upstreams}
         self._routes = [link.route for link in self._links.values()]
         self._observer = observer or Unobserved()
         self._clock, self._wall, self._chance, self._sleep = clock, wall, chance, sleep
@@ -141,6 +142,8 @@ class Router:
         )
         for name in self._links:
             self._observer.state(name, HEALTHY)
+        self.has_pool = any(link.pool is not None for link in self._links.values())
+        """Whether an upstream can be served on the fast path."""
         self.reads_header = routing.header
         """Whether `Outgoing.canary` is looked at."""
         self.reads_model = several or any(route.aliases or route.models != ANY_MODEL for route in self._routes)
@@ -150,13 +153,14 @@ class Router:
         """The upstream there is, when there is one and nothing to choose, to change or to repeat."""
 
     async def send(self, outgoing: Outgoing) -> Routed:
-        """Return as soon as a response's head is there that goes to the client.
+        """Return as soon as the head of the response for the client has arrived.
 
         Raises RoutedError when no upstream answered, Rejection when none serves the model.
         """
         only = self.only
         if only is None:
-            return await self._travel(outgoing)
+            attempts = self.begin(outgoing)
+            return await self.resume(attempts, await self._attempt(attempts))
         try:
             response = await only.client.send(only.request(outgoing, None))
         except UpstreamError as error:
@@ -168,23 +172,29 @@ class Router:
         for client in self._clients.values():
             await client.aclose()
 
-    async def _travel(self, outgoing: Outgoing) -> Routed:
-        journey = self._start(outgoing)
+    async def resume(self, attempts: Attempts, outcome: UpstreamResponse | UpstreamError) -> Routed:
+        """Go on after an attempt with this outcome: return the response, or try again first. Raises RoutedError."""
         try:
             while True:
-                outcome = await self._attempt(journey)
-                asked, wait_s = journey.link, self._next(journey, outcome)
+                asked, wait_s = attempts.link, self._next(attempts, outcome)
                 if wait_s is None:
-                    return await self._arrive(journey, outcome)
-                await self._set_aside(journey, asked, outcome)
+                    return await self._arrive(attempts, outcome)
+                await self._set_aside(attempts, asked, outcome)
                 if wait_s:
                     await self._sleep(wait_s)
-                self._reconsider(journey)
+                self._reconsider(attempts)
+                outcome = await self._attempt(attempts)
         finally:
-            await self._drop_held(journey)
+            await self._drop_held(attempts)
 
-    def _start(self, outgoing: Outgoing) -> _Journey:
-        """Pick the first upstream. Raises Rejection."""
+    def is_final(self, outcome: int | UpstreamError) -> bool:
+        """Whether an attempt with this status or error is certainly the last one."""
+        return self.only is not None or not (isinstance(outcome, UpstreamError) or outcome in self._policy.statuses)
+
+    def begin(self, outgoing: Outgoing) -> Attempts:
+        """Pick the first upstream, and change nothing. Raises Rejection."""
+        if self.only is not None:
+            return Attempts(outgoing, [], self.only)
         routes = serving(self._routes, outgoing.model)
         candidates = routes
         if self.reads_header and outgoing.canary is not None:
@@ -196,85 +206,89 @@ class Router:
             shown = (outgoing.model or "")[:_SHOWN_CHARACTERS]
             raise Rejection(404, "model_not_found", f"Gaugeway: no upstream serves the model '{shown}'.", "model")
         chosen = self._choose(self._usable(candidates) or candidates, outgoing)
-        journey = _Journey(outgoing, [route.name for route in routes], self._links[chosen.name])
+        attempts = Attempts(outgoing, [route.name for route in routes], self._links[chosen.name])
         if outgoing.model is not None:
             # Without a model it may be about something kept at one provider (a file, a batch): another's 404 would be
             # a worse answer than the failure.
-            journey.others = [route for route in candidates if route is not chosen]
-        return journey
+            attempts.others = [route for route in candidates if route is not chosen]
+        return attempts
 
     def _choose(self, routes: list[Route], outgoing: Outgoing) -> Route:
         if outgoing.model is None and outgoing.session is None:
             return first(routes)
         return choose(routes, session=outgoing.session, chance=self._chance)
 
-    async def _attempt(self, journey: _Journey) -> UpstreamResponse | UpstreamError:
-        link, outgoing = journey.link, journey.outgoing
-        journey.attempts += 1
-        journey.model = None
-        body = None
-        alias = link.route.aliases.get(outgoing.model) if outgoing.model is not None else None
-        if alias is not None and isinstance(outgoing.body, bytes):
-            # In a thread when it takes long: it works in short steps, between which other requests are served.
-            large = len(outgoing.body) > LARGE_BYTES
-            body = (
-                await asyncio.to_thread(replace_model, outgoing.body, alias)
-                if large
-                else replace_model(outgoing.body, alias)
-            )
-            journey.model = alias if body is not None else None
-        attempt = self._ejection.begin(link.name, self._clock())
+    async def _attempt(self, attempts: Attempts) -> UpstreamResponse | UpstreamError:
+        body = attempts.outgoing.body
+        if attempts.alias is not None and isinstance(body, bytes) and len(body) > LARGE_BYTES:
+            # In a thread, as this takes long: in short steps, between which other requests are served.
+            request = await asyncio.to_thread(attempts.request)
+        else:
+            request = attempts.request()
+        self.attempt_begins(attempts)
         success: bool | None = None
         try:
-            response = await link.client.send(link.request(outgoing, body))
-            success = response.status < _FIRST_SERVER_ERROR
+            response = await attempts.link.client.send(request)
+            success = response.status < FIRST_SERVER_ERROR
             return response
         except UpstreamError as error:
             success = False
             return error
         finally:
-            self._ejection.end(attempt, success=success, peers=journey.peers, now=self._clock())
+            self.attempt_ended(attempts, success=success)
 
-    def _next(self, journey: _Journey, outcome: UpstreamResponse | UpstreamError) -> float | None:
-        """Decide what follows an attempt: None if it was the last, else the wait before the next one to journey.link.
+    def attempt_begins(self, attempts: Attempts) -> None:
+        """Count an attempt that is made now; each is followed by `attempt_ended`."""
+        attempts.count += 1
+        if self.only is None:
+            attempts.current = self._ejection.begin(attempts.link.name, self._clock())
 
-        The same upstream first, as often as it may be asked again; then another one, at once.
+    def attempt_ended(self, attempts: Attempts, *, success: bool | None) -> None:
+        """Count how the current attempt ended (None: it was given up); a second call changes nothing."""
+        current, attempts.current = attempts.current, None
+        if current is not None:
+            self._ejection.end(current, success=success, peers=attempts.peers, now=self._clock())
+
+    def _next(self, attempts: Attempts, outcome: UpstreamResponse | UpstreamError) -> float | None:
+        """Decide what follows an attempt: None if it was the last, else the wait before the next one to attempts.link.
+
+        The same upstream first, up to its `max_retries`; then another one, at once.
         """
         headers: Headers = []
         if not isinstance(outcome, UpstreamError):
             if outcome.status not in self._policy.statuses:
                 return None
             headers = outcome.headers
-        if not isinstance(journey.outgoing.body, bytes):
+        if not isinstance(attempts.outgoing.body, bytes):
             return None
-        others = self._usable(journey.others)
-        left = journey.retries < journey.link.route.max_retries
-        if left and (not others or self._usable([journey.link.route])):
-            wait_s = self._policy.wait_s(journey.retries, headers, now=self._wall(), chance=self._chance)
+        others = self._usable(attempts.others)
+        left = attempts.retries < attempts.link.route.max_retries
+        if left and (not others or self._usable([attempts.link.route])):
+            wait_s = self._policy.wait_s(attempts.retries, headers, now=self._wall(), chance=self._chance)
             if wait_s is not None:
-                journey.retries += 1
+                attempts.retries += 1
                 return wait_s
         if not others:
             return None
-        self._move(journey, others)
+        self._move(attempts, others)
         return 0.0
 
-    def _reconsider(self, journey: _Journey) -> None:
-        """Turn to another upstream if the one meant was ejected, or is being probed, since it was picked."""
-        if not self._usable([journey.link.route]) and (others := self._usable(journey.others)):
-            self._move(journey, others)
+    def _reconsider(self, attempts: Attempts) -> None:
+        """Choose another upstream if the chosen one was ejected, or is being probed, since it was chosen."""
+        if not self._usable([attempts.link.route]) and (others := self._usable(attempts.others)):
+            self._move(attempts, others)
 
-    def _move(self, journey: _Journey, others: list[Route]) -> None:
-        chosen = self._choose(others, journey.outgoing)
-        journey.others.remove(chosen)
-        journey.link, journey.retries = self._links[chosen.name], 0
+    def _move(self, attempts: Attempts, others: list[Route]) -> None:
+        chosen = self._choose(others, attempts.outgoing)
+        attempts.others.remove(chosen)
+        attempts.link, attempts.retries = self._links[chosen.name], 0
 
     def _usable(self, routes: list[Route]) -> list[Route]:
         now = self._clock()
         return [route for route in routes if self._ejection.takes(route.name, now)]
 
-    async def _set_aside(self, journey: _Journey, asked: Link, outcome: UpstreamResponse | UpstreamError) -> None:
-        """Keep a failed response until a later one takes its place."""
+    async def _set_aside(self, attempts: Attempts, asked: Link, outcome: UpstreamResponse | UpstreamError) -> None:
+        """Keep a failed response until a later one replaces it."""
         if isinstance(outcome, UpstreamError):
             self._observer.error(asked.name, outcome.kind)
             return
@@ -283,22 +297,22 @@ class Router:
         except (UpstreamError, TimeoutError):
             self._observer.error(asked.name, _kind(outcome))
             return
-        await self._drop_held(journey)
-        journey.held = Routed(held, asked.name, journey.attempts, journey.model, asked.tags)
+        await self._drop_held(attempts)
+        attempts.held = Routed(held, asked.name, attempts.count, attempts.model, asked.tags)
 
-    async def _arrive(self, journey: _Journey, outcome: UpstreamResponse | UpstreamError) -> Routed:
-        """Return the last response there was, whatever it says. Raises RoutedError when there was none."""
-        name, attempts, held = journey.link.name, journey.attempts, journey.held
+    async def _arrive(self, attempts: Attempts, outcome: UpstreamResponse | UpstreamError) -> Routed:
+        """Return the last response, even a failed one. Raises RoutedError when there was none."""
+        name, count, held = attempts.link.name, attempts.count, attempts.held
         if not isinstance(outcome, UpstreamError):
-            return Routed(outcome, name, attempts, journey.model, journey.link.tags)
+            return Routed(outcome, name, count, attempts.model, attempts.link.tags)
         if held is None:
-            raise RoutedError(outcome.kind, outcome.detail, name, attempts) from outcome
+            raise RoutedError(outcome.kind, outcome.detail, name, count) from outcome
         self._observer.error(name, outcome.kind)
-        journey.held = None
-        return Routed(held.response, held.upstream, attempts, held.model, held.tags)
+        attempts.held = None
+        return Routed(held.response, held.upstream, count, held.model, held.tags)
 
-    async def _drop_held(self, journey: _Journey) -> None:
-        held, journey.held = journey.held, None
+    async def _drop_held(self, attempts: Attempts) -> None:
+        held, attempts.held = attempts.held, None
         if held is not None:
             self._observer.error(held.upstream, _kind(held.response))
             await held.response.aclose()
@@ -312,15 +326,17 @@ class Router:
 
 
 class Link:
-    """An upstream of the configuration with all that can be computed once."""
+    """A configured upstream, with what is computed once: its address, credentials, route and client."""
 
-    __slots__ = ("_authorization", "_baggage", "_host", "_join", "_origin", "client", "name", "route", "tags")
+    __slots__ = ("_authorization", "_baggage", "_host", "_join", "_origin", "client", "name", "pool", "route", "tags")
 
     def __init__(self, settings: Settings, client: Upstream, *, several: bool, baggage: bool = False) -> None:
         target = Target.parse(settings.base_url, name=settings.name, api_key=settings.api_key)
         self._join, self._origin = target.join, target.origin
         self._host, self._authorization = target.host_header, target.authorization
         self.client, self.name, self._baggage = client, settings.name, baggage
+        # Only the native client lends its connections; the port, which plug-ins implement, is `send` alone.
+        self.pool = client if isinstance(client, NativeUpstream) else None
         self.route = Route(
             name=settings.name,
             models=settings.models,
@@ -332,7 +348,7 @@ class Link:
         self.tags = {"upstream": settings.name} if several else _NO_TAGS
 
     def request(self, outgoing: Outgoing, body: bytes | None) -> UpstreamRequest:
-        """Make the request for this upstream; `body`, if given, takes the place of the client's."""
+        """Make the request for this upstream; `body`, if given, replaces the client's."""
         headers = for_upstream(
             outgoing.headers,
             host=self._host,
@@ -347,21 +363,46 @@ class Link:
 
 
 @dataclass(slots=True)
-class _Journey:
-    """A request on its way: `peers` serve its model, `others` are those it may still turn to."""
+class Attempts:
+    """The attempts to serve one request, and where the next one goes.
+
+    `link` is the upstream of the current or next attempt, `peers` serve the same model, `others` may still be tried.
+    `model` is the alias that the current attempt sends, if it sends one; `held` a failed response that is kept.
+    """
 
     outgoing: Outgoing
     peers: list[str]
     link: Link
     others: list[Route] = field(default_factory=list)
     retries: int = 0
-    attempts: int = 0
+    count: int = 0
     model: str | None = None
     held: Routed | None = None
+    current: Attempt | None = None
+
+    @property
+    def alias(self) -> str | None:
+        """What the upstream calls the model asked for; None where it has the same name."""
+        model = self.outgoing.model
+        return None if model is None else self.link.route.aliases.get(model)
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The exchange's tags: its upstream, where there are several, and the alias sent. Shared: not to be changed."""
+        return self.link.tags if self.model is None else self.link.tags | {"model_sent": self.model}
+
+    def request(self) -> UpstreamRequest:
+        """Make the request for the next attempt, with the upstream's alias in the place of the model."""
+        outgoing, body, alias = self.outgoing, None, self.alias
+        self.model = None
+        if alias is not None and isinstance(outgoing.body, bytes):
+            body = replace_model(outgoing.body, alias)
+            self.model = alias if body is not None else None
+        return self.link.request(outgoing, body)
 
 
 class _Held:
-    """A response whose body, or its beginning, was read ahead."""
+    """A response whose body, or its beginning, was read before it is relayed."""
 
     def __init__(self, response: UpstreamResponse, read: bytes, *, more: bool) -> None:
         self.status = response.status
@@ -371,21 +412,21 @@ class _Held:
         self._more = more
 
     async def read(self) -> tuple[bytes, bool]:
-        """Return what was read ahead, then the rest. Raises UpstreamError."""
+        """Return what was read before, then the rest. Raises UpstreamError."""
         if self._read:
             read, self._read = self._read, b""
             return read, self._more
         return await self._response.read() if self._more else (b"", False)
 
     async def aclose(self) -> None:
-        """Let go."""
+        """Release the response."""
         await self._response.aclose()
 
 
 async def _hold(response: UpstreamResponse) -> _Held:
-    """Read a response that is not passed on yet, which frees its connection; a large one stays open.
+    """Read a response that may not be relayed, which frees its connection; a large one stays open.
 
-    Raises UpstreamError and TimeoutError when it does not come whole; then it is closed.
+    Raises UpstreamError and TimeoutError when it is incomplete; then it is closed.
     """
     chunks: list[bytes] = []
     size, more = 0, True
@@ -405,5 +446,5 @@ def _kind(response: UpstreamResponse) -> str:
     return f"status_{response.status // 100}xx"
 
 
-def _way(settings: Settings) -> Way:
-    return Way(Path(settings.ca_file) if settings.ca_file is not None else None, settings.proxy)
+def _client_settings(settings: Settings) -> ClientSettings:
+    return ClientSettings(Path(settings.ca_file) if settings.ca_file is not None else None, settings.proxy)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from email.utils import mktime_tz, parsedate_tz
 from typing import Any
 
 import httpx
 
 from monitors.exporters.outbox import NotYetError, RefusedError, UnavailableError
 from monitors.runtime.replies import ReplyError, limited
+from monitors.runtime.retry_after import retry_after_s
 
 _MISSING = 404
 _TRY_AGAIN = frozenset({401, 403, 407, 408, 409, 425, 429})
@@ -62,29 +62,12 @@ class Api:
         if status == _MISSING:
             raise NotYetError(detail)
         if status in _TRY_AGAIN or answer.is_server_error:
-            raise UnavailableError(detail, retry_after_s(answer.headers.get("retry-after"), time.time()))
+            raise UnavailableError(detail, retry_after_s(answer.headers, time.time()))
         raise RefusedError(f"{detail}{_reason(answer)}")
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.aclose()
-
-
-def retry_after_s(value: str | None, now: float) -> float | None:
-    """Parse a `Retry-After` header: seconds, or a date.
-
-    >>> retry_after_s("7", 0.0), retry_after_s("Thu, 01 Jan 1970 00:01:00 GMT", 20.0), retry_after_s("soon", 0.0)
-    (7.0, 40.0, None)
-    """
-    if value is None:
-        return None
-    if value.isdecimal():
-        return float(value)
-    try:
-        date = parsedate_tz(value)
-        return None if date is None else max(0.0, mktime_tz(date) - now)
-    except (ValueError, OverflowError, IndexError, TypeError):
-        return None
 
 
 def _reason(answer: httpx.Response) -> str:

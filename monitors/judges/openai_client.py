@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping
+import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from monitors.judges import JudgeError
 from monitors.runtime.replies import MAX_REPLY_BYTES, ReplyError, ReplyTooLargeError, limited
+from monitors.runtime.retry_after import retry_after_s
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -108,23 +108,7 @@ def judge_error(error: Exception, api_key: str | None) -> JudgeError:
     else:
         kind = "server_error" if status >= _SERVER_ERROR else "bad_request"
     headers = getattr(getattr(error, "response", None), "headers", None)
-    return JudgeError(kind, clean(str(error), api_key), retry_after_s=retry_after_s(headers or {}))
-
-
-def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of a Retry-After header; None when there is none, or it is not a number of seconds.
-
-    >>> retry_after_s({"retry-after": "2"}), retry_after_s({"retry-after-ms": "1500"}), retry_after_s({})
-    (2.0, 1.5, None)
-    """
-    for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
-        try:
-            seconds = float(headers[name]) * unit
-        except (KeyError, ValueError):
-            continue
-        if math.isfinite(seconds) and seconds >= 0.0:
-            return seconds
-    return None
+    return JudgeError(kind, clean(str(error), api_key), retry_after_s=retry_after_s(headers or {}, time.time()))
 
 
 def overflows(error: Exception) -> bool:

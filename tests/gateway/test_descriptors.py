@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import resource
 import socket
@@ -21,16 +22,21 @@ BODY = {"model": "m", "messages": [{"role": "user", "content": "Hi?"}]}
 REQUEST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}"
 
 
-@pytest.mark.parametrize("path", ["asgi", "protocol"])
-def test_idle_connections_take_neither_port_where_the_limit_cannot_be_raised(tmp_path, path):
+@pytest.mark.parametrize("chunked", [False, True])  # the fast path and the ASGI path
+def test_idle_connections_take_neither_port_where_the_limit_cannot_be_raised(tmp_path, chunked):
     with serve() as url, contextlib.ExitStack() as held:
-        text = f'[[upstreams]]\nbase_url = "{url}"\n[gateway]\nhttp_path = "{path}"\n'
+        text, content = f'[[upstreams]]\nbase_url = "{url}"\n', json.dumps(BODY).encode()
         with product(tmp_path, text, command="gateway", descriptors=(256, 256)) as running:
             for port, count in ((running.port, 400), (running.admin_port, 100)):
                 for _ in range(count):
                     held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
             for _ in range(5):
-                answer = httpx.post(f"{running.base_url}/chat/completions", json=BODY, timeout=20)
+                answer = httpx.post(
+                    f"{running.base_url}/chat/completions",
+                    content=iter([content]) if chunked else content,
+                    headers={"content-type": "application/json"},
+                    timeout=20,
+                )
                 assert answer.status_code == 200
                 assert running.value(running.admin, "gaugeway_connections_closed_total", reason="idle") > 0
             assert len(list(Path(f"/proc/{running.pid}/fd").iterdir())) < 256
@@ -98,11 +104,11 @@ async def upstream(go, asked):
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("path", ["asgi", "protocol"])
-async def test_a_request_under_way_is_never_closed_for_a_new_connection(monkeypatch, path):
+@pytest.mark.parametrize("fast_path", [False, True])
+async def test_a_request_under_way_is_never_closed_for_a_new_connection(monkeypatch, fast_path):
     monkeypatch.setattr(ServerProtocol, "most_connections", 4)
     go, asked = asyncio.Event(), []
-    async with upstream(go, asked) as url, running_gateway(url, http_path=path) as running:
+    async with upstream(go, asked) as url, running_gateway(url, fast_path=fast_path) as running:
         active = []
         for _ in range(3):
             reader, writer = await asyncio.open_connection("127.0.0.1", running.port)

@@ -12,19 +12,18 @@ import pytest
 
 from gateway.access.key_stores.opening import open_keys
 from gateway.config import Config, Keys, Limits, Upstream
-from gateway.config import Gateway as GatewayTable
 from gateway.demo.model import Model, serve
 from gateway.http.errors import Rejection
 from tests.support.product import product
 from tests.support.running import running_gateway
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "How many moons has Mars?"}]}
-BOTH_PATHS = pytest.mark.parametrize("http_path", ["asgi", "protocol"])
+BOTH_PATHS = pytest.mark.parametrize("fast_path", [False, True])
 
 
-def config_of(url, http_path):
+def config_of(url):
     upstream = Upstream(base_url=url, api_key="sk-the-owners")
-    return Config(gateway=GatewayTable(http_path=http_path), upstreams=(upstream,))
+    return Config(upstreams=(upstream,))
 
 
 async def status(client, running, secret=None):
@@ -34,16 +33,19 @@ async def status(client, running, secret=None):
 
 
 @BOTH_PATHS
-def test_keys_can_be_switched_on_and_off_in_a_running_gateway(tmp_path, http_path):
+def test_keys_can_be_switched_on_and_off_in_a_running_gateway(tmp_path, fast_path):
     model, file = Model(), tmp_path / "keys.db"
 
     async def scenario(url):
-        config = config_of(url, http_path)
+        config = config_of(url)
         with_keys = msgspec.structs.replace(config, keys=Keys(enabled=True, refresh_s=0.05))
         store = open_keys(None, file)
         _, secret = await store.create(app="shop", now=time.time())
         await store.aclose()
-        async with httpx.AsyncClient() as client, running_gateway(url, config=config, keys_file=file) as running:
+        async with (
+            httpx.AsyncClient() as client,
+            running_gateway(url, config=config, keys_file=file, fast_path=fast_path) as running,
+        ):
             assert await status(client, running) == 200
             running.gateway.apply(with_keys)
             with pytest.raises(Rejection) as caught:  # on the event loop nothing could run meanwhile
@@ -64,13 +66,13 @@ def test_keys_can_be_switched_on_and_off_in_a_running_gateway(tmp_path, http_pat
 
 
 @BOTH_PATHS
-def test_the_first_limit_and_the_last_one_are_applied_in_a_running_gateway(http_path):
+def test_the_first_limit_and_the_last_one_are_applied_in_a_running_gateway(fast_path):
     model = Model()
 
     async def scenario(url):
-        config = config_of(url, http_path)
+        config = config_of(url)
         limited = msgspec.structs.replace(config, limits=Limits(requests_per_min=3))
-        async with httpx.AsyncClient() as client, running_gateway(url, config=config) as running:
+        async with httpx.AsyncClient() as client, running_gateway(url, config=config, fast_path=fast_path) as running:
             assert await status(client, running) == 200
             running.gateway.apply(limited)
             assert [await status(client, running) for _ in range(5)] == [200, 200, 200, 429, 429]
@@ -84,7 +86,7 @@ def test_the_first_limit_and_the_last_one_are_applied_in_a_running_gateway(http_
 
 def test_keys_switched_on_while_limits_are_in_force_keep_what_was_used(tmp_path):
     async def scenario(url):
-        config = msgspec.structs.replace(config_of(url, "asgi"), limits=Limits(requests_per_min=2))
+        config = msgspec.structs.replace(config_of(url), limits=Limits(requests_per_min=2))
         with_keys = msgspec.structs.replace(config, keys=Keys(enabled=True))
         file = tmp_path / "keys.db"
         async with httpx.AsyncClient() as client, running_gateway(url, config=config, keys_file=file) as running:

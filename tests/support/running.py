@@ -82,12 +82,18 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running_gateway(
-    base_url: str, *, queue: Any = None, config: Config | None = None, keys_file: Path | None = None, **settings: Any
+    base_url: str,
+    *,
+    queue: Any = None,
+    config: Config | None = None,
+    keys_file: Path | None = None,
+    fast_path: bool = True,
+    **settings: Any,
 ) -> AsyncIterator[Running]:
-    """Run a gateway in front of `base_url`; `settings` are keys of `[gateway]`."""
+    """Run a gateway in front of `base_url`; `settings` are keys of `[gateway]`. `fast_path` as of Gateway."""
     config = config or Config(gateway=GatewayTable(**settings), upstreams=(Upstream(base_url=base_url),))
     queue = queue or MemoryQueue()
-    gateway = Gateway(config, queue=queue, keys_file=keys_file)
+    gateway = Gateway(config, queue=queue, keys_file=keys_file, fast_path=fast_path)
     await gateway.start()
     async with serving(gateway) as port:
         try:

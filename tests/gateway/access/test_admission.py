@@ -10,7 +10,6 @@ from websockets.exceptions import InvalidStatus
 
 from gateway.access.key_stores.sqlite import KeyStore
 from gateway.config import AppLimits, Cache, Capture, Config, Keys, Limits, Price, Upstream
-from gateway.config import Gateway as GatewayTable
 from tests.gateway.proxy.test_passthrough import CHAT, ScriptedUpstream, exchange, post, reply, request, whole_response
 from tests.support.running import running_gateway, tcp_server
 
@@ -23,13 +22,13 @@ PAID = json.dumps(
 ).encode()
 
 
-def run(scenario, *replies, keys_file=None, **tables):
+def run(scenario, *replies, keys_file=None, fast_path=True, **tables):
     async def main():
         upstream = ScriptedUpstream(*replies)
         async with tcp_server(upstream) as port:
             base_url = f"http://127.0.0.1:{port}/v1"
             config = Config(upstreams=(Upstream(base_url=base_url, api_key="sk-upstream"),), **tables)
-            async with running_gateway("", config=config, keys_file=keys_file) as gateway:
+            async with running_gateway("", config=config, keys_file=keys_file, fast_path=fast_path) as gateway:
                 async with asyncio.timeout(60):
                     await scenario(gateway, upstream)
 
@@ -90,9 +89,9 @@ def test_odd_characters_in_a_key_reach_no_log_and_no_answer(tmp_path, caplog, ju
     assert "canary" not in caplog.text
 
 
-@pytest.mark.parametrize("http_path", ["asgi", "protocol"])
+@pytest.mark.parametrize("fast_path", [False, True])
 @pytest.mark.parametrize("framing", ["Content-Length: 0", "x: y"])
-def test_a_request_without_a_body_is_told_so(http_path, framing):
+def test_a_request_without_a_body_is_told_so(fast_path, framing):
     async def scenario(gateway, upstream):
         for path in ("/v1/chat/completions", "/v1/messages", "/gaugeway/v1/contexts"):
             raw = f"POST {path} HTTP/1.1\r\nHost: g\r\n{framing}\r\n\r\n".encode()
@@ -101,7 +100,7 @@ def test_a_request_without_a_body_is_told_so(http_path, framing):
             assert "has no body" in json.loads(body)["error"]["message"]
         assert upstream.requests == []
 
-    run(scenario, gateway=GatewayTable(http_path=http_path))
+    run(scenario, fast_path=fast_path)
 
 
 def test_over_the_limit_the_answer_is_a_429_with_the_time_to_come_again():

@@ -6,7 +6,7 @@ import contextlib
 import httpx
 import pytest
 
-from gateway.config import Config, Gateway, Upstream
+from gateway.config import Config, Upstream
 from gateway.http import json_member as splice
 from gateway.proxy.handler import LARGE_BYTES, MOST_SCANS
 from monitors.runtime.tasks import spawn
@@ -14,12 +14,12 @@ from tests.support.running import read_request, running_gateway, tcp_server
 
 pytestmark = pytest.mark.full
 
-PATHS = ("asgi", "protocol")
+PATHS = [False, True]
 KEY = b'"gaugeway":{"app":"shop"}'
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 
 
-def run(scenario, http_path):
+def run(scenario, fast_path):
     """Call `scenario(gateway, client, sent)`; `sent` are the bodies that reached the upstream."""
     sent = []
 
@@ -32,11 +32,9 @@ def run(scenario, http_path):
 
     async def main():
         async with tcp_server(answer) as port:
-            config = Config(
-                upstreams=(Upstream(base_url=f"http://127.0.0.1:{port}/v1"),), gateway=Gateway(http_path=http_path)
-            )
+            config = Config(upstreams=(Upstream(base_url=f"http://127.0.0.1:{port}/v1"),))
             async with (
-                running_gateway("", config=config) as gateway,
+                running_gateway("", config=config, fast_path=fast_path) as gateway,
                 httpx.AsyncClient(base_url=f"http://127.0.0.1:{gateway.port}", timeout=60) as client,
             ):
                 await post(client, b"{}")  # so that there is a connection to reuse
@@ -50,7 +48,7 @@ async def post(client, body):
     return await client.post("/v1/chat/completions", content=body, headers={"content-type": "application/json"})
 
 
-@pytest.mark.parametrize("http_path", PATHS)
+@pytest.mark.parametrize("fast_path", PATHS)
 @pytest.mark.parametrize(
     ("body", "without"),
     [
@@ -62,16 +60,16 @@ async def post(client, body):
     ],
     ids=["BOM", "escaped", "digits", "depth", "no UTF-8"],
 )
-def test_the_key_is_cut_from_what_only_some_parsers_read(http_path, body, without):
+def test_the_key_is_cut_from_what_only_some_parsers_read(fast_path, body, without):
     async def scenario(gateway, client, sent):
         assert (await post(client, body)).status_code == 200
         assert sent == [without]
         await gateway.until(lambda: gateway.total("gaugeway_exchanges_total", app="shop") == 1)
 
-    run(scenario, http_path)
+    run(scenario, fast_path)
 
 
-@pytest.mark.parametrize("http_path", PATHS)
+@pytest.mark.parametrize("fast_path", PATHS)
 @pytest.mark.parametrize(
     "body",
     [
@@ -82,7 +80,7 @@ def test_the_key_is_cut_from_what_only_some_parsers_read(http_path, body, withou
     ],
     ids=["UTF-16", "cut off", "unclosed", "many"],
 )
-def test_a_key_that_cannot_be_cut_stays_here(http_path, body):
+def test_a_key_that_cannot_be_cut_stays_here(fast_path, body):
     async def scenario(_, client, sent):
         answer = await post(client, body)
         error = answer.json()["error"]
@@ -90,7 +88,7 @@ def test_a_key_that_cannot_be_cut_stays_here(http_path, body):
         assert error["message"].startswith("Invalid 'gaugeway': ")
         assert not sent
 
-    run(scenario, http_path)
+    run(scenario, fast_path)
 
 
 @pytest.mark.parametrize("kind", ["application/json", "Application/JSON; charset=utf-8"])
@@ -102,8 +100,8 @@ def test_the_key_is_cut_on_other_routes_however_the_type_is_written(kind):
     run(scenario, "asgi")
 
 
-@pytest.mark.parametrize("http_path", PATHS)
-def test_beyond_the_limits_the_answer_is_413_and_names_the_key(http_path, monkeypatch):
+@pytest.mark.parametrize("fast_path", PATHS)
+def test_beyond_the_limits_the_answer_is_413_and_names_the_key(fast_path, monkeypatch):
     monkeypatch.setattr(splice, "MAX_BODY_BYTES", 2 * LARGE_BYTES)
     monkeypatch.setattr(splice, "MAX_VALUE_BYTES", LARGE_BYTES)
     filling = b'{"a":"' + b"x" * 2 * LARGE_BYTES + b'"'
@@ -118,11 +116,11 @@ def test_beyond_the_limits_the_answer_is_413_and_names_the_key(http_path, monkey
         assert (await post(client, filling + b"}")).status_code == 200
         assert sent == [filling + b"}"]
 
-    run(scenario, http_path)
+    run(scenario, fast_path)
 
 
-@pytest.mark.parametrize("http_path", PATHS)
-def test_while_large_bodies_are_scanned_other_requests_are_served(http_path, monkeypatch):
+@pytest.mark.parametrize("fast_path", PATHS)
+def test_while_large_bodies_are_scanned_other_requests_are_served(fast_path, monkeypatch):
     """Counted, not timed: between two slices of a scan, the event loop gets to everything else that is ready."""
     order = []
     steps = splice.cutting_key
@@ -154,4 +152,4 @@ def test_while_large_bodies_are_scanned_other_requests_are_served(http_path, mon
         first, last = order.index("slice"), len(order) - order[::-1].index("slice")
         assert order[first:last].count("small") > 3
 
-    run(scenario, http_path)
+    run(scenario, fast_path)

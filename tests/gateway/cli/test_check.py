@@ -468,10 +468,19 @@ def test_a_judge_that_is_the_gateway_itself_is_named(url):
 
 def test_a_word_that_is_not_known_lists_the_known_ones():
     groups = "'alertname', 'app', 'metric', 'rule', 'severity', 'slice'"
-    assert problems_of(f"{UPSTREAM}[gateway]\nhttp_path = 'fast'\n[alerts]\ngroup_by = ['team']\n") == [
-        "gateway.http_path: Invalid enum value 'fast'; expected one of 'protocol', 'asgi'",
+    assert problems_of(f"{UPSTREAM}[gateway]\nupstream_client = 'fast'\n[alerts]\ngroup_by = ['team']\n") == [
+        "gateway.upstream_client: Invalid enum value 'fast'; expected one of 'native', 'httpx'",
         f"alerts.group_by[0]: Invalid enum value 'team'; expected one of {groups}",
     ]
+
+
+@pytest.mark.parametrize("value", ["protocol", "asgi"])
+def test_a_deprecated_key_is_ignored_with_a_warning(tmp_path, caplog, value):
+    old, plain = tmp_path / "old.toml", tmp_path / "plain.toml"
+    old.write_text(f"{UPSTREAM}[gateway]\nhttp_path = '{value}'\n")
+    plain.write_text(UPSTREAM)
+    assert load(old) == load(plain)
+    assert caplog.messages == ["gateway.http_path is deprecated and ignored: remove it"]
 
 
 def test_a_budget_without_prices_is_named():

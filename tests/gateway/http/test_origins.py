@@ -21,7 +21,7 @@ from tests.support.running import running_gateway, toml
 
 BODY = b'{"model": "m", "messages": [{"role": "user", "content": "Q"}]}'
 FEEDBACK = b'{"exchange_id": "e", "rating": 1}'
-PATHS = ["asgi", "protocol"]
+PATHS = [False, True]
 PAGE = "https://app.example.com"
 ROUTES = ["/v1/chat/completions", "/openai/deployments/d/chat/completions", "/v1/files", "/gaugeway/v1/feedback"]
 FOREIGN = {
@@ -58,14 +58,14 @@ PROGRAMS = {
 
 
 @contextlib.asynccontextmanager
-async def bench(http_path="protocol", api_key="sk-owner", keys=False, **settings):
+async def bench(fast_path=True, api_key="sk-owner", keys=False, **settings):
     with LLMServer() as model:
         config = Config(
-            gateway=GatewayTable(http_path=http_path, **settings),
+            gateway=GatewayTable(**settings),
             upstreams=(Upstream(base_url=model.url, api_key=api_key),),
             keys=Keys(enabled=keys),
         )
-        async with running_gateway("", config=config) as running:
+        async with running_gateway("", config=config, fast_path=fast_path) as running:
             url = f"http://127.0.0.1:{running.port}"
             async with httpx.AsyncClient(trust_env=False, base_url=url) as client, asyncio.timeout(60):
                 yield model, running, client
@@ -76,11 +76,11 @@ async def ask(client, route="/v1/chat/completions", **headers):
     return await client.post(route, content=body, headers={"content-type": "text/plain"} | headers)
 
 
-@pytest.mark.parametrize("http_path", PATHS)
+@pytest.mark.parametrize("fast_path", PATHS)
 @pytest.mark.parametrize("route", ROUTES)
-def test_a_page_of_another_site_spends_nothing_and_rates_nothing(http_path, route):
+def test_a_page_of_another_site_spends_nothing_and_rates_nothing(fast_path, route):
     async def main():
-        async with bench(http_path) as (model, running, client):
+        async with bench(fast_path) as (model, running, client):
             for _ in range(2):  # the second time with an idle upstream connection
                 before = len(model.requests)
                 for name, headers in FOREIGN.items():
@@ -98,41 +98,41 @@ def test_a_page_of_another_site_spends_nothing_and_rates_nothing(http_path, rout
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("http_path", PATHS)
+@pytest.mark.parametrize("fast_path", PATHS)
 @pytest.mark.parametrize("route", ROUTES)
-def test_programs_are_served_under_every_name_that_is_not_in_public_dns(http_path, route):
+def test_programs_are_served_under_every_name_that_is_not_in_public_dns(fast_path, route):
     async def main():
-        async with bench(http_path) as (_, _, client):
+        async with bench(fast_path) as (_, _, client):
             for name, headers in PROGRAMS.items():
                 assert (await ask(client, route, **headers)).status_code in (200, 202), name
 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("http_path", PATHS)
-def test_what_no_page_can_pay_for_is_nobodys_to_refuse(http_path):
+@pytest.mark.parametrize("fast_path", PATHS)
+def test_what_no_page_can_pay_for_is_nobodys_to_refuse(fast_path):
     """Without a key of the gateway's own, or with keys to ask for, a page needs a key itself."""
 
     async def main():
-        async with bench(http_path, api_key=None) as (_, _, client):
+        async with bench(fast_path, api_key=None) as (_, _, client):
             for headers in FOREIGN.values():
                 assert (await ask(client, **headers)).status_code == 200
             assert (await ask(client, "/gaugeway/v1/feedback", **FOREIGN["another site"])).status_code == 403
             rebound = FOREIGN["a forged host alone"]
             assert (await ask(client, "/gaugeway/v1/feedback", **rebound)).status_code == 202
-        async with bench(http_path, keys=True) as (_, _, client):
+        async with bench(fast_path, keys=True) as (_, _, client):
             for headers in FOREIGN.values():
                 assert (await ask(client, **headers)).status_code in (401, 503)
 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("http_path", PATHS)
+@pytest.mark.parametrize("fast_path", PATHS)
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("allowed", [PAGE, PAGE + "/", "*"])
-def test_a_page_that_is_listed_may_ask_and_read(http_path, route, allowed):
+def test_a_page_that_is_listed_may_ask_and_read(fast_path, route, allowed):
     async def main():
-        async with bench(http_path, allowed_origins=(allowed,)) as (_, _, client):
+        async with bench(fast_path, allowed_origins=(allowed,)) as (_, _, client):
             asked = {"access-control-request-method": "POST", "access-control-request-headers": "content-type,x-a"}
             page = {"origin": PAGE, "sec-fetch-site": "cross-site"}
             preflight = await client.options(route, headers=page | asked)

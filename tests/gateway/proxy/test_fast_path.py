@@ -1,16 +1,19 @@
-"""The short way and the ASGI path, side by side: the same scenario on real sockets, and every difference is a failure.
+"""The fast path and the ASGI path, side by side: the same scenario on real sockets, and every difference is a failure.
 
 A run is one gateway, a scripted upstream with one idle connection to it, and a client of raw bytes. `Outcome` is all
-that a run shows on both wires and in what is recorded; that the short way was taken shows in the ASGI app's calls.
+that a run shows on both wires and in what is recorded; that the fast path was taken shows in the ASGI app's calls.
 """
 
 import asyncio
 import contextlib
 import re
+import shutil
 import socket
 import struct
+import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -22,6 +25,7 @@ from gateway.config import Capture, Config
 from gateway.config import Gateway as GatewayTable
 from gateway.config import Upstream as UpstreamTable
 from gateway.exchange import GENERATION_ROUTES
+from gateway.proxy import loops
 from gateway.telemetry import tracing
 from monitors.runtime.serving import Listener, _config
 from monitors.storage.queues.memory import MemoryQueue
@@ -31,7 +35,7 @@ pytestmark = pytest.mark.full
 
 # The product runs on uvloop; what depends on who ends a connection, and when, is shown on both.
 LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
-MODES = ("asgi", "protocol")
+MODES = ("asgi", "fast")
 BODY = b'{"model": "m", "messages": [{"role": "user", "content": "Q"}]}'
 OK = b"HTTP/1.1 200 OK\r\n"
 JSON = b'{"id": "c", "choices": [{"message": {"role": "assistant", "content": "A."}, "finish_reason": "stop"}]}'
@@ -41,6 +45,10 @@ STREAM = OK + b"Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\
 CHUNKS = [b"%x\r\n%b\r\n" % (len(event), event) for event in EVENTS]
 LAST = b"0\r\n\r\n"
 SOON_S = 0.2
+COUNTED = {
+    f"gaugeway_{name}"
+    for name in ["requests", "exchanges", "upstream_errors", "upstream_resends", "upstream_state", "tokens", "cost_usd"]
+} | {"gaugeway_charges_estimated", "gaugeway_captured"}
 TRACEPARENT = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -224,6 +232,18 @@ def post(body=BODY, *headers, path="/v1/chat/completions"):
 # --- one run ---
 
 
+class Access(NamedTuple):
+    """Tables of the configuration, the keys there are, the upstreams' settings, and the headers of a warm-up."""
+
+    tables: dict = {}  # noqa: RUF012 - never changed
+    keys_file: Path | None = None
+    headers: tuple[str, ...] = ()
+    upstreams: tuple[dict, ...] = ({},)
+
+
+NO_ACCESS = Access()
+
+
 @dataclass
 class Bench:
     """A gateway on its socket, as the server sets it up, and what it recorded."""
@@ -236,6 +256,7 @@ class Bench:
     recordings: list = field(default_factory=list)
     asgi_calls: int = 0
     port: int = 0
+    headers: tuple[str, ...] = ()
 
     @property
     def pool(self):
@@ -258,7 +279,7 @@ class Bench:
         self.upstream.scripts[:] = [[0.02, ANSWER]] * (connections - 1)  # so that they need one each
         wires = [await self.connect() for _ in range(connections)]
         for wire in wires:
-            await wire.send(post())
+            await wire.send(post(BODY, *self.headers))
         for wire in wires:
             await wire.answers()
             wire.hang_up()
@@ -270,11 +291,11 @@ class Bench:
                 await asyncio.sleep(0.002)
 
     def counters(self):
-        """Every request, exchange and upstream error that was counted."""
+        """What was counted of requests, exchanges, upstreams, usage, cost and charges."""
         return {
             (sample.name, *sorted(sample.labels.items())): sample.value
             for family in self.gateway.registry.collect()
-            if family.name in ("gaugeway_requests", "gaugeway_exchanges", "gaugeway_upstream_errors")
+            if family.name in COUNTED
             for sample in family.samples
             if not sample.name.endswith("_created")
         }
@@ -288,17 +309,20 @@ class Bench:
 
 
 @contextlib.asynccontextmanager
-async def benched(mode, scripts=(), *, upstream=None, warm=1, spans=False, content_bytes=None, **settings):
+async def benched(
+    mode, scripts=(), *, upstream=None, warm=1, spans=False, content_bytes=None, access=NO_ACCESS, **settings
+):
     """Run a gateway with `warm` idle upstream connections."""
     upstream = upstream or Upstream()
-    async with upstream.listening() as port:
+    async with upstream.listening() as port, _copy(access.keys_file) as keys_file:
         config = Config(
-            gateway=GatewayTable(http_path=mode, **settings),
-            upstreams=(UpstreamTable(base_url=f"http://127.0.0.1:{port}/v1"),),
-            capture=Capture(**({} if content_bytes is None else {"max_content_bytes": content_bytes})),
+            gateway=GatewayTable(**settings),
+            upstreams=tuple(UpstreamTable(base_url=f"http://127.0.0.1:{port}/v1", **one) for one in access.upstreams),
+            **{"capture": Capture(**({} if content_bytes is None else {"max_content_bytes": content_bytes}))}
+            | access.tables,
         )
-        gateway = Gateway(config, queue=MemoryQueue())
-        bench = Bench(gateway, config, upstream, port)
+        gateway = Gateway(config, queue=MemoryQueue(), keys_file=keys_file, fast_path=mode == "fast")
+        bench = Bench(gateway, config, upstream, port, headers=access.headers)
         if spans:
             from opentelemetry.sdk.trace.export import SimpleSpanProcessor
             from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -325,6 +349,13 @@ async def benched(mode, scripts=(), *, upstream=None, warm=1, spans=False, conte
                 connection.transport.abort()
             await gateway.aclose()
             await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def _copy(file):
+    """A copy of the keys for one run: what is spent is kept beside them."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield file and Path(shutil.copy(file, folder))
 
 
 def _listen_in(gateway, bench):
@@ -371,7 +402,7 @@ Client = Callable[[Wire, Bench], Awaitable[None]]
 
 
 class Case(NamedTuple):
-    """A scenario: what the upstream does, what the client does, and how many requests go the short way."""
+    """A scenario: what the upstream does, what the client does, and how many requests go the fast path."""
 
     scripts: list
     client: Client | None = None
@@ -406,7 +437,7 @@ async def play(mode, case) -> Outcome:
             await bench.until(lambda: not bench.state.connections and len(bench.pool._open) == bench.idle, 10)
         await asyncio.sleep(0.01)
         by_asgi = bench.asgi_calls - calls
-        assert by_asgi == case.requests - (case.short if mode == "protocol" else 0), (mode, by_asgi, case.short)
+        assert by_asgi == case.requests - (case.short if mode == "fast" else 0), (mode, by_asgi, case.short)
         return Outcome(
             upstream=[_neutral(bytes(raw), bench.upstream_port) for raw in bench.upstream.raw],
             client=[_without_id(answer) for answer in read_answers(wire.raw)],
@@ -430,6 +461,7 @@ def _neutral(raw, port):
 
 def _without_id(answer):
     headers = [re.sub(rb"(x-gaugeway-exchange-id: )[0-9a-f]{32}$", rb"\1ID", header) for header in answer.headers]
+    headers = [re.sub(rb"(retry-after(?:-ms)?: )\d+$", rb"\1SOON", header) for header in headers]
     return answer._replace(headers=tuple(headers))
 
 
@@ -616,6 +648,32 @@ def test_a_repeatable_request_is_sent_again_and_counted(mode):
             wire.hang_up()
 
     run("uvloop", main)
+
+
+@pytest.mark.parametrize("script", [[ANSWER], ["close"]], ids=["before it is sent", "when it is sent again"])
+def test_a_defect_of_the_gateway_is_answered_with_500_and_counted(monkeypatch, caplog, script):
+    async def scenario(mode):
+        async with benched(mode, [script]) as bench:
+            defect = RuntimeError("a defect")
+            target = (loops, "chain") if script == [ANSWER] else (type(bench.pool), "connect")
+            with monkeypatch.context() as patched:
+                patched.setattr(*target, lambda *_: raise_(defect))
+                wire = await bench.connect()
+                await wire.send(post(BODY, "Idempotency-Key: k"))
+                await wire.answers()
+                await bench.until(lambda: bench.counted() == 2)
+            wire.hang_up()
+            return [_without_id(answer) for answer in read_answers(wire.raw)], bench.recordings[1:], bench.counters()
+
+    by_asgi, short = (run("uvloop", lambda mode=mode: scenario(mode)) for mode in MODES)
+    assert short == by_asgi
+    assert short[0][0].status == b"HTTP/1.1 500 Internal Server Error"
+    assert short[1][0]["end"] == ("upstream_error", "internal")
+    assert len([one for one in caplog.messages if one.endswith("failed in the gateway")]) == 2
+
+
+def raise_(error):
+    raise error
 
 
 def resends(bench):

@@ -1,4 +1,4 @@
-"""The short way beyond single scenarios: any cut, every byte, slow clients, the server's end, load, what is left."""
+"""The fast path beyond single scenarios: any cut, every byte, slow clients, the server's end, load, what is left."""
 
 import asyncio
 import gc
@@ -213,7 +213,7 @@ def test_a_client_that_leaves_with_a_second_request_waiting_ends_the_first(scrip
     """The ASGI path notices only when it writes."""
 
     async def scenario():
-        async with benched("protocol", [script]) as bench:
+        async with benched("fast", [script]) as bench:
             wire = await bench.connect()
             await wire.send(post() + post())
             await bench.upstream.asked.wait()
@@ -345,7 +345,7 @@ def test_under_load_with_clients_that_leave_nothing_is_mixed_up_lost_or_left_ove
     async def scenario():
         gc.collect()  # of other tests
         echo = Echo()
-        async with benched("protocol", upstream=echo) as bench:
+        async with benched("fast", upstream=echo) as bench:
             chance, tasks = random.Random(11), asyncio.all_tasks()
             visitors = [Visitor(bench, chance) for _ in range(20)]
             await asyncio.gather(*(visitor.visit(100) for visitor in visitors))
@@ -368,7 +368,7 @@ def test_under_load_with_clients_that_leave_nothing_is_mixed_up_lost_or_left_ove
 
 def test_a_request_leaves_no_garbage_and_an_idle_connection_keeps_nothing_of_it():
     async def scenario():
-        async with benched("protocol", content_bytes=10) as bench:
+        async with benched("fast", content_bytes=10) as bench:
             wire = await bench.connect()
             size = 0
             gc.collect()

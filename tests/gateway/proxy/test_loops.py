@@ -17,7 +17,7 @@ from tests.support.running import running_gateway, tcp_server, toml
 
 BODY = b'{"model": "m", "messages": [{"role": "user", "content": "Q"}]}'
 JSON = {"content-type": "application/json"}
-PATHS = ["asgi", "protocol"]
+PATHS = [False, True]
 ID, OTHER = b"00000000000000aa", b"00000000000000bb"
 
 
@@ -47,16 +47,16 @@ async def ask(port, client, **headers):
     return await client.post(url, content=BODY, headers=JSON | headers)
 
 
-@pytest.mark.parametrize("http_path", PATHS)
+@pytest.mark.parametrize("fast_path", PATHS)
 @pytest.mark.parametrize("client", ["native", "httpx"])
 @pytest.mark.parametrize("gateways", [1, 3])
-def test_a_circle_of_gateways_ends_with_508(http_path, client, gateways):
+def test_a_circle_of_gateways_ends_with_508(fast_path, client, gateways):
     async def main():
         async with contextlib.AsyncExitStack() as stack, httpx.AsyncClient(trust_env=False) as http:
             first_port, target = await stack.enter_async_context(relay())
             port, running = first_port, []
             for _ in range(gateways):
-                gateway = running_gateway(f"http://127.0.0.1:{port}/v1", http_path=http_path, upstream_client=client)
+                gateway = running_gateway(f"http://127.0.0.1:{port}/v1", fast_path=fast_path, upstream_client=client)
                 running.append(await stack.enter_async_context(gateway))
                 port = running[-1].port
             target[0] = port
@@ -84,15 +84,15 @@ def test_a_websocket_in_a_circle_is_refused():
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-@pytest.mark.parametrize("http_path", PATHS)
+@pytest.mark.parametrize("fast_path", PATHS)
 @pytest.mark.parametrize("gateways", [2, 3])
-def test_gateways_in_a_row_work_and_each_has_its_own_exchange_id(http_path, gateways):
+def test_gateways_in_a_row_work_and_each_has_its_own_exchange_id(fast_path, gateways):
     async def main():
         with LLMServer() as model:
             async with contextlib.AsyncExitStack() as stack, httpx.AsyncClient(trust_env=False) as http:
                 url, running = model.url, []
                 for _ in range(gateways):
-                    running.append(await stack.enter_async_context(running_gateway(url, http_path=http_path)))
+                    running.append(await stack.enter_async_context(running_gateway(url, fast_path=fast_path)))
                     url = f"http://127.0.0.1:{running[-1].port}/v1"
                 for _ in range(2):
                     answer = await ask(running[-1].port, http)
@@ -108,11 +108,11 @@ def test_gateways_in_a_row_work_and_each_has_its_own_exchange_id(http_path, gate
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-@pytest.mark.parametrize("http_path", PATHS)
-def test_a_client_may_not_name_more_gateways_than_may_stand_in_a_row(http_path):
+@pytest.mark.parametrize("fast_path", PATHS)
+def test_a_client_may_not_name_more_gateways_than_may_stand_in_a_row(fast_path):
     async def main():
         with LLMServer() as model:
-            async with running_gateway(model.url, http_path=http_path) as running, httpx.AsyncClient() as http:
+            async with running_gateway(model.url, fast_path=fast_path) as running, httpx.AsyncClient() as http:
                 hops = [b"%016x" % number for number in range(MAX_HOPS)]
                 most = b", ".join(hops[:-1])
                 assert (await ask(running.port, http, **{"gaugeway-via": most})).status_code == 200

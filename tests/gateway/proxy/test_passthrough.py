@@ -442,7 +442,7 @@ def test_a_mistake_of_ours_is_a_500_before_the_head_and_a_cut_after_it(monkeypat
             raise RuntimeError("a bug")
 
         with monkeypatch.context() as patched:
-            patched.setattr(proxy._router, "send", broken)
+            patched.setattr(proxy.router, "send", broken)
             head, _, body = await exchange(gateway.port, post())
         assert head.startswith(b"HTTP/1.1 500")
         assert json.loads(body)["error"]["code"] == "internal_error"

@@ -10,7 +10,6 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from gateway.config import Config, Upstream
-from gateway.config import Gateway as GatewayTable
 from gateway.http.errors import Rejection
 from gateway.http.url import MAX_ESCAPED_PATH_BYTES, MOST_DECODINGS, check_target
 from tests.gateway.proxy.test_passthrough import CHAT, ScriptedUpstream, exchange, post, reply, request
@@ -55,20 +54,20 @@ STAYING = [
 ]
 
 
-def run(scenario, http_path):
+def run(scenario, fast_path):
     async def main():
         upstream = ScriptedUpstream(*[reply() for _ in range(len(LEAVING + STAYING) + 10)])
         async with tcp_server(upstream) as port:
             upstreams = (Upstream(base_url=f"http://127.0.0.1:{port}/tenant-a/v1", api_key="sk-provider"),)
-            config = Config(gateway=GatewayTable(http_path=http_path), upstreams=upstreams)
-            async with running_gateway("", config=config) as gateway, asyncio.timeout(60):
+            config = Config(upstreams=upstreams)
+            async with running_gateway("", config=config, fast_path=fast_path) as gateway, asyncio.timeout(60):
                 await scenario(gateway, upstream)
 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("http_path", ["asgi", "protocol"])
-def test_a_path_with_dot_segments_in_any_encoding_is_400_and_never_reaches_the_upstream(http_path):
+@pytest.mark.parametrize("fast_path", [False, True])
+def test_a_path_with_dot_segments_in_any_encoding_is_400_and_never_reaches_the_upstream(fast_path):
     async def scenario(gateway, upstream):
         for path in LEAVING:
             head, _, body = await exchange(gateway.port, post(CHAT, path))
@@ -79,22 +78,22 @@ def test_a_path_with_dot_segments_in_any_encoding_is_400_and_never_reaches_the_u
             assert caught.value.response.status_code == 400
         assert upstream.requests == []
 
-    run(scenario, http_path)
+    run(scenario, fast_path)
 
 
-@pytest.mark.parametrize("http_path", ["asgi", "protocol"])
-def test_an_encoded_path_without_dot_segments_passes_byte_for_byte(http_path):
+@pytest.mark.parametrize("fast_path", [False, True])
+def test_an_encoded_path_without_dot_segments_passes_byte_for_byte(fast_path):
     async def scenario(gateway, upstream):
         for path in STAYING:
             assert (await exchange(gateway.port, post(CHAT, path)))[0].split()[1] == b"200", path
         sent = [head.split()[1].decode() for head, _ in upstream.requests]
         assert sent == [f"/tenant-a{path}" for path in STAYING]
 
-    run(scenario, http_path)
+    run(scenario, fast_path)
 
 
-@pytest.mark.parametrize("http_path", ["asgi", "protocol"])
-def test_trace_and_connect_are_405_and_never_reach_the_upstream(http_path):
+@pytest.mark.parametrize("fast_path", [False, True])
+def test_trace_and_connect_are_405_and_never_reach_the_upstream(fast_path):
     async def scenario(gateway, upstream):
         for method in ("TRACE", "CONNECT"):
             reader, writer = await request(gateway.port, f"{method} /v1/models HTTP/1.1\r\nHost: g\r\n\r\n".encode())
@@ -104,7 +103,7 @@ def test_trace_and_connect_are_405_and_never_reach_the_upstream(http_path):
             writer.close()
         assert upstream.requests == []
 
-    run(scenario, http_path)
+    run(scenario, fast_path)
 
 
 @given(st.lists(st.sampled_from(["a", ".", "..", "..."]), min_size=1, max_size=5), st.integers(0, MOST_DECODINGS - 2))

@@ -60,21 +60,19 @@ async def hold(port, size, *, route="/v1/chat/completions", kept_back=1):
 
 
 @contextlib.asynccontextmanager
-async def gateway_with(http_path, **settings):
+async def gateway_with(fast_path, **settings):
     with LLMServer() as model:
-        config = Config(
-            gateway=GatewayTable(http_path=http_path, **settings), upstreams=(Upstream(base_url=model.url),)
-        )
-        async with running_gateway(model.url, config=config) as running, asyncio.timeout(60):
+        config = Config(gateway=GatewayTable(**settings), upstreams=(Upstream(base_url=model.url),))
+        async with running_gateway(model.url, config=config, fast_path=fast_path) as running, asyncio.timeout(60):
             yield running
 
 
-@pytest.mark.parametrize("http_path", ["asgi", "protocol"])
+@pytest.mark.parametrize("fast_path", [False, True])
 @pytest.mark.parametrize("route", ["/v1/chat/completions", "/v1/files", "/gaugeway/v1/feedback"])
 @pytest.mark.parametrize("size", [200_000, 2_000_000])
-def test_a_fast_beginning_earns_no_time(http_path, route, size):
+def test_a_fast_beginning_earns_no_time(fast_path, route, size):
     async def main():
-        async with gateway_with(http_path, body_timeout_s=LIMIT_S) as running:
+        async with gateway_with(fast_path, body_timeout_s=LIMIT_S) as running:
             for said, seconds in await asyncio.gather(*(hold(running.port, size, route=route) for _ in range(3))):
                 assert not said or said.startswith(b"HTTP/1.1 408")
                 assert seconds < size / BODY_RATE / 10  # it used to earn a second with each 1000 bytes
@@ -84,8 +82,8 @@ def test_a_fast_beginning_earns_no_time(http_path, route, size):
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("http_path", ["asgi", "protocol"])
-def test_a_held_body_has_an_end_whatever_its_pace_and_a_streamed_one_goes_on(http_path):
+@pytest.mark.parametrize("fast_path", [False, True])
+def test_a_held_body_has_an_end_whatever_its_pace_and_a_streamed_one_goes_on(fast_path):
     async def steadily(port, route, until_s):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = HEAD.replace(b"/v1/chat/completions", route)
@@ -104,7 +102,7 @@ def test_a_held_body_has_an_end_whatever_its_pace_and_a_streamed_one_goes_on(htt
 
     async def main():
         limits = {"body_timeout_s": 1.0, "body_total_timeout_s": 1.2}
-        async with gateway_with(http_path, **limits) as running:
+        async with gateway_with(fast_path, **limits) as running:
             assert await steadily(running.port, b"/v1/chat/completions", 20)
             assert running.total("gaugeway_slow_bodies_total", reason="too_long") == 1
             assert not await steadily(running.port, b"/v1/files", 2.5)
@@ -112,11 +110,11 @@ def test_a_held_body_has_an_end_whatever_its_pace_and_a_streamed_one_goes_on(htt
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("http_path", ["asgi", "protocol"])
-def test_unfinished_bodies_share_a_limit_in_memory_and_others_are_served(http_path):
+@pytest.mark.parametrize("fast_path", [False, True])
+def test_unfinished_bodies_share_a_limit_in_memory_and_others_are_served(fast_path):
     async def main():
         limits = {"max_body_bytes": 300_000, "max_pending_body_bytes": 1_000_000, "body_timeout_s": 10.0}
-        async with gateway_with(http_path, **limits) as running, httpx.AsyncClient(trust_env=False) as client:
+        async with gateway_with(fast_path, **limits) as running, httpx.AsyncClient(trust_env=False) as client:
             pending = running.gateway.protocol.pending
             assert pending.max_bytes == 1_000_000
             holding = [asyncio.ensure_future(hold(running.port, 250_000)) for _ in range(10)]
@@ -135,15 +133,15 @@ def test_unfinished_bodies_share_a_limit_in_memory_and_others_are_served(http_pa
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("http_path", ["asgi", "protocol"])
+@pytest.mark.parametrize("fast_path", [False, True])
 @pytest.mark.parametrize("route", ["/v1/chat/completions", "/v1/files", "/gaugeway/v1/feedback"])
-def test_a_slow_body_ends_and_the_next_request_is_served(http_path, route):
+def test_a_slow_body_ends_and_the_next_request_is_served(fast_path, route):
     async def main():
         with LLMServer() as model:
-            settings = GatewayTable(http_path=http_path, body_timeout_s=LIMIT_S)
+            settings = GatewayTable(body_timeout_s=LIMIT_S)
             config = Config(gateway=settings, upstreams=(Upstream(base_url=model.url),))
             async with (
-                running_gateway(model.url, config=config) as running,
+                running_gateway(model.url, config=config, fast_path=fast_path) as running,
                 httpx.AsyncClient(trust_env=False) as client,
                 asyncio.timeout(60),
             ):

@@ -46,11 +46,9 @@ async def stalled(port, body):
     return writer
 
 
-def config(port, http_path="asgi", write_timeout_s=0.3, **tables):
+def config(port, write_timeout_s=0.3, **tables):
     upstreams = (Upstream(base_url=f"http://127.0.0.1:{port}/v1"),)
-    return Config(
-        gateway=GatewayTable(http_path=http_path, write_timeout_s=write_timeout_s), upstreams=upstreams, **tables
-    )
+    return Config(gateway=GatewayTable(write_timeout_s=write_timeout_s), upstreams=upstreams, **tables)
 
 
 @pytest.mark.parametrize("body", [CHAT, CHAT[:-1] + b',"stream":true}'], ids=["plain", "streamed"])
@@ -76,7 +74,7 @@ def test_the_fast_path_gives_it_up_too(body):
     async def main():
         async with (
             tcp_server(large) as port,
-            running_gateway("", config=config(port, "protocol")) as gateway,
+            running_gateway("", config=config(port)) as gateway,
             asyncio.timeout(60),
         ):
             await exchange(gateway.port, post(CHAT[:-1] + b',"x":"small"}'))  # now there is a connection to reuse
@@ -89,12 +87,12 @@ def test_the_fast_path_gives_it_up_too(body):
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("http_path", ["asgi", "protocol"])
-def test_a_client_that_reads_slowly_but_steadily_gets_its_whole_answer(http_path):
+@pytest.mark.parametrize("fast_path", [False, True])
+def test_a_client_that_reads_slowly_but_steadily_gets_its_whole_answer(fast_path):
     async def main():
         async with (
             tcp_server(large) as port,
-            running_gateway("", config=config(port, http_path, 2.0)) as gateway,
+            running_gateway("", config=config(port, 2.0), fast_path=fast_path) as gateway,
             asyncio.timeout(60),
         ):
             reader, writer = await request(gateway.port, post())

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config import Capture, Config, Upstream
-from gateway.config import Gateway as GatewayTable
 from gateway.proxy import stream_usage as usage
 from gateway.proxy.stream_usage import HideUsage, ask_for_usage
 from tests.gateway.proxy.test_passthrough import post, request
@@ -76,8 +75,8 @@ def test_a_line_without_end_is_searched_once_and_not_held(monkeypatch):
     assert sum(searched) < 500 * (1024 + 3)
 
 
-@pytest.mark.parametrize("http_path", ["asgi", "protocol"])
-def test_the_beginning_of_an_event_without_end_reaches_the_client_before_more_is_sent(http_path):
+@pytest.mark.parametrize("fast_path", [False, True])
+def test_the_beginning_of_an_event_without_end_reaches_the_client_before_more_is_sent(fast_path):
     arrived = asyncio.Event()
 
     async def upstream(reader, writer):
@@ -91,11 +90,10 @@ def test_the_beginning_of_an_event_without_end_reaches_the_client_before_more_is
     async def main():
         async with tcp_server(upstream) as port:
             config = Config(
-                gateway=GatewayTable(http_path=http_path),
                 upstreams=(Upstream(base_url=f"http://127.0.0.1:{port}/v1"),),
                 capture=Capture(include_usage=True),
             )
-            async with running_gateway("", config=config) as gateway, asyncio.timeout(60):
+            async with running_gateway("", config=config, fast_path=fast_path) as gateway, asyncio.timeout(60):
                 reader, writer = await request(gateway.port, post(b'{"model": "m", "stream": true}'))
                 received = b""
                 while received.count(b"x") < 150_000:

@@ -5,7 +5,6 @@ import random
 import string
 import sys
 from collections import Counter
-from email.utils import formatdate
 
 import msgspec
 import pytest
@@ -20,7 +19,6 @@ from gateway.upstreams.policy import (
     first,
     model_of,
     replace_model,
-    retry_after_s,
     serving,
 )
 
@@ -112,33 +110,6 @@ def test_a_session_of_half_a_character_is_a_session():
 def test_the_back_off_is_jittered_over_its_whole_range_and_bounded(retry, point):
     wait = POLICY.wait_s(retry, [], now=0.0, chance=lambda: point)
     assert wait == pytest.approx(point * min(8.0, 0.25 * 2.0 ** min(retry, 30)))
-
-
-@pytest.mark.parametrize(
-    ("headers", "wait"),
-    [
-        ([(b"Retry-After", b"3")], 3.0),
-        ([(b"retry-after", b" 0.5 ")], 0.5),
-        ([(b"Retry-After-Ms", b"1500"), (b"Retry-After", b"9")], 1.5),
-        ([(b"retry-after-ms", b"soon"), (b"Retry-After", b"9")], 9.0),
-        ([(b"retry-after", formatdate(1_000_010, usegmt=True).encode())], 10.0),
-        ([(b"retry-after", formatdate(999_000, usegmt=True).encode())], 0.0),
-        ([(b"retry-after", b"-1")], None),
-        ([(b"retry-after", b"nan")], None),
-        ([(b"retry-after", b"1e9")], None),
-        ([(b"retry-after", b"\xff")], None),
-        ([(b"retry-after", b"")], None),
-        ([(b"x-retry-after", b"1")], None),
-    ],
-)
-def test_retry_after_is_read_in_all_its_forms(headers, wait):
-    assert retry_after_s(headers, 1_000_000.0) == wait
-
-
-@given(st.binary(max_size=60))
-def test_no_retry_after_is_too_odd_to_be_read(value):
-    wait = retry_after_s([(b"retry-after", value)], 0.0)
-    assert wait is None or wait >= 0.0
 
 
 def test_an_upstream_that_names_a_time_gets_at_least_that():

@@ -18,7 +18,7 @@ from gateway.upstreams import UpstreamError
 from gateway.upstreams import router as upstreams
 from gateway.upstreams.httpx import HttpxUpstream
 from gateway.upstreams.pool import NativeUpstream
-from gateway.upstreams.router import HELD_BYTES, Outgoing, RoutedError, Router, Way
+from gateway.upstreams.router import HELD_BYTES, ClientSettings, Outgoing, RoutedError, Router
 from monitors.runtime.settings import ConfigError
 from monitors.runtime.tasks import spawn
 from tests.support.running import header_lines, read_request, tcp_server, toml
@@ -643,7 +643,11 @@ def test_upstreams_share_a_client_unless_they_are_reached_in_another_way():
         )
     ]
     asyncio.run(Router(tables, Routing(), client=client).aclose())
-    ways = [Way(None, None), Way(Path("/ca.pem"), None), Way(None, "http://proxy:3128")]
+    ways = [
+        ClientSettings(None, None),
+        ClientSettings(Path("/ca.pem"), None),
+        ClientSettings(None, "http://proxy:3128"),
+    ]
     assert made == [*ways, *["closed"] * 3]
 
 

@@ -130,10 +130,10 @@ ATTEMPTS = {
 }
 
 
-@pytest.mark.parametrize("path", ["asgi", "protocol"])
+@pytest.mark.parametrize("fast_path", [False, True])
 @pytest.mark.parametrize("client", ["native", "httpx"])
 @pytest.mark.parametrize("host", ["gateway", "TRAP"])
-def test_no_target_header_or_field_leads_anywhere_but_to_the_upstream(client, path, host):
+def test_no_target_header_or_field_leads_anywhere_but_to_the_upstream(client, fast_path, host):
     async def scenario(trap):
         authority = f"127.0.0.1:{trap.port}"
         seen = []
@@ -146,11 +146,11 @@ def test_no_target_header_or_field_leads_anywhere_but_to_the_upstream(client, pa
 
         async with tcp_server(upstream) as port:
             config = Config(
-                gateway=GatewayTable(upstream_client=client, http_path=path),
+                gateway=GatewayTable(upstream_client=client),
                 upstreams=(Upstream(base_url=f"http://127.0.0.1:{port}/v1"),),
                 routing=Routing(header=True),
             )
-            async with running_gateway("", config=config) as gateway:
+            async with running_gateway("", config=config, fast_path=fast_path) as gateway:
                 for name, (target, headers, template) in ATTEMPTS.items():
                     body = template.replace(b"TRAP", authority.encode())
                     head = f"POST {target} HTTP/1.1\r\nHost: {host}\r\n{headers}Connection: close\r\n"

@@ -1,0 +1,49 @@
+"""Responses of the gateway's own: errors in OpenAI's format, with the exchange id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from gateway.exchange import Headers
+from gateway.http.errors import Rejection, body_of
+from gateway.upstreams import UpstreamError
+
+if TYPE_CHECKING:
+    from litestar.types import Send
+
+
+def too_slow(limit: Literal["first_byte", "total"]) -> Rejection:
+    """Return the 504 for a time limit of the gateway's that ran out."""
+    what = "did not begin to answer" if limit == "first_byte" else "did not finish"
+    return Rejection(504, "upstream_timeout", f"Gaugeway: the upstream {what} in time (gateway.{limit}_timeout_s).")
+
+
+def unreachable(error: UpstreamError) -> Rejection:
+    """Return the 504 or 502 for a request that no upstream answered."""
+    if error.kind in ("timeout", "connect_timeout"):
+        return Rejection(504, "upstream_timeout", f"Gaugeway: {error.detail}.")
+    return Rejection(502, "upstream_unreachable", f"Gaugeway: {error.detail}.")
+
+
+def internal(error: Exception) -> Rejection:
+    """Return the 500 for a defect of the gateway's."""
+    return Rejection(500, "internal_error", f"Gaugeway: the request could not be passed on ({type(error).__name__}).")
+
+
+def response_of(rejection: Rejection, exchange_id: str) -> tuple[Headers, bytes]:
+    """Return the headers and the body of the response to a refused request."""
+    body = body_of(rejection)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"x-gaugeway-exchange-id", exchange_id.encode()),
+        *rejection.headers,
+    ]
+    return headers, body
+
+
+async def send_refusal(send: Send, rejection: Rejection, exchange_id: str) -> None:
+    """Send the response to a refused request."""
+    headers, body = response_of(rejection, exchange_id)
+    await send({"type": "http.response.start", "status": rejection.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

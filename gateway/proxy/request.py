@@ -1,0 +1,69 @@
+"""A request as it is read: its head, its body, and what its client says about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from gateway.contexts import explicit
+from gateway.contexts.explicit import ExplicitError
+from gateway.exchange import Headers, Recording, route_of
+from gateway.http import json_member
+from gateway.http.errors import Rejection
+from gateway.http.headers import RequestHead
+from gateway.http.ids import exchange_id
+
+
+class Head(NamedTuple):
+    """A request's target and headers (names in lower case), and what they say."""
+
+    raw_path: bytes
+    query: bytes
+    headers: Headers
+    seen: RequestHead
+
+
+class Body(NamedTuple):
+    """A request's body: as sent upstream, its length if that changed, and without our member (b"" for a stream)."""
+
+    sent: bytes | AsyncIterator[bytes]
+    length: int | None
+    asked: bytes
+
+
+def begin(method: str, path: str, headers: Headers, route: str | None = None) -> Recording:
+    """Start the recording of a request that arrives now. The headers are kept, not copied."""
+    now = time.time()
+    return Recording(
+        id=exchange_id(now),
+        started_at=now,
+        method=method,
+        path=path,
+        route=route or route_of(method, path),
+        request_headers=headers,
+    )
+
+
+def app_of(recording: Recording) -> str:
+    """Return the app that the request counts for."""
+    return (recording.explicit.app if recording.explicit else None) or "default"
+
+
+def read_explicit(
+    body: bytes, seen: RequestHead, recording: Recording, cut: tuple[bytes, bytes | None] | None = None
+) -> tuple[bytes, int | None]:
+    """Read the `gaugeway` member and headers; return the body without the member and its new length, if it changed."""
+    new_length = None
+    in_body = None
+    try:
+        in_headers = explicit.from_headers(seen.ours) if seen.ours else None
+        if cut is not None or json_member.mentions_key(body):
+            body, value = cut or json_member.cut_key(body)
+            if value is not None:
+                in_body = explicit.from_body_key(value)
+                new_length = len(body)
+        recording.explicit = explicit.merge(in_body, in_headers)
+    except ExplicitError as error:
+        raise Rejection(400, "invalid_value", f"Invalid '{error.field}': {error}.", error.field) from error
+    return body, new_length
