@@ -29,8 +29,8 @@ HORIZON = 5_000.0
 """Scores after which what is known of mean, variance and correlation has half its weight."""
 FEWEST_PAIRS = 30
 MOST_CORRELATED = 0.9
-MOST_SHARE, JUDGED_FROM = 0.1, 200.0
-"""A name with more than a tenth of the stream is no cluster but a part of the traffic (a key that all requests use);
+MOST_SHARE, JUDGED_FROM = 0.25, 200.0
+"""A name with more than a quarter of the stream is no cluster but a part of the traffic (a key that all requests use);
 looked at from so many scores on."""
 
 
@@ -117,7 +117,7 @@ class IntraclassCorrelation:
 class Clusters:
     """The clusters of one stream: turns a bucket's scores into one mean per cluster.
 
-    A score may have several names, the closest first ("s:1 u:2"): the first that has at most a tenth of the stream's
+    A score may have several names, the closest first ("s:1 u:2"): the first that has at most a quarter of the
     earlier scores is its cluster. What is remembered of a cluster ends after an hour of silence and is not saved: after
     a restart the conversations under way start again, which costs at most one bet of each.
 
