@@ -76,6 +76,8 @@ class Sample:
     of the instructions without what changes from request to request. `reference_contexts` and `reference_context_ids`
     are the passages that should have been retrieved, where a data set says so. `capture` says how the question and the
     contexts were found in the request; it is None for what an older release captured, and for data sets.
+    `cluster` names what its scores may be alike with, the closest first, apart by spaces: salted hashes of the session
+    ("s:..."), the end user ("u:..."), the key ("k:...") and the question's words ("q:...").
     """
 
     id: str
@@ -101,6 +103,7 @@ class Sample:
     reference_contexts: tuple[str, ...] = ()
     reference_context_ids: tuple[str, ...] = ()
     capture: CaptureInfo | None = None
+    cluster: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

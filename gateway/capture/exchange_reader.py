@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.capture import response_text as answers
 from gateway.capture.auxiliary_calls import auxiliary
+from gateway.capture.clusters import cluster_of
 from gateway.capture.duplicates import Resubmissions, digest
 from gateway.capture.prompt_version import prompt_version
 from gateway.contexts import INFERRING, Extraction, Extractor, last_user_text, name_of
@@ -107,7 +108,8 @@ class Capture:
         found = capture_info(exchange.request, extraction, content=self._content)
         rate = self._rate_of(exchange.ending, exchange.response.status, exchange.pressure)
         sample = to_sample(exchange, extraction, rate, reason, kind)
-        return self._protected(replace(sample, prompt=version, capture=found))
+        cluster = cluster_of(exchange, extraction.question, salt=self._salt)
+        return self._protected(replace(sample, prompt=version, capture=found, cluster=cluster))
 
     def _extract(self, exchange: Exchange, *, learns: bool) -> Extraction:
         """Run the extractors; a learned template comes before those that infer."""

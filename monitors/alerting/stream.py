@@ -12,6 +12,7 @@ from typing import Literal
 from monitors.alerting.detectors import Baseline, Bucket, Detector
 from monitors.alerting.detectors.recovery import Recovery
 from monitors.records import JUDGE_BLIND, Alert, Finding
+from monitors.statistics.clusters import Clusters
 from monitors.storage.stores import Point
 
 PENDING_LOG10 = -1.0
@@ -56,6 +57,7 @@ class SavedStream:
     baseline: str | None = None
     makers: tuple[str, ...] = ()
     fell: tuple[float, float] | None = None
+    correlation: tuple[float, ...] | None = None
 
 
 def judge_outage(since: float) -> Alert:
@@ -103,6 +105,7 @@ class Stream:
     makers: tuple[str, ...] = ()
     fell: tuple[float, float] | None = None
     case: Case | None = None
+    clusters: Clusters = field(default_factory=Clusters)
 
     @property
     def state(self) -> Literal["quiet", "pending", "firing"]:
@@ -118,11 +121,17 @@ class Stream:
         recent = recent or dict(sorted(self.rates.items())[-1:])
         known = min(recent.values(), default=lowest)
         self.rates = recent | {hour: min(lowest, recent.get(hour, lowest))}
+        scores = [on_scale(point.value or 0.0, flipped=self.flipped) for point in points]
+        weights = [min(1.0, known / point.rate) for point in points]
+        means = self.clusters.means(scores, weights, [point.cluster for point in points], at=start)
         return Bucket(
             start=start,
             seconds=seconds,
-            scores=tuple(on_scale(point.value or 0.0, flipped=self.flipped) for point in points),
-            weights=tuple(min(1.0, known / point.rate) for point in points),
+            scores=tuple(one.score for one in means),
+            weights=tuple(one.weight for one in means),
+            earlier=tuple(one.earlier for one in means),
+            shrinkage=tuple(one.shrinkage for one in means),
+            n=len(points),
         )
 
     def has_new_scorer(self, points: Sequence[Point]) -> bool:
@@ -190,11 +199,14 @@ class Stream:
             baseline=self.baseline.dumps(),
             makers=self.makers,
             fell=self.fell,
+            correlation=self.clusters.correlation.state,
         )
 
     def restore(self, saved: SavedStream, case: Case | None) -> None:
         """Restore a saved state. Raises ValueError for the state of another SLO, baseline or budget."""
         self.rates, self.makers, self.fell, self.case = dict(saved.rates), tuple(saved.makers), saved.fell, case
+        if saved.correlation is not None:
+            self.clusters.correlation.state = saved.correlation
         if saved.baseline is not None:
             self.baseline.loads(saved.baseline)
         self.detector.loads(saved.detector)

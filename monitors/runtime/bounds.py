@@ -194,6 +194,7 @@ def bounded_sample(sample: Sample) -> Sample:
         response_id=optional_name(sample.response_id),
         context_key=optional_name(sample.context_key),
         prompt=optional_name(sample.prompt),
+        cluster=optional_name(sample.cluster),
         skip_reason=optional_name(sample.skip_reason),
         usage=bounded_usage(sample.usage),
         contexts=bounded_passages(sample.contexts),

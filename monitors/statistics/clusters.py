@@ -15,7 +15,8 @@ Reference for the prediction: Searle, Casella & McCulloch, "Variance Components"
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,6 +29,9 @@ HORIZON = 5_000.0
 """Scores after which what is known of mean, variance and correlation has half its weight."""
 FEWEST_PAIRS = 30
 MOST_CORRELATED = 0.9
+MOST_SHARE, JUDGED_FROM = 0.25, 200.0
+"""A name with more than a quarter of the stream is no cluster but a part of the traffic (a key that all requests use);
+looked at from so many scores on."""
 
 
 class ClusterMean(NamedTuple):
@@ -113,11 +117,12 @@ class IntraclassCorrelation:
 class Clusters:
     """The clusters of one stream: turns a bucket's scores into one mean per cluster.
 
-    What it remembers of a cluster ends after an hour of silence and is not saved: after a restart the conversations
-    under way start again, which costs at most one bet of each.
+    A score may have several names, the closest first ("s:1 u:2"): the first that has at most a quarter of the
+    earlier scores is its cluster. What is remembered of a cluster ends after an hour of silence and is not saved: after
+    a restart the conversations under way start again, which costs at most one bet of each.
 
     >>> clusters = Clusters()
-    >>> found = clusters.means([0.5, 1.0, 0.0], [1.0, 1.0, 1.0], ["a", "a", None], at=0.0)
+    >>> found = clusters.means([0.5, 1.0, 0.0], [1.0, 1.0, 1.0], ["s:a k:b", "s:a k:b", None], at=0.0)
     >>> [(one.score, one.n) for one in found]
     [(0.75, 2), (0.0, 1)]
     """
@@ -125,31 +130,47 @@ class Clusters:
     def __init__(self) -> None:
         self.correlation = IntraclassCorrelation()
         self._now = 0.0
-        self._seen: TTLCache[Hashable, _Seen] = TTLCache(MAX_CLUSTERS, REMEMBERED_S, timer=lambda: self._now)
+        self._seen: TTLCache[str, _Seen] = TTLCache(MAX_CLUSTERS, REMEMBERED_S, timer=lambda: self._now)
+        self._names: Counter[str] = Counter()
+        self._scores = 0.0
 
     def means(
-        self, scores: Sequence[float], weights: Sequence[float], clusters: Sequence[str | None], *, at: float
+        self, scores: Sequence[float], weights: Sequence[float], names: Sequence[str | None], *, at: float
     ) -> list[ClusterMean]:
-        """Group the scores of a bucket that began at Unix time `at`; None is a cluster of its own.
+        """Group the scores of a bucket that began at Unix time `at`; a score without a name is a cluster of its own.
 
-        What is predicted for the bucket uses earlier buckets only.
+        What decides about the groups, and what is predicted, uses earlier buckets only.
         """
         self._now = max(self._now, at)
-        groups: dict[Hashable, list[int]] = {}
-        for index, cluster in enumerate(clusters):
-            groups.setdefault(index if cluster is None else cluster, []).append(index)
+        groups: dict[str | int, list[int]] = {}
+        for index, name in enumerate(names):
+            groups.setdefault(self._cluster(name) or index, []).append(index)
         r = self.correlation.lower
-        found = []
-        for name, members in groups.items():
-            own = [scores[index] for index in members]
-            weight = sum(weights[index] for index in members) / len(members)
-            seen = self._seen.get(name) if isinstance(name, str) else None
-            earlier, shrinkage = 0.0, 0.0
-            if seen is not None:
-                earlier, shrinkage = seen.total / seen.n, seen.n * r / (1.0 + (seen.n - 1) * r)
-            found.append(ClusterMean(sum(own) / len(own), weight, len(own), earlier, shrinkage))
-            self.correlation.add(own, earlier=None if seen is None else earlier)
-            if isinstance(name, str):
-                seen = seen or _Seen()
-                self._seen[name] = _Seen(seen.n + len(own), seen.total + sum(own))
+        found = [
+            self._mean(name, [scores[i] for i in some], [weights[i] for i in some], r) for name, some in groups.items()
+        ]
+        self._count(names)
         return found
+
+    def _mean(self, name: str | int, scores: list[float], weights: list[float], r: float) -> ClusterMean:
+        n, total = len(scores), sum(scores)
+        seen = self._seen.get(name) if isinstance(name, str) else None
+        earlier, shrinkage = (seen.total / seen.n, seen.n * r / (1.0 + (seen.n - 1) * r)) if seen else (0.0, 0.0)
+        self.correlation.add(scores, earlier=earlier if seen else None)
+        if isinstance(name, str):
+            self._seen[name] = _Seen(n + (seen.n if seen else 0), total + (seen.total if seen else 0.0))
+        return ClusterMean(total / n, sum(weights) / n, n, earlier, shrinkage)
+
+    def _cluster(self, names: str | None) -> str | None:
+        """The closest name that is not common."""
+        most = MOST_SHARE * self._scores if self._scores >= JUDGED_FROM else math.inf
+        return next((name for name in (names or "").split() if self._names[name] <= most), None)
+
+    def _count(self, names: Sequence[str | None]) -> None:
+        """Count names; halve all counts when `HORIZON` scores came, so that rare ones go and the table stays small."""
+        self._scores += len(names)
+        for some in names:
+            self._names.update((some or "").split())
+        if self._scores >= HORIZON:
+            self._scores /= 2.0
+            self._names = Counter({name: n // 2 for name, n in self._names.items() if n > 1})

@@ -26,7 +26,7 @@ BUILT_IN = {
 class Point:
     """One stored evaluation, flat. `value` is None unless `outcome` is "score"; `reason` is the skip or error word.
 
-    `version` and `judge` made the outcome; `prompt` and `tags` are the sample's.
+    `version` and `judge` made the outcome; `prompt`, `tags` and `cluster` are the sample's.
     """
 
     sample_id: str
@@ -42,6 +42,7 @@ class Point:
     judge: str | None = None
     prompt: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
+    cluster: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,6 +131,7 @@ def row(sample: Sample, evaluation: Evaluation) -> tuple[Any, ...]:
         float(evaluation.cost_usd),
         float(evaluation.rate),
         sample.prompt,
+        sample.cluster,
         encoded(sample.tags).decode() if sample.tags else None,
     )
 
@@ -227,7 +228,7 @@ def questions(payloads: Iterable[str]) -> dict[str, str]:
 
 def point(row: Sequence[Any]) -> Point:
     """Read one point."""
-    sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt, tags = row
+    sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt, cluster, tags = row
     return Point(
         sample_id=sample_id,
         started_at=started_at,
@@ -242,6 +243,7 @@ def point(row: Sequence[Any]) -> Point:
         judge=judge,
         prompt=prompt,
         tags=_tags(tags),
+        cluster=cluster if isinstance(cluster, str) else None,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from monitors.alerting.rules import MONTH_S, problems_of, rules_of, watch_of
 from monitors.alerting.slices import OTHER, Slices
 from monitors.config import Alerts, Rule
 from monitors.storage.stores import Point
-from tests.support.alerting import T0, watching
+from tests.support.alerting import RULE, T0, watching
 
 LEARNED = Rule(metric="faithfulness", baseline="window", options={})
 
@@ -183,3 +185,24 @@ def test_a_tolerance_lowers_what_is_held_against_an_slo_only_when_given():
     assert m0(Rule(metric="a", slo=0.8)) == pytest.approx(0.8)
     assert m0(Rule(metric="a", slo=0.8, tolerance=0.1)) == pytest.approx(0.7)
     assert m0(Rule(metric="hallucination", slo=0.1, tolerance=0.05), flipped=True) == pytest.approx(0.85)
+
+
+def test_a_session_bets_once_a_bucket_and_all_its_scores_are_counted():
+    def evidence(sessions):
+        watch = watching(rule=Rule(metric="faithfulness", slo=0.8))
+        few = [replace(point(n, 0.5), cluster=f"s:{n % sessions}") for n in range(6)]
+        feed(watch, few)
+        detector = watch.stream("shop").detector
+        return detector.evidence_log10, detector.current().n
+
+    (apart, n), (together, of) = evidence(6), evidence(1)
+    assert together < apart
+    assert n == of == 6
+
+
+def test_what_is_known_of_clusters_outlives_a_restart():
+    watch, again = watching(rule=RULE), watching(rule=RULE)
+    feed(watch, [replace(point(n, n % 4 // 2), cluster=f"s:{n // 2}") for n in range(400)])
+    again.restore(msgspec.json.decode(msgspec.json.encode(watch.saved()), type=SavedWatch), {})
+    known = watch.stream("shop").clusters.correlation.lower
+    assert again.stream("shop").clusters.correlation.lower == known > 0.5

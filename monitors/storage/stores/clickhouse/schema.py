@@ -75,6 +75,7 @@ SCRIPTS = (
         ) ENGINE = ReplacingMergeTree(revision) ORDER BY name
         """,
     ),
+    ("ALTER TABLE evaluations ADD COLUMN IF NOT EXISTS cluster Nullable(String) AFTER prompt",),
 )
 SAMPLES = {
     "id": "String",
@@ -104,6 +105,7 @@ EVALUATIONS = {
     "cost_usd": "Float64",
     "rate": "Float64",
     "prompt": "LowCardinality(Nullable(String))",
+    "cluster": "Nullable(String)",
     "tags": "Map(LowCardinality(String), String)",
     "day": "Int32",
     "position": "UInt64",

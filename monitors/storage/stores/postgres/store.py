@@ -44,26 +44,26 @@ _log = logging.getLogger("gaugeway")
 
 _VALUES = """
     SELECT $1::text, metric, version, $2::integer, $3::float8, $4::text, $5::text, outcome, value, reason, detail,
-        evidence::json, judge, seconds, cost_usd, rate, $6::text, $7::text::jsonb
-    FROM unnest($8::text[], $9::text[], $10::text[], $11::float8[], $12::text[], $13::text[], $14::text[],
-        $15::text[], $16::float8[], $17::float8[], $18::float8[]) WITH ORDINALITY
+        evidence::json, judge, seconds, cost_usd, rate, $6::text, $7::text, $8::text::jsonb
+    FROM unnest($9::text[], $10::text[], $11::text[], $12::float8[], $13::text[], $14::text[], $15::text[],
+        $16::text[], $17::float8[], $18::float8[], $19::float8[]) WITH ORDINALITY
     AS new (metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, place)
 """
 _INTO = """
     INSERT INTO evaluations (sample_id, metric, version, day, started_at, app, model, outcome, value, reason, detail,
-        evidence, judge, seconds, cost_usd, rate, prompt, tags)
+        evidence, judge, seconds, cost_usd, rate, prompt, cluster, tags)
 """
 # One statement, one journey: most samples are new. `fresh` says whether this one was.
 _ADD_FRESH = f"""
     WITH fresh AS (
         INSERT INTO samples (id, day, started_at, app, model, payload, trace_id, context_key)
-        VALUES ($1, $2, $3, $4, $5, $19::text::json, $20, $21) ON CONFLICT DO NOTHING RETURNING id
+        VALUES ($1, $2, $3, $4, $5, $20::text::json, $21, $22) ON CONFLICT DO NOTHING RETURNING id
     ), added AS (
         {_INTO} {_VALUES} WHERE EXISTS (SELECT FROM fresh) ORDER BY place
     ), waited AS (
-        DELETE FROM waiting WHERE id = ANY($22::text[]) AND EXISTS (SELECT FROM fresh)
+        DELETE FROM waiting WHERE id = ANY($23::text[]) AND EXISTS (SELECT FROM fresh)
     ), set_aside AS (
-        DELETE FROM dead WHERE id = ANY($22::text[]) AND EXISTS (SELECT FROM fresh)
+        DELETE FROM dead WHERE id = ANY($23::text[]) AND EXISTS (SELECT FROM fresh)
     )
     SELECT count(*) FROM fresh
 """  # noqa: S608 - put together from constants
@@ -338,10 +338,10 @@ def _columns(sample: Sample, day: int, evaluations: Sequence[Evaluation]) -> lis
     tags = encoded({plain(name): plain(value) for name, value in sample.tags.items()}).decode()
     found = []
     for one in evaluations:
-        _, metric, version, _, _, _, *outcome, _, _ = rows.row(sample, one)
+        _, metric, version, _, _, _, *outcome, _, _, _ = rows.row(sample, one)
         found.append([plain(item) if isinstance(item, str) else item for item in (metric, version, *outcome)])
     columns = [list(column) for column in zip(*found, strict=True)] or [[] for _ in range(11)]
-    return [*shared, prompt, tags if sample.tags else None, *columns]
+    return [*shared, prompt, _plain(sample.cluster), tags if sample.tags else None, *columns]
 
 
 def _plain(text: str | None) -> str | None:

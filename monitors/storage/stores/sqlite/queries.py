@@ -12,7 +12,8 @@ from monitors.storage.stores.ratings import CORRECT, EARLY_S
 from monitors.storage.stores.top_scores import ORDERS
 
 _POINTS = """
-    SELECT sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt, tags
+    SELECT sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt,
+        cluster, tags
     FROM evaluations
 """
 _WILD = re.compile(r"[%_\\]")

@@ -99,5 +99,9 @@ SCHEMA = Schema(
         DROP INDEX supplements_address;
         CREATE INDEX supplements_address ON supplements (kind, value, app, received_at);
         """,
+        # Scores of an older release know no cluster: each is one of its own.
+        """
+        ALTER TABLE evaluations ADD COLUMN cluster TEXT;
+        """,
     ),
 )

@@ -50,8 +50,8 @@ _ADD_SAMPLE = """
 _ADD_EVALUATION = """
     INSERT INTO evaluations (
         sample_id, metric, version, started_at, app, model,
-        outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, prompt, tags
-    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, prompt, cluster, tags
+    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (sample_id, metric, version) DO UPDATE SET
         outcome = excluded.outcome, value = excluded.value, reason = excluded.reason, detail = excluded.detail,
         evidence = excluded.evidence, judge = excluded.judge, seconds = excluded.seconds,

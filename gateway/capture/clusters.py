@@ -1,0 +1,44 @@
+"""What the scores of an exchange may be alike with: its session, its end user, its key, and equal questions."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from hashlib import blake2b
+
+from gateway.exchange import Exchange
+
+_WORDS = re.compile(r"\w+")
+_NUMBER = re.compile(r"\d+")
+_MOST_READ = 2_000
+_DIGEST_BYTES = 6
+_END_USER = ("user", "safety_identifier")
+"""Fields of the request's body that name the end user (OpenAI API)."""
+
+
+def cluster_of(exchange: Exchange, question: str | None, *, salt: str) -> str | None:
+    """Return salted hashes of what the exchange belongs to, the closest first, apart by spaces; None for none.
+
+    "s:" is the session, "u:" the end user, "k:" the gateway key, "q:" the question's words without case and numbers, of
+    which the first 2,000 characters are read. All are of one app: two apps share none.
+    """
+    body, explicit = exchange.request.body, exchange.request.explicit
+    user = next((value for name in _END_USER if isinstance(value := body.get(name), str) and value), None)
+    known = {
+        "s": explicit.session if explicit else None,
+        "u": user,
+        "k": exchange.key_id,
+        "q": _normalised(question) if question else None,
+    }
+    names = [f"{kind}:{_hashed(kind, exchange.app, value, salt)}" for kind, value in known.items() if value]
+    return " ".join(names) or None
+
+
+def _normalised(question: str) -> str:
+    words = _WORDS.findall(unicodedata.normalize("NFKC", question[:_MOST_READ]).casefold())
+    return " ".join(_NUMBER.sub("0", word) for word in words)
+
+
+def _hashed(kind: str, app: str, value: str, salt: str) -> str:
+    text = f"{kind}\0{app}\0{value}"
+    return blake2b(text.encode("utf-8", "surrogatepass"), key=salt.encode()[:64], digest_size=_DIGEST_BYTES).hexdigest()
