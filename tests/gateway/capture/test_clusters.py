@@ -53,7 +53,7 @@ def test_equal_sessions_share_a_name_and_others_do_not():
     [
         ("how long  is the WARRANTY", True),
         ("How long is the warranty?!", True),
-        ("How long is the ｗａｒｒａｎｔｙ?", True),
+        ("How long is the \uff57\uff41\uff52\uff52\uff41\uff4e\uff54\uff59?", True),
         ("How long was the warranty?", False),
     ],
 )
