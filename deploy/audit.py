@@ -1,4 +1,4 @@
-"""Known vulnerabilities of what `requirements.lock` installs; what could not be asked is said, never taken for fine."""  # noqa: INP001 - a script
+"""Check the packages of `requirements.lock` for known vulnerabilities; unchecked packages are reported, not passed."""  # noqa: INP001 - a script
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHOWN = 10
 
 
 class Verdict(NamedTuple):
-    """What to say, and whether it is fine. `checked`: every package was asked about."""
+    """Lines to print and the exit status. `checked`: every package was looked up."""
 
     lines: list[str]
     status: int
