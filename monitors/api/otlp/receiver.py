@@ -80,7 +80,7 @@ def receiver(
 
     `supply` takes the supplements of one request, all or none: while it fails, the exporter is asked to come again.
     With a header `x-gaugeway-app` the spans of a request join exchanges of that app only.
-    `counted` is told convention and number; `redact` sees everything before it is kept.
+    `counted` is called with convention and number; `redact` is applied to everything before it is stored.
     """
     wire.require_protobuf()
     place = asyncio.Semaphore()
