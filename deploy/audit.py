@@ -1,4 +1,4 @@
-"""Known vulnerabilities of what `requirements.lock` installs; what could not be asked is said, never taken for fine."""  # noqa: INP001 - a script
+"""Check the packages of `requirements.lock` for known vulnerabilities; unchecked packages are reported, not passed."""  # noqa: INP001 - a script
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHOWN = 10
 
 
 class Verdict(NamedTuple):
-    """What to say, and whether it is fine. `checked`: every package was asked about."""
+    """Lines to print and the exit status. `checked`: every package was looked up."""
 
     lines: list[str]
     status: int
@@ -71,10 +71,10 @@ def ask(lock: Path, timeout_s: int) -> Verdict:
 @click.option("--required", is_flag=True, help="What could not be checked is an error too.")
 def main(lock: Path, timeout_s: int, required: bool) -> None:  # noqa: FBT001 - click passes options by name
     """Exit 0: nothing known, or not checked (it says so); 1: known vulnerabilities, or not checked; 2: it failed."""
-    told = ask(lock, timeout_s)
-    for line in told.lines:
+    verdict = ask(lock, timeout_s)
+    for line in verdict.lines:
         click.echo(line)
-    sys.exit(told.status or (FOUND if required and not told.checked else FINE))
+    sys.exit(verdict.status or (FOUND if required and not verdict.checked else FINE))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A judge of your own in place of an LLM: `python -m examples.custom_judge`, from the project's directory."""
+"""A custom judge instead of an LLM: `python -m examples.custom_judge`, from the project's directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A metric of your own, as an object and by import string: `python examples/custom_metric.py`."""
+"""A custom metric, as an object and by import string: `python examples/custom_metric.py`."""
 
 from __future__ import annotations
 

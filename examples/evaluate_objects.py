@@ -1,4 +1,4 @@
-"""Score objects of your own from Python: `python examples/evaluate_objects.py`."""
+"""Score your own objects from Python: `python examples/evaluate_objects.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from monitors import evaluate
 
 @dataclass
 class Turn:
-    """What an app keeps of one answer; the names are its own."""
+    """What an app stores about one answer, with its own field names."""
 
     asked: str
     answered: str

@@ -1,4 +1,4 @@
-"""A judge and embeddings made of rules: no model, no key, always the same answer. For trying things, not for judging.
+"""A rule-based judge and embeddings: no model, no key, deterministic. For trials, not for real judging.
 
 A judge of your own is any object with `model` and `ask`. Use this one with
 
@@ -26,34 +26,34 @@ _SUPPORTED, _SAME_SUBJECT, _RELEVANT = 0.75, 0.55, 0.2
 
 
 class RuleJudge:
-    """Compares words. It supports what stands in a context almost literally, and is fooled by every paraphrase."""
+    """Compares words: supports claims that occur almost verbatim in a context; paraphrases fool it."""
 
     model = "rules"
 
     async def ask(self, prompt: Prompt, answer_type: type[T]) -> T:
-        """Answer as a model would: a plain value that is read into `answer_type`."""
+        """Answer like a model: a plain value converted to `answer_type`."""
         return msgspec.convert(answer(prompt.task, prompt.system, prompt.user), answer_type)
 
 
 class WordVectors:
-    """A text as the counts of its words, folded into 256 places: texts that share words are near each other."""
+    """Hashed bag-of-words vectors with 256 dimensions: texts that share words are close to each other."""
 
     model = "words"
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
-        """One row a text."""
+        """One row per text."""
         return np.array([vector(text) for text in texts])
 
 
 def answer(task: str, system: str, user: str) -> dict[str, Any]:
-    """The answer to one prompt. Raises JudgeError for a task that it has no rule for."""
+    """The answer to one prompt. Raises JudgeError for a task without a rule."""
     if task not in _RULES:
         raise JudgeError("bad_request", f"no rule for the task {task!r}")
     return _RULES[task](_Data(system, user))
 
 
 def vector(text: str) -> list[float]:
-    """The words of a text in 256 places; the first is never empty, so that every text has a direction."""
+    """Hashed word counts; the first dimension is never 0, so that no vector is zero."""
     places = [0.01, *[0.0] * 255]
     for word in words(text):
         places[1 + zlib.crc32(word.encode()) % 255] += 1.0
@@ -61,7 +61,7 @@ def vector(text: str) -> list[float]:
 
 
 def words(text: str) -> list[str]:
-    """The words that carry meaning, without plural endings."""
+    """Content words without plural endings."""
     found = re.findall(r"[\w.]*\w", text.casefold())
     return [word if word[0].isdigit() else word.removesuffix("s") for word in found if word not in _SMALL]
 
@@ -72,7 +72,7 @@ def sentences(text: str) -> list[str]:
 
 
 class _Data:
-    """What a prompt holds inside its fences."""
+    """The fenced parts of a prompt."""
 
     def __init__(self, system: str, user: str) -> None:
         self.system = system
@@ -82,11 +82,11 @@ class _Data:
         self.claims = {int(number): text for name, number, text in blocks if name == "claim"}
 
     def text(self, *names: str) -> str:
-        """The first of these texts that is there."""
+        """The first of these texts that is present."""
         return next((self._single[name] for name in names if name in self._single), "")
 
     def statements(self) -> list[str]:
-        """What the response claims."""
+        """The claims of the response."""
         return [one for one in sentences(self.text("response")) if len(words(one)) > 1 and not _evades(one)]
 
 

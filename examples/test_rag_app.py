@@ -9,7 +9,7 @@ PASSAGES = ["All lamps have a warranty of two years. Bulbs are excluded."]
 
 
 def answer(question: str) -> str:
-    """Stand in for the app under test."""
+    """A stand-in for the app under test."""
     return "All lamps have a warranty of two years." if "warranty" in question else "I do not know."
 
 

@@ -1,4 +1,4 @@
-"""The frame around every view: templates with their filters, the files beside them, and what browsers are told."""
+"""Templates with their filters, static files, and security headers of the page."""
 
 from __future__ import annotations
 

@@ -140,4 +140,4 @@ def test_a_pattern_tells_other_output_apart():
 def test_what_production_leaves_out_is_said():
     text = PAGE.read_text("utf-8")
     assert "bucket_s = 2" in text
-    assert "leave both\nkeys out in production" in text
+    assert "omit both in production" in text

@@ -138,7 +138,7 @@ def read(
 
 
 def judged(evaluation: Evaluation, claims: Sequence[Claim], passages: int, *, first: int = 1) -> list[Judged]:
-    """Number the claims, and find which of the first `passages` the evidence says each was held against."""
+    """Number the claims, and find in the evidence which of the first `passages` each was checked against."""
     named: dict[str, tuple[int, ...]] = {}
     evidence = evaluation.outcome.evidence if isinstance(evaluation.outcome, Score) else ()
     for item in evidence:

@@ -1,4 +1,4 @@
-"""Retriever spans by OTLP over HTTP: what an app's tracing saw of its retrieval, as supplements to its exchanges."""
+"""OTLP receiver: turns an app's retriever spans into supplements of its exchanges."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """What is read of one span. `started_ns` is Unix time in nanoseconds; ids are lower-case hex."""
+    """The parts of a span that are used. `started_ns` is Unix time in nanoseconds; ids are lower-case hex."""
 
     trace_id: str
     span_id: str
@@ -19,7 +19,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """The spans of one request; `unreadable` of them had no usable ids."""
+    """The spans of one request; `unreadable` counts those without valid ids."""
 
     spans: tuple[Span, ...]
     unreadable: int = 0

@@ -22,13 +22,13 @@ _TRACE_ID, _SPAN_ID = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{16}")
 _GZIP_OR_ZLIB = 47
 _DEEPEST = 32
 MAX_PARTS = 500_000
-"""Messages of one request: spans, attributes, values, events, links. A full batch of an SDK has some 50,000."""
+"""Limit of messages (spans, attributes, values, events, links) per request. A full SDK batch has about 50,000."""
 
 _END_OF_TIME = 2**64
 
 
 class TooLargeError(ValueError):
-    """The body unpacks to more than is allowed, or holds more spans and attributes."""
+    """The decompressed body is too large, or has too many spans and attributes."""
 
 
 class _Value(msgspec.Struct, rename="camel"):
@@ -82,7 +82,7 @@ _decoder = msgspec.json.Decoder(_Export)
 
 
 def require_protobuf() -> None:
-    """Raise ConfigError when the extra is not installed."""
+    """Raise ConfigError if the extra is not installed."""
     try:
         import opentelemetry.proto.collector.trace.v1.trace_service_pb2  # noqa: F401, PLC0415 - an extra
     except ImportError as error:
@@ -90,7 +90,7 @@ def require_protobuf() -> None:
 
 
 def unpack(body: bytes, coding: str, limit: int) -> bytes:
-    """Undo `Content-Encoding`. Raises TooLargeError beyond `limit` bytes, ValueError for what cannot be undone."""
+    """Decode `Content-Encoding`. Raises TooLargeError beyond `limit` bytes, ValueError for an invalid body."""
     if coding in ("", "identity"):
         return body
     unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
@@ -117,7 +117,7 @@ def decode(body: bytes, content_type: str) -> Decoded:
 
 
 def success(content_type: str, rejected: int, message: str) -> bytes:
-    """Return the response to a request that was taken, wholly or but for `rejected` spans."""
+    """The response to an accepted request, with the number of `rejected` spans."""
     if content_type == JSON:
         partial = {"rejectedSpans": str(rejected), "errorMessage": message}
         return msgspec.json.encode({"partialSuccess": partial} if rejected or message else {})
@@ -133,7 +133,7 @@ def success(content_type: str, rejected: int, message: str) -> bytes:
 
 
 def failure(content_type: str, code: int, message: str) -> bytes:
-    """Return the response (a google.rpc.Status) to a request that was not taken."""
+    """The response (a google.rpc.Status) to a refused request."""
     if content_type != PROTOBUF:
         return msgspec.json.encode({"code": code, "message": message})
     from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with the extra
@@ -193,7 +193,7 @@ def _gather(spans: Iterable[Span | None]) -> Decoded:
 def _span(
     trace_id: str, span_id: str, started_ns: int, attributes: dict[str, Any], events: tuple[Any, ...]
 ) -> Span | None:
-    """Return the span; None for one whose ids are not what OTLP asks for."""
+    """The span; None if its ids are not valid OTLP."""
     if not (_TRACE_ID.fullmatch(trace_id) and _SPAN_ID.fullmatch(span_id) and int(trace_id, 16) and int(span_id, 16)):
         return None
     started_ns = started_ns if 0 <= started_ns < _END_OF_TIME else 0
@@ -205,7 +205,7 @@ def _pairs(pairs: Iterable[KeyValue]) -> dict[str, Any]:
 
 
 def _plain(value: AnyValue, depth: int) -> Any:
-    """Return a protobuf value as Python's; None where it is empty, bytes, or nested without end."""
+    """A protobuf value as a Python value; None if it is empty, bytes, or nested too deeply."""
     match value.WhichOneof("value"):
         case "array_value" if depth < _DEEPEST:
             return [_plain(one, depth + 1) for one in value.array_value.values]
@@ -221,7 +221,7 @@ def _json_pairs(pairs: Iterable[_KeyValue]) -> dict[str, Any]:
 
 
 def _json_plain(value: _Value | None, depth: int) -> Any:
-    """Return a JSON value as Python's; numbers may be given as strings."""
+    """A JSON value as a Python value; numbers may be given as strings."""
     if value is None or depth >= _DEEPEST:
         return None
     if value.array_value is not None:

@@ -1,4 +1,4 @@
-"""The conventions under which retriever spans say what they found, and the supplement each becomes. Pure."""
+"""Semantic conventions of retriever spans, and their conversion to supplements. Pure."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _REDACTED = "__REDACTED__"
 
 
 class NoTextError(ValueError):
-    """A retriever's span that says nothing about the passages' texts: the app's tracing keeps content to itself."""
+    """A retriever span without passage texts: the app's tracing omits content."""
 
 
 def conventions_of(span: Span) -> list[str]:
-    """Name the conventions that a retriever's span follows, it may be several; none for any other span."""
+    """The conventions that a retriever span follows (possibly several); empty for other spans."""
     attributes, name = span.attributes, span.attributes.get("traceloop.entity.name")
     signs = {
         "openinference": attributes.get("openinference.span.kind") == "RETRIEVER",
@@ -89,7 +89,7 @@ def _openinference(span: Span) -> tuple[str | None, list[Any]]:
 
 
 def _gen_ai(span: Span) -> tuple[str | None, list[Any]]:
-    """OpenTelemetry's own: a list of objects, or JSON of one."""
+    """OpenTelemetry's convention: a list of objects, or a JSON list."""
     documents = _parsed(span.attributes.get("gen_ai.retrieval.documents"))
     if documents is None:
         raise NoTextError("no gen_ai.retrieval.documents")
@@ -97,7 +97,7 @@ def _gen_ai(span: Span) -> tuple[str | None, list[Any]]:
 
 
 def _traceloop(span: Span) -> tuple[str | None, list[Any]]:
-    """A vector store's span has one event a result; a retriever written as a task has its output as JSON."""
+    """A vector store's span has one event per result; a retriever task has its output as JSON."""
     question = _query(_parsed(span.attributes.get("traceloop.entity.input")))
     results = [
         {name.removeprefix(_RESULT_EVENTS[event]): value for name, value in attributes.items()}
@@ -113,7 +113,7 @@ def _traceloop(span: Span) -> tuple[str | None, list[Any]]:
 
 
 def _langsmith(span: Span) -> tuple[str | None, list[Any]]:
-    """A run's inputs and outputs are JSON in what was once meant for prompts and completions."""
+    """LangSmith puts a run's inputs and outputs as JSON into the attributes for prompts and completions."""
     output = _parsed(span.attributes.get("gen_ai.completion"))
     if output is None:
         raise NoTextError("no gen_ai.completion")
@@ -121,7 +121,7 @@ def _langsmith(span: Span) -> tuple[str | None, list[Any]]:
 
 
 def _parsed(value: Any) -> Any:
-    """Return a value that may be JSON in a string. Raises ValueError for a string that is not."""
+    """A value, parsed if it is a JSON string. Raises ValueError for invalid JSON."""
     if not isinstance(value, str):
         return value
     if value in ("", _REDACTED):
@@ -133,7 +133,7 @@ def _parsed(value: Any) -> Any:
 
 
 def _listed(value: Any) -> list[Any]:
-    """Return the list of documents in an output. Raises ValueError when there is none."""
+    """The list of documents in an output. Raises ValueError if there is none."""
     for _ in range(4):
         if isinstance(value, list):
             return value
@@ -144,7 +144,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _query(value: Any) -> str | None:
-    """Return the question in an input: a text, JSON of an object with one, or such an object."""
+    """The question of an input: a text, an object containing one, or such an object as JSON."""
     if isinstance(value, str) and value.startswith("{"):
         try:
             value = msgspec.json.decode(value)

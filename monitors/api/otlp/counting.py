@@ -1,4 +1,4 @@
-"""How many messages an export request holds, counted before they are built: an empty span of 2 bytes takes 180."""
+"""Counts the messages of an export request before decoding: an empty span of 2 bytes takes 180 bytes when decoded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _VALUE |= {5: {1: _VALUE}, 6: {1: _PAIR}}
 _SPAN: Fields = {9: _PAIR, 11: {3: _PAIR}, 13: {4: _PAIR}, 15: {}}
 _SCOPE: Fields = {1: {3: _PAIR}, 2: _SPAN}
 REQUEST: Fields = {1: {1: {1: _PAIR, 3: {}}, 2: _SCOPE}}
-"""ExportTraceServiceRequest: the fields that are messages, and theirs. Other fields cost no more than their bytes."""
+"""ExportTraceServiceRequest: its message fields, recursively. Other fields take no more memory than their bytes."""
 
 _VARINT, _LENGTH = 0, 2
 _SIZES = {1: 8, 3: 0, 4: 0, 5: 4}
@@ -23,7 +23,7 @@ _LONGEST = 63
 
 
 def more_than(body: bytes, limit: int, fields: Fields = REQUEST) -> bool:
-    """Whether `body` holds more than `limit` messages, or four times as many fields of any kind.
+    """Whether `body` has more than `limit` messages, or more than four times as many fields of any kind.
 
     What is no protobuf is left to the decoder to refuse.
     """

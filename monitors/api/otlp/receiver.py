@@ -1,4 +1,4 @@
-"""The receiver: `POST /v1/traces`, as any OTLP exporter sends it; retriever spans go to the queue as supplements."""
+"""`POST /v1/traces`: accepts OTLP over HTTP and queues retriever spans as supplements."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RETRY_S = "5"
 
 
 class Read(NamedTuple):
-    """What the spans of one request became. `counts` are retriever spans by convention, `unreadable` included."""
+    """Result of one request. `counts` are retriever spans by convention, including `unreadable`."""
 
     supplements: list[Supplement]
     counts: Counter[str]
@@ -38,7 +38,7 @@ class Read(NamedTuple):
 
 
 def read(decoded: Decoded, now: float) -> Read:
-    """Turn the retriever spans among `decoded` into supplements. All other spans are nobody's business here."""
+    """Convert the retriever spans to supplements; all other spans are ignored."""
     found: list[Supplement] = []
     counts: Counter[str] = Counter()
     rejected, complaints = decoded.unreadable, ["a span has no valid ids"] if decoded.unreadable else []
@@ -62,7 +62,7 @@ def read(decoded: Decoded, now: float) -> Read:
 
 
 class _Refused(Exception):
-    """The request is not taken."""
+    """The request is refused."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(message)
@@ -80,7 +80,7 @@ def receiver(
 
     `supply` takes the supplements of one request, all or none: while it fails, the exporter is asked to come again.
     With a header `x-gaugeway-app` the spans of a request join exchanges of that app only.
-    `counted` is told convention and number; `redact` sees everything before it is kept.
+    `counted` is called with convention and number; `redact` is applied to everything before it is stored.
     """
     wire.require_protobuf()
     place = asyncio.Semaphore()
