@@ -17,7 +17,7 @@ import msgspec
 from monitors.alerting.engine import AlertEngine
 from monitors.analysis.capture_coverage import CaptureCoverage, Captured, found_in
 from monitors.analysis.human_labels import WINDOW_S, labelled, passings
-from monitors.analysis.quality import CHEAP, Quality, comparable, estimate, largest
+from monitors.analysis.quality import COVARIATE, Quality, comparable, estimate, largest
 from monitors.choosing import Choice
 from monitors.config import Config, Judge, Sampled, Shared
 from monitors.evaluation.backpressure import JudgePace
@@ -79,7 +79,7 @@ class Scheduler:
         self._instruments = instruments
         self._quality: Sequence[Quality] = ()
         self._capture = CaptureCoverage(ledger, _replica(config), config.monitors.window_s)
-        self._has_cheap = any(one.metric.name == CHEAP for one in catalogue.enabled) and judging is not None
+        self._has_cheap = any(one.metric.name == COVARIATE for one in catalogue.enabled) and judging is not None
         self._fits: dict[tuple[str, str], Fit] = {}
         self._refit_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -243,10 +243,10 @@ class Scheduler:
         paired: Sequence[PairedSums] = ()
         if self._has_cheap:
             if now >= self._refit_at:
-                earlier = await self.store.paired(Query(since=now - 2 * window_s, until=now - window_s), CHEAP)
+                earlier = await self.store.paired(Query(since=now - 2 * window_s, until=now - window_s), COVARIATE)
                 self._fits = {(one.app, one.metric): fitted(one.sums) for one in earlier if comparable(one)}
                 self._refit_at = now + window_s / 4
-            paired = await self.store.paired(window, CHEAP)
+            paired = await self.store.paired(window, COVARIATE)
         self._quality = estimate(largest(await self.store.summary(window)), paired, self._fits)
         promises = {one.metric.name: (one.objective, one.threshold) for one in self._catalogue.enabled}
         self._instruments.show_quality(self._quality, promises)
