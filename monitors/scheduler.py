@@ -15,7 +15,7 @@ from typing import Any
 from monitors.alerting.engine import AlertEngine
 from monitors.analysis.capture_coverage import CaptureCoverage, Captured, found_in
 from monitors.analysis.human_labels import WINDOW_S, labelled, passings
-from monitors.analysis.quality import CHEAP, Quality, comparable, estimate, largest
+from monitors.analysis.quality import COVARIATE, Quality, comparable, estimate, largest
 from monitors.config import Config, Judge, Sampled, Shared
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate
@@ -106,7 +106,7 @@ class Scheduler:
         self._instruments = instruments
         self._quality: Sequence[Quality] = ()
         self._capture = CaptureCoverage(state_store, _replica(config), config.monitors.window_s)
-        self._has_covariate = any(one.metric.name == CHEAP for one in catalogue.enabled) and judging is not None
+        self._has_covariate = any(one.metric.name == COVARIATE for one in catalogue.enabled) and judging is not None
         self._fits: dict[tuple[str, str], Fit] = {}
         self._refit_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -265,10 +265,10 @@ class Scheduler:
         paired: Sequence[PairedSums] = ()
         if self._has_covariate:
             if now >= self._refit_at:
-                earlier = await self.store.paired(Query(since=now - 2 * window_s, until=now - window_s), CHEAP)
+                earlier = await self.store.paired(Query(since=now - 2 * window_s, until=now - window_s), COVARIATE)
                 self._fits = {(one.app, one.metric): fitted(one.sums) for one in earlier if comparable(one)}
                 self._refit_at = now + window_s / 4
-            paired = await self.store.paired(window, CHEAP)
+            paired = await self.store.paired(window, COVARIATE)
         self._quality = estimate(largest(await self.store.summary(window)), paired, self._fits)
         objectives = {one.metric.name: (one.objective, one.threshold) for one in self._catalogue.enabled}
         self._instruments.show_quality(self._quality, objectives)

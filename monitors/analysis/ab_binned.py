@@ -1,4 +1,4 @@
-"""Two versions by the counts of their scores: the looks at them, the evidence, the means. Pure."""
+"""A/B comparison on binned scores: the schedule of looks, the evidence, the means. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from monitors.statistics.sequential_ab import Verdict
-from monitors.statistics.sequential_ab_binned import STEPS, CountedComparison, Counts
+from monitors.statistics.sequential_ab_binned import STEPS, CountedComparison, ScoreBins
 from monitors.statistics.weighted_mean import Estimate, WeightedSums
 from monitors.storage.stores import ScoreHistogram
 from monitors.storage.stores.rollup_windows import hundredths
 
 _FIRST = 20
-"""Scores before the first look; from then on there is one whenever all have doubled."""
+"""Scores before the first look; each further look is at twice as many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The counted scores of one app and metric, of one judge and version of the metric, each side in order of time."""
+    """Binned scores of one app and metric, by one judge and metric version; each side in the order of time."""
 
     app: str
     metric: str
@@ -30,7 +30,7 @@ class Parts:
 
 
 def parts_of(champion: Iterable[ScoreHistogram], challenger: Iterable[ScoreHistogram]) -> list[Parts]:
-    """Bring together what can be compared: per app and metric, what the same judge said of both versions."""
+    """Pair the comparable scores: per app and metric, those by the same judge and metric version on both sides."""
     both = [_by_stream(some) for some in (champion, challenger)]
     found = []
     for app, metric in sorted(both[0].keys() & both[1].keys()):
@@ -48,7 +48,7 @@ def parts_of(champion: Iterable[ScoreHistogram], challenger: Iterable[ScoreHisto
 
 
 def judged(one: Parts, test: CountedComparison, *, flipped: bool) -> Verdict:
-    """Look at the scores in the order of time, whenever there are twice as many."""
+    """Test the scores in the order of time, with a look whenever their number has doubled."""
     starts: dict[float, int] = {}
     for part in (*one.champion, *one.challenger):
         starts[part.since] = starts.get(part.since, 0) + part.n
@@ -63,15 +63,15 @@ def judged(one: Parts, test: CountedComparison, *, flipped: bool) -> Verdict:
 
 
 def estimate(parts: Sequence[ScoreHistogram]) -> Estimate | None:
-    """The mean over all traffic of counted scores; None without a score."""
+    """Return the mean over all traffic of binned scores; None without scores."""
     sums, least = WeightedSums(), min((one.rate for one in parts), default=1.0)
     for one in parts:
         sums.add_groups(n=one.n, x=one.x, x2=one.x2, w=least / one.rate)
     return sums.estimate()
 
 
-def _counts(parts: Sequence[ScoreHistogram], looks: Mapping[float, int], *, flipped: bool) -> Counts:
-    """The scores by look, rate and hundredth: a month has many parts for each of them."""
+def _counts(parts: Sequence[ScoreHistogram], looks: Mapping[float, int], *, flipped: bool) -> ScoreBins:
+    """Merge the histograms by look, rate and bin: a month has many parts of each."""
     least = min((one.rate for one in parts), default=1.0)
     groups: dict[tuple[int, float], list[ScoreHistogram]] = {}
     for one in parts:
@@ -81,14 +81,14 @@ def _counts(parts: Sequence[ScoreHistogram], looks: Mapping[float, int], *, flip
         found = hundredths(one.bins for one in some)
         k = found[:, 0].astype(int)
         n, x = (np.bincount(k, weights=column, minlength=STEPS) for column in (found[:, 1], found[:, 2]))
-        # squares count in the sums over all only, so that those of a whole group may stand with its first hundredth
+        # squares only enter the total sums, so those of a whole group are put in its first bin
         x2 = np.zeros(STEPS)
         x2[0] = sum(one.n - 2.0 * one.x + one.x2 if flipped else one.x2 for one in some)
         scale = np.arange(STEPS - 1, -1, -1) if flipped else np.arange(STEPS)
         weight = np.full(STEPS, least / rate)
         columns = np.full(STEPS, float(look)), scale, n, n - x if flipped else x, x2, weight
         rows.append(np.stack(columns, axis=1))
-    return Counts.of(rows)
+    return ScoreBins.of(rows)
 
 
 def _by_stream(spreads: Iterable[ScoreHistogram]) -> dict[tuple[str, str], list[ScoreHistogram]]:
@@ -99,5 +99,5 @@ def _by_stream(spreads: Iterable[ScoreHistogram]) -> dict[tuple[str, str], list[
 
 
 def _maker(one: ScoreHistogram) -> tuple[str, str]:
-    """Who gave the scores: another judge or another version of the metric has another scale."""
+    """Return what made the scores: scores by different judges or metric versions are not comparable."""
     return one.version, one.judge or ""

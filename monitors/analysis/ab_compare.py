@@ -1,4 +1,4 @@
-"""Two versions of an app on its own traffic: ship the new one, roll it back, or wait for more scores. Pure."""
+"""A/B comparison of two versions of an app: ship, roll back, or not enough data. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from monitors.storage.stores import Point
 
 MARGIN, ALPHA = 0.02, 0.01
 PAIRED_FROM = 0.8
-"""Share of the smaller version's scores that must have a partner before pairs are compared without being asked for."""
+"""Minimum share of the smaller side's scores with a partner for `pairing="auto"` to compare pairs."""
 _BATCH, _GROWTH = 10, 2
-"""Scores between two looks: the test allows one after each, at a price in time. From 20 on it is half of all before."""
+"""Scores between two looks, and the divisor of their growth: looking after each score is valid but slow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One version's scores, on the metric's own scale. The interval is None below an effective sample size of 100."""
+    """One side of a comparison, on the metric's own scale; no interval below an effective sample size of 100."""
 
     n: int
     mean: float | None = None
@@ -34,11 +34,11 @@ class Arm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One app and metric under both versions; `difference` is challenger minus champion on the metric's own scale.
+    """The comparison of one app and metric; `difference` is challenger - champion on the metric's own scale.
 
-    `pairs` counts questions that both answered, None where different questions are compared. `evidence` for each
-    decision is log10 over what is needed: a decision falls at 0. `left_out` scores come from a judge or a version of
-    the metric that the other side has none of, or have no partner.
+    `pairs` counts questions answered by both, None for unpaired comparisons. `for_roll_back` and `for_ship` are log10
+    of evidence / threshold: a decision falls at 0. `left_out` scores have no partner, or a judge or metric version that
+    the other side lacks.
     """
 
     app: str
@@ -62,7 +62,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """The scores of one app and metric, of one judge and version of the metric, each side in the order of time."""
+    """Scores of one app and metric, by one judge and metric version; each side in the order of time."""
 
     app: str
     metric: str
@@ -72,7 +72,7 @@ class Sides:
 
 
 def sides(champion: Iterable[Point], challenger: Iterable[Point]) -> list[Sides]:
-    """Bring together what can be compared: per app and metric, what the same judge said of both versions."""
+    """Pair the comparable scores: per app and metric, those by the same judge and metric version on both sides."""
     both = [_by_stream(points) for points in (champion, challenger)]
     found = []
     for app, metric in sorted(both[0].keys() & both[1].keys()):
@@ -95,10 +95,10 @@ def compare(
     pairing: Literal["auto", "always"] = "auto",
     lower_is_better: Callable[[str], bool] = lambda _: False,
 ) -> list[Compared]:
-    """Compare the versions stream by stream; the probability that any decision is wrong is at most `alpha`.
+    """Compare the versions per app and metric; the probability that any decision is wrong is at most `alpha`.
 
-    `keys` say by sample id what was asked: where the same was asked of both, pairs are compared, with pairing "always"
-    as soon as there is one. Raises ValueError for a margin or alpha that cannot be.
+    `keys` identify the question of each sample id: samples with equal keys are compared as pairs, with pairing "always"
+    as soon as there is one. Raises ValueError for a margin or alpha out of range.
     """
     tests = max(1, len(everything))
     found = []
@@ -127,7 +127,7 @@ def compare(
 
 
 def decision(rows: Sequence[Compared]) -> Decision:
-    """What follows from all rows: roll back when one says so, ship when all do."""
+    """Return the overall decision: roll back if any row says so, ship if all do."""
     said = {row.decision for row in rows}
     if "roll back" in said:
         return "roll back"
@@ -135,9 +135,9 @@ def decision(rows: Sequence[Compared]) -> Decision:
 
 
 def pairs_of(one: Sides, keys: Mapping[str, str]) -> Iterator[tuple[Point, Point]]:
-    """Pairs of scores for the same question: the first of one side with the first of the other, and so on.
+    """Yield pairs of scores with the same key: the first of one side with the first of the other, and so on.
 
-    Pairs come in the order in which they were complete. Which they are depends on the questions and never on a score.
+    Pairs come in the order in which they became complete. The pairing depends on the keys only, never on a score.
 
     >>> def point(name, at):
     ...     return Point(sample_id=name, started_at=at, app="a", model="m", metric="x", outcome="score", value=1.0,
@@ -168,7 +168,7 @@ def _by_stream(points: Iterable[Point]) -> dict[tuple[str, str], list[Point]]:
 
 
 def _maker(point: Point) -> tuple[str, str]:
-    """Who made a score: another judge or another version of the metric has another scale."""
+    """Return what made a score: scores by different judges or metric versions are not comparable."""
     return point.version, point.judge or ""
 
 
@@ -177,7 +177,7 @@ def _once(points: Iterable[Point]) -> list[Point]:
 
 
 def _apart(one: Sides, test: Comparison, *, flipped: bool) -> Verdict:
-    """Feed the test in the order of time; after a decision, which stands, nothing more."""
+    """Run the unpaired test in the order of time, up to the decision."""
     weights = {name: _weights(points) for name, points in (("a", one.champion), ("b", one.challenger))}
     ordered = sorted(
         [(point, "a") for point in one.champion] + [(point, "b") for point in one.challenger],
@@ -196,7 +196,7 @@ def _apart(one: Sides, test: Comparison, *, flipped: bool) -> Verdict:
 
 
 def _paired(pairs: Sequence[tuple[Point, Point]], test: PairedComparison, *, flipped: bool) -> Verdict:
-    """A pair was there with the product of the rates: each side was chosen by a coin of its own."""
+    """Run the paired test; a pair's rate is the product of both rates, as the sides were sampled independently."""
     rates = [a.rate * b.rate for a, b in pairs]
     least = min(rates, default=1.0)
     for start, end in _looks(len(pairs)):
@@ -209,7 +209,7 @@ def _paired(pairs: Sequence[tuple[Point, Point]], test: PairedComparison, *, fli
 
 
 def _looks(count: int) -> Iterator[tuple[int, int]]:
-    """The batches between two looks."""
+    """Yield the (start, end) of the batches between looks."""
     start = 0
     while start < count:
         end = start + max(_BATCH, start // _GROWTH)
@@ -229,7 +229,7 @@ def _compared(one: Sides | Parts, verdict: Verdict, *, pairs: int | None) -> Com
         a, b = (_arm(_estimate(side)) for side in (one.champion, one.challenger))
     reason = ""
     if pairs == 0:
-        reason = "no question was put to both versions"
+        reason = "no question was answered by both versions"
     elif not (a.n and b.n):
         reason = "no judge and version of the metric scored both versions"
     return Compared(

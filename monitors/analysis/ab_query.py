@@ -1,4 +1,4 @@
-"""What the store has of two versions: their scores, and what was asked of both."""
+"""Reads the scores and questions of two versions from the store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from monitors.storage.stores.rollup_windows import joined, next_step
 
 Pairing = Literal["auto", "question", "off"]
 AUTO_PAIRED_UP_TO = 20_000
-"""Samples whose questions are read without being asked for."""
+"""`pairing="auto"` reads the questions of at most this many samples."""
 _FIRST_S = 3600.0
 _STEPS = {"quick_s": 0.03, "least_s": 900.0, "most_s": 86_400.0}
 _LATEST = 2000
@@ -24,13 +24,12 @@ _AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Which versions: `by` is "model", "prompt" or "tag:NAME", `a` the champion's value of it, `b` the challenger's.
+class VersionQuery:
+    """The versions to read: `by` is "model", "prompt" or "tag:NAME"; `a` is the champion's value, `b` the challenger's.
 
-    `metrics` empty stands for all. Up to `few` scores of both are read one by one, so that pairs can be found among
-    them, more are counted where the store can, for `within_s` seconds; None stands for one by one in any case. Where it
-    cannot, `most` scores of a version (and of each metric that is named) are read, the oldest first, for `reading_s`
-    seconds.
+    Empty `metrics` means all. Up to `few` scores of both are read singly, so that they can be paired; more are read as
+    histograms if the store has them, for at most `within_s` seconds. With `few` None, or without histograms, scores are
+    read singly: at most `most` per version (and named metric), the oldest first, for at most `reading_s` seconds.
     """
 
     by: str
@@ -47,20 +46,20 @@ class Wanted:
 
 
 class Read(NamedTuple):
-    """What there is to compare; `partial` when not all of it could be read."""
+    """The scores to compare; `partial` if not all could be read."""
 
     everything: list[Sides | Parts]
     partial: bool
 
 
 class UnknownVersionError(ValueError):
-    """There is no score of a version."""
+    """Raised if a version has no score."""
 
 
-async def read(store: Store, wanted: Wanted) -> Read:
-    """Read the scores of both versions. Raises UnknownVersionError, and ValueError for a `by` that is none."""
+async def read(store: Store, wanted: VersionQuery) -> Read:
+    """Read the scores of both versions. Raises UnknownVersionError, and ValueError for an invalid `by`."""
     if wanted.a == wanted.b:
-        raise ValueError(f"a version is compared with another one, not with itself ({wanted.a!r})")
+        raise ValueError(f"the two versions are the same ({wanted.a!r})")
     whole = narrowed(Query(since=wanted.since, until=wanted.until, app=wanted.app), wanted.by, wanted.a)
     if wanted.few is not None:
         named = wanted.metrics[0] if len(wanted.metrics) == 1 else None
@@ -79,9 +78,9 @@ async def read(store: Store, wanted: Wanted) -> Read:
 
 
 async def _counted(
-    store: Store, wanted: Wanted, parts: Sequence[ScoreHistogram], *, complete: bool
+    store: Store, wanted: VersionQuery, parts: Sequence[ScoreHistogram], *, complete: bool
 ) -> list[Sides | Parts]:
-    """The counted scores of both versions; where they are few, the scores themselves."""
+    """Return the histograms of both versions, or single scores if there are few."""
     both = [
         [one for one in parts if one.slice == value and (not wanted.metrics or one.metric in wanted.metrics)]
         for value in (wanted.a, wanted.b)
@@ -95,7 +94,7 @@ async def _counted(
         for value, some in zip((wanted.a, wanted.b), both, strict=True):
             times = joined((one.since, one.until) for one in some)
             points, all_of_it = await _scores(store, wanted, value, times, wanted.within_s)
-            if not all_of_it:  # a few among many others: no pairs are looked for
+            if not all_of_it:  # too slow to read: compare without pairs
                 return list(parts_of(*both))
             read_.append(points)
         return list(sides(*read_))
@@ -105,9 +104,9 @@ async def _counted(
 async def keys_of(
     store: Store, everything: Iterable[Sides | Parts], pairing: str, *, most: int = AUTO_PAIRED_UP_TO
 ) -> dict[str, str]:
-    """What was asked, by sample id: the value of a tag ("tag:NAME"), or the question's text.
+    """Return the pairing key by sample id: the value of a tag ("tag:NAME"), or the question's text.
 
-    "auto" reads the questions of up to `most` samples, of more it reads none.
+    "auto" returns none for more than `most` samples.
     """
     points = {
         point.sample_id: point
@@ -130,7 +129,7 @@ async def keys_of(
 
 
 def narrowed(query: Query, by: str, value: str) -> Query:
-    """The query for one version only. Raises ValueError for a `by` that is none."""
+    """Restrict a query to one version. Raises ValueError for an invalid `by`."""
     kind, _, name = by.partition(":")
     if kind == "tag" and name:
         return replace(query, tag=(name, value))
@@ -138,13 +137,13 @@ def narrowed(query: Query, by: str, value: str) -> Query:
         return replace(query, model=value)
     if by == "prompt":
         return replace(query, prompt=value)
-    raise ValueError(f"versions are told apart by model, prompt or tag:NAME, not by {by!r}")
+    raise ValueError(f"a version is identified by model, prompt or tag:NAME, not by {by!r}")
 
 
 async def _scores(
-    store: Store, wanted: Wanted, value: str, times: Sequence[tuple[float, float]], within_s: float | None
+    store: Store, wanted: VersionQuery, value: str, times: Sequence[tuple[float, float]], within_s: float | None
 ) -> tuple[list[Point], bool]:
-    """Some hours at a time, so that a long span does not hold the store: as many as it answers quickly."""
+    """Read a version's scores in time steps sized so that each query is fast; return whether all were read."""
     found: list[Point] = []
     deadline = math.inf if within_s is None else time.monotonic() + within_s
     for metric in wanted.metrics or (None,):
@@ -167,15 +166,15 @@ async def _scores(
     return found, True
 
 
-async def _missing(store: Store, wanted: Wanted, value: str, looked_s: float | None) -> str:
-    """What to say of a version without scores; the latest traffic shows which there are."""
+async def _missing(store: Store, wanted: VersionQuery, value: str, looked_s: float | None) -> str:
+    """Return the error for a version without scores, with the versions in the latest traffic."""
     query = Query(since=wanted.since, until=wanted.until, app=wanted.app, outcome="score", order="newest")
     latest = await store.series(replace(query, limit=_LATEST))
     known = sorted({name for one in latest if (name := value_of(one, wanted.by))})
     return _unknown(wanted, value, known, looked_s)
 
 
-def _unknown(wanted: Wanted, value: str, known: Sequence[str], looked_s: float | None) -> str:
+def _unknown(wanted: VersionQuery, value: str, known: Sequence[str], looked_s: float | None) -> str:
     there = f"; there are: {', '.join(known[:20])}" if known else ""
-    where = "in this time" + ("" if looked_s is None else f", as far as could be looked within {looked_s:g} s")
+    where = "in this time" + ("" if looked_s is None else f", as far as could be read within {looked_s:g} s")
     return f"{wanted.by} {value!r} has no score of these metrics {where}{there}"

@@ -1,4 +1,4 @@
-"""Capture coverage: of the exchanges that answered a user, the share with question and passages found, by app."""
+"""Capture coverage: the share of answered exchanges with question and passages found, by app."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from monitors.storage.stores import StateStore
 Found: TypeAlias = Literal["both", "question", "passages", "nothing"]
 FOUND: tuple[Found, ...] = ("both", "question", "passages", "nothing")
 LEAST_ANSWERS = 20
-"""With fewer answers in the window of the means, those of a day are looked at."""
+"""With fewer answers in the window, those of a day are used."""
 MAX_APPS = 200
-"""Apps whose answers are counted apart; one with few answers makes room for a new one and counts as `_other`."""
+"""Apps counted separately; one with few answers is merged into `_other` to make room for a new one."""
 PREFIX = "capture/"
 DAY_S = 86_400.0
 _HOUR_S = 3600.0
@@ -29,15 +29,15 @@ _PARTS = 12
 _log = logging.getLogger("gaugeway")
 
 Buckets: TypeAlias = dict[int, list[int]]
-"""Counts in the order of `FOUND`, by the number of the bucket since 1970."""
+"""Counts in the order of `FOUND`, by bucket number since 1970."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Captured:
-    """What was found in the answers of one app that began within the last `window_s` seconds.
+    """Capture coverage of one app over the last `window_s` seconds.
 
-    `captured` have question and passages: that is the `ratio`, with its 95 % interval. A retrieval that was recognised
-    and found nothing counts as passages found: it was understood.
+    `captured` answers have question and passages; `ratio` is their share, with its 95 % interval. A recognised
+    retrieval that returned nothing counts as passages found.
     """
 
     app: str
@@ -52,7 +52,7 @@ class Captured:
 
 
 def found_in(sample: Sample) -> Found | None:
-    """Say what was found in an exchange; None for one that did not answer a user.
+    """Return what was found in an exchange; None for one that did not answer a user.
 
     >>> found_in(Sample(id="x", started_at=0.0, question="How long?", context_source="tools"))
     'both'
@@ -66,16 +66,16 @@ def found_in(sample: Sample) -> Found | None:
 
 
 class Tally(msgspec.Struct, kw_only=True):
-    """The counts of one process: of each app in short buckets, a twelfth of `window_s`, and in hours. `at`: saved."""
+    """The counts of one process by app, in buckets of `window_s`/12 and of an hour; `at` is when it was saved."""
 
     window_s: float
     at: float = 0.0
     apps: dict[str, tuple[Buckets, Buckets]] = {}
 
     def add(self, sample: Sample, before: Sample | None, now: float) -> None:
-        """Count a sample; with `before`, what it was when it was counted first, only the difference.
+        """Count a sample; with `before`, its earlier version that was already counted, only the difference.
 
-        The difference may be negative here and belong to another process's count: they are added up.
+        Counts here may become negative if another process counted `before`: only the sum over processes matters.
         """
         found, earlier = found_in(sample), found_in(before) if before is not None else None
         if found is None or found == earlier:
@@ -89,7 +89,7 @@ class Tally(msgspec.Struct, kw_only=True):
                     counts[FOUND.index(earlier)] -= 1
 
     def take_in(self, other: Tally) -> None:
-        """Add the counts of an earlier process; of another window only those by the hour fit."""
+        """Add the counts of an earlier process; with another window only the hourly ones."""
         for app, theirs in other.apps.items():
             mine = self._of(app)
             if other.window_s == self.window_s:
@@ -97,7 +97,7 @@ class Tally(msgspec.Struct, kw_only=True):
             _add(mine[1], theirs[1])
 
     def forget(self, now: float) -> None:
-        """Drop what is older than it is asked for."""
+        """Drop buckets older than their span."""
         for app in list(self.apps):
             for buckets, (size, span) in zip(self.apps[app], self._sizes(), strict=True):
                 for number in [one for one in buckets if one < int((now - span) // size)]:
@@ -106,7 +106,7 @@ class Tally(msgspec.Struct, kw_only=True):
                 del self.apps[app]
 
     def counts(self, app: str, now: float, *, day: bool) -> list[int]:
-        """An app's counts of the window, or of the last day."""
+        """Return an app's counts of the window, or of the last day."""
         size, span = self._sizes()[day]
         some = [counts for number, counts in self.apps[app][day].items() if number >= int((now - span) // size)]
         return [sum(column) for column in zip(*some, strict=True)] if some else [0] * len(FOUND)
@@ -120,7 +120,7 @@ class Tally(msgspec.Struct, kw_only=True):
         return self.apps.setdefault(app, ({}, {}))
 
     def _make_room(self) -> bool:
-        """Count the app with the fewest answers among the others; False when every app has many."""
+        """Merge the app with the fewest answers into `_other`; return False if every app has many."""
         answers = {app: sum(map(sum, hours.values())) for app, (_, hours) in self.apps.items() if app != OVERFLOW}
         rarest = min(answers, key=lambda one: answers[one])
         if answers[rarest] >= LEAST_ANSWERS:
@@ -138,7 +138,7 @@ def _add(mine: Buckets, theirs: Buckets) -> None:
 
 
 def summarise(tallies: Iterable[Tally], window_s: float, now: float) -> list[Captured]:
-    """What was found in the answers of each app, all processes together, by app: those with the most answers."""
+    """Return the coverage of the apps with the most answers over all processes, sorted by app."""
     sums: dict[tuple[str, bool], list[int]] = {}
     for tally in tallies:
         for app in tally.apps:
@@ -177,38 +177,38 @@ def _captured(app: str, counts: Sequence[int], window_s: float) -> Captured | No
 
 
 class CaptureCoverage:
-    """Counts what is found in answers; in the ledger it survives a restart, and processes with one store add up.
+    """Counts capture coverage; in the state store it survives restarts and is summed over processes.
 
-    `replica` names this process among them. Without a ledger it counts for itself. `clock` gives Unix time.
+    `replica` names this process. Without a state store only this process is counted. `clock` returns Unix time.
     """
 
     def __init__(
-        self, ledger: StateStore | None, replica: str, window_s: float, clock: Callable[[], float] = time.time
+        self, state_store: StateStore | None, replica: str, window_s: float, clock: Callable[[], float] = time.time
     ) -> None:
-        self._ledger = ledger
+        self._state_store = state_store
         self._key = PREFIX + replica
         self._window_s = window_s
         self._clock = clock
         self._own = Tally(window_s=window_s)
         self._others: Sequence[Tally] = ()
         self._resumed = False
-        self._complained = False
+        self._warned = False
 
     def add(self, sample: Sample, before: Sample | None = None) -> None:
-        """Count a sample that was stored; `before` is what it was when it was stored first, for one completed later."""
+        """Count a stored sample; `before` is its first version if it was completed later."""
         self._own.add(sample, before, self._clock())
 
     def captured(self) -> Sequence[Captured]:
-        """What was found in the answers of each app, as far as it is known here."""
+        """Return the coverage of each app, as known to this process."""
         now = self._clock()
         self._own.forget(now)
         return summarise([self._own, *self._others], self._window_s, now)
 
     async def tick(self) -> None:
-        """Hear of the others, then save. What the ledger raises comes out; until then the last known stands."""
-        if self._ledger is None:
+        """Load the counts of other processes, then save. Errors of the state store propagate; the last counts stay."""
+        if self._state_store is None:
             return
-        now, states = self._clock(), await self._ledger.load()
+        now, states = self._clock(), await self._state_store.load()
         tallies = {key: tally for key, state in states.items() if (tally := self._read(key, state)) is not None}
         own = tallies.pop(self._key, None)
         if own is not None and not self._resumed:
@@ -217,12 +217,12 @@ class CaptureCoverage:
         gone = [key for key, tally in tallies.items() if tally.at < now - DAY_S - _HOUR_S]
         self._others = [tally for key, tally in tallies.items() if key not in gone]
         self._own.forget(now)
-        changes = dict.fromkeys(gone, b"")  # names of processes come and go: what is left of one costs nothing
+        changes = dict.fromkeys(gone, b"")  # replica names change with every deployment
         if own is None or self._own.apps != own.apps:
             self._own.at = now
             changes[self._key] = msgspec.json.encode(self._own)
         if changes:
-            await self._ledger.save(changes)
+            await self._state_store.save(changes)
 
     def _read(self, key: str, state: bytes) -> Tally | None:
         if not key.startswith(PREFIX) or not state:
@@ -230,7 +230,7 @@ class CaptureCoverage:
         try:
             return msgspec.json.decode(state, type=Tally)
         except msgspec.DecodeError:
-            if not self._complained:
+            if not self._warned:
                 _log.warning("state store: ignoring unreadable %s", key)
-            self._complained = True
+            self._warned = True
             return None

@@ -1,4 +1,4 @@
-"""Captured exchanges, walked through in the order they began."""
+"""Captured exchanges: iteration in the order of time, and export as records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from monitors.records import Evaluation, Failed, Sample, Score
 from monitors.storage.stores import Point, Query, Store
 
 SEPARATOR = "~"
-"""Between the name of a metric and the label of a replay; `@` and `:` belong to names (precision@5, geval:tone)."""
+"""Separates the name of a metric from the label of a replay; `@` and `:` occur in names (precision@5, geval:tone)."""
 
 _STEP_S = 3600.0
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -22,7 +22,7 @@ _SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
 
 def since(text: str, now: float) -> float:
-    """Unix seconds of a span before `now` (30m, 24h, 7d) or of an ISO date or time, UTC. Raises ValueError.
+    """Return the Unix time of a span before `now` (30m, 24h, 7d) or of an ISO date or time (UTC). Raises ValueError.
 
     >>> since("24h", 100_000.0), since("1970-01-02", 0.0)
     (13600.0, 86400.0)
@@ -37,17 +37,17 @@ def since(text: str, now: float) -> float:
 
 
 def plain_name(metric: str) -> str:
-    """The metric's name without the label of a replay."""
+    """Return the metric's name without the label of a replay."""
     return metric.partition(SEPARATOR)[0]
 
 
 def lowest_is_best(metric: str) -> bool:
-    """Whether 0 is the best value of a stored metric, replayed or not."""
+    """Return whether 0 is the best value of a stored metric, replayed or not."""
     return plain_name(metric) in LOWER_IS_BETTER
 
 
 async def points(store: Store, start: float, end: float, metric: str | None = None) -> AsyncIterator[Point]:
-    """All points, an hour at a time so that a long span fits into memory."""
+    """Yield all points, reading an hour at a time to bound memory."""
     at = start
     while at < end:
         until = min(at + _STEP_S, end)
@@ -59,7 +59,7 @@ async def points(store: Store, start: float, end: float, metric: str | None = No
 async def ids(
     store: Store, start: float, end: float, *, limit: int | None = None, metric: str | None = None
 ) -> list[str]:
-    """The ids of the samples that have any evaluation (of `metric`), oldest first."""
+    """Return the ids of samples with an evaluation (of `metric`), oldest first."""
     found: dict[str, None] = {}
     async for point in points(store, start, end, metric):
         if limit is not None and len(found) >= limit:
@@ -69,7 +69,7 @@ async def ids(
 
 
 async def by_badness(store: Store, start: float, end: float, metric: str | None = None) -> list[str]:
-    """The ids of the samples that have scores, the worst first; without a metric, by each one's worst score."""
+    """Return the ids of samples with scores, the worst first; without a metric, ranked by each one's worst score."""
     lowest: dict[str, float] = {}
     async for point in points(store, start, end, metric):
         if point.value is not None:
@@ -79,7 +79,7 @@ async def by_badness(store: Store, start: float, end: float, metric: str | None 
 
 
 def as_record(sample: Sample, evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
-    """A sample as `gaugeway evaluate` reads it, with its scores beside it."""
+    """Return a sample in the format of `gaugeway evaluate`, with its scores."""
     contexts = sample.contexts
     record = {
         "id": sample.id,
@@ -96,12 +96,12 @@ def as_record(sample: Sample, evaluations: Mapping[str, Evaluation]) -> dict[str
         "started_at": sample.started_at,
         "duration_s": sample.duration_s,
         "capture": None if sample.capture is None else asdict(sample.capture),
-        "scores": {name: _told(one) for name, one in evaluations.items()} or None,
+        "scores": {name: _record(one) for name, one in evaluations.items()} or None,
     }
     return {name: value for name, value in record.items() if value is not None}
 
 
-def _told(evaluation: Evaluation) -> dict[str, Any]:
+def _record(evaluation: Evaluation) -> dict[str, Any]:
     outcome = evaluation.outcome
     facts: dict[str, Any] = {"version": evaluation.version, "judge": evaluation.judge, "rate": evaluation.rate}
     if isinstance(outcome, Score):

@@ -1,4 +1,4 @@
-"""Where in a response the judged claims are: the text in pieces, each with the verdict on it."""
+"""Highlighting of judged claims in a text: its sentences, each with a verdict."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Verdict: TypeAlias = Literal["supported", "contradicted", "not_mentioned"]
 
 _WORST_FIRST: tuple[Verdict, ...] = ("contradicted", "not_mentioned", "supported")
 OF_REFERENCE = frozenset({"context_recall"})
-"""Metrics whose claims are those of the reference, not of the response."""
+"""Metrics whose claims are from the reference, not from the response."""
 
 _SENTENCE = re.compile(r".+?(?:[.!?][\"'\u201d\u2019)\]]*(?=\s|\Z)|[\u3002\uff01\uff1f]|\n|\Z)\s*", re.DOTALL)
 _PLACED = 0.4
-"""The share of a claim's letter pairs that a sentence must have to be where the claim was made."""
+"""Minimum share of a claim's letter pairs in a sentence for a match."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim with its verdict and the words of the contexts it was held against."""
+    """A claim with its verdict and the quote from the contexts."""
 
     text: str
     verdict: Verdict
@@ -32,7 +32,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of the response; without claims, nobody judged it."""
+    """A sentence of the text; without claims it was not judged."""
 
     text: str
     verdict: Verdict | None = None
@@ -40,23 +40,23 @@ class Piece:
 
 
 def claims_in(evaluations: Iterable[Evaluation]) -> tuple[Claim, ...]:
-    """The response's claims, from the first evaluation whose evidence has any.
+    """Return the response's claims from the first evaluation that has any.
 
-    Beside claims of a judge, sentences with numbers or names that no context has: these are "not mentioned".
+    Sentences with numbers or names found in no context count as claims that are "not_mentioned".
     """
     found = (_claims(one) for one in evaluations if one.metric not in OF_REFERENCE)
     return next((claims for claims in found if claims), ())
 
 
 def claims_of_reference(evaluation: Evaluation) -> tuple[Claim, ...]:
-    """The reference's claims, where the metric judges those."""
+    """Return the reference's claims, if the metric judges those."""
     return _claims(evaluation) if evaluation.metric in OF_REFERENCE else ()
 
 
 def mark(response: str, claims: Sequence[Claim]) -> tuple[tuple[Piece, ...], tuple[Claim, ...]]:
-    """The response in sentences, each with the claims it makes and the worst verdict on them; and claims of no place.
+    """Split a text into sentences with their claims and worst verdict; also return the claims that match no sentence.
 
-    A judge puts claims in words of its own: each belongs to the sentence that has most of its letter pairs.
+    A judge paraphrases claims, so each is assigned to the sentence with most of its letter pairs.
     """
     sentences = [match[0] for match in _SENTENCE.finditer(response)]
     pairs = [_pairs(sentence) for sentence in sentences]
@@ -98,6 +98,6 @@ def _worst(claims: Sequence[Claim]) -> Verdict | None:
 
 
 def _pairs(text: str) -> set[str]:
-    """The pairs of neighbouring letters, in any script."""
+    """Return the pairs of adjacent letters, in any script."""
     letters = [letter for letter in text.casefold() if letter.isalnum()]
     return {one + other for one, other in pairwise(letters)} or set(letters)

@@ -1,4 +1,4 @@
-"""The judge's mean beside the one that people's labels make of it, and how far the two agree. Pure."""
+"""Human labels: the judge's mean corrected by them, agreement with the judge, and how many labels are needed."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _STEP_S = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passing:
-    """When a score passes: from `threshold` on, up to it where 0 is best (`flipped`)."""
+    """The passing rule of a metric: at least `threshold`, or at most if 0 is best (`flipped`)."""
 
     threshold: float
     flipped: bool
 
     def passes(self, score: float) -> bool:
-        """Whether this score does."""
+        """Return whether the score passes."""
         return score <= self.threshold if self.flipped else score >= self.threshold
 
 
@@ -51,12 +51,12 @@ Passings: TypeAlias = Callable[[str], Passing]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labelled:
-    """One app and metric on the metric's own scale: the judge's mean, and what people say it should be.
+    """The labels of one app and metric, on the metric's own scale.
 
-    `raw` is the judge's mean over `scores` judged answers, `people` that of the `labels`. The corrected mean and its
-    95 % interval need 10 labels, and hold for labels of answers drawn at random. Agreement is about passing: label >=
-    1/2 against the metric's threshold; its parts are None where labels of both kinds are missing. `needed` labels in
-    all make the interval +- `half_width`, None when no number does. `notes` say what is wrong with the labels.
+    `raw` is the judge's mean over `scores` answers, `people` the mean of the `labels`. The corrected mean and its 95 %
+    interval need 10 labels and are valid for randomly drawn answers. Agreement compares label >= 1/2 with the metric's
+    threshold; it is None without labels of both kinds. `needed` is the total number of labels for an interval of
+    +- `half_width`, None if no number suffices. `notes` are problems with the labels.
     """
 
     app: str
@@ -87,25 +87,24 @@ def label(
     half_width: float = HALF_WIDTH,
     scored: Iterable[ScoreSums] | None = None,
 ) -> list[Labelled]:
-    """Put the scores of a window and what people said of some together, by app, metric and source of the labels.
+    """Evaluate the labels of a window by app, metric and source of the labels.
 
-    `points` are all scores; none are needed with `scored`, which has them added up.
-
-    Of several scores of one answer the last counts, of several labels their mean. An app and metric without labels is
-    listed too: to know how many it takes. Raises ValueError for a half-width that is not positive.
+    `points` are all scores; they are not needed with `scored`, their sums. Of several scores of one answer the last
+    counts, of several labels their mean. Apps and metrics without labels are included, for the number needed. Raises
+    ValueError for a half-width that is not positive.
     """
     if not half_width > 0.0:
-        raise ValueError(f"a half-width is positive, got {half_width!r}")
+        raise ValueError(f"the half-width must be positive, got {half_width!r}")
     ratings = list(rated)
     if scored is not None:
-        scores = _spoken_of(ratings)
+        scores = _labelled_scores(ratings)
         totals = {(one.app, one.metric): one for one in scored}
     else:
         last: dict[tuple[str, str], dict[str, Point]] = {}
         for point in filter(usable, points):
             last.setdefault((point.app, point.metric), {})[point.sample_id] = point
         scores = {key: {name: one.value or 0.0 for name, one in some.items()} for key, some in last.items()}
-        totals = _added_up(last)
+        totals = _sums(last)
     said: dict[tuple[str, str], dict[str, dict[str, list[float]]]] = {}
     for one in ratings:
         said.setdefault((one.app, one.metric), {}).setdefault(one.source, {}).setdefault(one.sample_id, []).append(
@@ -123,8 +122,8 @@ def label(
     return found
 
 
-def _spoken_of(rated: Iterable[LabelledScore]) -> dict[tuple[str, str], dict[str, float]]:
-    """The scores of the answers that people spoke about."""
+def _labelled_scores(rated: Iterable[LabelledScore]) -> dict[tuple[str, str], dict[str, float]]:
+    """Return the scores of the labelled answers, by app and metric."""
     found: dict[tuple[str, str], dict[str, float]] = {}
     for one in rated:
         if 0.0 <= one.value <= 1.0 and 0.0 < one.rate <= 1.0:
@@ -132,7 +131,7 @@ def _spoken_of(rated: Iterable[LabelledScore]) -> dict[tuple[str, str], dict[str
     return found
 
 
-def _added_up(scores: Mapping[tuple[str, str], Mapping[str, Point]]) -> dict[tuple[str, str], ScoreSums]:
+def _sums(scores: Mapping[tuple[str, str], Mapping[str, Point]]) -> dict[tuple[str, str], ScoreSums]:
     found = {}
     for (app, metric), points in scores.items():
         values = [point.value or 0.0 for point in points.values()]
@@ -146,7 +145,7 @@ def _added_up(scores: Mapping[tuple[str, str], Mapping[str, Point]]) -> dict[tup
 
 
 def drawn(ids: Iterable[str], count: int) -> list[str]:
-    """The first `count` ids in an order that is as good as random and the same every time: a later draw goes on.
+    """Return the first `count` ids in a stable pseudo-random order, so that a larger draw extends a smaller one.
 
     >>> drawn(["a", "b", "c"], 2), drawn(["c", "b", "a"], 3)
     (['b', 'c'], ['b', 'c', 'a'])
@@ -196,7 +195,7 @@ def _labelled(
 def _plan(
     labels: Sequence[float], found: Corrected | None, half_width: float, answers: int
 ) -> tuple[int | None, list[str]]:
-    """How many labels it takes; before there are any, for the widest scatter and a judge that knows nothing."""
+    """Return the number of labels needed; without labels, for the largest variance and an uncorrelated judge."""
     sd = 0.5
     if found is not None:
         sd = min(sd, math.sqrt((0.25 + len(labels) * float(np.var(labels))) / (len(labels) + 1.0)))
@@ -208,7 +207,7 @@ def _plan(
 
 
 def _doubts(judged: Sequence[float], total: ScoreSums) -> list[str]:
-    """Signs that the labels are no random sample of the traffic."""
+    """Return signs that the labels are not a random sample of the traffic."""
     doubts = []
     if len(judged) >= MIN_LABELS and total.n > len(judged):
         mean = total.x / total.n
@@ -217,10 +216,10 @@ def _doubts(judged: Sequence[float], total: ScoreSums) -> list[str]:
         seen = float(np.mean(judged))
         if error > 0.0 and abs(seen - mean) > _UNLIKE * error:
             doubts.append(
-                f"the labelled answers are no random sample: the judge gives them {seen:.3f} and all answers {mean:.3f}"
+                f"the labelled answers are not a random sample: judge's mean {seen:.3f} on them, {mean:.3f} on all"
             )
     if total.most_rate > _EQUAL * total.least_rate:
-        doubts.append("rates changed in this time: the means are those of the judged answers, not of all traffic")
+        doubts.append("sampling rates changed in this time: the means are over the judged answers, not all traffic")
     return doubts
 
 
@@ -232,18 +231,18 @@ def _table(labels: Sequence[bool], verdicts: Sequence[bool]) -> list[list[int]]:
 def _or_none(work: Callable[[], T]) -> T | None:
     try:
         return work()
-    except ValueError:  # nothing can be said of labels that are all of one kind, or none
+    except ValueError:  # undefined for labels of one kind only, or none
         return None
 
 
 def default_passing(metric: str) -> Passing:
-    """The thresholds that hold where the configuration has none."""
+    """Return the default passing rule of a metric."""
     flipped = metric.partition("~")[0] in LOWER_IS_BETTER
     return Passing(threshold=THRESHOLD_IF_LOW_IS_GOOD if flipped else THRESHOLD, flipped=flipped)
 
 
 def passings(catalogue: Catalogue) -> Passings:
-    """When scores of the metrics that are switched on pass; of others, what holds without a configuration."""
+    """Return the passing rules of the enabled metrics; defaults for all others."""
     known = {
         one.metric.name: Passing(threshold=one.threshold, flipped=lower_is_better(one.metric))
         for one in catalogue.enabled
@@ -254,7 +253,7 @@ def passings(catalogue: Catalogue) -> Passings:
 async def labelled(
     store: Store, query: Query, *, passing: Passings = default_passing, half_width: float = HALF_WIDTH
 ) -> list[Labelled]:
-    """Look at a window: everything that has labels and, if the query names a metric, that metric in any case."""
+    """Evaluate the labels of a window: all labelled metrics, and the query's metric even without labels."""
     rated = await store.ratings(query)
     streams = {(one.app, one.metric) for one in rated}
     if query.metric is None and not streams:
@@ -271,12 +270,12 @@ async def labelled(
             for point in await scores(store, replace(query, metric=metric))
             if query.metric is not None or (point.app, metric) in streams
         ]
-    # hundreds of thousands of scores: whatever else runs here goes on meanwhile
+    # hundreds of thousands of scores would block the event loop
     return await asyncio.to_thread(label, points, rated, passing=passing, half_width=half_width)
 
 
 async def scores(store: Store, query: Query) -> list[Point]:
-    """The scores that a query asks for, a day at a time so that a long span does not hold the store."""
+    """Read the scores of a query, a day at a time so that no single query is long."""
     found: list[Point] = []
     at = query.since
     while at < query.until:

@@ -1,4 +1,4 @@
-"""A prompt put together again from the parts of a capture, for people to look at. Pure."""
+"""A prompt reassembled from the parts of a capture, for display. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Literal
 from monitors.records import CaptureInfo, Context, PromptPart
 
 HASHED = "blake2b:"
-"""What texts begin with where none are kept."""
+"""Prefix of hashed texts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A part with its words; `text` is None where they are not kept. `number` is the passage's, from 1."""
+    """A part with its text, None if it was not stored; `number` is that of the passage, from 1."""
 
     message: int
     role: str
@@ -28,10 +28,9 @@ class Piece:
 def pieces(
     capture: CaptureInfo, question: str | None, contexts: Sequence[Context], context_source: str
 ) -> Iterator[Piece]:
-    """Yield the parts in order with the words of the question and the passages.
+    """Yield the parts in order, with the text of the question and the passages.
 
-    Where contexts came beside the exchange later, they are others than those of the prompt; with the contexts request
-    the question may be another one as well.
+    Contexts that were supplied later are not those of the prompt, and the contexts request may change the question too.
     """
     own = context_source == capture.source
     asked = question if own or context_source != "contexts_api" else None
@@ -55,13 +54,13 @@ def pieces(
 
 
 def unplaced(parts: Sequence[PromptPart], passages: int) -> list[int]:
-    """The numbers, from 1, of passages that stand nowhere in the prompt word for word."""
+    """Return the numbers, from 1, of passages that do not occur verbatim in the prompt."""
     placed = {part.passage for part in parts}
     return [index + 1 for index in range(passages) if index not in placed]
 
 
 def found_by(capture: CaptureInfo) -> str:
-    """Say how a capture came about, in a line.
+    """Describe in one line how a capture was made.
 
     >>> found_by(CaptureInfo(source="documents", marker="<doc>", confidence=1.0))
     'documents (<doc>), confidence 1.00'

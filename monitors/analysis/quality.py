@@ -1,4 +1,4 @@
-"""How good the answers are now: per app and metric, the window's mean with its interval."""
+"""Current quality: the mean with its interval per app and metric, over the window."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from monitors.statistics.control_variate import Fit, Powered, powered
 from monitors.statistics.weighted_mean import Estimate, WeightedSums
 from monitors.storage.stores import PairedSums, Summary
 
-CHEAP = "lexical_groundedness"
-"""The metric that costs nothing: its scores of all traffic make those of a judged sample worth more."""
+COVARIATE = "lexical_groundedness"
+"""The covariate: a metric without a judge, computed for all traffic."""
 MAX_STREAMS = 5000
-"""Apps and metrics, with or without slices, that are estimated and shown: those with the most scores."""
+"""Estimated and exported streams (app, metric, slice): those with the most scores."""
 _MAY_MISS = 0.05
 Fits = Mapping[tuple[str, str], Fit]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """One app's mean of one metric over a window (of one slice of it, if named), on the metric's own scale.
+    """The mean of one metric of one app (or slice) over a window, on the metric's own scale.
 
-    `mean`, `ci_low`, `ci_high` are None below an effective sample size of 100: that is no basis for a number.
-    `coverage_ratio` is the share of the samples the metric applies to that got a score (the others failed). With
-    `method` "powered" the scores of a cheap metric on all traffic made the estimate more precise: `correlation` is
-    that of the two scores, `saving` how many times as many judge calls the same interval would cost without.
+    `mean`, `ci_low`, `ci_high` are None below an effective sample size of 100. `coverage_ratio` is the share of
+    applicable samples with a score (the others failed). With `method` "powered" the estimate uses the covariate:
+    `correlation` is that of the two scores, `saving` the factor by which judge calls would grow without it.
     """
 
     app: str
@@ -47,9 +46,9 @@ class Quality:
 def estimate(
     summaries: Iterable[Summary], paired: Iterable[PairedSums] = (), fits: Fits | None = None
 ) -> list[Quality]:
-    """Estimate from a window's summaries, sorted by app, metric and slice.
+    """Estimate from a window's summaries; return estimates sorted by app, metric and slice.
 
-    `paired` are the scores beside the cheap metric's, `fits` what an earlier window taught about them.
+    `paired` are sums of scores paired with the covariate, `fits` the controls fitted to an earlier window.
     """
     better = {(one.app, one.metric): found for one in paired if (found := _powered(one, fits or {})) is not None}
     ordered = sorted(summaries, key=lambda one: (one.app, one.metric, one.slice))
@@ -57,17 +56,16 @@ def estimate(
 
 
 def largest(summaries: Sequence[Summary], most: int = MAX_STREAMS) -> Sequence[Summary]:
-    """Return the summaries of the most scores; clients may name as many apps as they like."""
+    """Return the `most` summaries with the most scores: clients choose app names, so their number is unbounded."""
     if len(summaries) <= most:
         return summaries
     return heapq.nlargest(most, summaries, key=lambda one: one.n + one.failed)
 
 
 def comparable(one: PairedSums) -> bool:
-    """Whether the cheap metric's exchanges are those the other metric is about.
+    """Return whether the covariate was computed on (nearly) the same exchanges as the metric.
 
-    Where many scores have no cheap one beside them, or many of the chosen have no score, the mean over the cheap
-    metric's exchanges would be another one than that of the scores.
+    Otherwise the mean over the covariate's exchanges would differ from that of the scores.
     """
     n = one.sums.n
     return n > 0 and one.alone <= _MAY_MISS * n and one.missing <= _MAY_MISS * (n + one.missing)
@@ -107,7 +105,7 @@ def _quality(one: Summary, better: Powered | None) -> Quality:
 
 
 def _interval(found: Estimate | None) -> tuple[float | None, float | None, float | None]:
-    """Low end, mean and high end; None where there is no basis for them."""
+    """Return lower limit, mean and upper limit; None if there are too few scores."""
     if found is None or found.n_eff < MIN_N_EFF:
         return None, None, None
     low, high = confidence_sequence(found)

@@ -1,8 +1,8 @@
-"""How soon the alerts would find a drop, and how often they would cry wolf, on traffic like the one captured. Pure.
+"""Simulation of detection delays and false alarms on traffic like the captured one. Pure: no clock, no I/O.
 
-Streams are made by a block bootstrap: runs of consecutive hours of the captured scores, each taken from a random day
-but at its own time of the day, so that the swing of the day, the bursts of traffic and the likeness of neighbouring
-scores stay. Reference: Kunsch (1989), Ann. Stat. 17 (the moving-block bootstrap).
+Streams come from a block bootstrap: runs of consecutive hours of captured scores, each from a random day but at its own
+time of day, which preserves daily cycles, bursts and the correlation of neighbouring scores.
+Reference: Kunsch (1989), Ann. Stat. 17 (the moving-block bootstrap).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DAY_HOURS, BLOCK = 24, 6
 LEAST_SCORES, LEAST_HOURS = 200, 6
 DROPS = (0.02, 0.05, 0.10, 0.20)
 LONGEST_SCORES, LONGEST_HOURS = 20_000, 28 * 24
-"""Drops that take longer to find are given as that."""
+"""Limits of the search: longer delays count as not found."""
 LONGEST_LEARNING_HOURS = 60 * 24
 Law: TypeAlias = Literal["beta", "llm", "binary"]
 Ints: TypeAlias = NDArray[np.int64]
@@ -37,10 +37,10 @@ _MEAN = 0.85
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Scores of consecutive hours, "higher is better": hour h has those from `begins[h]` on, `lengths[h]` of them.
+    """Scores of consecutive hours, higher is better: hour h has `lengths[h]` scores from index `begins[h]`.
 
-    `at` are the seconds since the hour began, `weights` the smallest rate over a score's own. Hours that are a multiple
-    of 24 apart are at the same time of the day. Of `independent` scores each is drawn by itself, not with its hour.
+    `at` is the seconds since the start of the hour, `weights` the smallest rate over a score's own. Hours a multiple of
+    24 apart are at the same time of day. `independent` scores are drawn singly, not by the hour.
     """
 
     x: Array
@@ -52,25 +52,25 @@ class Traffic:
 
     @property
     def hours(self) -> int:
-        """How many hours there are."""
+        """The number of hours."""
         return len(self.lengths)
 
     @property
     def per_hour(self) -> float:
-        """Scores an hour."""
+        """Scores per hour."""
         return self.x.size / self.hours
 
     @property
     def mean(self) -> float:
-        """The mean, each score counted as its weight says."""
+        """The weighted mean."""
         return float((self.x * self.weights).sum() / self.weights.sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What to try: `budget_per_s` is this stream's share of the false alarms, `rate` multiplies the judged answers.
+    """A simulated setting: `budget_per_s` is the stream's share of the budget, `rate` scales the judged answers.
 
-    `baseline` makes what learns m0, without a tolerance; an SLO is a `Fixed` one.
+    `baseline` builds the baseline, without a tolerance; for an SLO it is `Fixed`.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """How long a drop takes to be found, for half of the runs and for 90 %; None where it took longer than we look."""
+    """The delay to detect a drop, as median and 90 % quantile; None beyond the limits."""
 
     drop: float
     scores: int | None
@@ -93,9 +93,9 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulated:
-    """What came of a setting: `alarms` without any drop in `months` of 30 days, and what the budget promises a month.
+    """The result of a setting: false `alarms` in `months` of 30 days, and the budget per month (`promised`).
 
-    `m0` is the mean of the lowest means that are no drop, None when the baseline was never learned.
+    `m0` is the average baseline, None if it was never learned.
     """
 
     setting: Setting
@@ -108,7 +108,7 @@ class Simulated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How much is simulated: `streams` of `days` each without a drop, then `changes` drops of every size on each."""
+    """The extent of the simulation: `streams` of `days` without a drop, then `changes` drops of every size on each."""
 
     streams: int = 16
     days: int = 30
@@ -119,13 +119,13 @@ class Plan:
 
 
 def traffic_of(points: Iterable[Point], *, flipped: bool) -> Traffic:
-    """The scores of whole hours. Raises ValueError for fewer than 200 scores or 6 hours."""
+    """Build traffic from the scores of whole hours. Raises ValueError for fewer than 200 scores or 6 hours."""
     chosen = sorted(filter(usable, points), key=lambda point: point.started_at)
     times = np.array([point.started_at for point in chosen])
     if not chosen:
         raise ValueError("there are no scores")
     hours = np.floor(times / HOUR_S).astype(np.int64)
-    # the first and the last hour were cut off somewhere
+    # the first and the last hour are incomplete
     inside = (hours > hours[0]) & (hours < hours[-1])
     if inside.sum() < LEAST_SCORES or hours[-1] - hours[0] - 1 < LEAST_HOURS:
         raise ValueError(
@@ -139,14 +139,14 @@ def traffic_of(points: Iterable[Point], *, flipped: bool) -> Traffic:
 
 
 def preset(law: Law, per_minute: float, seed: int = 1, days: int = 7) -> Traffic:
-    """Made-up traffic with a mean of .85, steady all day: scores of sd .12 ("beta"), .27 ("llm") or .36 ("binary").
+    """Build synthetic stationary traffic of mean .85, with scores of sd .12 ("beta"), .27 ("llm") or .36 ("binary").
 
     >>> traffic = preset("binary", per_minute=10.0)
     >>> round(traffic.mean, 2), round(traffic.per_hour / 60)
     (0.85, 10)
     """
     if not per_minute > 0.0:
-        raise ValueError(f"a rate is positive, got {per_minute!r}")
+        raise ValueError(f"the rate must be positive, got {per_minute!r}")
     rng = np.random.default_rng(seed)
     lengths = rng.poisson(60.0 * per_minute, days * DAY_HOURS)
     n = int(lengths.sum())
@@ -159,21 +159,21 @@ def preset(law: Law, per_minute: float, seed: int = 1, days: int = 7) -> Traffic
     else:
         x = (np.arange(n) < _MEAN * n).astype(np.float64)
     inside = (x > 0.0) & (x < 1.0)
-    # the mean is that of the law and not of what was drawn: next to it, false alarms are counted
+    # shift the sample to the exact mean of the law: false alarms are counted at the boundary
     x[inside] = np.clip(x[inside] + (_MEAN - x.mean()) * n / max(1, inside.sum()), 0.0, 1.0)
     drawn = _traffic(x, np.ones(n), rng.uniform(0.0, HOUR_S, n), lengths)
     return replace(drawn, independent=True)
 
 
 def simulate(traffic: Traffic, settings: Sequence[Setting], plan: Plan) -> Iterator[Simulated]:
-    """Try one setting after the other, all of them on the same streams."""
+    """Simulate each setting on the same streams."""
     for setting in settings:
         yield _Run(traffic, setting, plan).result()
 
 
 @dataclass(slots=True)
 class _Snapshot:
-    """The streams just before a change: the evidence gathered so far, and m0 by hour of the day."""
+    """The streams just before a drop: the evidence so far, and m0 by hour of the day."""
 
     hour: int
     log_m: Array
@@ -181,7 +181,7 @@ class _Snapshot:
 
 
 class _Scored(NamedTuple):
-    """Stream, score, weight and bucket of every score of an hour, in the order of streams and buckets."""
+    """Stream, score, weight and bucket of every score of an hour, sorted by stream and bucket."""
 
     stream: Ints
     x: Array
@@ -190,7 +190,7 @@ class _Scored(NamedTuple):
 
 
 class _Run:
-    """One setting: months without a drop, with snapshots on the way from which drops of every size begin."""
+    """The simulation of one setting: months without a drop, with snapshots at which drops of every size begin."""
 
     def __init__(self, traffic: Traffic, setting: Setting, plan: Plan) -> None:
         self._traffic, self._setting, self._plan = traffic, setting, plan
@@ -212,10 +212,10 @@ class _Run:
         )
 
     def _calm(self) -> tuple[int, int, list[float], list[_Snapshot]]:
-        """Alarms, hours in which m0 was known, its values, and snapshots from the second half of the time."""
+        """Return the alarms, the hours with a known m0, its values, and snapshots from the second half."""
         plan, streams = self._plan, self._plan.streams
         hours = plan.days * DAY_HOURS
-        # drops begin at any time of the day
+        # drops begin at any time of day
         moments = {hours // 2 + int(one) for one in self._rng.choice(hours - hours // 2, plan.changes, replace=False)}
         baselines = [self._setting.baseline() for _ in range(streams)]
         log_m = np.full((streams, len(self._bets)), eprocess.EMPTY)
@@ -239,7 +239,7 @@ class _Run:
         return alarms, watched, m0s, snapshots
 
     def _delays(self, drop: float, snapshots: Sequence[_Snapshot]) -> Found:
-        """A share of the answers goes wrong altogether, so that the mean falls by `drop`; m0 stays as it was."""
+        """Simulate drops: a share of the scores becomes 0, so that the mean falls by `drop`; m0 is frozen."""
         lost = min(1.0, drop / self._traffic.mean)
         scores: list[float] = []
         seconds: list[float] = []
@@ -268,14 +268,14 @@ class _Run:
         return Found(drop=drop, scores=whole[0], scores_90=whole[1], seconds=half_s, seconds_90=most_s)
 
     def _m0(self, baselines: Sequence[Baseline], hour: int) -> Array:
-        """The lowest mean that is no drop, by stream; NaN while it is being learned."""
+        """Return m0 by stream; NaN while it is being learned."""
         bounds = [baseline.m0(hour * HOUR_S) for baseline in baselines]
         known = np.array([np.nan if bound is None else bound - self._setting.tolerance for bound in bounds])
         kept: Array = np.clip(known, EDGE, 1.0 - EDGE)
         return kept
 
     def _days(self, streams: int, start: int) -> Iterator[Ints]:
-        """For each hour from `start` on, which captured hour each stream lives through."""
+        """Yield, for each hour from `start` on, the captured hour that each stream replays."""
         traffic = self._traffic
         block = min(BLOCK, traffic.hours)
         begins = np.arange(traffic.hours - block + 1)
@@ -288,7 +288,7 @@ class _Run:
             hour += block
 
     def _scores(self, chosen: Ints, open_: NDArray[np.bool_] | None = None) -> _Scored:
-        """What each stream scores in the captured hour that was chosen for it; closed ones score nothing."""
+        """Return the scores of each stream in its chosen hour; none for closed streams."""
         traffic, rate = self._traffic, self._setting.rate
         lengths = traffic.lengths[chosen] if open_ is None else traffic.lengths[chosen] * open_
         stream = np.repeat(np.arange(len(chosen)), lengths)
@@ -298,7 +298,7 @@ class _Run:
             kept = self._rng.random(len(index)) < rate
             stream, index = stream[kept], index[kept]
         elif rate > 1.0:
-            # more of the same hour: other answers of it were judged too
+            # resample the hour: more of its answers are judged
             extra = np.repeat(np.arange(len(stream)), self._rng.poisson(rate - 1.0, len(stream)))
             again = (self._rng.random(len(extra)) * lengths[stream[extra]]).astype(np.int64)
             stream = np.concatenate([stream, stream[extra]])
@@ -310,9 +310,9 @@ class _Run:
         return _Scored(stream[order], traffic.x[index][order], traffic.weights[index][order], bucket[order])
 
     def _watch(self, log_m: Array, m0: Array, scored: _Scored) -> tuple[Array, Ints, int]:
-        """An hour of e-SR for all streams at once: the new state, each stream's first alarm, and how many there were.
+        """Run e-SR over an hour for all streams; return the new state, first alarm per stream, and number of alarms.
 
-        The first alarm is a bucket's number, `buckets` when there is none. After an alarm M is 0 again.
+        The first alarm is a bucket number, `buckets` if there is none. An alarm resets M to 0.
         """
         stream, x, w, bucket = scored
         streams, buckets = len(m0), self._buckets
@@ -340,7 +340,7 @@ class _Run:
 
 
 def _learn(baselines: Sequence[Baseline], hour: int, scored: _Scored) -> None:
-    """Let each stream's baseline learn from an hour, all of it at once: m0 is known an hour later than it might be."""
+    """Update each baseline with an hour at once, so m0 is known up to an hour late."""
     ends = np.searchsorted(scored.stream, np.arange(len(baselines) + 1)).tolist()
     for baseline, (begin, end) in zip(baselines, pairwise(ends), strict=True):
         if end > begin:
@@ -354,7 +354,7 @@ def _traffic(x: Array, weights: Array, at: Array, lengths: NDArray[np.integer[An
 
 
 def _quantiles(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Median and 90 %; None where they are beyond what was looked at."""
+    """Return the median and the 90 % quantile; None beyond the limits."""
     if not values:
         return None, None
     ordered = sorted(values)

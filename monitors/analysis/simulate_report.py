@@ -1,4 +1,4 @@
-"""A simulation as a table in Markdown, HTML and JSON, and as a drawing in SVG. Pure but for `write`."""
+"""Reports of a simulation: a table in Markdown, HTML and JSON, and a chart in SVG."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STYLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was simulated on what; `about` are sentences on the traffic and on what the numbers mean."""
+    """The results of a simulation; `about` are sentences on the traffic and the meaning of the numbers."""
 
     title: str
     about: tuple[str, ...]
@@ -35,19 +35,19 @@ class Report:
 
 
 def table(rows: Sequence[Simulated]) -> list[list[str]]:
-    """The header and a line for each setting."""
+    """Return the header and one line per setting."""
     drops = [f"drop {one.drop:g}" for one in rows[0].found] if rows else []
     lines = [["setting", "m0", "false alarms in 30 days", *drops]]
     for row in rows:
         alarms = f"{row.alarms / row.months:.2f}" if row.months else "-"
-        of = f"{row.alarms} in {row.months:.1f} months; promised {row.promised:.3g}"
+        of = f"{row.alarms} in {row.months:.1f} months; budget {row.promised:.3g}"
         m0 = "not learned" if row.m0 is None else f"{row.m0:.3f}"
         lines.append([row.setting.name, m0, f"{alarms} ({of})", *map(cell, row.found)])
     return lines
 
 
 def cell(found: Found) -> str:
-    """Median and 90 % of one drop, in scores and in time.
+    """Format the median and the 90 % quantile of one drop, in scores and in time.
 
     >>> cell(Found(drop=0.1, scores=135, scores_90=235, seconds=810.0, seconds_90=7200.0))
     '135 (235) scores, 14 min (2.0 h)'
@@ -62,7 +62,7 @@ def cell(found: Found) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time for people.
+    """Format a duration.
 
     >>> duration(600.0), duration(7200.0), duration(400_000.0)
     ('10 min', '2.0 h', '4.6 d')
@@ -73,7 +73,7 @@ def duration(seconds: float) -> str:
 
 
 def markdown(report: Report) -> str:
-    """The report as Markdown."""
+    """Return the report as Markdown."""
     header, *lines = table(report.rows)
     body = [header, ["---"] * len(header), *lines]
     rows = ["| " + " | ".join(one.replace("|", "\\|") for one in line) + " |" for line in body]
@@ -81,7 +81,7 @@ def markdown(report: Report) -> str:
 
 
 def html(report: Report) -> str:
-    """The report as a page of its own, with the drawing in it."""
+    """Return the report as an HTML page that includes the chart."""
     header, *lines = table(report.rows)
     head = "".join(f"<th>{escape(one)}</th>" for one in header)
     rows = "".join("<tr>" + "".join(f"<td>{escape(one)}</td>" for one in line) + "</tr>" for line in lines)
@@ -94,7 +94,7 @@ def html(report: Report) -> str:
 
 
 def svg(report: Report) -> str:
-    """Median time to find a drop against its size, a line for each setting; what was not found has no point."""
+    """Draw the median time to detection against the size of the drop, a line per setting."""
     drops = [one.drop for one in report.rows[0].found] if report.rows else []
     times = [one.seconds for row in report.rows for one in row.found if one.seconds]
     low, high = math.log(min([60.0, *times])), math.log(max([86_400.0, *times]))
@@ -129,7 +129,7 @@ def svg(report: Report) -> str:
 
 
 def plain(report: Report) -> dict[str, Any]:
-    """The report as JSON knows it."""
+    """Return the report as JSON-compatible values."""
     rows = []
     for row in report.rows:
         setting = {name: getattr(row.setting, name) for name in ("name", "tolerance", "budget_per_s", "rate")}
@@ -139,13 +139,13 @@ def plain(report: Report) -> dict[str, Any]:
 
 
 def check(path: Path) -> None:
-    """Raises ValueError for a file whose ending stands for no kind of report."""
+    """Raise ValueError for a file suffix that is no report format."""
     if path.suffix not in KINDS:
-        raise ValueError(f"--output: {path.name!r} ends in none of {', '.join(KINDS)}")
+        raise ValueError(f"--output: {path.name!r} must end in one of {', '.join(KINDS)}")
 
 
 def write(path: Path, report: Report) -> None:
-    """Write the report as the ending of `path` says. Raises ValueError, OSError."""
+    """Write the report in the format of the suffix of `path`. Raises ValueError, OSError."""
     check(path)
     if path.suffix == ".json":
         text = msgspec.json.format(msgspec.json.encode(plain(report)), indent=2).decode() + "\n"

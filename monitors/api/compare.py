@@ -14,7 +14,7 @@ from litestar.exceptions import ClientException
 from litestar.params import FromQuery, QueryParameter
 
 from monitors.analysis import ab_compare as comparing
-from monitors.analysis.ab_query import Wanted, keys_of, read
+from monitors.analysis.ab_query import VersionQuery, keys_of, read
 from monitors.metrics import LOWER_IS_BETTER
 from monitors.storage.stores import Store
 
@@ -47,7 +47,7 @@ def compare_handlers(store: Store, lower_is_better: Callable[[str], bool] = LOWE
         now = time.time()
         span: dict[str, Any] = {"since": now - since_s, "until": now + 1.0}
         span |= {"few": MOST_QUESTIONS, "within_s": WITHIN_S, "most": MOST, "reading_s": READING_S}
-        wanted = Wanted(by=by, a=a, b=b, metrics=metric or (), app=app, **span)
+        wanted = VersionQuery(by=by, a=a, b=b, metrics=metric or (), app=app, **span)
         try:
             everything, partial_ = await read(store, wanted)
         except ValueError as error:

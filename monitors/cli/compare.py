@@ -55,7 +55,7 @@ def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
     Exit codes: 0 ship, 1 roll back, 2 bad input, 3 not enough data. Repeated looks do not affect the error rate.
     """
     from monitors.analysis import ab_compare  # noqa: PLC0415 - `--help` need not load them
-    from monitors.analysis.ab_query import AUTO_PAIRED_UP_TO, Wanted, keys_of, read  # noqa: PLC0415
+    from monitors.analysis.ab_query import AUTO_PAIRED_UP_TO, VersionQuery, keys_of, read  # noqa: PLC0415
     from monitors.config import load  # noqa: PLC0415
 
     with store_options.reported_errors():
@@ -63,7 +63,7 @@ def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
         lowest_is_best = store_options.lowest_is_best(store_options.catalogue_of(settings))
         since, until = store_options.span(options["since"])
         pairing = _pairing(options["pair_by"])
-        wanted = Wanted(
+        wanted = VersionQuery(
             by=options["by"],
             a=options["champion"],
             b=options["challenger"],

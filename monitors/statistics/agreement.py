@@ -1,4 +1,4 @@
-"""How far a judge can be trusted, from labels by people, and what its mean is worth once corrected by them."""
+"""Agreement of a judge with human labels, and the judge's mean corrected by them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from monitors.statistics.eprocess import Array
 
 MIN_LABELS = 10
 ENOUGH_LABELS = 100
-"""No plan has fewer: below, an interval rests on a handful of the judge's errors (STATISTICS 4)."""
+"""The minimum of every plan: with fewer, an interval rests on a handful of the judge's errors (STATISTICS 4)."""
 PSEUDO_LABELS = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """An estimate with its confidence limits; `n` is the number of labels (pairs, items) behind it."""
+    """An estimate with its confidence limits from `n` labels (pairs, items)."""
 
     value: float
     low: float
@@ -30,10 +30,10 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corrected:
-    """The judge's mean before and after correction, to be shown side by side, and what the labels were worth.
+    """The judge's mean before and after correction, to be shown side by side.
 
-    `correlation` is that of the judge's score with people's. `saving` is how many times as many labels the same
-    interval would cost without the judge.
+    `correlation` is between the judge's scores and the labels. `saving` is the factor by which the number of labels
+    would grow for the same interval without the judge.
     """
 
     raw: float
@@ -43,7 +43,7 @@ class Corrected:
 
 
 def wilson(successes: float, n: float, alpha: float = 0.05) -> tuple[float, float]:
-    """Wilson's score interval of a proportion: good for few trials and proportions near 0 and 1.
+    """Return Wilson's score interval of a proportion, accurate for few trials and near 0 and 1.
 
     (p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n). Reference: E. B. Wilson (1927), J. Am. Stat. Assoc. 22.
     `n` may be an effective number. Raises ValueError unless 0 <= successes <= n and n > 0.
@@ -56,12 +56,12 @@ def wilson(successes: float, n: float, alpha: float = 0.05) -> tuple[float, floa
 
 
 def kappa(table: Sequence[Sequence[int]] | Array, alpha: float = 0.05) -> Interval:
-    """Cohen's kappa: the agreement of two raters beyond chance, 1 for full agreement and 0 for none.
+    """Return Cohen's kappa: the agreement of two raters beyond chance, 1 for full agreement, 0 for chance.
 
-    `table[i][j]` counts the items that the first rater put in class i and the second in class j. The interval is the
+    `table[i][j]` counts the items rated i by the first rater and j by the second. The interval is the
     large-sample one, kappa -+ z se, cut to [-1, 1]. References: J. Cohen (1960), Educ. Psychol. Meas. 20; Fleiss, Cohen
     & Everitt (1969), Psychol. Bull. 72 (the se). Raises ValueError for a table that is not square, has a negative count
-    or no item, or when both put every item in the same class: chance would agree as well.
+    or no item, or has every item in one class, where chance agrees as well.
 
     >>> found = kappa([[40, 10], [5, 45]])
     >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
@@ -69,13 +69,13 @@ def kappa(table: Sequence[Sequence[int]] | Array, alpha: float = 0.05) -> Interv
     """
     counts = np.asarray(table, dtype=np.float64)
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not (counts >= 0.0).all() or not counts.sum() > 0.0:  # noqa: PLR2004 - rows and columns
-        raise ValueError("a table of agreement is square and counts at least one item")
+        raise ValueError("the table must be square, with at least one item and no negative count")
     n = float(counts.sum())
     p = counts / n
     rows, columns = p.sum(axis=1), p.sum(axis=0)
     agreed, chance = float(np.trace(p)), float(rows @ columns)
     if chance >= 1.0:
-        raise ValueError("both raters put every item in one class: nothing can be said about their agreement")
+        raise ValueError("kappa is undefined: both raters put every item in one class")
     value = (agreed - chance) / (1.0 - chance)
     both = rows[None, :] + columns[:, None]
     on = float((np.diag(p) * (1.0 - (rows + columns) * (1.0 - value)) ** 2).sum())
@@ -86,10 +86,10 @@ def kappa(table: Sequence[Sequence[int]] | Array, alpha: float = 0.05) -> Interv
 
 
 def rates(labels: Sequence[bool], verdicts: Sequence[bool], alpha: float = 0.05) -> tuple[Interval, Interval]:
-    """The judge's sensitivity and specificity, each with Wilson's interval.
+    """Return the judge's sensitivity and specificity, each with Wilson's interval.
 
-    Sensitivity is the share of what people passed that the judge passes, specificity the share of what they failed
-    that it fails. Raises ValueError for lengths that differ or when people passed, or failed, nothing.
+    Sensitivity is the share of passing labels that the judge passes, specificity the share of failing labels that it
+    fails. Raises ValueError for lengths that differ, or unless there are labels of both kinds.
 
     >>> sensitivity, specificity = rates([True] * 20 + [False] * 10, [True] * 19 + [False] * 10 + [True])
     >>> sensitivity.value, specificity.value, round(specificity.low, 3)
@@ -97,7 +97,7 @@ def rates(labels: Sequence[bool], verdicts: Sequence[bool], alpha: float = 0.05)
     """
     truth, said = np.asarray(labels, dtype=bool), np.asarray(verdicts, dtype=bool)
     if truth.shape != said.shape or truth.all() or not truth.any():
-        raise ValueError("as many verdicts as labels, and labels of both kinds")
+        raise ValueError("labels and verdicts must have one length, with labels of both kinds")
     return _share((truth & said).sum(), truth.sum(), alpha), _share((~truth & ~said).sum(), (~truth).sum(), alpha)
 
 
@@ -129,7 +129,7 @@ def corrected_mean(
     y, f = (np.asarray(values, dtype=np.float64) for values in (labels, judged))
     n = y.size
     if y.shape != f.shape or not MIN_LABELS <= n <= n_all:
-        raise ValueError(f"as many judged scores as labels, {MIN_LABELS} at least, all of them among everything")
+        raise ValueError(f"need as many judged scores as labels, at least {MIN_LABELS} and at most `n_all`")
     if not all(((values >= 0.0) & (values <= 1.0)).all() for values in (y, f)):
         raise ValueError("labels and scores lie in [0, 1]")
     sample = sums(f, y, np.full(n, n / n_all))
@@ -146,11 +146,11 @@ def corrected_mean(
 def labels_needed(
     half_width: float, *, sd: float, correlation: float = 0.0, n_all: int | None = None, alpha: float = 0.05
 ) -> int:
-    """How many labels `corrected_mean` needs for an interval of -+ `half_width`; at least 100.
+    """Return the number of labels `corrected_mean` needs for an interval of -+ `half_width`; at least 100.
 
     n = k (1 - rho^2)/(1 - k rho^2/N) with k = (z sd/half_width)^2, from V = sd^2 (1 - (1 - n/N) rho^2)/n. `sd` is that
-    of the labels (0.36 for 85 % passes), `correlation` that of judge and people, `n_all` the answers in the window,
-    None for very many. Raises ValueError for values that cannot be, or when a label for every answer is not enough.
+    of the labels (0.36 for 85 % passes), `correlation` that of judge and labels, `n_all` the number of answers,
+    None for very many. Raises ValueError for values out of range, or if a label for every answer would not be enough.
 
     >>> labels_needed(0.05, sd=0.36), labels_needed(0.05, sd=0.36, correlation=0.7), labels_needed(0.02, sd=0.36)
     (200, 102, 1245)
@@ -159,14 +159,14 @@ def labels_needed(
         raise ValueError("a half-width is positive, an sd of scores lies in (0, 1/2], a correlation in [-1, 1]")
     plain = (_z(alpha) * sd / half_width) ** 2
     if n_all is not None and plain > n_all:
-        raise ValueError(f"{n_all} answers are too few for an interval of -+ {half_width:g}, whoever judges them")
+        raise ValueError(f"{n_all} answers are too few for an interval of -+ {half_width:g}, even if all are labelled")
     rho2 = correlation**2
     needed = plain * (1.0 - rho2) / (1.0 - (plain * rho2 / n_all if n_all else 0.0)) if rho2 < 1.0 else 0.0
     return max(ENOUGH_LABELS, math.ceil(needed - 1e-9))
 
 
 def student_t(probability: float, freedom: float) -> float:
-    """The quantile of Student's t, by the Cornish-Fisher expansion: to 1e-3 of the value from 5 degrees of freedom on.
+    """Return the quantile of Student's t by the Cornish-Fisher expansion, accurate to 1e-3 from 5 degrees of freedom.
 
     Reference: Abramowitz & Stegun, 26.7.5. Raises ValueError below 5 degrees or for a probability outside (0, 1).
 

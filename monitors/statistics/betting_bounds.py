@@ -1,8 +1,8 @@
-"""Lower bounds on a mean that take their scores bucket by bucket and keep a state of a few hundred numbers at most.
+"""Lower confidence bounds on a mean, updated bucket by bucket; the state has at most a few hundred numbers.
 
-Both accept weights w = (smallest sampling rate)/(rate of the score) in (0, 1]. What they need is E[w (x - mean)] = 0
-over the judged exchanges, which holds for rates that were fixed before the score (STATISTICS 3.4). The bet is fixed
-before a bucket is seen and the same for all of its scores, so their order in it means nothing.
+Both accept weights w = (smallest sampling rate)/(rate of the score) in (0, 1]. They need E[w (x - mean)] = 0 over the
+judged exchanges, which holds for rates fixed before the score (STATISTICS 3.4). The bet is fixed before a bucket is
+seen and the same for all of its scores, so their order does not matter.
 
 Reference: Waudby-Smith & Ramdas, "Estimating means of bounded random variables by betting", arXiv 2010.09686.
 """
@@ -17,12 +17,12 @@ import numpy as np
 from monitors.statistics.eprocess import Array
 
 GRID = 50
-"""Candidate means of `WindowLower`; between two of them the bound is interpolated, on the safe side."""
+"""Candidate means of `WindowLower`; the bound is interpolated between two of them, conservatively."""
 LARGEST_BET, LARGEST_RUNNING_BET = 0.9, 0.5
 
 
 def packed(values: Array) -> str:
-    """Numbers as base64 of their 64-bit form: exact, and half the length of decimals.
+    """Encode numbers as base64 of their 64-bit form: exact, and half as long as decimals.
 
     >>> unpacked(packed(np.array([[0.1, 2.0]])), (1, 2)).tolist()
     [[0.1, 2.0]]
@@ -31,12 +31,12 @@ def packed(values: Array) -> str:
 
 
 def unpacked(text: str, shape: tuple[int, ...]) -> Array:
-    """Numbers that `packed` wrote. Raises ValueError when they are not as many as `shape` says."""
+    """Decode numbers from `packed`. Raises ValueError if they do not fit `shape`."""
     return np.frombuffer(base64.b64decode(text), dtype="<f8").reshape(shape).astype(np.float64)
 
 
 class Spread:
-    """The variance of weighted scores about their mean so far, shrunk towards 1/4 by one score: what bets are made of.
+    """The running variance of weighted scores, shrunk towards 1/4 by one score; it sets the bets.
 
     >>> spread = Spread()
     >>> spread.variance
@@ -53,7 +53,7 @@ class Spread:
 
     @property
     def n(self) -> int:
-        """How many scores there were."""
+        """The number of scores."""
         return int(self.state[0])
 
     @property
@@ -62,7 +62,7 @@ class Spread:
         return float(self.state[3] / (self.state[0] + 1.0))
 
     def update(self, x: Array, w: Array) -> None:
-        """Take in scores."""
+        """Add scores."""
         n, total, weighted, squares = self.state.tolist()
         total, weighted = total + float(w.sum()), weighted + float((w * x).sum())
         mean = (0.5 + weighted) / (1.0 + total)
@@ -78,8 +78,8 @@ class WindowLower:
         C(m) = sum_i ln(1 + lam_i w_i (x_i - m))        lam_i = min( sqrt(2 ln(1/alpha) / (n V)), 0.9 )
 
     with V the `Spread` before the bucket (arXiv 2010.09686, the bets for a fixed number of scores). If the mean is at
-    most m, C(m) >= ln(1/alpha) has probability <= alpha at whatever time (Ville). C falls in m, so everything below the
-    largest such m is refuted. C is concave in m: a chord lies below it, and interpolating between two candidates can
+    most m, C(m) >= ln(1/alpha) has probability <= alpha at any time (Ville). C falls in m, so everything below the
+    largest such m is rejected. C is concave in m: a chord lies below it, and interpolating between two candidates can
     only lower the bound.
 
     >>> window = WindowLower(n=2000, alpha=0.05)
@@ -100,30 +100,30 @@ class WindowLower:
 
     @property
     def n(self) -> int:
-        """How many scores went in."""
+        """The number of scores."""
         return self._spread.n
 
     def update(self, x: Array, w: Array) -> None:
-        """Take in a bucket's scores."""
+        """Add the scores of a bucket."""
         bet = min(LARGEST_BET, math.sqrt(2.0 * self._level / (self._wanted * self._spread.variance)))
         self._capital += np.log1p(bet * w[:, None] * (x[:, None] - self._grid)).sum(axis=0)
         self._spread.update(x, w)
 
     def bound(self) -> float:
-        """The bound; 0 when nothing is refuted yet."""
+        """Return the bound; 0 while no candidate is rejected."""
         refuted = int(np.count_nonzero(self._capital >= self._level))
         if not refuted:
             return 0.0
-        # no capital grows at m = 1, so there is always a candidate that is not refuted
+        # no capital grows at m = 1, so at least one candidate is never rejected
         above, below = self._capital[refuted - 1 : refuted + 1].tolist()
         return float(self._grid[refuted - 1] + (above - self._level) / (above - below) / GRID)
 
     def dumps(self) -> str:
-        """The state as text."""
+        """Return the state as text."""
         return packed(np.concatenate([self._spread.state, self._capital]))
 
     def loads(self, state: str) -> None:
-        """Continue from a state that `dumps` gave."""
+        """Restore a state from `dumps`."""
         values = unpacked(state, (Spread.SIZE + GRID + 1,))
         self._spread.state, self._capital = values[: Spread.SIZE], values[Spread.SIZE :]
 
@@ -142,7 +142,7 @@ class RunningLower:
         A - B m - (C - 2 D m + E m^2)    A = sum lam w x,  B = sum lam w,  C, D, E = sum psi w^2 (x^2, x, 1)
         lam = min( sqrt( 2 ln(1/alpha) / (V t ln(1 + t)) ), 1/2 )     t: scores with this bucket's, V: `Spread` before
 
-    Lam <= 1/2 makes it fall in m on [0, 1]. The bound never loosens.
+    With lam <= 1/2 it falls in m on [0, 1]. The bound never decreases.
 
     >>> running = RunningLower(alpha=0.05)
     >>> spread = Spread()
@@ -164,16 +164,16 @@ class RunningLower:
 
     @property
     def n(self) -> int:
-        """How many scores went in."""
+        """The number of scores."""
         return int(self.state[0])
 
     @property
     def bound(self) -> float:
-        """The bound; 0 when nothing is refuted yet."""
+        """Return the bound; 0 while no candidate is rejected."""
         return float(self.state[-1])
 
     def update(self, x: Array, w: Array, variance: float) -> None:
-        """Take in a bucket's scores; `variance` is what was known of them before."""
+        """Add the scores of a bucket; `variance` is their variance as known before it."""
         n, a, b, c, d, e, best = self.state.tolist()
         n += x.size
         bet = min(LARGEST_RUNNING_BET, math.sqrt(2.0 * self._level / (variance * n * math.log1p(n))))

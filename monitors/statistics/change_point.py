@@ -1,4 +1,4 @@
-"""When a mean fell: the most likely moment, and how far off that may be."""
+"""Change-point estimation: when a mean fell, with a 99 % interval."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 LEAST = 20
 _QUANTILE, _GRID = 19.77, 2
-"""Of |argmax (W(v) - |v|/2)| over all v, W a two-sided Brownian motion: 99 % lie below. Scores are no continuum, which
-matters where a fall is steep: two more on either side."""
+"""The 99 % quantile of |argmax (W(v) - |v|/2)|, W a two-sided Brownian motion. Scores are discrete, which matters for
+steep falls: two more scores on either side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Onset:
 
 
 def onset(times: Sequence[float], values: Sequence[float], rates: Sequence[float]) -> Onset | None:
-    """Date one fall of a mean by least squares; None when nothing fell, or fewer than `LEAST` scores are there.
+    """Date one fall of a mean by least squares; None without a fall, or with fewer than `LEAST` scores.
 
     With weights w = 1/rate, left and right of a split k: at = argmax_k W_l W_r/(W_l + W_r) (m_l - m_r)^2 over the
     splits with m_l > m_r. The interval is k +- (19.77 s^2/(m_l - m_r)^2 n/n_eff + 2) scores, s the standard deviation

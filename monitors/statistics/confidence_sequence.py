@@ -1,4 +1,4 @@
-"""Intervals around an estimated mean of scores in [0, 1]."""
+"""Intervals for an estimated mean of scores in [0, 1]."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ from statistics import NormalDist
 from monitors.statistics.weighted_mean import Estimate
 
 MIN_N_EFF = 100
-"""Below this many effective scores the asymptotic confidence sequence is not trusted: say "insufficient data"."""
+"""Minimum effective sample size of the asymptotic confidence sequence; below it callers show "insufficient data"."""
 
 
 def confidence_sequence(estimate: Estimate, *, alpha: float = 0.05, tightest_at: float = 500.0) -> tuple[float, float]:
-    """Asymptotic confidence sequence: an interval that may be looked at after every score and still holds.
+    """Return the asymptotic confidence sequence: an interval that stays valid if it is looked at after every score.
 
     With t = n_eff (STATISTICS 1.2; Waudby-Smith, Arbour, Sinha, Kennedy & Ramdas, arXiv 2103.06476)::
 
         mean +- s sqrt( 2 (t r2 + 1) / (t^2 r2) * ln( sqrt(t r2 + 1) / alpha ) )
         r2 = ( -2 ln alpha + ln(-2 ln alpha + 1) ) / tightest_at
 
-    `alpha` is the two-sided probability that the true mean is ever outside. s^2 = (1/4 + t sd^2)/(t + 1), as in
-    the empirical Bernstein sequence of arXiv 2010.09686: a run of equal scores does not give an interval of width zero.
-    Cut to [0, 1].
-    Callers say "insufficient data" below `MIN_N_EFF`.
+    `alpha` is the two-sided probability that the true mean is ever outside. s^2 = (1/4 + t sd^2)/(t + 1), as in the
+    empirical Bernstein sequence of arXiv 2010.09686, so that equal scores do not give width zero. Clipped to [0, 1].
 
     >>> low, high = confidence_sequence(Estimate(mean=0.8, sd=0.3, n=400, n_eff=400.0))
     >>> round(low, 3), round(high, 3)
@@ -36,10 +34,10 @@ def confidence_sequence(estimate: Estimate, *, alpha: float = 0.05, tightest_at:
 
 
 def closed_window(estimate: Estimate, *, alpha: float = 0.05) -> tuple[float, float]:
-    """The ordinary normal interval, for a window that is over and is looked at once (STATISTICS 1.2).
+    """Return the ordinary normal interval, for a closed window that is looked at once (STATISTICS 1.2).
 
-    mean +- z s/sqrt(t) with the same s and t as in `confidence_sequence`; peeked at every score it would be wrong more
-    often than right.
+    mean +- z s/sqrt(t) with s and t as in `confidence_sequence`. Looked at after every score it would miss the mean in
+    over half of the cases.
 
     >>> low, high = closed_window(Estimate(mean=0.8, sd=0.3, n=400, n_eff=400.0))
     >>> round(low, 3), round(high, 3)
@@ -58,7 +56,7 @@ def _effective(estimate: Estimate, alpha: float) -> float:
 
 
 def _around(estimate: Estimate, half: float) -> tuple[float, float]:
-    """The interval of `half` standard deviations, the variance shrunk towards 1/4 by one score."""
+    """Return the interval of `half` standard deviations, with the variance shrunk towards 1/4 by one score."""
     t = estimate.n_eff
     half *= math.sqrt((0.25 + t * estimate.sd**2) / (t + 1.0))
     return max(0.0, estimate.mean - half), min(1.0, estimate.mean + half)

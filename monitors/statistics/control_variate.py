@@ -1,16 +1,16 @@
-"""The mean of an expensive score, made more precise by a cheap one that is known for all traffic.
+"""The mean of an expensive score, estimated with a cheap covariate that is known for all traffic.
 
 f is the cheap score of every exchange, Y the judge's score of those sampled, each with a known probability pi
 (STATISTICS 3.3). With g = a + lam f, fixed before Y is known::
 
     Z = g + (judged / pi) (Y - g)         mean = mean(Z)         V = var(Z) / N
 
-is unbiased for any a, lam and any f, however bad (augmented inverse probability weighting). The best lam is::
+is unbiased for any a, lam and f (augmented inverse probability weighting). The optimal lam is::
 
     lam = sum (1/pi^2 - 1/pi) (f - mean f)(Y - mean Y) / sum (1/pi^2 - 1/pi) (f - mean f)^2
 
-over the judged, which with one rate pi = p is Cov(Y, f)/Var(f) and gives V = V(lam = 0) (1 - (1 - p) rho^2). A useless
-f gives lam near 0 and the mean of the judged scores alone.
+over the judged, which with one rate pi = p is Cov(Y, f)/Var(f) and gives V = V(lam = 0) (1 - (1 - p) rho^2). For an
+uncorrelated f, lam is near 0 and the estimate is the mean of the judged scores alone.
 
 References: Robins, Rotnitzky & Zhao (1994), J. Am. Stat. Assoc. 89; Angelopoulos, Duchi & Zrnic, "PPI++", arXiv
 2311.01453; Fisch et al., "Stratified prediction-powered inference", arXiv 2406.04291.
@@ -29,13 +29,13 @@ from monitors.statistics.eprocess import Array
 from monitors.statistics.weighted_mean import Estimate
 
 MIN_JUDGED = 10
-"""A stratum with fewer judged scores is not estimated by itself but together with the others of its kind."""
+"""Strata with fewer judged scores are pooled."""
 _FITTED, _GIVEN = 2, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sums:
-    """What has to be known of one stratum; two parts of it are merged by `+`, so that a store can aggregate.
+    """The moments of one stratum; two parts are merged by `+`, so that a store can aggregate.
 
     `n_all`, `f`, `ff` are over all its exchanges: their number, sum f and sum f^2. All others are over the judged ones,
     with u = 1/pi: `n` their number, `u`, `uy`, `uf`, `uyy`, `uyf`, `uff` sums of u, u Y, u f, u Y^2, u Y f, u f^2, and
@@ -63,7 +63,7 @@ class Sums:
         return Sums(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(Sums)})
 
     def of_traffic(self, n_all: int, f: float, ff: float) -> Sums:
-        """The same judged scores, with the number and the cheap sums of all exchanges counted elsewhere."""
+        """Return a copy with the number and the covariate sums of all exchanges replaced."""
         return replace(self, n_all=n_all, f=f, ff=ff)
 
 
@@ -79,10 +79,10 @@ class Fit:
 class Powered:
     """An estimated mean. `n` counts judged scores, `n_all` exchanges, `sd` is that of the judge's score.
 
-    `n_eff` = sd^2/variance: as many scores sampled at random, without a cheap score, would be as good. `correlation` is
-    rho of cheap and judged score. `saving` is how many times as many judge calls the same interval would cost without
-    the cheap score, from the two variances; it is adjusted for having tuned lam, and never below 1 since lam = 0 was
-    possible. (Over strata it does not count what the stratification itself saves.)
+    `n_eff` = sd^2/variance is the number of randomly sampled scores with the same precision. `correlation` is that of
+    covariate and judged score. `saving` is the factor by which judge calls would grow for the same interval without the
+    covariate, from the two variances; it accounts for the tuning of lam, and is at least 1 since lam = 0 is possible.
+    Over strata it excludes the gain of the stratification itself.
     """
 
     mean: float
@@ -96,16 +96,16 @@ class Powered:
 
     @property
     def enough(self) -> bool:
-        """Whether there are enough judged scores for the intervals, which rest on the central limit theorem."""
+        """Whether there are enough judged scores for the asymptotic intervals."""
         return min(self.n, self.n_eff) >= MIN_N_EFF
 
     def estimate(self) -> Estimate:
-        """What `intervals.closed_window` and `intervals.confidence_sequence` take."""
+        """Convert to the input of `closed_window` and `confidence_sequence`."""
         return Estimate(mean=self.mean, sd=self.sd, n=self.n, n_eff=self.n_eff)
 
 
 def sums(cheap: Sequence[float] | Array, scores: Sequence[float] | Array, rates: Sequence[float] | Array) -> Sums:
-    """Add up one stratum from arrays over all its exchanges; the score of one that was not judged is NaN.
+    """Compute the moments of one stratum from arrays over all its exchanges; unjudged scores are NaN.
 
     `rates` are the probabilities of being judged. Raises ValueError for lengths that differ, a cheap score that is not
     finite, a score outside [0, 1], or a rate outside (0, 1].
@@ -115,10 +115,10 @@ def sums(cheap: Sequence[float] | Array, scores: Sequence[float] | Array, rates:
     """
     f, y, pi = (np.asarray(values, dtype=np.float64) for values in (cheap, scores, rates))
     if not (f.ndim == 1 and f.shape == y.shape == pi.shape):
-        raise ValueError("as many cheap scores as scores and rates")
+        raise ValueError("cheap scores, scores and rates must have one length")
     judged = ~np.isnan(y)
     if not (np.isfinite(f).all() and ((y >= 0.0) & (y <= 1.0))[judged].all() and ((pi > 0.0) & (pi <= 1.0)).all()):
-        raise ValueError("cheap scores are finite, scores lie in [0, 1] and rates in (0, 1]")
+        raise ValueError("cheap scores must be finite, scores in [0, 1] and rates in (0, 1]")
     u, yj, fj = 1.0 / pi[judged], y[judged], f[judged]
     terms = {"": np.ones_like(yj), "y": yj, "f": fj, "yy": yj * yj, "yf": yj * fj, "ff": fj * fj}
     weighted = {
@@ -128,7 +128,7 @@ def sums(cheap: Sequence[float] | Array, scores: Sequence[float] | Array, rates:
 
 
 def fitted(past: Sums) -> Fit:
-    """The best control as far as `past` tells; slope 0 where it does not.
+    """Fit the optimal control to past data; slope 0 if there is too little.
 
     >>> f = np.linspace(0.0, 1.0, 100)
     >>> fit = fitted(sums(f, np.where(np.arange(100) % 4 == 0, 0.2 + 0.5 * f, np.nan), np.full(100, 0.25)))
@@ -150,9 +150,9 @@ def fitted(past: Sums) -> Fit:
 def powered(strata: Iterable[Sums], fits: Iterable[Fit] | None = None) -> Powered:
     """Estimate the mean over all traffic of `strata`, each with its own lam and its share N_h/N of the traffic.
 
-    `fits`, one for each stratum and made from past data (`fitted`), give an exactly unbiased estimate. Without them lam
-    comes from the window itself, which is over: the bias is of order 1/n, the variance allows for the two fitted
-    numbers. Strata with fewer than 10 judged scores are taken together. Raises ValueError without 2 judged scores.
+    `fits`, one per stratum from past data (`fitted`), give an exactly unbiased estimate. Without them lam is fitted to
+    the closed window itself: the bias is of order 1/n, and the variance allows for the two fitted parameters. Strata
+    with fewer than 10 judged scores are pooled. Raises ValueError without 2 judged scores.
 
     >>> rng = np.random.default_rng(1)
     >>> y = rng.random(4000)
@@ -168,7 +168,7 @@ def powered(strata: Iterable[Sums], fits: Iterable[Fit] | None = None) -> Powere
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """One stratum's estimate; `plain` is the variance it would have without the cheap score."""
+    """The estimate of one stratum; `plain` is its variance without the covariate."""
 
     mean: float
     variance: float
@@ -176,7 +176,7 @@ class _Part:
 
 
 def _together(strata: Sequence[Sums], parts: Sequence[_Part]) -> Powered:
-    """Strata weighted with their share of the traffic."""
+    """Combine strata weighted by their share of the traffic."""
     total = _total(strata)
     shares = [one.n_all / total.n_all for one in strata]
     return _summary(
@@ -234,7 +234,7 @@ def _centred(xy: float, xs: tuple[float, float], w: float, means: tuple[float, f
 
 
 def _spread(one: Sums) -> tuple[float, float]:
-    """The standard deviation of Y and its correlation with f, both for all traffic."""
+    """Return the standard deviation of Y and its correlation with f, over all traffic."""
     mean_y, mean_f = one.uy / one.u, one.uf / one.u
     var_y = max(0.0, _centred(one.uyy, (one.uy, one.uy), one.u, (mean_y, mean_y)) / one.u)
     var_f = max(0.0, _centred(one.uff, (one.uf, one.uf), one.u, (mean_f, mean_f)) / one.u)
@@ -251,7 +251,7 @@ def _total(parts: Iterable[Sums]) -> Sums:
 
 
 def _pooled(strata: list[Sums], fits: list[Fit] | None) -> list[tuple[Sums, Fit | None]]:
-    """Strata with their fits; those too small to stand alone are one, with a fit by traffic if fits were given."""
+    """Pair strata with their fits; too small strata are pooled, with traffic-weighted fits if fits were given."""
     if fits is not None and len(fits) != len(strata):
         raise ValueError(f"{len(strata)} strata with {len(fits)} fits")
     pairs = [(one, None if fits is None else fits[i]) for i, one in enumerate(strata) if one.n_all]

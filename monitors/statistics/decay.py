@@ -1,4 +1,4 @@
-"""Sums that forget: what was lately counts more than what was long ago."""
+"""Exponentially decaying sums."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 
 
 class ExponentialDecay:
-    """A sum whose terms fade with time constant `tau_s`.
+    """A sum whose terms decay exponentially with time constant `tau_s`.
 
-    >>> lately = ExponentialDecay(tau_s=10.0)
-    >>> lately.add(1.0, now=0.0)
-    >>> round(lately.total(now=10.0), 3)
+    >>> recent = ExponentialDecay(tau_s=10.0)
+    >>> recent.add(1.0, now=0.0)
+    >>> round(recent.total(now=10.0), 3)
     0.368
     """
 
@@ -20,10 +20,10 @@ class ExponentialDecay:
         self._at = 0.0
 
     def add(self, amount: float, now: float) -> None:
-        """Add what came at `now`, in seconds of any clock."""
+        """Add `amount` at time `now`, in seconds of any clock."""
         self._sum = self.total(now) + amount
         self._at = max(self._at, now)
 
     def total(self, now: float) -> float:
-        """What is left of all of it at `now`."""
+        """Return the decayed sum at `now`."""
         return self._sum * math.exp(-max(0.0, now - self._at) / self.tau_s)

@@ -1,4 +1,4 @@
-"""Two times compared: how far a mean fell, and how much of the fall is only another mix of the same groups."""
+"""Decomposition of a fall of a mean into changes within groups and a change of the groups' shares."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array: TypeAlias = NDArray[np.float64]
 Members: TypeAlias = NDArray[np.intp]
 
 LEAST_N_EFF = 10.0
-"""Fewer effective scores are not compared with anything: no answer is better than a guess from a handful."""
+"""Minimum effective sample size of a comparison."""
 _LEAST_COMMON = 0.1
 
 
@@ -29,7 +29,7 @@ class Contrast:
     se: float
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """The ordinary interval of level 1 - `alpha` (two-sided), for two windows that are looked at once.
+        """Return the two-sided normal interval of level 1 - `alpha`, for two closed windows.
 
         >>> low, high = Contrast(value=0.2, se=0.05).interval(0.05)
         >>> round(low, 3), round(high, 3)
@@ -39,15 +39,15 @@ class Contrast:
         return self.value - half, self.value + half
 
     def clear(self, alpha: float) -> bool:
-        """Whether the whole interval says that the mean fell."""
+        """Return whether the whole interval is above 0."""
         return self.interval(alpha)[0] > 0.0
 
 
 def fall(before: Estimate | None, since: Estimate | None, *, least: float = LEAST_N_EFF) -> Contrast | None:
-    """How far the mean fell from `before` to `since`; None when either is worth fewer than `least` scores.
+    """Return the fall of the mean from `before` to `since`; None if either has fewer than `least` effective scores.
 
-    V = s_b^2/t_b + s_s^2/t_s with t = n_eff and s^2 = (1/4 + t sd^2)/(t + 1), as in `intervals`: a run of equal scores
-    is no certainty.
+    V = s_b^2/t_b + s_s^2/t_s with t = n_eff and s^2 = (1/4 + t sd^2)/(t + 1), as in `confidence_sequence`: equal
+    scores do not give a zero error.
 
     >>> fall(Estimate(mean=0.9, sd=0.3, n=100, n_eff=100.0), Estimate(mean=0.6, sd=0.3, n=9, n_eff=9.0))
     >>> dropped = fall(Estimate(mean=0.9, sd=0.3, n=400, n_eff=400.0), Estimate(mean=0.6, sd=0.3, n=100, n_eff=100.0))
@@ -61,7 +61,7 @@ def fall(before: Estimate | None, since: Estimate | None, *, least: float = LEAS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouped:
-    """Scores of one time with the group of each, an index from 0; `rates` are inclusion probabilities."""
+    """Scores of one period with the group index of each; `rates` are inclusion probabilities."""
 
     values: Sequence[float]
     rates: Sequence[float]
@@ -80,7 +80,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decomposition:
-    """A fall of the mean in two parts that add up to it: `within` the groups, and `mix`, from their shares alone."""
+    """A fall of the mean as the sum of a part `within` the groups and a part `mix` from their shares."""
 
     total: Contrast
     within: Contrast
@@ -89,7 +89,7 @@ class Decomposition:
 
 
 def decompose(before: Grouped, since: Grouped, *, least: float = LEAST_N_EFF) -> Decomposition | None:
-    """Split the fall of the mean into what happened within the groups and what their shares did (Kitagawa, Oaxaca).
+    """Split the fall of a mean into the change within groups and the change of their shares (Kitagawa, Oaxaca).
 
     With shares p_h, means m_h (all weighted by 1/rate) and C the groups worth `least` scores on both sides::
 
@@ -97,9 +97,9 @@ def decompose(before: Grouped, since: Grouped, *, least: float = LEAST_N_EFF) ->
         within = sum over C of q_h (m_h(before) - m_h(since))      the fall if the mix had stayed
         mix    = m(before) - m(since) - within
 
-    A group that is new since then is no part of `within`: in the old mix there was none of it. Standard errors by the
-    delta method, from the influence of each score, those of `within` with variances shrunk as in `fall`. None when the
-    groups in common are less than a tenth of either side.
+    A new group is no part of `within`, as the old mix had none of it. Standard errors are by the delta method from the
+    influence of each score, those of `within` with variances shrunk as in `fall`. None if the common groups are less
+    than a tenth of either side.
 
     Reference: E. M. Kitagawa (1955), Components of a difference between two rates, JASA 50.
 
@@ -156,7 +156,7 @@ class _Side:
         self.within_group: Array = self.shares / totals[self.members]
 
     def of(self, index: int) -> tuple[float, Estimate | None]:
-        """The share and the mean of one group."""
+        """Return the share and the mean of one group."""
         here = self.members == index
         if not here.any():
             return 0.0, None
@@ -169,13 +169,13 @@ def _group(index: int, before: _Side, since: _Side) -> Group:
 
 
 def _variance(estimate: Estimate) -> float:
-    """The variance of the mean, that of the scores shrunk towards 1/4 by one score."""
+    """Return the variance of the mean, with the scores' variance shrunk towards 1/4 by one score."""
     t = estimate.n_eff
     return (0.25 + t * estimate.sd**2) / (t + 1.0) / t
 
 
 def _shrinkage(estimate: Estimate) -> float:
-    """What shrinking adds to the variance of the mean."""
+    """Return what the shrinkage adds to the variance of the mean."""
     return max(0.0, _variance(estimate) - estimate.sd**2 / estimate.n_eff)
 
 

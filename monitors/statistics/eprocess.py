@@ -1,8 +1,8 @@
-"""The pieces of an e-detector in the log domain: pay-offs, bets, and the Shiryaev-Roberts and CUSUM recursions.
+"""The parts of an e-detector in the log domain: payoffs, bets, and the Shiryaev-Roberts and CUSUM recursions.
 
 Reference: Shin, Ramdas & Rinaldo, "E-detectors: a nonparametric framework for sequential change detection",
 arXiv 2203.03532; betting factors as in Waudby-Smith & Ramdas, arXiv 2010.09686. Formulas: STATISTICS 1.3.
-All functions work on the last axis (the K bets), so that a simulation may run many streams at once.
+All functions work on the last axis (the K bets), so that a simulation can run many streams at once.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Array: TypeAlias = NDArray[np.float64]
 
 FIRST_BET, LAST_BET, BETS = 0.02, 0.8, 8
 EMPTY = float("-inf")
-"""The log of a statistic that has seen nothing."""
+"""The log of a statistic before the first score."""
 
 
 def bets() -> Array:
-    """The fractions g_k: one geometric grid serves drops of every size (STATISTICS 1.3, "Choice of bets").
+    """Return the fractions g_k, a geometric grid that covers drops of every size (STATISTICS 1.3, "Choice of bets").
 
     >>> bets().round(3).tolist()
     [0.02, 0.034, 0.057, 0.097, 0.165, 0.279, 0.472, 0.8]
@@ -30,7 +30,7 @@ def bets() -> Array:
 
 
 def checked(scores: Sequence[float], weights: Sequence[float]) -> tuple[Array, Array]:
-    """Give `scores` and `weights` as arrays. Raises ValueError for a score outside [0, 1] or a weight outside (0, 1].
+    """Return `scores` and `weights` as arrays. Raises ValueError for a score outside [0, 1] or a weight outside (0, 1].
 
     >>> checked([0.5, float("nan")], [1.0, 1.0])
     Traceback (most recent call last):
@@ -41,14 +41,14 @@ def checked(scores: Sequence[float], weights: Sequence[float]) -> tuple[Array, A
     w = np.array(weights, dtype=np.float64)
     if x.shape != w.shape:
         raise ValueError(f"{len(scores)} scores with {len(weights)} weights")
-    # written so that NaN, for which every comparison is false, is refused too
+    # NaN is rejected too: every comparison with it is false
     if x.size and not (x.min() >= 0.0 and x.max() <= 1.0 and w.min() > 0.0 and w.max() <= 1.0):
         raise ValueError("scores lie in [0, 1] and weights in (0, 1]")
     return x, w
 
 
 def drop_payoffs(scores: Array, weights: Array, m0: float, expected: Array | None = None) -> Array:
-    """What a bet of everything on "below m0" wins, w (m0 - x)/(1 - m0) >= -1; mean <= 0 under H0: mean >= m0.
+    """Return the payoffs of a bet on "below m0", w (m0 - x)/(1 - m0) >= -1; their mean is <= 0 if the mean is >= m0.
 
     `expected` are the means of the scores given those of the same cluster before, if the mean of all is m0
     (`expected_means`): then w (m - x)/(1 - min(m, m0)), which is >= -1 too, and never a larger bet than without.
@@ -59,14 +59,14 @@ def drop_payoffs(scores: Array, weights: Array, m0: float, expected: Array | Non
 
 
 def rise_payoffs(scores: Array, weights: Array, m0: float, expected: Array | None = None) -> Array:
-    """The mirror image, w (x - m0)/m0 >= -1, for H0: mean <= m0."""
+    """Return the payoffs of a bet on "above m0", w (x - m0)/m0 >= -1; their mean is <= 0 if the mean is <= m0."""
     if expected is None:
         return weights * (scores - m0) / m0
     return weights * (scores - expected) / np.maximum(expected, m0)
 
 
 def expected_means(m0: float, earlier: Sequence[float], shrinkage: Sequence[float]) -> Array | None:
-    """The predictions m0 + c (e - m0) of scores whose clusters had the means e before; None without any c > 0.
+    """Return the predictions m0 + c (e - m0) of scores whose clusters had the means e before; None without any c > 0.
 
     >>> expected_means(0.8, [0.4, 0.0], [0.5, 0.0]).round(12).tolist()
     [0.6, 0.8]
@@ -79,7 +79,7 @@ def expected_means(m0: float, earlier: Sequence[float], shrinkage: Sequence[floa
 
 
 def log_factors(payoffs: Array, fractions: Array) -> Array:
-    """The logs of e_k = 1 + g_k payoff, on a new last axis over the bets; E[e_k | past] <= 1 under H0.
+    """Return the logs of e_k = 1 + g_k payoff, on a new last axis over the bets; E[e_k | past] <= 1 under H0.
 
     >>> x = np.array([0.0, 1.0])
     >>> np.exp(log_factors(drop_payoffs(x, np.ones(2), 0.8), np.array([0.5]))).round(12).tolist()
@@ -89,7 +89,7 @@ def log_factors(payoffs: Array, fractions: Array) -> Array:
 
 
 def shiryaev_roberts(log_m: Array, increments: Array, log_start: float) -> Array:
-    """M_k <- e_k (M_k + w), w the start weight: E[alarms at M >= 1] <= the sum of the start weights under H0.
+    """Update M_k <- e_k (M_k + w), w the start weight: E[alarms at M >= 1] <= the sum of the start weights under H0.
 
     >>> float(np.exp(shiryaev_roberts(np.array([EMPTY]), np.log([2.0]), np.log(0.25)))[0])
     0.5
@@ -99,7 +99,7 @@ def shiryaev_roberts(log_m: Array, increments: Array, log_start: float) -> Array
 
 
 def cusum(log_c: Array, increments: Array) -> Array:
-    """C_k <- e_k max(C_k, 1).
+    """Update C_k <- e_k max(C_k, 1).
 
     >>> np.exp(cusum(np.log([0.1, 3.0]), np.log([2.0, 2.0]))).round(12).tolist()
     [2.0, 6.0]
@@ -108,7 +108,7 @@ def cusum(log_c: Array, increments: Array) -> Array:
 
 
 def log_mean(log_m: Array) -> Array:
-    """The log of the equally weighted mixture mean_k M_k, over the last axis; `EMPTY` when every M_k is.
+    """Return the log of the mixture mean_k M_k over the last axis; `EMPTY` if every M_k is.
 
     >>> round(float(np.exp(log_mean(np.log([1.0, 3.0])))), 12)
     2.0

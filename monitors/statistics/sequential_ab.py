@@ -1,12 +1,13 @@
-"""A new version against the one in use: a test that may be looked at after every score, with a verdict in words.
+"""Sequential A/B test of a new version, valid when looked at after every score.
 
-Two hypotheses about the challenger B, the champion A and a margin, of which one is false (both hold only at equality)::
+Two hypotheses about the challenger B, the champion A and a margin, at least one of which is false unless both hold with
+equality::
 
-    H0 "good enough":  mean_B >= mean_A - margin      refuted: roll back
-    H0 "too bad":      mean_B <= mean_A - margin      refuted: ship
+    H0 "good enough":  mean_B >= mean_A - margin      rejected: roll back
+    H0 "too bad":      mean_B <= mean_A - margin      rejected: ship
 
-Each is refuted when its evidence, an e-process, reaches tests/alpha. By Ville's inequality the probability that a true
-one is ever refuted, however often one looks, is at most alpha/tests; so with `tests` comparisons (challengers, metrics)
+Each is rejected when its evidence, an e-process, reaches tests/alpha. By Ville's inequality the probability that a true
+one is ever rejected, for any number of looks, is at most alpha/tests. With `tests` comparisons (challengers, metrics)
 the probability that any of them ever decides wrongly is at most alpha, under any dependence (e-Bonferroni: a version is
 shipped or not on each comparison alone, so the family-wise error is what counts, not the false discovery rate).
 
@@ -35,19 +36,19 @@ CELLS = 60
 _AT_ONCE = 64
 _TINY = 1e-9
 MIN_SCORES = 20
-"""Of each version, before anything is said about how many more are needed."""
+"""Scores of each version before `more` is estimated."""
 _COST, _PAIRED_COST = 3.5, 2.1
-"""What the mixtures of bets cost against the best bet, in units of log evidence: measured, and ln 8."""
+"""The cost of the mixture of bets against the best bet, in log evidence: measured, and ln 8."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What can be said now. A decision, once reached, stands.
+    """The current result. A decision, once reached, is final.
 
     `difference` is the challenger's mean minus the champion's, None before both have a score. `n` counts scores (pairs
-    in a paired comparison). `for_roll_back` and `for_ship` are log10 of the strongest evidence so far over what is
-    needed: the decision falls at 0. `more` estimates how many more scores it takes, at the shares so far and if the
-    difference stays; None when it has been decided or nobody can tell yet.
+    in a paired comparison). `for_roll_back` and `for_ship` are log10 of the strongest evidence so far over the
+    threshold: the decision falls at 0. `more` estimates the number of further scores needed at the current split and
+    difference; None after the decision or while the difference is within its error.
     """
 
     decision: Decision
@@ -64,7 +65,7 @@ class Verdict:
 
 
 class Comparison:
-    """Different exchanges are answered by the champion or the challenger, with any split of the traffic.
+    """The unpaired test: each exchange is answered by the champion or the challenger, with any split of the traffic.
 
     For each of 60 cells [m, m'] of the unknown mean of B, pairs (k, l) of bets, and u either end of the cell::
 
@@ -75,8 +76,8 @@ class Comparison:
     is a supermartingale. Its logarithm is concave in u, so that within a cell it is nowhere below the smaller of the
     two ends, and E is below the mixture of F(u). "Too bad" is the same test of 1 - x with -margin.
 
-    Weights are w = pi_min/pi as in the detectors. The same question put to both versions makes pairs, for
-    `PairedComparison`: here a score must say nothing about the next one of the other version.
+    Weights are w = pi_min/pi as in the detectors. Scores of the two versions must be independent; if both answer the
+    same questions use `PairedComparison`.
 
     >>> comparison, rng = Comparison(margin=0.02, alpha=0.01), np.random.default_rng(1)
     >>> for _ in range(40):
@@ -96,17 +97,17 @@ class Comparison:
         self._progress = _Progress()
 
     def update(self, arm: Arm, scores: Sequence[float] | Array, weights: Sequence[float] | Array | None = None) -> None:
-        """Take in scores of one version. Raises ValueError, unchanged, for a score or weight that cannot be."""
+        """Add scores of one version. Raises ValueError, without a change, for scores or weights out of range."""
         x, w = checked(list(scores), [1.0] * len(scores) if weights is None else list(weights))
         if arm not in self._arms:
-            raise ValueError(f"a version is the champion or the challenger, got {arm!r}")
+            raise ValueError(f"expected champion or challenger, got {arm!r}")
         self._arms[arm].add(x, w)
         for side, values in zip(self._sides, (x, 1.0 - x), strict=True):
             side.add(arm, values, w)
         self._progress.see(self._sides[0].log_evidence(), self._sides[1].log_evidence(), self._threshold)
 
     def verdict(self) -> Verdict:
-        """What can be said now."""
+        """Return the current result."""
         a, b = (self._arms[arm].estimate() for arm in ("champion", "challenger"))
         n = sum(arm.n for arm in self._arms.values())
         if a is None or b is None:
@@ -122,7 +123,7 @@ class Comparison:
 
 
 class PairedComparison:
-    """Both versions answered the same questions: far fewer scores, as what is hard for one is hard for the other.
+    """The paired test: both versions answered the same questions, which needs far fewer scores.
 
     With d = (x_B - x_A + 1)/2 in [0, 1] the hypotheses are "mean d >= (1 - margin)/2" and "<=", and the evidence is the
     mixture over the bets of prod(1 + g w (m0 - d)/(1 - m0)) and of prod(1 + g w (d - m0)/m0).
@@ -149,7 +150,7 @@ class PairedComparison:
         challenger: Sequence[float] | Array,
         weights: Sequence[float] | Array | None = None,
     ) -> None:
-        """Take in pairs of scores. Raises ValueError, unchanged, for a score or weight that cannot be."""
+        """Add pairs of scores. Raises ValueError, without a change, for scores or weights outside their ranges."""
         a, w = checked(list(champion), [1.0] * len(champion) if weights is None else list(weights))
         b, _ = checked(list(challenger), w.tolist())
         d = (b - a + 1.0) / 2.0
@@ -160,7 +161,7 @@ class PairedComparison:
         self._progress.see(down, up, self._threshold)
 
     def verdict(self) -> Verdict:
-        """What can be said now."""
+        """Return the current result."""
         d = self._pairs.estimate()
         if d is None:
             return self._progress.verdict(None, 0, self._threshold, None)
@@ -171,9 +172,9 @@ class PairedComparison:
         return self._progress.verdict(2.0 * d.mean - 1.0, d.n, self._threshold, more)
 
 
-@lru_cache(maxsize=16)  # every app and metric of a comparison asks for the same ones
+@lru_cache(maxsize=16)  # every app and metric of a comparison uses the same cells
 def cells(margin: float) -> tuple[Array, Array, Array]:
-    """The ends of the cells (2 x 60) and the bets, per unit of score, on A and on B (60 x 8 each).
+    """Return the ends of the cells (2 x 60) and the bets per unit of score on A and on B (60 x 8 each).
 
     Cells in which "mean_A <= u + margin" cannot hold for any u, as u + margin < 0, are left out.
 
@@ -195,23 +196,23 @@ def cells(margin: float) -> tuple[Array, Array, Array]:
 
 
 def payoffs(scores: Array, weights: Array, points: Array) -> Array:
-    """Give w (x - u) for each point u, on two new last axes."""
+    """Return w (x - u) for each point u, on two new last axes."""
     return weights[..., None, None] * (scores[..., None, None] - points)
 
 
 def log_evidence(on_a: Array, on_b: Array) -> Array:
-    """Give ln E from the log capitals (..., 2 ends, cells, bets) on A and on B; leading axes are parallel streams."""
+    """Return ln E from the log capitals (..., 2 ends, cells, bets) on A and on B; leading axes are parallel streams."""
     both = (on_a[..., :, None] + on_b[..., None, :]).min(axis=-4)
     pairs = both.reshape(*both.shape[:-2], -1)
     most = pairs.max(axis=-1)
-    # a mixture is its largest term and a few bits more: quicker than adding one logarithm after the other
+    # log-sum-exp relative to the largest term: faster than pairwise logaddexp
     mixture: Array = most + np.log(np.exp(pairs - most[..., None]).mean(axis=-1))
     lowest: Array = mixture.min(axis=-1)
     return lowest
 
 
 class _Side:
-    """The capitals of one of the two tests."""
+    """The log capitals of one of the two hypotheses."""
 
     def __init__(self, margin: float) -> None:
         self.margin = margin
@@ -221,7 +222,7 @@ class _Side:
         self._capital = np.zeros((2, *self.shape))
 
     def add(self, arm: Arm, scores: Array, weights: Array) -> None:
-        # Equal scores are worth the same. Some at a time: all of a large batch at once would be 100 MB.
+        # Equal scores have equal gains. In chunks: a large batch at once would take 100 MB.
         unlike, counts = np.unique(np.stack([scores, weights]), axis=1, return_counts=True)
         for start in range(0, counts.size, _AT_ONCE):
             (x, w), n = unlike[:, start : start + _AT_ONCE], counts[start : start + _AT_ONCE]
@@ -235,27 +236,27 @@ class _Side:
         return float(log_evidence(self._capital[0], self._capital[1]))
 
     def gains(self, arm: Arm, scores: Array, weight: float) -> Array:
-        """What one score each of this weight adds to the capitals: (scores, ends, cells, bets)."""
+        """Return what each score of this weight adds to the log capitals: (scores, ends, cells, bets)."""
         weights = np.full(scores.shape, weight)
         if arm == "champion":
             return np.log1p(payoffs(scores, weights, self._ends + self.margin)[..., None] * self._on_a)
         return np.log1p(payoffs(scores, weights, self._ends)[..., None] * -self._on_b)
 
     def grow(self, on_a: Array, on_b: Array) -> Array:
-        """Take in the gains between looks, on a first axis; give the evidence at each."""
+        """Add the gains between looks (first axis); return the evidence at each look."""
         both = self._capital[:, None] + np.cumsum(np.stack([on_a, on_b]), axis=1)
         self._capital = both[:, -1].copy()
         return log_evidence(both[0], both[1])
 
 
 def side_of(margin: float) -> _Side:
-    """One of the two tests, before it has seen anything."""
+    """Return one of the two tests in its initial state."""
     return _Side(margin)
 
 
 @dataclass(slots=True)
 class _Progress:
-    """The evidence now and the strongest so far for (roll back, ship), and the decision that fell, if any."""
+    """The current and the strongest evidence for (roll back, ship), and the decision, if any."""
 
     now: tuple[float, float] = (0.0, 0.0)
     best: tuple[float, float] = (0.0, 0.0)
@@ -267,7 +268,7 @@ class _Progress:
             self.decision = "roll back" if self.best[0] >= self.best[1] else "ship"
 
     def missing(self, distance: float, threshold: float, cost: float) -> tuple[float, float]:
-        """The evidence that all scores together have to make, and what the coming ones have to at least."""
+        """Return the evidence needed from all scores together, and the minimum from future ones."""
         return threshold + cost, threshold - self.now[distance > 0.0]
 
     def verdict(self, difference: float | None, n: int, threshold: float, more: int | None) -> Verdict:
@@ -285,21 +286,21 @@ class _Progress:
 
 def _check(margin: float, alpha: float, tests: int) -> None:
     if not 0.0 <= margin < 1.0:
-        raise ValueError(f"a margin lies in [0, 1), got {margin!r}")
+        raise ValueError(f"the margin must be in [0, 1), got {margin!r}")
     if not (0.0 < alpha < 1.0 and tests >= 1):
-        raise ValueError(f"alpha lies in (0, 1) and there is at least one test, got {alpha!r} and {tests!r}")
+        raise ValueError(f"alpha must be in (0, 1) and tests at least 1, got {alpha!r} and {tests!r}")
 
 
 def _variance(estimate: Estimate) -> float:
-    """The variance of the scores, with one of 1/4 beside it: a run of equal scores is not certain."""
+    """Return the variance of the scores, shrunk towards 1/4 by one score."""
     return (0.25 + estimate.n_eff * estimate.sd**2) / (estimate.n_eff + 1.0)
 
 
 def _more(distance: float, spread: float, missing: tuple[float, float], worth: float, n: int) -> int | None:
-    """How many more scores it takes; None when the distance is within its own error.
+    """Return the number of further scores needed; None if the distance is within its own error.
 
-    The best bets on both sides of the least favourable mean multiply the evidence by exp(distance^2/(2 spread)) a
-    score, with spread = variance_A/share_A + variance_B/share_B. `worth` is what the n scores so far are worth.
+    The best bets around the least favourable mean multiply the evidence by exp(distance^2/(2 spread)) per score, with
+    spread = variance_A/share_A + variance_B/share_B. `worth` is the effective number of the n scores so far.
     """
     if distance * distance <= spread / worth:
         return None

@@ -1,9 +1,9 @@
-"""`Comparison` over counts of scores: millions of them in milliseconds, and what it says is as safe.
+"""`Comparison` over binned scores: millions of them in milliseconds, with the same guarantee.
 
-The pay-off ln(1 + g w (x - u)) is concave in the score x and in the weight w. A score between two points of a grid is
-therefore worth no less than its shares of both are, when it is shared out in proportion to its distances, and so is a
-weight. What is made of the shares lies below the evidence of the scores themselves, at every look and in every cell: an
-e-process still, that has lost next to nothing (a few millionths of its logarithm a score, for hundredths).
+The payoff ln(1 + g w (x - u)) is concave in the score x and in the weight w. Splitting a score between its two
+neighbours on a grid, in proportion to the distances, therefore never increases the payoff; the same holds for a weight.
+The result is below the evidence of the exact scores at every look and in every cell, so it is still an e-process; with
+steps of 1/100 it loses a few millionths of its logarithm per score.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from monitors.statistics.eprocess import Array
 from monitors.statistics.sequential_ab import Arm, Comparison, Verdict, side_of
 
 STEPS = 100
-"""The grid of scores has this many steps between 0 and 1."""
+"""Steps of the score grid between 0 and 1."""
 _GRID = np.linspace(0.0, 1.0, STEPS + 1)
 _FEW_WEIGHTS = 6
 _WEIGHTS = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0)
-"""What weights are shared out to where there are many."""
+"""The weight grid, used if there are more distinct weights than `_FEW_WEIGHTS`."""
 
 
-class Counts(NamedTuple):
-    """Counted scores of one version, all of them arrays of one length.
+class ScoreBins(NamedTuple):
+    """Binned scores of one version, as columns of one length.
 
-    Before look number `look` came `n` scores in [k, k + 1)/100, the last closed, of weight `weight`: their sum is `x`,
-    that of their squares `x2`.
+    A row holds the `n` scores in [k, k + 1)/100 (the last bin is closed) of weight `weight` that arrived before look
+    number `look`; `x` is their sum, `x2` the sum of their squares.
     """
 
     look: Array
@@ -40,22 +40,22 @@ class Counts(NamedTuple):
     weight: Array
 
     @classmethod
-    def of(cls, rows: Iterable[Sequence[float] | Array]) -> Counts:
-        """From rows of these six, or arrays of such rows of one length."""
+    def of(cls, rows: Iterable[Sequence[float] | Array]) -> ScoreBins:
+        """Build from rows of the six values, or from arrays of such rows."""
         return cls(*np.array([*rows], dtype=np.float64).reshape(-1, len(cls._fields)).T)
 
 
 class CountedComparison(Comparison):
-    """Takes in the counted scores of both versions, with many looks at them.
+    """The unpaired test on binned scores, with many looks in one call.
 
     >>> good, bad = [(0, 90, 300, 271.5, 245.8, 1.0)], [(0, 70, 300, 211.5, 149.2, 1.0)]
-    >>> str(CountedComparison(margin=0.02, alpha=0.01).judge(1, Counts.of(good), Counts.of(bad)))
+    >>> str(CountedComparison(margin=0.02, alpha=0.01).judge(1, ScoreBins.of(good), ScoreBins.of(bad)))
     'roll back'
     """
 
-    def judge(self, looks: int, champion: Counts, challenger: Counts) -> Verdict:
-        """Take in what came before each of so many looks; nothing after a decision."""
-        arms: dict[Arm, Counts] = {"champion": champion, "challenger": challenger}
+    def judge(self, looks: int, champion: ScoreBins, challenger: ScoreBins) -> Verdict:
+        """Evaluate `looks` looks in order, up to the decision."""
+        arms: dict[Arm, ScoreBins] = {"champion": champion, "challenger": challenger}
         for arm, one in arms.items():
             self._arms[arm].add_groups(n=one.n, x=one.x, x2=one.x2, w=one.weight)
         shared = {arm: _shared(looks, one) for arm, one in arms.items()}
@@ -70,8 +70,8 @@ class CountedComparison(Comparison):
         return self.verdict()
 
 
-def _shared(looks: int, given: Counts) -> tuple[Array, Array]:
-    """The weights, and (looks, weights, points of the grid) how many scores each has, in shares."""
+def _shared(looks: int, given: ScoreBins) -> tuple[Array, Array]:
+    """Return the weights, and the split score counts by (look, weight, grid point)."""
     weights = np.unique(given.weight)
     if len(weights) > _FEW_WEIGHTS:
         weights = np.array(_WEIGHTS)
@@ -89,7 +89,7 @@ def _shared(looks: int, given: Counts) -> tuple[Array, Array]:
 
 
 def _gained(margin: float, arm: Arm, weights: Array, counts: Array, *, mirrored: bool) -> Array:
-    """What the scores between looks add to the capitals."""
+    """Return what the scores between looks add to the log capitals."""
     side = side_of(margin)
     total = np.zeros((counts.shape[0], side.size))
     for place, weight in enumerate(weights):
@@ -98,7 +98,7 @@ def _gained(margin: float, arm: Arm, weights: Array, counts: Array, *, mirrored:
     return total.reshape(-1, *side.shape)
 
 
-@lru_cache(maxsize=24)  # 0.8 MB each; a page asks for the same ones for every app and metric
+@lru_cache(maxsize=24)  # 0.8 MB each; the same for every app and metric of a page
 def _gains(margin: float, arm: Arm, weight: float) -> Array:
     side = side_of(margin)
     return np.ascontiguousarray(side.gains(arm, _GRID, weight)).reshape(len(_GRID), side.size)

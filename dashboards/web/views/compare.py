@@ -21,7 +21,7 @@ from monitors.analysis import ab_compare as comparing
 from monitors.analysis import captured
 from monitors.analysis.ab_binned import Parts, estimate
 from monitors.analysis.ab_compare import Compared, Sides
-from monitors.analysis.ab_query import UnknownVersionError, Wanted, keys_of, read
+from monitors.analysis.ab_query import UnknownVersionError, VersionQuery, keys_of, read
 from monitors.metrics import LOWER_IS_BETTER
 from monitors.statistics.confidence_sequence import closed_window
 from monitors.statistics.weighted_mean import Estimate, hajek
@@ -259,7 +259,7 @@ class Comparisons:
         since = captured.since(wanted.since, now)
         everything, partial_ = await read(
             self._store,
-            Wanted(
+            VersionQuery(
                 by=wanted.by,
                 a=wanted.a,
                 b=wanted.b,

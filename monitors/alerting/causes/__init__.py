@@ -1,4 +1,4 @@
-"""Where to look first after a drop: what else changed between the time before it and the time since.
+"""Likely causes of a drop, found by comparing the evaluations before and since its onset.
 
 >>> def seen(metric, value, n):
 ...     return [

@@ -1,4 +1,4 @@
-"""Whether the judge changed rather than the app: its anchors, its failures, and who made the scores."""
+"""Causes in the judge: drifted anchors, failures, a changed judge or metric version."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from monitors.statistics.decomposition import Grouped, decompose, fall
 from monitors.statistics.weighted_mean import Estimate
 
 MATERIAL = 0.05
-"""A share that rose by less is no explanation of a drop that somebody noticed, however many it was counted on."""
+"""Smaller changes of a share are not named as a cause, however significant they are."""
 _REPLACED = 0.9
 
 
 def drifted(judge: JudgeEvidence | None) -> Explanation | None:
-    """The anchors moved: only the judge can move those."""
+    """Return the cause "judge" if the anchors drifted: only the judge can move them."""
     if judge is None or not judge.drifted:
         return None
-    return Explanation(cause="judge", detail=judge.detail or "The judge scores its anchors otherwise than expected.")
+    return Explanation(cause="judge", detail=judge.detail or "The judge scores its anchors differently than expected.")
 
 
 def failing(before: Sequence[Observation], since: Sequence[Observation], alpha: float) -> Explanation | None:
-    """Evaluations clearly fail more often than before, among the metrics that fail at all."""
+    """Return the cause "judge" if evaluations clearly fail more often, over the metrics that ever fail."""
     metrics = {one.metric for one in (*before, *since) if one.outcome == "failed"}
     old, new = _failures(before, metrics), _failures(since, metrics)
-    more = fall(new, old)  # a rise is a fall seen from the other end
+    more = fall(new, old)  # with the sides swapped: a rise
     if old is None or new is None or more is None or not more.clear(alpha) or more.value < MATERIAL:
         return None
     words = _counted(one.reason for one in since if one.outcome == "failed")
@@ -45,7 +45,7 @@ def failing(before: Sequence[Observation], since: Sequence[Observation], alpha: 
 
 
 def replaced(drop: Fall, alpha: float, words: Words) -> Explanation | None:
-    """Scores since were made by another version or judge, and those made as before did not fall with them."""
+    """Return the cause "judge" if scores are by another version or judge, and those made as before did not fall."""
     makers = sorted({(one.version, one.judge or "") for one in (*drop.before, *drop.since)})
     if len(makers) == 1:
         return None

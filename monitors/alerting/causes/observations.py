@@ -1,4 +1,4 @@
-"""What a cause is found from: evaluations of both sides of an onset, and how they are put into words."""
+"""Evaluations on both sides of an onset, their comparison, and the formatting of results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from monitors.statistics.decomposition import Contrast, fall
 from monitors.statistics.weighted_mean import Estimate, hajek
 
 ALPHA = 0.05
-"""The error that one explanation may make in all its comparisons together (Bonferroni)."""
+"""The error probability of one explanation over all its comparisons (Bonferroni)."""
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86_400.0
 
 
@@ -20,8 +20,8 @@ _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86_400.0
 class Observation:
     """One evaluation of one exchange. `value` is on the "higher is better" scale, None unless it is a score.
 
-    `rate` is the probability with which it was made, `reason` the word of a skip or failure, `version` and `judge` made
-    the outcome. `strata` are what the exchange can be told from others by: "model", "prompt", "tag:NAME", "topic".
+    `rate` is its inclusion probability, `reason` that of a skip or failure; `version` and `judge` produced the outcome.
+    `strata` are the exchange's values of "model", "prompt", "tag:NAME" and "topic".
     """
 
     sample_id: str
@@ -38,7 +38,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeEvidence:
-    """What the anchors say about the judge; `detail` says it with numbers. `pending`: they are being judged again."""
+    """Whether the judge's anchors drifted, with numbers in `detail`; `pending` while they are being judged again."""
 
     drifted: bool
     detail: str = ""
@@ -47,7 +47,7 @@ class JudgeEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A cause with the numbers it rests on, and the one slice ("model=gpt-x") it is about, if it is one."""
+    """A cause with its numbers, and the slice ("model=gpt-x") it is confined to, if any."""
 
     cause: Cause
     detail: str
@@ -56,7 +56,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fall:
-    """One metric on both sides. `contrast` is None when there is too little to compare."""
+    """One metric on both sides; `contrast` is None if there are too few scores to compare."""
 
     metric: str
     before: Sequence[Observation]
@@ -71,47 +71,47 @@ class Fall:
         return any(one.judge is not None for one in self.since)
 
     def clear(self, alpha: float) -> bool:
-        """Whether the mean fell beyond chance."""
+        """Return whether the mean fell significantly."""
         return self.contrast is not None and self.contrast.clear(alpha)
 
     def at_most(self, alpha: float) -> float:
-        """The largest fall there is room for; infinite when there is too little to compare."""
+        """Return the upper bound of the fall; infinite if there are too few scores to compare."""
         return math.inf if self.contrast is None else self.contrast.interval(alpha)[1]
 
 
 class Words:
-    """Numbers as people see them elsewhere: a metric whose best is 0 rises where it gets worse."""
+    """Formats results on the metric's own scale, where a metric whose best is 0 rises as it gets worse."""
 
     def __init__(self, lower_is_better: Callable[[str], bool]) -> None:
         self._flipped = lower_is_better
 
     def mean(self, metric: str, estimate: Estimate | None) -> str:
-        """A mean on the metric's own scale."""
+        """Format a mean on the metric's own scale."""
         if estimate is None:
             return "none"
         return f"{1.0 - estimate.mean if self._flipped(metric) else estimate.mean:.2f}"
 
     def fell(self, metric: str) -> str:
-        """What the metric did when it got worse."""
+        """Return the verb for getting worse."""
         return "rose" if self._flipped(metric) else "fell"
 
     def change(self, metric: str, old: Estimate | None, new: Estimate | None) -> str:
-        """Two means and what the later one rests on."""
+        """Format two means and the number of scores of the later one."""
         n = new.n if new is not None else 0
         return f"{self.mean(metric, old)} to {self.mean(metric, new)} (n {n})"
 
     def whole(self, one: Fall) -> str:
-        """A metric that got worse, in a clause."""
+        """Return a clause about a metric that got worse."""
         return f"{one.metric} {self.fell(one.metric)}, {self.change(one.metric, one.old, one.new)}"
 
 
 def usable(one: Observation) -> bool:
-    """Whether it is a score that can be averaged."""
+    """Return whether it is a valid score."""
     return one.outcome == "score" and one.value is not None and 0.0 <= one.value <= 1.0 and 0.0 < one.rate <= 1.0
 
 
 def scores_of(metric: str, observations: Iterable[Observation]) -> list[Observation]:
-    """The scores of one metric, the first of several for one exchange."""
+    """Return the scores of one metric, the first one per exchange."""
     found: dict[str, Observation] = {}
     for one in observations:
         if one.metric == metric and usable(one):
@@ -120,29 +120,29 @@ def scores_of(metric: str, observations: Iterable[Observation]) -> list[Observat
 
 
 def values_of(scores: Iterable[Observation]) -> list[float]:
-    """Their values."""
+    """Return the values of scores."""
     return [one.value or 0.0 for one in scores]
 
 
 def estimate(scores: Sequence[Observation]) -> Estimate | None:
-    """The mean over all traffic, or None when there is no score."""
+    """Return the mean over all traffic; None without scores."""
     return hajek(values_of(scores), [one.rate for one in scores]) if scores else None
 
 
 def compare(metric: str, before: Sequence[Observation], since: Sequence[Observation]) -> Fall:
-    """Hold the scores of one metric since against those before."""
+    """Compare the scores of one metric since the onset with those before."""
     old, new = estimate(before), estimate(since)
     return Fall(metric=metric, before=before, since=since, old=old, new=new, contrast=fall(old, new))
 
 
 def share(flags: Iterable[tuple[bool, float]]) -> Estimate | None:
-    """The share of true flags over all traffic, from (flag, rate) pairs; None when there are none."""
+    """Return the share of true flags over all traffic, from (flag, rate) pairs; None without pairs."""
     known = [(float(flag), rate) for flag, rate in flags if 0.0 < rate <= 1.0]
     return hajek([flag for flag, _ in known], [rate for _, rate in known]) if known else None
 
 
 def percent(part: float) -> str:
-    """A share for people.
+    """Format a share.
 
     >>> percent(0.314), percent(0.004)
     ('31 %', '0.4 %')
@@ -151,7 +151,7 @@ def percent(part: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time span for people.
+    """Format a time span.
 
     >>> duration(40.0), duration(840.0), duration(9000.0)
     ('40 s', '14 min', '2.5 h')

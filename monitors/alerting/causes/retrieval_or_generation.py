@@ -1,4 +1,4 @@
-"""Which part of the app: what the retrieval found, or what was made of it."""
+"""Causes in the app: retrieval or generation."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ RETRIEVAL = (
     "precision@",
     "recall@",
 )
-"""Metrics of what was retrieved, whatever was answered. `context_utilization` is none: it asks what was made of it."""
+"""Metrics of the retrieval alone. `context_utilization` is not one: it depends on the answer."""
 ANSWERS = ("faithfulness", "answer_relevancy", "hallucination", "answer_correctness", "lexical_groundedness")
 NO_CONTEXTS = "no_contexts"
 _QUARTER = 0.25
-"""A fall of the retrieval's metric that is smaller than this part of the drop does not explain it."""
+"""A retrieval metric explains a drop only if it fell by at least this part of it."""
 _RECENT = 200
 
 
 def is_retrieval(metric: str) -> bool:
-    """Whether a metric is about the retrieval alone.
+    """Return whether a metric is about the retrieval alone.
 
     >>> is_retrieval("ndcg@10"), is_retrieval("context_utilization")
     (True, False)
@@ -52,7 +52,7 @@ def is_retrieval(metric: str) -> bool:
 
 
 class Evidence:
-    """The metrics beside the one that dropped, on both sides, as far as the same version and judge made them."""
+    """All metrics on both sides, limited to scores by the same version and judge."""
 
     def __init__(self, drop: Fall, before: Sequence[Observation], since: Sequence[Observation]) -> None:
         self.drop = drop
@@ -70,14 +70,13 @@ class Evidence:
 
     @property
     def comparisons(self) -> int:
-        """How many means are held against each other."""
+        """The number of comparisons of means."""
         return len(self.retrieval) + len(self.answers) + 1
 
     def torn(self, alpha: float) -> Fall | None:
-        """A metric that asks no judge and stayed, while every metric that asks one fell, the retrieval's too.
+        """Return a steady metric without a judge, while every judged metric fell, of answers and of retrieval.
 
-        A judge that became stricter looks like that, and so does a retrieval whose passages miss the point in words
-        that are copied all the same.
+        A stricter judge looks like that, and so does a retrieval of irrelevant passages that answers still copy from.
         """
         everything = [one for one in (*self.retrieval, *self.answers) if one.contrast is not None]
         judged = [one for one in everything if one.judged]
@@ -86,18 +85,18 @@ class Evidence:
         return apart[0] if apart and both and all(one.clear(alpha) for one in judged) else None
 
     def together(self, alpha: float) -> Fall | None:
-        """A metric of the other kind (of retrieval, of answers) that fell too; None unless the judge scored both."""
+        """Return a metric of the other kind (retrieval or answers) that fell too; None unless the judge scored both."""
         others = self.answers if is_retrieval(self.drop.metric) else self.retrieval
         return next((one for one in others if self.drop.judged and one.judged and one.clear(alpha)), None)
 
 
 def blamed(evidence: Evidence, alpha: float, words: Words, place: Slice | None) -> Explanation | None:
-    """Retrieval, generation, or None where the scores do not tell them apart."""
+    """Return the cause "retrieval" or "generation"; None if the scores do not distinguish them."""
     return _retrieval(evidence, alpha, words) or _generation(evidence, alpha, words, place)
 
 
 def doubt(evidence: Evidence, words: Words) -> str:
-    """Why neither is named."""
+    """Return why neither is named."""
     drop = evidence.drop
     known = [one for one in evidence.retrieval if one.contrast is not None]
     if not known:
@@ -116,7 +115,7 @@ def doubt(evidence: Evidence, words: Words) -> str:
 
 
 def torn(drop: Fall, calm: Fall, words: Words) -> str:
-    """Why it may be the retrieval or the judge."""
+    """Return why it may be the retrieval or the judge."""
     return (
         f"{words.whole(drop)}, and so did all else the judge scores; {calm.metric}, which asks no judge, did not, "
         f"{words.change(calm.metric, calm.old, calm.new)}. It is the retrieval or the judge; anchors would tell."
@@ -124,7 +123,7 @@ def torn(drop: Fall, calm: Fall, words: Words) -> str:
 
 
 def pending(drop: Fall, other: Fall, words: Words) -> str:
-    """Why it may be the judge still."""
+    """Return why it may still be the judge."""
     change = words.change(other.metric, other.old, other.new)
     return (
         f"{words.whole(drop)}, and so did {other.metric}, {change}. "
@@ -160,9 +159,9 @@ def _retrieval(evidence: Evidence, alpha: float, words: Words) -> Explanation | 
 
 
 def _generation(evidence: Evidence, alpha: float, words: Words, place: Slice | None) -> Explanation | None:
-    """An answer metric fell and every retrieval metric that is known has no room for half of that.
+    """Return "generation" if an answer metric fell and no known retrieval metric fell by half of that.
 
-    Without any, a drop confined to one new model or prompt beside others that go on says as much: they were given the
+    Without retrieval metrics, a drop confined to one new model or prompt beside old ones is enough: all of them got the
     same contexts.
     """
     fallen = [one for one in evidence.answers if one.clear(alpha)]
@@ -185,7 +184,7 @@ def _generation(evidence: Evidence, alpha: float, words: Words, place: Slice | N
 
 
 def _order(one: Fall, drop: Fall) -> tuple[str, float]:
-    """Whether `one` fell first, later, or neither to be told, and the time between."""
+    """Return "first", "later" or "together" (not distinguishable), and the time between the onsets."""
     ours, theirs = _dated(one), _dated(drop)
     if ours is None or theirs is None:
         return "together", 0.0
@@ -197,7 +196,7 @@ def _order(one: Fall, drop: Fall) -> tuple[str, float]:
 
 
 def _dated(one: Fall) -> Onset | None:
-    """When a metric fell, sought in the time since and as many scores before."""
+    """Date the fall of a metric, in the scores since the onset and as many before."""
     recent = sorted(one.before, key=lambda old: old.started_at)[-max(_RECENT, len(one.since)) :]
     scores = [*recent, *one.since]
     return onset([score.started_at for score in scores], values_of(scores), [score.rate for score in scores])
@@ -216,20 +215,20 @@ def _by_metric(observations: Iterable[Observation]) -> dict[str, list[Observatio
 
 
 def _alike(metric: str, before: Sequence[Observation], since: Sequence[Observation]) -> Fall:
-    """Compare what the same versions and judges scored on both sides: the rest measures something else."""
+    """Compare the scores by versions and judges present on both sides; others are not comparable."""
     makers = {(one.version, one.judge) for one in before} & {(one.version, one.judge) for one in since}
     old, new = ([one for one in side if (one.version, one.judge) in makers] for side in (before, since))
     return compare(metric, old, new)
 
 
 def _found(side: Sequence[Observation], other: Sequence[Observation]) -> Estimate | None:
-    """The share of exchanges with contexts, by the metrics that were ever skipped for want of any."""
+    """Return the share of exchanges with contexts, from metrics that were ever skipped for lack of contexts."""
     wanting = {one.metric for one in (*side, *other) if one.reason == NO_CONTEXTS}
     return share(_flags(side, wanting))
 
 
 def _flags(side: Iterable[Observation], wanting: set[str]) -> Iterator[tuple[bool, float]]:
-    """One flag an exchange, with the largest of the probabilities with which it could have been looked at."""
+    """Yield one (has contexts, rate) pair per exchange, with the largest rate of its evaluations."""
     flags: dict[str, tuple[bool, float]] = {}
     for one in side:
         if one.metric not in wanting or (one.outcome == "skipped" and one.reason != NO_CONTEXTS):

@@ -1,4 +1,4 @@
-"""Whether one part of the traffic fell and the rest did not, and what is new since the onset."""
+"""Slices: whether one fell while the rest did not, and which are new since the onset."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from monitors.alerting.causes.traffic_mix import CARRIED, MAX_VALUES, is_version
 from monitors.statistics.decomposition import LEAST_N_EFF, Contrast
 
 LARGEST = 0.9
-"""A part of the traffic that is larger than this is the traffic."""
+"""A slice with more than this share counts as the whole traffic."""
 ROOM = 0.5
-"""What did not fall has no room for half of the fall it is held against."""
+"""Something counts as steady if its fall is below this part of the fall it is compared with."""
 _LEAST_NEW = 0.05
 _TAIL = 0.1
-"""The onset may be dated too late: what came in the last tenth of the time before counts as new with it."""
+"""The onset may be dated too late: values first seen in the last tenth of the time before count as new."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """A part of the traffic by one stratum. `fall` is its own, `rest` that of everything else since.
+    """A slice of the traffic. `fall` is its own, `rest` that of all other traffic.
 
-    `new` says that it was not there before: then both are held against all traffic before.
+    A `new` slice did not exist before the onset; both falls are then measured from all traffic before.
     """
 
     key: str
@@ -35,15 +35,15 @@ class Slice:
 
     @property
     def name(self) -> str:
-        """As alerts write it."""
+        """The name in alerts."""
         return slice_name(self.key, self.value)
 
     def contains(self, one: Observation) -> bool:
-        """Whether an evaluation is about this part."""
+        """Return whether an evaluation belongs to the slice."""
         return value_of(one, self.key) == self.value
 
     def confined(self, drop: Contrast, alpha: float) -> bool:
-        """Whether it fell, and differently from the rest, which did not; and whether that is most of the drop."""
+        """Return whether only this slice fell, and its fall is most of the drop."""
         ours, theirs = self.fall.contrast, self.rest.contrast
         if ours is None or theirs is None or not ours.clear(alpha):
             return False
@@ -55,8 +55,8 @@ class Slice:
             and self.share * ours.value >= CARRIED * drop.value
         )
 
-    def told(self, words: Words, *, alone: bool) -> str:
-        """The sentence about it; `alone` where the rest did not fall."""
+    def sentence(self, words: Words, *, alone: bool) -> str:
+        """Return a sentence about the slice; `alone` if the rest did not fall."""
         metric = self.fall.metric
         arrived = f"{self.name} appeared with the onset ({percent(self.share)} of the exchanges since)"
         if not alone:
@@ -69,7 +69,7 @@ class Slice:
 
 
 def slices_of(drop: Fall, keys: Sequence[str]) -> list[Slice]:
-    """Every part that can be compared, of each key the commonest values."""
+    """Return the slices that can be compared: the most frequent values of each key."""
     found: list[Slice | None] = []
     for key in keys:
         old, new = _Divided(labelled(drop.before, key), key), _Divided(labelled(drop.since, key), key)
@@ -80,13 +80,13 @@ def slices_of(drop: Fall, keys: Sequence[str]) -> list[Slice]:
 
 
 def confined(slices: Sequence[Slice], drop: Contrast, alpha: float) -> Slice | None:
-    """The one part that the drop is confined to, the most different from the rest where several fit."""
+    """Return the slice the drop is confined to; of several the one that differs most from the rest."""
     fitting = [one for one in slices if one.confined(drop, alpha)]
     return max(fitting, key=_apart, default=None)
 
 
 def arrived(slices: Sequence[Slice]) -> list[Slice]:
-    """New versions that took over with the onset: nothing is left to compare them with."""
+    """Return new versions that replaced all traffic at the onset, so nothing is left to compare them with."""
     return [one for one in slices if one.new and one.share > LARGEST]
 
 
@@ -101,7 +101,7 @@ class _Divided:
             self.parts.setdefault(value_of(one, key), []).append(one)
 
     def without(self, value: str) -> list[Observation]:
-        """All the others."""
+        """Return the scores of all other values."""
         return [one for other, part in self.parts.items() if other != value for one in part]
 
 
@@ -123,7 +123,7 @@ def _slice(value: str, metric: str, old: _Divided, new: _Divided) -> Slice | Non
 
 
 def _was_there(some: Sequence[Observation], everything: Sequence[Observation]) -> bool:
-    """Whether any of `some` is older than the last tenth of everything."""
+    """Return whether any of `some` is older than the last tenth of everything."""
     if not some:
         return False
     times = sorted(one.started_at for one in everything)

@@ -1,4 +1,4 @@
-"""What questions are about, without a model: hashed TF-IDF and spherical k-means, the same for the same questions."""
+"""Topics of questions without a model: hashed TF-IDF and spherical k-means, deterministic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array: TypeAlias = NDArray[np.float64]
 Terms: TypeAlias = Mapping[str, int]
 
 UNLIKE = "topic:unlike before"
-"""The topic of questions that resemble none of those before."""
+"""The topic of questions unlike any before."""
 MAX_FITTED = 3000
 _BUCKETS = 1 << 14
 _DIMENSIONS, _OVERSAMPLED = 32, 8
@@ -30,7 +30,7 @@ _COMMON, _RARE = 0.5, 2
 _UNLIKE, _ALIKE = 0.02, 0.5
 _WORDS, _LEAST_WORD, _LEAST_SHARE = 3, 3, 0.05
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-_ASKING_TEXT = """
+_STOP_WORDS_TEXT = """
     a about after all also an and any are as at be because been before but by can could did do does doing done for from
     get gets give had has have he hello help her here hi his how i if in into is it its just know let like make many may
     me might more most much must my need needs no not now of off on one only or other our out over please possible
@@ -55,22 +55,22 @@ _ASKING_TEXT = """
     aan als bij dat de deze die dit een en er geen had heb heeft het hoe ik in is je kan maar met mijn naar niet nog of
     om ook op te tot uit van voor waar waarom was wat we wel wie wordt zijn
 """
-_ASKING = frozenset(_ASKING_TEXT.split())
-"""What a question is made of whatever it is about, in the languages with spaces that we know best."""
+_STOP_WORDS = frozenset(_STOP_WORDS_TEXT.split())
+"""Stop words of questions in eight languages that use spaces."""
 _TOKEN = regex.compile(rf"(?P<unspaced>[{_UNSPACED}\p{{Mn}}]+)|[\p{{L}}\p{{M}}--[{_UNSPACED}]]{{2,}}", regex.V1)
 
 
 def topics(
     questions_before: Mapping[str, str], questions_since: Mapping[str, str], *, k: int = 8, seed: int = 0
 ) -> Mapping[str, str]:
-    """Give every question of both sides a topic found in those before: sample id -> "topic:" and its telling words.
+    """Assign each question of both sides a topic found in those before: sample id -> "topic:" and its typical words.
 
-    Words are cut to their first six letters, texts without spaces to pairs of characters; what any question is made of
-    ("how", "please"), or stands in more than half of them, counts nothing. TF-IDF vectors are reduced to 32 dimensions
-    (latent semantic analysis), so that short questions that share few words may meet, and clustered by their angle.
-    Questions less like their topic than all but 2 % of those before (and with a cosine below one half) are `UNLIKE` all
-    of them, as are those without a known word. Empty when there are fewer than 24 questions before; up to 3,000 of them
-    are learnt from.
+    Words are cut to six letters, scripts without spaces to character pairs; stop words ("how", "please") and terms in
+    more than half of the questions are ignored. TF-IDF vectors are reduced to 32 dimensions
+    (latent semantic analysis), so that short questions with few common words can match, and clustered by angle.
+    Questions less like their topic than all but 2 % of those before (and with a cosine below one half) are `UNLIKE`,
+    as are those without a known word. Returns an empty dict for fewer than 24 questions before; at most 3,000 of them
+    are fitted.
 
     References: I. S. Dhillon, D. S. Modha (2001), Concept decompositions for large sparse text data using clustering;
     N. Halko, P. G. Martinsson, J. A. Tropp (2011), Finding structure with randomness.
@@ -106,7 +106,7 @@ def topics(
 
 
 class _Space:
-    """TF-IDF of hashed terms in the directions that matter."""
+    """TF-IDF of hashed terms, projected on the leading singular vectors."""
 
     def __init__(self, fitted: Sequence[Terms], seed: int) -> None:
         counts = Counter(bucket for terms in fitted for bucket in {_bucket(term) for term in terms})
@@ -117,7 +117,7 @@ class _Space:
         self._axes = np.eye(len(kept)) if len(kept) <= _DIMENSIONS else _axes(self._weighted(fitted), seed)
 
     def of(self, documents: Sequence[Terms]) -> Array:
-        """Unit vectors; zero for a document without a known term."""
+        """Return unit vectors; zero for a document without a known term."""
         blocks = [
             _unit(self._weighted(documents[start : start + MAX_FITTED]) @ self._axes)
             for start in range(0, len(documents), MAX_FITTED)
@@ -135,13 +135,13 @@ class _Space:
 
 
 def _terms(question: str) -> Terms:
-    """The terms of a question with how often they occur."""
+    """Count the terms of a question."""
     text = nfkc(question[:_LONGEST]).casefold()
     found: list[str] = []
     for match in _TOKEN.finditer(text):
         token = match[0]
         if match["unspaced"] is None:
-            found += [] if token in _ASKING else [token]
+            found += [] if token in _STOP_WORDS else [token]
         else:
             found += [one + other for one, other in pairwise(token)] or [token]
         if len(found) >= _MAX_TERMS:
@@ -154,13 +154,13 @@ def _bucket(term: str) -> int:
 
 
 def _spread(keys: Sequence[str]) -> Sequence[str]:
-    """At most `MAX_FITTED` keys, spread evenly."""
+    """Return at most `MAX_FITTED` keys, evenly spaced."""
     step = max(1, math.ceil(len(keys) / MAX_FITTED))
     return keys[::step]
 
 
 def _axes(matrix: Array, seed: int) -> Array:
-    """The leading right singular vectors, by randomised range finding."""
+    """Return the leading right singular vectors, by randomised range finding."""
     rng = np.random.default_rng(seed)
     basis = matrix.T @ rng.standard_normal((matrix.shape[0], _DIMENSIONS + _OVERSAMPLED), dtype=np.float32)
     for _ in range(_POWER_STEPS):
@@ -171,7 +171,7 @@ def _axes(matrix: Array, seed: int) -> Array:
 
 
 def _clustered(vectors: Array, k: int, seed: int) -> Array:
-    """The unit centres of the best of several runs of spherical k-means, each begun far apart (k-means++)."""
+    """Return the unit centres of the best of several runs of spherical k-means with k-means++ starts."""
     best, centres = -math.inf, np.zeros((0, vectors.shape[1]))
     if len(vectors) < k:
         return centres
@@ -222,7 +222,7 @@ def _unit(vectors: NDArray[np.floating[Any]]) -> Array:
 
 
 def _labels(documents: Sequence[Terms], nearest: NDArray[np.intp], k: int) -> list[str]:
-    """What is said in a topic and not elsewhere; a word of a few questions only may be a name, and stays out."""
+    """Return a label per topic from its typical words; rare words may be names and are left out."""
     forms = Counter(term for terms in documents for term in terms)
     everywhere = _stems(documents)
     labels: list[str] = []
@@ -243,10 +243,10 @@ def _labels(documents: Sequence[Terms], nearest: NDArray[np.intp], k: int) -> li
 
 
 def _stems(documents: Iterable[Terms]) -> Counter[str]:
-    """In how many documents each stem stands."""
+    """Count the documents with each stem."""
     return Counter(stem for terms in documents for stem in {term[:_STEM] for term in terms})
 
 
 def _form(stem: str, forms: Mapping[str, int]) -> str:
-    """The commonest word with this stem."""
+    """Return the most frequent word with this stem."""
     return max((form for form in forms if form[:_STEM] == stem), key=lambda form: (forms[form], form))

@@ -1,4 +1,4 @@
-"""Whether other questions are asked: the drop disappears when the strata have the shares they had before."""
+"""The cause "traffic_mix": the drop disappears if the strata keep the shares they had before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from monitors.statistics.decomposition import LEAST_N_EFF, Decomposition, Group,
 from monitors.statistics.weighted_mean import Estimate
 
 CARRIED, PARTLY = 0.6, 0.3
-"""The share of a drop that an explanation must carry, and the one from which it keeps others from being named."""
+"""The share of a drop that the mix must explain to be the cause, and to keep other causes from being named."""
 MAX_KEYS, MAX_VALUES = 30, 20
 NONE, REST = "none", "rest"
 _NEW, _LARGE = 0.05, 0.1
@@ -25,7 +25,7 @@ _VERSION = re.compile(
 
 
 def is_version(key: str) -> bool:
-    """Whether the app's owner decides about this stratum, not those who ask: a new value is a change, not a mix.
+    """Return whether the app's owner sets this stratum, not its users: a new value is then a change, not a mix.
 
     >>> [is_version(key) for key in ("model", "tag:app_version", "tag:tenant", "topic", "tag:conversation")]
     [True, True, False, False, False]
@@ -34,7 +34,7 @@ def is_version(key: str) -> bool:
 
 
 def slice_name(key: str, value: str) -> str:
-    """How a slice is written.
+    """Return the name of a slice.
 
     >>> slice_name("tag:tenant", "a"), slice_name("topic", "topic:refund, invoice")
     ('tag:tenant=a', 'topic=refund, invoice')
@@ -43,7 +43,7 @@ def slice_name(key: str, value: str) -> str:
 
 
 def keys_of(observations: Iterable[Observation]) -> list[str]:
-    """The strata there are, those of the app first; a key by which all exchanges are alike says nothing."""
+    """Return the strata with several values, version-like ones first."""
     values: dict[str, set[str]] = {}
     count = 0
     seen: dict[str, int] = {}
@@ -57,18 +57,18 @@ def keys_of(observations: Iterable[Observation]) -> list[str]:
 
 
 def value_of(one: Observation, key: str) -> str:
-    """The value of a stratum, `NONE` where the exchange has none."""
+    """Return the value of a stratum, `NONE` without one."""
     return one.strata.get(key, NONE)
 
 
 def labelled(scores: Sequence[Observation], key: str) -> Sequence[Observation]:
-    """The scores to look at by this key: topics may be known of some exchanges only, and those stand for all."""
+    """Return the scores to use for this key: topics may be known of some exchanges only."""
     return [one for one in scores if key in one.strata] if key == "topic" else scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """The drop split by one key."""
+    """The decomposition of the drop by one key."""
 
     key: str
     parts: Decomposition
@@ -76,11 +76,11 @@ class Shift:
 
     @property
     def carried(self) -> float:
-        """The share of the drop that is mix."""
+        """The share of the drop due to the mix."""
         return self.parts.mix.value / self.parts.total.value
 
     def explains(self, alpha: float) -> bool:
-        """Whether the mix clearly changed the mean, by most of the drop, and the rest of it may be chance."""
+        """Return whether the mix significantly explains most of the drop, and the rest is not significant."""
         return (
             self.parts.mix.clear(alpha)
             and self.carried >= CARRIED
@@ -89,15 +89,15 @@ class Shift:
         )
 
     def matters(self, alpha: float) -> bool:
-        """Whether the mix is clearly a part of the drop that nothing else may be blamed for."""
+        """Return whether the mix significantly explains a part of the drop."""
         return self.parts.mix.clear(alpha) and self.carried >= PARTLY and self.parts.total.value > 0.0
 
 
 def shifted(drop: Fall, keys: Sequence[str], alpha: float, words: Words) -> Explanation | None:
-    """The key whose old mix removes the drop best, the app's own strata before topics found in the questions.
+    """Return the explanation by the key whose old mix best removes the drop, topics last.
 
-    Where it removes a part of it only, the cause is "unknown": what is left cannot be told from strata that are too
-    coarse (topics found in the questions never quite are what makes them hard).
+    If it removes only a part, the cause is "unknown": the rest may be due to strata that are too coarse (topics only
+    approximate what makes questions hard).
     """
     found = [shift for key in keys if (shift := shift_of(key, drop)) is not None and shift.matters(alpha)]
     if not found:
@@ -106,11 +106,11 @@ def shifted(drop: Fall, keys: Sequence[str], alpha: float, words: Words) -> Expl
         found,
         key=lambda shift: (not shift.explains(alpha), shift.key == "topic", -min(1.0, shift.carried), -_z(shift)),
     )
-    return _told(best, drop, "traffic_mix" if best.explains(alpha) else "unknown", words)
+    return _explanation(best, drop, "traffic_mix" if best.explains(alpha) else "unknown", words)
 
 
 def shift_of(key: str, drop: Fall) -> Shift | None:
-    """Split the drop by one key; None when it cannot be, or when a new version of the app is behind the shares."""
+    """Decompose the drop by one key; None if that is impossible or a new version of the app changed the shares."""
     before, since = labelled(drop.before, key), labelled(drop.since, key)
     old, new = ([value_of(one, key) for one in side] for side in (before, since))
     names = _names(old, new)
@@ -133,9 +133,9 @@ def shift_of(key: str, drop: Fall) -> Shift | None:
 
 
 def _names(old: Sequence[str], new: Sequence[str]) -> list[str]:
-    """The values that stand alone, the commonest first; all others are pooled.
+    """Return the values kept separate, most frequent first; the others are pooled.
 
-    Those with enough scores since, and large ones that are gone: pooled, they would look like a change of the rest.
+    Kept are values with enough scores since, and large ones that disappeared, which would distort the pool.
     """
     before, since = Counter(old), Counter(new)
     alone = [
@@ -146,8 +146,8 @@ def _names(old: Sequence[str], new: Sequence[str]) -> list[str]:
     return [*sorted(alone, key=lambda value: (-before[value] - since[value], value))[:MAX_VALUES], REST]
 
 
-def _told(shift: Shift, drop: Fall, cause: Cause, words: Words) -> Explanation:
-    """The explanation, with the value whose share did most of it."""
+def _explanation(shift: Shift, drop: Fall, cause: Cause, words: Words) -> Explanation:
+    """Build the explanation, naming the value whose share matters most."""
     overall = drop.old.mean if drop.old is not None else 0.0
     name, group = max(shift.named.items(), key=lambda item: _pull(item[1], overall))
     left = (drop.old.mean if drop.old is not None else 0.0) - shift.parts.within.value
@@ -165,7 +165,7 @@ def _told(shift: Shift, drop: Fall, cause: Cause, words: Words) -> Explanation:
 
 
 def _pull(group: Group, overall: float) -> float:
-    """How far the change of its share alone lowers the mean."""
+    """Return how much the change of the group's share alone lowers the mean."""
     known = group.since or group.before
     return (group.share_since - group.share_before) * (overall - known.mean) if known is not None else 0.0
 

@@ -188,7 +188,7 @@ def test_a_metric_of_ones_own_says_in_the_configuration_that_less_is_better(tmp_
     ("arguments", "said"),
     [
         (["--b", "newer"], "there are: new, old"),
-        (["--b", "old"], "not with itself"),
+        (["--b", "old"], "the two versions are the same"),
         (["--by", "colour"], "not by 'colour'"),
         (["--pair-by", "luck"], "--pair-by"),
         (["--metric", "unheard"], "no score of these metrics"),

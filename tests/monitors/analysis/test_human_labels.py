@@ -112,7 +112,7 @@ def test_labels_of_the_worst_answers_are_called_no_random_sample():
     _, truth, judge = a_strict_judge(5)
     worst = np.argsort(judge)[:150]
     row = one(points(judge), ratings(worst, truth[worst]))
-    assert "no random sample" in row.notes[0]
+    assert "not a random sample" in row.notes[0]
 
 
 def test_several_labels_of_one_answer_count_as_one_and_labels_of_unknown_answers_not_at_all():

@@ -205,7 +205,7 @@ def test_the_command_tries_an_slo_out_on_made_up_scores(tmp_path):
     [
         (["--metric", "unheard"], "no score of unheard"),
         (["--metric", "faithfulness", "--app", "other"], "too few"),
-        (["--metric", "faithfulness", "--output", "x.pdf"], "ends in none of"),
+        (["--metric", "faithfulness", "--output", "x.pdf"], "must end in one of"),
         (["--metric", "faithfulness", "--since", "soon"], "expected a span"),
     ],
 )

@@ -127,7 +127,7 @@ def test_a_plan_that_cannot_be_is_refused():
         (lambda: wilson(3, 2), "successes"),
         (lambda: wilson(1, 2, alpha=2.0), "alpha"),
         (lambda: rates([True, True], [True, False]), "both kinds"),
-        (lambda: corrected([1.0] * 9, [1.0] * 9, np.ones(50)), "10 at least"),
+        (lambda: corrected([1.0] * 9, [1.0] * 9, np.ones(50)), "at least 10"),
         (lambda: corrected([1.5] * 10, [1.0] * 10, np.ones(50)), "lie in"),
         (lambda: student_t(0.975, 2), "freedom"),
     ],

@@ -227,7 +227,7 @@ def test_scores_that_cannot_be_are_refused_and_change_nothing():
     before, before_paired = comparison.verdict(), paired.verdict()
     with pytest.raises(ValueError, match="scores lie"):
         comparison.update("champion", [1.2])
-    with pytest.raises(ValueError, match="champion or the challenger"):
+    with pytest.raises(ValueError, match="champion or challenger"):
         comparison.update("third", [0.2])
     with pytest.raises(ValueError, match="1 scores with 2 weights"):
         paired.update([0.5, 0.5], [0.5])

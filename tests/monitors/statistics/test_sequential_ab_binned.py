@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from monitors.statistics.sequential_ab import Comparison
-from monitors.statistics.sequential_ab_binned import STEPS, CountedComparison, Counts
+from monitors.statistics.sequential_ab_binned import STEPS, CountedComparison, ScoreBins
 
 LOOKS = 8
 
@@ -29,7 +29,7 @@ def counts_of(looks, scores, weights):
     groups = {}
     for look, score, weight in zip(looks, scores, weights, strict=True):
         groups.setdefault((look, min(int(score * STEPS), STEPS - 1), weight), []).append(score)
-    return Counts.of(
+    return ScoreBins.of(
         [
             (look, k, len(some), math.fsum(some), math.fsum(x * x for x in some), weight)
             for (look, k, weight), some in groups.items()
@@ -111,7 +111,7 @@ def test_a_decision_stands_whatever_comes_after_it():
 
 
 def test_without_a_score_of_one_version_nothing_is_said():
-    none = Counts.of([])
+    none = ScoreBins.of([])
     some = counts_of([0] * 50, np.ones(50), np.ones(50))
     verdict = CountedComparison().judge(1, some, none)
     assert (verdict.decision, verdict.difference, verdict.more) == ("not enough data", None, None)
