@@ -30,7 +30,7 @@ def run(scenario, *replies, keys_file=None, **tables):
             base_url = f"http://127.0.0.1:{port}/v1"
             config = Config(upstreams=(Upstream(base_url=base_url, api_key="sk-upstream"),), **tables)
             async with running_gateway("", config=config, keys_file=keys_file) as gateway:
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(20):
                     await scenario(gateway, upstream)
 
     asyncio.run(main())

@@ -65,7 +65,7 @@ async def gateway_with(http_path, **settings):
         config = Config(
             gateway=GatewayTable(http_path=http_path, **settings), upstreams=(Upstream(base_url=model.url),)
         )
-        async with running_gateway(model.url, config=config) as running, asyncio.timeout(60):
+        async with running_gateway(model.url, config=config) as running, asyncio.timeout(30):
             yield running
 
 

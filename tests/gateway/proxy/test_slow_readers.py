@@ -77,7 +77,7 @@ def test_the_fast_path_gives_it_up_too(body):
         async with (
             tcp_server(large) as port,
             running_gateway("", config=config(port, "protocol")) as gateway,
-            asyncio.timeout(60),
+            asyncio.timeout(30),
         ):
             await exchange(gateway.port, post(CHAT[:-1] + b',"x":"small"}'))  # now there is a connection to reuse
             writer = await stalled(gateway.port, body)

@@ -95,7 +95,7 @@ def test_the_beginning_of_an_event_without_end_reaches_the_client_before_more_is
                 upstreams=(Upstream(base_url=f"http://127.0.0.1:{port}/v1"),),
                 capture=Capture(include_usage=True),
             )
-            async with running_gateway("", config=config) as gateway, asyncio.timeout(60):
+            async with running_gateway("", config=config) as gateway, asyncio.timeout(30):
                 reader, writer = await request(gateway.port, post(b'{"model": "m", "stream": true}'))
                 received = b""
                 while received.count(b"x") < 150_000:

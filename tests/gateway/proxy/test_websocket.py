@@ -57,7 +57,7 @@ def test_messages_of_both_kinds_pass_both_ways_with_path_headers_and_subprotocol
 )
 def test_a_handshake_with_a_body_is_refused_at_once(path, head):
     async def main():
-        async with running_gateway("http://127.0.0.1:9/v1", http_path=path) as gateway, asyncio.timeout(60):
+        async with running_gateway("http://127.0.0.1:9/v1", http_path=path) as gateway, asyncio.timeout(15):
             reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
             upgrade = "Host: l\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
             key = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
