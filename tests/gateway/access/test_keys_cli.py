@@ -59,7 +59,7 @@ def test_a_budget_that_nothing_is_charged_to_is_a_warning(gaugeway, tmp_path):
         result = gaugeway("create", "--app", "shop", "--config", str(config), *quota)
         assert result.exit_code == 0, result.output
         assert result.stdout.startswith("gw-")
-        return "warning: --usd-per-day: the configuration has no [prices]" in result.stderr
+        return "warning: --usd-per-day has no effect: the configuration has no [prices]" in result.stderr
 
     assert warned("", "--usd-per-day", "2")
     assert not warned("")
