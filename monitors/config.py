@@ -38,10 +38,10 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Monitors(Table, frozen=True):
     """`[monitors]`: the evaluation process and its admin port.
 
-    An exchange whose contexts come apart from it (a context key, or spans with `otlp_receiver`) is waited for up to
-    `join_window_s` before it is evaluated without them; 0 waits for none. `replica` tells processes with one store
-    apart; None stands for the host's name and the port. `gateways` are the admin ports that the page asks for counts,
-    None: that of `[gateway]`. `trusted_proxies` are addresses or networks whose `X-Forwarded-For` is believed.
+    A sample whose contexts are sent separately (a context key, or spans with `otlp_receiver`) waits up to
+    `join_window_s` for them before it is evaluated without; 0 disables waiting. `replica` identifies this process among
+    those with the same store; None stands for host name and port. The page reads counts from the admin ports
+    `gateways`; None: that of `[gateway]`. `trusted_proxies` are addresses or networks whose `X-Forwarded-For` is used.
     """
 
     host: str = "127.0.0.1"
@@ -81,7 +81,7 @@ class Price(Table, frozen=True):
 
 
 class SmallJudge(Table, frozen=True):
-    """`[judge.small]`: asked first; `least` is how sure it must be to be believed, a share `audit_rate` is compared."""
+    """`[judge.small]`: called first; accepted from probability `least` on; a share `audit_rate` is compared."""
 
     base_url: str
     model: str
@@ -93,9 +93,9 @@ class SmallJudge(Table, frozen=True):
 
 
 class Judge(Table, frozen=True):
-    """`[judge]`: the LLM that judges. Without `base_url` and `model` there is none and only lexical metrics run.
+    """`[judge]`: the LLM judge. Without `base_url` and `model` there is none and only lexical metrics run.
 
-    `deadline_s` bounds the judging of one sample. After `blind_after` failures in a row the judge is not asked for
+    `deadline_s` bounds the judging of one sample. After `blind_after` consecutive failures the circuit opens for
     `blind_s`, then longer. `budget_reserve` is the share of the budget that is spread evenly over apps and models.
     """
 
@@ -128,7 +128,7 @@ class Judge(Table, frozen=True):
 class Embeddings(Table, frozen=True):
     """`[embeddings]`: an OpenAI-compatible endpoint, or a local model, for the metrics that compare meanings.
 
-    `price` is USD per million tokens. Texts that come within `batch_wait_s` go out together, `batch_size` at most.
+    `price` is USD per million tokens. Texts that arrive within `batch_wait_s` form one request of up to `batch_size`.
     """
 
     kind: Literal["openai", "local"] = "openai"
@@ -152,9 +152,9 @@ class Embeddings(Table, frozen=True):
 class Queue(Table, frozen=True):
     """`[queue]`: where samples wait. Default: a SQLite file in the data directory.
 
-    They are to wait no longer than `target_age_s`: a judge too slow for that judges fewer. After `max_age_s` they are
-    not judged at all. `max_bytes` bounds what waits. While a queue on another machine cannot be reached, up to
-    `spill_bytes` wait in the gateway's data directory (0: none), and go back at `drain_per_s` samples a second.
+    If the judge is too slow to keep the wait near `target_age_s`, fewer samples are judged; none is after `max_age_s`.
+    `max_bytes` bounds the queue. While a queue on another machine is unreachable, up to `spill_bytes` wait in the
+    gateway's data directory (0: none), and are sent at `drain_per_s` samples a second afterwards.
     """
 
     url: str | None = None
@@ -168,7 +168,7 @@ class Queue(Table, frozen=True):
 
 
 class Store(Table, frozen=True):
-    """`[store]`: where samples and evaluations are kept. Default: a SQLite file in the data directory."""
+    """`[store]`: where samples and evaluations are stored. Default: a SQLite file in the data directory."""
 
     url: str | None = None
 
@@ -176,8 +176,8 @@ class Store(Table, frozen=True):
 class Metric(msgspec.Struct, frozen=True, kw_only=True):
     """`[metrics.<name>]`: one metric. Keys other than these are the metric's own options.
 
-    `rate` None stands for 1.0 where no LLM is asked and 0.1 where one is; `threshold` None for 0.7, or 0.3 where 0 is
-    the best value.
+    `rate` None stands for 1.0 without an LLM and 0.1 with one; `threshold` None for 0.7, or 0.3 where 0 is the best
+    value.
     """
 
     enabled: bool = True
@@ -188,11 +188,11 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rule(Table, frozen=True):
-    """`[[alerts.rules]]`: what to watch: that the mean of `metric` stays where it belongs.
+    """`[[alerts.rules]]`: alerts when the mean of `metric` drops.
 
-    Either `slo`, the promised mean (at least that, or at most where 0 is best), or a `baseline` learned from the
-    traffic, below which the mean may fall by `tolerance` (default: 0.05, for severity "warn" 0.02; 0 with `slo`).
-    `detector` is "esr", "threshold" or an import string; `options` are its own.
+    It is compared with `slo` (the least mean, or the greatest where 0 is best) or with a `baseline` learned from the
+    traffic; a drop of up to `tolerance` is allowed (default: 0.05, for severity "warn" 0.02; 0 with `slo`). `detector`
+    is "esr", "threshold" or an import string; `options` are its own.
     """
 
     metric: str
@@ -210,8 +210,8 @@ class Alerts(Table, frozen=True):
     """`[alerts]`: `false_alerts_per_30d` is the number of false alarms expected in 30 days over all rules together.
 
     Without `rules` every metric is watched for a drop below a learned baseline. `slices` are "app", "model", "prompt"
-    and "tag:NAME"; one with fewer than `min_slice_scores` scores a month has no stream of its own. While less than
-    `min_coverage` of the evaluations give a score, the scores are no evidence. With `content` an alert quotes its worst
+    and "tag:NAME"; a slice with fewer than `min_slice_scores` scores a month has no stream. While less than
+    `min_coverage` of the evaluations give a score, detectors ignore the scores. With `content` alerts quote the worst
     answers.
     """
 
@@ -237,9 +237,9 @@ OF_EVERY_NOTIFIER = frozenset({"kind", "name", "severities", "apps", "send_resol
 
 
 class Notifier(Table, frozen=True):
-    """`[[notifiers]]`: who is told, about which severities and apps. Which of the other keys a kind takes is its own.
+    """`[[notifiers]]`: a receiver of notifications for some severities and apps. The other keys depend on the kind.
 
-    `heartbeat`: it gets the alert that always fires. `options` are the keywords of a notifier of one's own.
+    With `heartbeat` it also gets the alert that always fires. `options` are the keywords of a plug-in notifier.
     """
 
     kind: str
@@ -270,14 +270,14 @@ class Notifier(Table, frozen=True):
 
     @classmethod
     def keys_for(cls, raw: Mapping[str, Any]) -> Collection[str]:
-        """The keys that such a table takes: those of its kind."""
+        """Return the keys that a table of this kind takes."""
         return keys_of_kind(raw.get("kind"), BUILT_IN_NOTIFIERS, cls.__struct_fields__, OF_EVERY_NOTIFIER)
 
 
 class Sink(Table, frozen=True):
-    """`[[sinks]]`: another system that is sent the scores of `metrics` (shell patterns).
+    """`[[sinks]]`: another system that receives the scores of `metrics` (shell patterns).
 
-    Explanations go along with `content`. What cannot be delivered is repeated for `give_up_s`.
+    `content` adds explanations. Failed deliveries are retried for `give_up_s`.
     """
 
     kind: str
@@ -312,7 +312,7 @@ class Telemetry(Table, frozen=True):
 
 
 class Sampled(msgspec.Struct, frozen=True, kw_only=True):
-    """What the evaluation plane reads of `[capture]`: the sampling salt, and what is kept of samples for how long."""
+    """The part of `[capture]` that the monitors read: sampling salt, content and retention."""
 
     salt: str = "gaugeway"
     nested_with_otel: bool = False
@@ -338,7 +338,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Config(Shared, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file as the evaluation plane sees it: what belongs to the gateway is let through unread."""
+    """The configuration file as the monitors read it: the gateway's tables are ignored."""
 
     gateway: dict[str, Any] = msgspec.field(default_factory=dict)
     upstreams: tuple[dict[str, Any], ...] = ()
@@ -368,12 +368,12 @@ def load(path: Path | None, *, port: int | None = None, gateway: Mapping[str, An
 
 
 def shared_problems(shared: Shared) -> list[str]:
-    """Say what a type alone cannot about the tables of the evaluation plane."""
+    """Return the problems of the monitors' tables that types alone cannot express."""
     return admin_problems(shared) + join_problems(shared) + address_problems(shared)
 
 
 def address_problems(shared: Shared) -> list[str]:
-    """Say which addresses cannot be meant, and which provider asks for a key that is not given."""
+    """Return the problems of model addresses, and the providers whose API key is missing."""
     judge, small, embeddings = shared.judge, shared.judge.small, shared.embeddings
     asked = [
         ("judge", judge.base_url, judge.api_key),
@@ -398,7 +398,7 @@ def address_problems(shared: Shared) -> list[str]:
 
 
 def _url_problems(shared: Shared) -> list[str]:
-    """Say which URLs other than those of models cannot be meant."""
+    """Return the problems of URLs other than those of models."""
     monitors = shared.monitors
     named = [
         *((f"monitors.gateways[{index}]", url, _EXAMPLES[0]) for index, url in enumerate(monitors.gateways or ())),
@@ -411,7 +411,7 @@ def _url_problems(shared: Shared) -> list[str]:
 
 
 def address_warnings(shared: Shared) -> list[str]:
-    """Say what is unusual about addresses and may be meant."""
+    """Return warnings about unusual addresses that may be intended."""
     judge = shared.judge
     if judge.base_url is None or judge.api_key or not endpoints.is_remote(judge.base_url):
         return []
@@ -419,7 +419,7 @@ def address_warnings(shared: Shared) -> list[str]:
 
 
 def admin_problems(shared: Shared) -> list[str]:
-    """Say what is wrong with the monitors' admin port: what others can reach asks for a token; proxies are known."""
+    """Return the problems of the admin port: a reachable one needs a token; proxies must be addresses."""
     host = shared.monitors.host
     problems = []
     if (problem := endpoints.listener_problem(host)) is not None:
@@ -435,7 +435,7 @@ def admin_problems(shared: Shared) -> list[str]:
 
 
 def join_problems(shared: Shared) -> list[str]:
-    """Say what is wrong with waiting for contexts: it happens within a sample's lease, and its evaluation too."""
+    """Return the problems of `join_window_s`: waiting and evaluation must fit into a sample's lease."""
     window_s, lease_s = shared.monitors.join_window_s, shared.queue.lease_s
     if window_s < lease_s:
         return []
@@ -443,7 +443,7 @@ def join_problems(shared: Shared) -> list[str]:
 
 
 def gather_options(raw: dict[str, Any]) -> dict[str, Any]:
-    """Move each metric's own options out of `[metrics.<name>]` into its `options`, for the metric itself to check."""
+    """Move each metric's own options from `[metrics.<name>]` to its `options`, which the metric checks."""
     metrics = raw.get("metrics")
     if not isinstance(metrics, dict):
         return raw
@@ -459,10 +459,10 @@ def gather_options(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def queue_url(shared: Shared, data_dir: Path) -> str:
-    """The queue's URL: the configured one, or the embedded default in `data_dir`."""
+    """Return the queue's URL: the configured one, or the default SQLite file in `data_dir`."""
     return shared.queue.url or f"sqlite:///{data_dir.absolute() / 'queue.db'}"
 
 
 def store_url(shared: Shared, data_dir: Path) -> str:
-    """The store's URL: the configured one, or the embedded default in `data_dir`."""
+    """Return the store's URL: the configured one, or the default SQLite file in `data_dir`."""
     return shared.store.url or f"sqlite:///{data_dir.absolute() / 'store.db'}"

@@ -1,4 +1,4 @@
-"""The records every other module speaks in. Frozen; they import nothing of ours."""
+"""The records that all other modules share: frozen, and independent of the rest of the package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens the upstream reported for one exchange; `None` where it did not say."""
+    """Tokens that the upstream reported for one exchange; None where it reported none."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -30,10 +30,10 @@ class Usage:
 class PromptPart:
     """A stretch of a request's text: instructions, the question, or a passage.
 
-    `message` is the index of its message in the conversation: in chat requests that in `messages`; a system text beside
-    the messages (Anthropic's `system`, `instructions` of the Responses API) comes before them. `start` and `end` count
-    characters of the message's text. `passage` is an index into the contexts that were found. `text` are the words of
-    instructions; those of the question and of passages are in the sample.
+    `message` is the index of its message in the conversation, for chat requests in `messages`; a system text outside
+    the messages (Anthropic's `system`, `instructions` of the Responses API) comes first. `start` and `end` count
+    characters of the message's text. `passage` is an index into the contexts that were found. `text` is that of
+    instructions; the texts of question and passages are in the sample.
     """
 
     role: str
@@ -49,7 +49,7 @@ class PromptPart:
 class CaptureInfo:
     """How the question and the passages were found in a request.
 
-    `source` names the extractor, as the sample's `context_source` did before anything else was said about the exchange.
+    `source` names the extractor, as the sample's `context_source` did before any supplement was joined.
     `confidence` lies in [0, 1], and is None where no extractor recognised the request. `parts` are in the order of the
     text; what is found nowhere word for word (a field of JSON, a passage out of the response) has none. `cut` says that
     passages were left out or shortened, `shortened` that parts or words of instructions were.
@@ -68,17 +68,17 @@ class CaptureInfo:
 class Sample:
     """An exchange chosen for evaluation.
 
-    `started_at` is Unix time in seconds. `rate` is the probability, in (0, 1], with which this exchange was chosen.
-    `context_source` names the extractor that found the contexts; with `"none"` nobody looked like retrieval, with any
-    other name and no contexts the retrieval found nothing. `skip_reason` says why the response is no answer to judge
-    (an error, a cut stream, a tool call ...); `None` means it is one. `context_key` is the client's name for this
-    exchange, under which more about it may arrive (a `Supplement`). `prompt` is the version of the prompt, a short hash
-    of the instructions without what changes from request to request. `reference_contexts` and `reference_context_ids`
-    are the passages that should have been retrieved, where a data set says so. `capture` says how the question and the
-    contexts were found in the request; it is None for what an older release captured, and for data sets.
-    `cluster` names what its scores may be alike with, the closest first, apart by spaces: salted hashes of the session
-    ("s:..."), the end user ("u:..."), the key ("k:...") and the question's words ("q:...").
-    """
+        `started_at` is Unix time in seconds. `rate` is the probability, in (0, 1], with which this exchange was chosen.
+            `context_source` names the extractor that found the contexts; "none" means that the request shows no retrieval, any
+        other name without contexts that the retrieval found nothing. `skip_reason` says why the response cannot be judged
+        (an error, a truncated stream, a tool call ...); None when it can. `context_key` is the client's key for this
+        exchange, under which a `Supplement` may arrive. `prompt` is the prompt's version: a short hash of the instructions
+        without what varies between requests. `reference_contexts` and `reference_context_ids` are the passages that should
+        have been retrieved, from a data set. `capture` says how question and contexts were found in the request; None for
+        samples of older releases and of data sets. `cluster` names what its scores may be correlated with, the closest
+    first, separated by spaces: salted hashes of the session ("s:..."), the end user ("u:..."), the key ("k:...") and
+    the words of the question ("q:...").
+        """
 
     id: str
     started_at: float
@@ -108,12 +108,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supplement:
-    """What was said about an exchange beside it, before or after: it is joined by exchange id, key or trace id.
+    """Contexts, feedback or a span sent separately from its exchange, and joined by exchange id, key or trace id.
 
-    `id` is its identity: storing it twice changes nothing. `received_at` is Unix time in seconds, `source` the channel:
-    "contexts" and "feedback" are the two requests of that name, "spans" a retriever's OpenTelemetry span. `rating`
-    lies in [0, 1]. `app` is the app that its sender may speak for: it joins exchanges of that app only. With None it
-    joins those of any app.
+    `id` is its identity: storing it twice changes nothing. `received_at` is Unix time in seconds. `source` is the
+    channel: "contexts" and "feedback" are the two requests of that name, "spans" a retriever's OpenTelemetry span.
+    `rating` lies in [0, 1]. `app` restricts it to exchanges of the sender's app; None allows any app.
     """
 
     id: str
@@ -133,7 +132,7 @@ class Supplement:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A metric's number in [0, 1], why, and the pieces it was computed from.
+    """A score in [0, 1], its reason, and the evidence it was computed from.
 
     Raises ValueError for a value that is not a finite number in [0, 1].
     """
@@ -149,7 +148,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """The metric does not apply. `reason` is a short snake_case word from a closed set: it becomes a label."""
+    """The metric does not apply. `reason` is a short snake_case word from a closed set, used as a label."""
 
     reason: str
 
@@ -184,7 +183,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a detector saw when it decided.
+    """The evidence of a detector at its decision.
 
     `evidence_log10` is log10 of the e-value over its alarm threshold (0 = alarm). `baseline` is the mean the null
     hypothesis allows, `onset` the Unix time at which the change most likely began, `n` the scores seen since then.
@@ -200,7 +199,7 @@ class Finding:
 
 
 JUDGE_BLIND = "judge_blind"
-"""The rule that nobody has to write: it fires while the judge fails."""
+"""The built-in rule that fires while the judge fails."""
 
 AlertState: TypeAlias = Literal["pending", "firing", "resolved"]
 Cause: TypeAlias = Literal["retrieval", "generation", "judge", "traffic_mix", "unknown"]
@@ -219,11 +218,11 @@ class Example:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """A quality drop from the first doubt to its end. `fingerprint` is the same through all three states.
+    """A quality drop, from pending to resolved. `fingerprint` stays the same in all three states.
 
-    `slice` is the part of the app's traffic it is about, as `name=value` ("model=gpt-x", "tag:tenant=a"), or "" for all
-    of it; `affected` lists slices whose own evidence says that they fell. `cause_detail` is the cause in a sentence;
-    `examples` are the worst exchanges again, with their faults.
+    `slice` is the part of the app's traffic concerned, as `name=value` ("model=gpt-x", "tag:tenant=a"), or "" for all
+    of it; `affected` lists the slices with evidence of a drop of their own. `cause_detail` is the cause in a sentence;
+    `examples` are the worst exchanges with their faults.
     """
 
     fingerprint: str

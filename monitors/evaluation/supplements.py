@@ -1,4 +1,4 @@
-"""The intake of supplements: what is said about an exchange beside it, such as retrieval spans and feedback."""
+"""The intake of supplements: contexts, feedback and retrieval spans that are sent separately from an exchange."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ from monitors.runtime.settings import ConfigError, Problems
 def open_sinks(config: Shared, instruments: Instruments) -> list[Exporter]:
     """Build the exporters, named by kind and index so that their counts stay separate. Raises ConfigError.
 
-    None connects before it has something to send. Phoenix is told about passages only where they go out as spans.
+    None connects before it has something to send. Phoenix gets annotations of passages only if these are exported
+    as spans.
     """
     telemetry = config.telemetry
     documents = telemetry.otlp_endpoint is not None and telemetry.content

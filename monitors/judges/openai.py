@@ -30,7 +30,7 @@ _REFUSED = (
     r"|unknown|unrecogni[sz]ed|unexpected|extra_forbidden|must be|failed to parse|greater than|at most"
 )
 _REFUSALS = (400, 422)
-_ASKED = 2
+_ATTEMPTS = 2
 _ALTERNATIVES = (20, 5, 0)
 """Values for `top_logprobs`, tried in turn; some servers allow fewer alternatives, others none."""
 
@@ -160,7 +160,7 @@ class OpenAIJudge(Judge):
     async def _twice(self, attempt: Callable[..., Awaitable[T]]) -> T:
         """Make a second attempt when the first answer cannot be read."""
         problem = ""
-        for asked in range(_ASKED):
+        for asked in range(_ATTEMPTS):
             try:
                 return await attempt(again=asked > 0)
             except reading.UnreadableError as error:

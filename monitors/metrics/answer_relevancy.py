@@ -15,7 +15,7 @@ from monitors.metrics.reference.answer_similarity import clipped, cosines_with_f
 from monitors.records import Sample, Score, Skipped
 
 QUESTIONS = 3
-_ASKED = 2
+_ATTEMPTS = 2
 
 
 class AnswerRelevancy:
@@ -81,7 +81,7 @@ class AnswerRelevancy:
         """Return three different questions, from at most two calls, and the first answer's noncommittal flag."""
         noncommittal: bool | None = None
         questions: dict[str, str] = {}
-        for _ in range(_ASKED):
+        for _ in range(_ATTEMPTS):
             known = [Datum("known_question", one, id=id_) for id_, one in enumerate(questions.values())]
             prompt = self._questions.fill([Datum("response", response), *known])
             answer = await self._llm.ask(prompt, GeneratedQuestions)

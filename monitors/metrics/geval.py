@@ -22,7 +22,7 @@ from monitors.metrics.judged.schemas import GEvalForm, GEvalSteps
 from monitors.metrics.judged.single_flight import SingleFlight
 from monitors.records import Sample, Score, Skipped
 
-_ASKED = 2
+_ATTEMPTS = 2
 _MOST_SCORES = 20  # no endpoint shows more alternatives of a token
 
 
@@ -79,7 +79,7 @@ class GEval:
         """Return the probability of each score; None without log-probabilities. Invalid answers get one retry."""
         scores = self._criterion.scores
         problem = JudgeError("unreadable")
-        for _ in range(_ASKED):
+        for _ in range(_ATTEMPTS):
             found = await self._llm.ask_scored(prompt, [str(one) for one in scores])
             if found is None:
                 return None
@@ -104,7 +104,7 @@ class GEval:
         return self._score(fmean(scores), steps, {"method": "sampling", "scores": scores})
 
     async def _one(self, prompt: Prompt) -> int:
-        for _ in range(_ASKED):
+        for _ in range(_ATTEMPTS):
             found = (await self._llm.ask(prompt, GEvalForm)).score
             if found in self._criterion.scores:
                 return found
@@ -160,7 +160,7 @@ def _check(criterion: Criterion, steps: Sequence[str]) -> None:
             raise ValueError(f"rubric: {scores!r} is no score, and no range such as '1-2', of the scale")
 
 
-_ASKED = 2
+_ATTEMPTS = 2
 
 
 class Criterion(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,7 +209,7 @@ class Steps:
             Datum("scale", f"{criterion.scale[0]} to {criterion.scale[1]}"),
             *([Datum("rubric", rubric)] if rubric else []),
         ]
-        for _ in range(_ASKED):
+        for _ in range(_ATTEMPTS):
             answer = await self._judge.ask(self._template.fill(data), GEvalSteps)
             if steps := tuple(step.strip() for step in answer.steps if step.strip()):
                 return steps
@@ -220,7 +220,7 @@ class Steps:
             return None
         try:
             kept = msgspec.json.decode(self._file.read_bytes(), type=GEvalSteps)
-        except (OSError, msgspec.DecodeError):  # they are written anew
+        except (OSError, msgspec.DecodeError):  # the judge writes them again
             return None
         return tuple(kept.steps) or None
 

@@ -85,7 +85,7 @@ def build(
 
     A metric's constructor is given what it names: `judge`, `verdicts` (shared between metrics), `embeddings`. Its other
     parameters are its options. `steps_dir` keeps the steps a judge wrote for `geval:` metrics; without it every process
-    has them written anew.
+    has them written again.
     """
     found = draft(settings, judge, embeddings, mode, steps_dir=steps_dir)
     if problems := [*found.names, *found.problems]:

@@ -14,7 +14,7 @@ from monitors.judges import JudgeError
 from monitors.metrics.embeddings import Embeddings
 from monitors.runtime.tasks import spawn
 
-# What one text can do to all others of its request.
+# Failures that a single text can cause for its whole request.
 _ONE_TEXTS_FAULT = frozenset({"bad_request", "context_overflow", "too_large", "unreadable"})
 
 
@@ -29,9 +29,9 @@ class _Call:
 class Batched(Embeddings):
     """Collects texts for at most `wait_s` seconds or until there are `size`, and sends them to `inner` as one request.
 
-    The same text is asked for once. More texts than `size` go out as several requests at once. When a request fails
-    for what may be the fault of one text, each caller is tried by itself, so that nobody fails for another's text. A
-    caller that gives up does not stop the others' request. Belongs to one event loop.
+    A text occurs once in a request. More texts than `size` become several concurrent requests. When a request fails in
+    a way that one text may have caused, each call is retried alone, so that no call fails because of another's text. A
+    cancelled call does not stop the request of the others. Belongs to one event loop.
     """
 
     def __init__(self, inner: Embeddings, *, size: int = 64, wait_s: float = 0.01) -> None:
@@ -83,7 +83,7 @@ class Batched(Embeddings):
                 await asyncio.gather(*(self._send([call]) for call in calls))
             else:
                 _fail(calls, error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to those who wait
+        except Exception as error:  # noqa: BLE001 - any error is passed to the waiting calls, whose metrics count it
             _fail(calls, error)
         except asyncio.CancelledError:
             for call in calls:
@@ -105,6 +105,6 @@ class Batched(Embeddings):
 def _fail(calls: Sequence[_Call], error: Exception) -> None:
     for call in calls:
         if not call.vectors.done():
-            # An exception of one's own for everybody: raising one object in several tasks tangles their tracebacks.
+            # One exception object for each call: raising the same one in several tasks mixes their tracebacks.
             own = copy.copy(error) if isinstance(error, JudgeError) else error
             call.vectors.set_exception(own)

@@ -48,7 +48,6 @@ class LocalEmbeddings(Embeddings):
 
     @property
     def model(self) -> str:
-        """The embedding model's name."""
         return self._name
 
     async def prepare(self) -> None:

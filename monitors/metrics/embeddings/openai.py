@@ -34,10 +34,9 @@ class _Reply(msgspec.Struct):
 class OpenAIEmbeddings(Embeddings):
     """Sends one request a batch, at most `concurrency` at a time.
 
-    As with a judge, `timeout_s` bounds a request from the moment it has a place, retries included (the SDK's own, at
-    most `max_retries`, honouring Retry-After). With `api_version` the endpoint is asked in Azure's form, the deployment
-    being called like the model. `price` is USD per million tokens and goes on the tab of the metric that
-    asks. Belongs to one event loop.
+    `timeout_s` bounds a request from the moment it has a place, including retries (the SDK's own, at most
+    `max_retries`, honouring Retry-After). With `api_version` requests take Azure's form, with the model's name as the
+    deployment. `price` is USD per million tokens, charged to the calling metric. Belongs to one event loop.
     """
 
     def __init__(
@@ -73,7 +72,6 @@ class OpenAIEmbeddings(Embeddings):
 
     @property
     def model(self) -> str:
-        """The embedding model's name."""
         return self._model
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float64]:
@@ -91,7 +89,6 @@ class OpenAIEmbeddings(Embeddings):
         raise failure from None
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._client.close()
 
     async def _embed(self, texts: Sequence[str]) -> NDArray[np.float64]:

@@ -10,11 +10,11 @@ from monitors.metrics.judged.prompts import Datum
 from monitors.records import Sample, Skipped
 
 V = TypeVar("V")
-ASKED = 2
+ATTEMPTS = 2
 
 
 async def complete(
-    ask: Callable[[Sequence[int]], Awaitable[Iterable[tuple[int, V]]]], wanted: Sequence[int], times: int = ASKED
+    ask: Callable[[Sequence[int]], Awaitable[Iterable[tuple[int, V]]]], wanted: Sequence[int], times: int = ATTEMPTS
 ) -> Mapping[int, V]:
     """Get a verdict for every id in `wanted`, in at most `times` calls: later calls ask for the missing ones.
 

@@ -43,15 +43,15 @@ class AnswerCorrectness:
     async def score(self, sample: Sample) -> Score | Skipped:
         if (skipped := unanswered(sample, "response", "reference")) is not None:
             return skipped
-        said = await self._held(sample, sample.response, sample.reference or "")
-        if not said.claims:
+        ours = await self._check(sample, sample.response, sample.reference or "")
+        if not ours.claims:
             return Skipped("no_claims")
-        wanted = await self._held(sample, sample.reference or "", sample.response)
-        if not wanted.claims:
+        expected = await self._check(sample, sample.reference or "", sample.response)
+        if not expected.claims:
             return Skipped("no_reference_claims")
-        tp = sum(one.verdict == "supported" for one in said.claims)
-        fp = len(said.claims) - tp
-        fn = sum(one.verdict != "supported" for one in wanted.claims)
+        tp = sum(one.verdict == "supported" for one in ours.claims)
+        fp = len(ours.claims) - tp
+        fn = sum(one.verdict != "supported" for one in expected.claims)
         f1 = tp / (tp + (fp + fn) / 2) if tp else 0.0
         value, similarity = f1, None
         if self._embeddings is not None:
@@ -59,18 +59,18 @@ class AnswerCorrectness:
             similarity = clipped(float(cosines[0]))
             value = self._weight * f1 + (1.0 - self._weight) * similarity
         reason = f"{tp} right, {fp} wrong and {fn} missing claims"
-        return Score(clipped(value), reason, ({"f1": f1, "similarity": similarity}, *_evidence(said, wanted)))
+        return Score(clipped(value), reason, ({"f1": f1, "similarity": similarity}, *_evidence(ours, expected)))
 
-    async def _held(self, sample: Sample, text: str, against: str) -> JudgedClaims:
+    async def _check(self, sample: Sample, text: str, against: str) -> JudgedClaims:
         return await self._verdicts.claims(replace(sample, response=text, contexts=(Context(text=against),)))
 
 
-def _evidence(said: JudgedClaims, wanted: JudgedClaims) -> list[dict[str, object]]:
+def _evidence(ours: JudgedClaims, expected: JudgedClaims) -> list[dict[str, object]]:
     right: list[dict[str, object]] = [
         {"claim": one.claim, "found": "TP" if one.verdict == "supported" else "FP", "quote": one.quote}
-        for one in said.claims
+        for one in ours.claims
     ]
     missing: list[dict[str, object]] = [
-        {"claim": one.claim, "found": "FN"} for one in wanted.claims if one.verdict != "supported"
+        {"claim": one.claim, "found": "FN"} for one in expected.claims if one.verdict != "supported"
     ]
     return [*right, *missing]
