@@ -77,8 +77,8 @@ class Sample:
         have been retrieved, from a data set. `capture` says how question and contexts were found in the request; None for
         samples of older releases and of data sets. `cluster` names what its scores may be correlated with, the closest
     first, separated by spaces: salted hashes of the session ("s:..."), the end user ("u:..."), the key ("k:...") and
-    the words of the question ("q:...").
-        """
+    the question's words ("q:...").
+    """
 
     id: str
     started_at: float

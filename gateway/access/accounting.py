@@ -1,7 +1,7 @@
 """The cost of each exchange, and the charges to limits and budgets.
 
-Counters show what capture read. Limits and budgets are charged apart from it, when a request ends: what its answer
-reports, or an estimate, so that nothing that keeps an exchange from being captured makes it free.
+Counters show what capture decoded. Limits and budgets are charged independently of capture when a request ends, with
+the reported usage or an estimate, so that an exchange that is not captured is not free.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from gateway.access.gate import Gate, needs_gate
 from gateway.access.key_stores import Keys
 from gateway.access.key_stores.opening import open_keys
 from gateway.access.key_sync import KeySync
-from gateway.access.limit_sync import Sync
+from gateway.access.limit_sync import LimitSync
 from gateway.access.shared_limits import Sharing
 from gateway.access.shared_limits import opening as sharing
 from gateway.config import Config
@@ -29,15 +29,15 @@ class Parts(NamedTuple):
 
     gate: Gate
     keeper: KeySync | None
-    sync: Sync | None
+    sync: LimitSync | None
 
 
 class Admission:
-    """Owns the gate of a gateway: none while neither keys nor limits are in force.
+    """Owns the gateway's gate; there is none while neither keys nor limits are configured.
 
-    A new configuration is taken over in two steps, so that one that cannot be used changes nothing: `prepare` may
-    raise, `use` may not. A gate that begins to ask for keys refuses every request (503) until it knows them. Without
-    `keys_file` there is no store of keys and spending.
+    A new configuration is applied in two steps, so that an invalid one changes nothing: `prepare` may raise, `use` may
+    not. A gate that starts to require keys rejects every request with 503 until the keys are loaded. Without
+    `keys_file` there is no key store.
     """
 
     def __init__(self, config: Config, keys_file: Path | None, instruments: Instruments) -> None:
@@ -64,7 +64,7 @@ class Admission:
         if self._keys_file is not None:
             keeper = KeySync(_open_keys(config, self._keys_file), gate, every_s=keys.refresh_s)
         if (place := _open_sharing(config)) is not None:
-            sync = Sync(place, gate, self._instruments, every_s=limits.sync_s)
+            sync = LimitSync(place, gate, self._instruments, every_s=limits.sync_s)
         return Parts(gate, keeper, sync)
 
     def use(self, parts: Parts | None, config: Config) -> None:

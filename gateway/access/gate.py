@@ -14,7 +14,7 @@ from gateway.access.account import Account, Fleet, OverLimit, Quote
 from gateway.access.concurrency import ConcurrencyLimiter
 from gateway.access.keys import Keyring, Quota, VirtualKey, check_model, without_credentials
 from gateway.access.prices import Ledger, Spending
-from gateway.access.token_bucket import Draw, Heard
+from gateway.access.token_bucket import Draw, SharedLevels
 from gateway.config import AppLimits, Keys, Limits
 from gateway.exchange import Headers
 from gateway.http.errors import Rejection
@@ -41,9 +41,9 @@ class Holder(NamedTuple):
 
 
 class Permit:
-    """A request that was let in: for whom, with the headers that may go upstream. `release` it when it is over.
+    """An admitted request: the accounts it is charged to, and the headers for the upstream. `release` it at the end.
 
-    `app` is what the request counts for: the key's, where keys are asked for. `key_id` is None without keys.
+    `app` is the app that the request counts for: the key's, where keys are required. `key_id` is None without keys.
     """
 
     __slots__ = ("_accounts", "_quote", "_turnstile", "app", "headers", "holder", "key_id")
@@ -95,13 +95,12 @@ class Permit:
 
 
 class Gate:
-    """Lets requests in or refuses them. On the event loop alone, but for `charge`, which any thread may call.
+    """Admits or rejects requests. Not thread-safe, except `charge`.
 
-    While nothing is heard of other processes each counts for itself, and rates and `max_concurrency` are divided by
-    `workers`. Where limits are shared (`draws`, `hear`, `part`; every `every_s`) rates are whole, and `max_concurrency`
-    is divided by the number of processes. USD a day are never divided: what all of them spent is read every few
-    seconds. Beyond `max_apps`, apps that only the client vouches for share one account. `clock` is monotonic, `wall` is
-    Unix time.
+    Without limit sync each process enforces its share: rates and `max_concurrency` are divided by `workers`. With limit
+    sync (`draws`, `hear`, `part`; every `every_s`) rates are whole, and `max_concurrency` is divided by the number of
+    processes. Daily budgets are never divided: the spending of all processes is read every few seconds. Beyond
+    `max_apps`, apps that only the client names share one account. `clock` is monotonic, `wall` is Unix time.
     """
 
     def __init__(
@@ -129,9 +128,9 @@ class Gate:
         self._purged_at = -math.inf
 
     def identify(self, headers: Headers) -> VirtualKey | None:
-        """Return a request's key; None where none is asked for. Raises Rejection: 401, or 503 before keys are known.
+        """Return a request's key; None where none is required. Raises Rejection: 401, or 503 before keys are loaded.
 
-        Needs the headers only: calling it before a body is read keeps strangers from sending one.
+        It needs only the headers: called before the body is read, it keeps unauthorised clients from sending one.
         """
         if not self.needs_key:
             return None
@@ -150,10 +149,10 @@ class Gate:
         quote: Quote = NOTHING,
         metered: bool = True,
     ) -> Permit:
-        """Return a permit once the request may go on. Raises Rejection as `identify` does, and with 403 and 429.
+        """Return a permit once the request is admitted. Raises Rejection as `identify` does, and with 403 and 429.
 
-        `headers` have lower-case names; `app` is what the client said. `reading` says that the request uses no model
-        (GET and HEAD, but no WebSocket), so that a key for certain models may make it. `quote` is reserved until
+        `headers` have lower-case names; `app` is the app that the client named. `reading` says that the request uses no
+        model (GET and HEAD, but no WebSocket), so that a restricted key may make it. `quote` is reserved until
         `Permit.free`. Requests that are not `metered` are refused where USD a day are limited, unless they have a
         price (`unmetered_usd`).
         """
@@ -257,9 +256,9 @@ class Gate:
         return max(math.ceil(len(self._stirred) / _TOLD_AT_ONCE), 1)
 
     def draws(self) -> list[Draw]:
-        """Return what the other processes are to be told of requests and tokens: of some accounts in use, in turn.
+        """Return the draws of some active accounts, in turn, for the other processes.
 
-        Of some only, since this runs between requests, and thousands of accounts would hold them up.
+        Only of some: this runs between requests, and thousands of accounts would delay them.
         """
         self._settle()
         now = self._clock()
@@ -271,7 +270,7 @@ class Gate:
                 self._stirred[name] = account
         return draws
 
-    def hear(self, draws: Sequence[Draw], heard: Heard) -> None:
+    def hear(self, draws: Sequence[Draw], heard: SharedLevels) -> None:
         """Apply the levels after `draws` were synced, and the number of processes that share them."""
         now = self._clock()
         self._regroup(heard.processes, together=True, now=now)

@@ -19,8 +19,8 @@ _log = logging.getLogger("gaugeway")
 class KeySync:
     """Loads the stored keys into a gate, and saves the gate's spending, every `every_s` seconds.
 
-    While the store cannot be used, the gate goes on with the keys it knows and with its own count of the spending,
-    which is written once that works again.
+    While the store is unavailable, the gate keeps the last known keys and its own count of the spending, which is saved
+    once the store works again.
     """
 
     def __init__(self, store: Keys, gate: Gate, *, every_s: float) -> None:
@@ -53,8 +53,8 @@ class KeySync:
                 await self._sync()
         except (*FAILURES, TimeoutError) as error:
             if not self._failing:
-                said = str(error) or "no answer in time"
-                _log.warning("keys: %s: %s; using the last known state", type(error).__name__, said)
+                reason = str(error) or "no answer in time"
+                _log.warning("keys: %s: %s; using the last known state", type(error).__name__, reason)
             self._failing = True
             return False
         finally:

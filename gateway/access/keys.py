@@ -67,7 +67,7 @@ class VirtualKey:
 class Keyring:
     """A snapshot of the keys, looked up by the hash of the presented secret: secrets are never compared.
 
-    How long the look-up takes says something about the hash at most, and of a hash nothing leads back to the key.
+    Timing may reveal something about the hash, from which the key cannot be derived.
     """
 
     def __init__(self, keys: Iterable[VirtualKey] = ()) -> None:
@@ -102,8 +102,8 @@ class Keyring:
 def digest(key: bytes) -> bytes:
     """Return the hash under which a key is stored.
 
-    SHA-256 and no slow hash (scrypt, argon2): those make guessing dear where secrets are few, as passwords are. Ours
-    are 256 random bits, so guessing is hopeless at any speed, while a slow hash would delay every request.
+    SHA-256, not a slow hash (scrypt, argon2): those protect guessable secrets such as passwords. Keys have 256 random
+    bits, which cannot be guessed at any speed, and a slow hash would delay every request.
     """
     return hashlib.sha256(key).digest()
 
@@ -131,7 +131,7 @@ def without_credentials(headers: Headers) -> Headers:
 def model_asked(path: str, in_body: str | None) -> str | None:
     """Return the model a request asks for: the body's, or the deployment's of an Azure-style path.
 
-    None when the two differ: which of them counts is up to the upstream, so neither may open the door to the other.
+    None when the two differ: the upstream decides which one counts, so neither may be used for the permission check.
 
     >>> model_asked("/openai/deployments/gpt-4o/chat/completions", None)
     'gpt-4o'
@@ -157,9 +157,9 @@ def check_model(key: VirtualKey, model: str | None) -> None:
 
 
 def parse_expiry(text: str, now: float) -> float:
-    """Return the Unix time meant by a duration (30d, 12h, 45m, 2w) or an ISO date or time (UTC if it does not say).
+    """Return the Unix time of a duration from now (30d, 12h, 45m, 2w) or of an ISO date or time (UTC by default).
 
-    Raises ValueError for anything else, and for the past.
+    Raises ValueError for anything else, and for a time in the past.
 
     >>> parse_expiry("2h", 1000.0)
     8200.0

@@ -25,11 +25,11 @@ class Observer(Protocol):
         """Count a failed sync."""
 
 
-class Sync:
+class LimitSync:
     """Reports the usage and reads the remaining levels every `every_s` seconds.
 
-    While the place cannot be reached, or takes longer than two seconds, this process keeps to its share. An answer that
-    was lost on its way is asked for again, with what it was about: it may be counted twice, never not at all.
+    While the shared limits are unreachable, or take longer than two seconds, this process enforces its share. Draws
+    whose answer was lost are sent again: they may be counted twice, but are never lost.
     """
 
     def __init__(self, sharing: Sharing, gate: Gate, observer: Observer, *, every_s: float) -> None:
@@ -55,8 +55,8 @@ class Sync:
             self._observer.limits_shared(0)
             self._observer.limits_unshared()
             if not self._failing:
-                said = str(error) or "no answer in time"
-                _log.warning("limits: %s: %s; each gateway keeps to its share", type(error).__name__, said)
+                reason = str(error) or "no answer in time"
+                _log.warning("limits: %s: %s; each gateway keeps to its share", type(error).__name__, reason)
             self._failing = True
             return False
         self._observer.limits_shared(processes)

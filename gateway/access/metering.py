@@ -1,7 +1,7 @@
 """The usage of an answer, metered independently of capture: as reported, otherwise estimated from its size.
 
-Only the beginning and the end of an answer are held. Reported usage is looked for by structure where the answer is
-whole, else by its name: what stands in a text cannot look like it, since quotes in texts are escaped.
+Only the beginning and the end of an answer are kept. Reported usage is read from the parsed answer if it is complete,
+otherwise found by its member name: generated text cannot imitate it, since quotes in strings are escaped.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ _raw_decode = json_decoder.JSONDecoder().raw_decode
 class Metered(NamedTuple):
     """The reported usage and model of an answer, and the estimated tokens of its text.
 
-    `ended`: a stream's last event is there, so that a usage it reports is the final one, whether or not all bytes came.
-    `finished` is False where an answer that came whole says that its text is still being written, or cannot be read.
+    `ended`: the stream's last event arrived, so that the reported usage is final even if bytes are missing. `finished`
+    is False when a complete answer reports that its text is still being generated, or cannot be read.
     """
 
     usage: Usage | None

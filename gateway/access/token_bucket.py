@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 _MINUTE_S = 60.0
 _TRUST = 2
-"""A process may take 1/(2N) of what it heard there is: several that hear of the same stock leave some of it."""
+"""A process may take 1/(2N) of the last known level, so that several processes with the same level leave some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """What one process took out of one bucket since it was last heard, and how full it takes the bucket to be.
+    """What one process took from one bucket since the last sync, and the level it assumes.
 
-    `level` is without `used`: what a place that knows nothing of the bucket is to begin with.
+    `level` excludes `used`: it is the initial level where the bucket is not known.
     """
 
     subject: str
@@ -33,10 +33,10 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
-    """What the shared place answers: how many processes share, and the level of each bucket it was told of, in order.
+class SharedLevels:
+    """The answer of a sync: the number of processes that share, and the level of each bucket in the order of the draws.
 
-    A level counts what everybody has told so far; it is negative for a debt.
+    A level includes the draws that all processes have reported so far; it is negative for a debt.
     """
 
     processes: int
@@ -86,11 +86,10 @@ class TokenBucket:
 
 
 class SharedBucket:
-    """One process's copy of a bucket from which `processes` of them draw.
+    """One process's copy of a bucket that `processes` processes share.
 
-    Alone (the others cannot be heard, or nothing is shared at all) the process has its share of rate and burst.
-    Together it has the whole rate and, from one hearing to the next, its part of what it heard there is. All the while
-    `_whole` is what the bucket of all of them holds, as far as this process knows.
+    Without sync the process has its share of rate and burst. With sync it has the whole rate and, between two syncs,
+    its part of the last known level. `_whole` is always the shared bucket's level as this process knows it.
     """
 
     __slots__ = ("_own", "_per_min", "_together", "_whole", "unsent")
@@ -181,10 +180,10 @@ def burst_of(per_min: float) -> float:
 
 
 def most_admitted(per_min: float, processes: int, hearing_s: float, seconds: float) -> float:
-    """Return the most that all processes together let in within `seconds`, when each hears every `hearing_s`.
+    """Return the most that all processes together admit within `seconds` when each syncs every `hearing_s`.
 
-    To the burst and what fills in comes what is taken before the others hear of it: of the rate and a whole one for
-    each, twice, and half a burst where it is spent before processes that had not met the key hear of it.
+    Besides the burst and the refill that is what is taken before the others see it: for each process twice its rate and
+    one request, and half a burst where it is spent before processes that did not know the key see it.
 
     >>> most_admitted(60, 1, 1.0, 60)
     120.0

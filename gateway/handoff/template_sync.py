@@ -92,9 +92,9 @@ class TemplateSync:
         except (*FAILURES, TimeoutError) as error:
             self._observer.template_failed("store")
             if not self._failing:
-                said = str(error) or "no answer in time"
+                reason = str(error) or "no answer in time"
                 _log.warning(
-                    "template store unavailable, learned templates are not shared: %s: %s", type(error).__name__, said
+                    "template store unavailable, learned templates are not shared: %s: %s", type(error).__name__, reason
                 )
             self._failing = True
             return False

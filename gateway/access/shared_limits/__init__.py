@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from gateway.access.token_bucket import Draw, Heard
+from gateway.access.token_bucket import Draw, SharedLevels
 
 BUILT_IN = {
     "redis": "gateway.access.shared_limits.redis:RedisSharing",
@@ -24,12 +24,12 @@ SEEN_S = 10.0
 class Sharing(Protocol):
     """Where processes report what they drew from the buckets, and read what is left."""
 
-    async def exchange(self, draws: Sequence[Draw]) -> Heard:
-        """Take all of `draws` out of their buckets, all or nothing, and say what is left in each.
+    async def exchange(self, draws: Sequence[Draw]) -> SharedLevels:
+        """Take all of `draws` from their buckets, all or nothing, and return what is left in each.
 
-        A bucket that is not known begins at the draw's level. Time is the place's own, so that the processes' clocks
-        need not agree. Raises EngineError; whether anything was taken is then not known.
-        """
+                        An unknown bucket starts at the draw's level. The engine's clock is used, so that the processes' clocks need not
+                agree. Raises EngineError; it is then unknown whether anything was taken.
+                """
 
     async def aclose(self) -> None:
         """Leave the processes that share, and close the connections."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from gateway.access.key_names import stored_name
 from gateway.access.shared_limits import SEEN_S
-from gateway.access.token_bucket import Draw, Heard
+from gateway.access.token_bucket import Draw, SharedLevels
 from monitors.storage.engines.failures import EngineError
 from monitors.storage.engines.postgres import Database
 
@@ -71,7 +71,7 @@ class PostgresSharing:
         """Return the place in the database that `url` names. Raises ValueError."""
         return cls(url)
 
-    async def exchange(self, draws: Sequence[Draw]) -> Heard:
+    async def exchange(self, draws: Sequence[Draw]) -> SharedLevels:
         places = [(draw.kind, stored_name(draw.subject)) for draw in draws]
         told = [(*place, one.per_min, one.burst, one.used, one.level) for place, one in zip(places, draws, strict=True)]
         async with self._database.transaction() as connection:
@@ -79,7 +79,7 @@ class PostgresSharing:
             processes = await connection.fetchval(_SEE, self._process, SEEN_S)
         await self._tidy()
         levels = {(row["kind"], row["subject"]): row["level"] for row in rows}
-        return Heard(processes=processes, levels=[levels[place] for place in places])
+        return SharedLevels(processes=processes, levels=[levels[place] for place in places])
 
     async def aclose(self) -> None:
         with contextlib.suppress(EngineError):  # who does not say goodbye is forgotten all the same

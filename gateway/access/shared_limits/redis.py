@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gateway.access.key_names import stored_name
 from gateway.access.shared_limits import SEEN_S
-from gateway.access.token_bucket import Draw, Heard
+from gateway.access.token_bucket import Draw, SharedLevels
 from monitors.storage.engines.failures import EngineError
 from monitors.storage.engines.redis import Address, Argument, Engine, Script, read_url
 
@@ -59,13 +59,13 @@ class RedisSharing:
         """Return the place in the engine that `url` names. Raises ValueError."""
         return cls(read_url(url))
 
-    async def exchange(self, draws: Sequence[Draw]) -> Heard:
+    async def exchange(self, draws: Sequence[Draw]) -> SharedLevels:
         keys = [self._processes, *(f"{self._prefix}:{draw.kind}:{stored_name(draw.subject)}" for draw in draws)]
         arguments: list[Argument] = [self._process, round(SEEN_S * 1000), _KEPT_MS]
         for draw in draws:
             arguments += [draw.per_min, draw.burst, draw.used, draw.level]
         processes, *levels = await self._engine.run(_EXCHANGE, keys, arguments)
-        return Heard(processes=processes, levels=[float(level) for level in levels])
+        return SharedLevels(processes=processes, levels=[float(level) for level in levels])
 
     async def aclose(self) -> None:
         with contextlib.suppress(EngineError):  # who does not say goodbye is forgotten all the same

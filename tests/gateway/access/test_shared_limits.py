@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from gateway.access.account import OverLimit
 from gateway.access.gate import Gate
-from gateway.access.limit_sync import Sync
-from gateway.access.token_bucket import Heard, SharedBucket, most_admitted
+from gateway.access.limit_sync import LimitSync
+from gateway.access.token_bucket import SharedBucket, SharedLevels, most_admitted
 from gateway.config import Limits
 from monitors.storage.engines.failures import EngineError
 from tests.gateway.access.test_limits import NOON, Clock
@@ -41,7 +41,7 @@ class Place:
             level = min(draw.burst, level + (now - at) * draw.per_min / 60) - draw.used
             self.known[draw.kind, draw.subject] = level, now
             levels.append(level)
-        return Heard(processes=self.processes, levels=levels)
+        return SharedLevels(processes=self.processes, levels=levels)
 
     async def aclose(self):
         pass
@@ -55,7 +55,7 @@ class Fleet:
         self.place = Place(self.clock)
         self.place.processes = count
         self.gates = [Gate(limits, clock=self.clock, wall=self.clock, workers=count) for _ in range(count)]
-        self.syncs = [Sync(self.place, gate, Silence(), every_s=HEARING_S) for gate in self.gates]
+        self.syncs = [LimitSync(self.place, gate, Silence(), every_s=HEARING_S) for gate in self.gates]
 
     async def sync(self, gone=False):
         self.place.gone = gone
@@ -175,7 +175,7 @@ def test_a_process_that_comes_later_knows_soon_that_the_limit_is_used_up():
             fleet.clock.now += 1
         late = Gate(Limits(requests_per_min=60), clock=fleet.clock, wall=fleet.clock, workers=2)
         fleet.gates.append(late)
-        fleet.syncs.append(Sync(fleet.place, late, Silence(), every_s=HEARING_S))
+        fleet.syncs.append(LimitSync(fleet.place, late, Silence(), every_s=HEARING_S))
         await fleet.sync()
         first = await fleet.admitted(2, 100)
         assert first <= 60 / 4
@@ -300,7 +300,7 @@ def test_what_is_full_and_unused_is_not_told():
         (await gate.admit([], None, "shop")).release()
         (draw,) = draws = gate.draws()
         assert (draw.subject, draw.kind, draw.per_min, draw.used) == ("app:shop", "requests", 60, 1)
-        gate.hear(draws, Heard(processes=1, levels=[59.0]))
+        gate.hear(draws, SharedLevels(processes=1, levels=[59.0]))
         assert len(gate.draws()) == 1
         clock.now += 2
         assert gate.draws() == []
@@ -327,7 +327,7 @@ def test_the_sharing_is_shown_and_its_failures_are_counted():
     async def scenario():
         fleet = Fleet(2, Limits(requests_per_min=60))
         seen = Silence()
-        sync = Sync(fleet.place, fleet.gates[0], seen, every_s=0.01)
+        sync = LimitSync(fleet.place, fleet.gates[0], seen, every_s=0.01)
         sync.start()
         while not seen.shown:  # noqa: ASYNC110 - a list has no event
             await asyncio.sleep(0.01)
