@@ -74,6 +74,7 @@ class _FastPathProtocol(ServerProtocol):
         else:
             self.cycle = self.exchange = exchange  # type: ignore[assignment]  # it has all that the base class uses
             self.headers = []
+            self.head_is_complete()
 
     def _eligible(self) -> FastPathExchange | None:
         """Begin the exchange if the request's head allows the fast path."""

@@ -165,10 +165,14 @@ class ServerProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Let what comes behind the head go nowhere."""
-        self._heading = False
+        self.head_is_complete()
         super().on_headers_complete()
         if not self.parser.should_upgrade():
             self.headers = []
+
+    def head_is_complete(self) -> None:
+        """Note that the request's head has arrived; for subclasses that serve a request themselves."""
+        self._heading = False
 
     def handle_websocket_upgrade(self) -> None:
         """Refuse a handshake that is no GET, or has a body: the WebSocket protocol would wait for ever."""
@@ -213,12 +217,8 @@ class ServerProtocol(HttpToolsProtocol):
         return self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr]  # None first
 
     def _in_head(self) -> bool:
-        """Whether a head has begun and is not complete.
-
-        A subclass that takes a request its own way does not say so; then there is a cycle whose body is awaited.
-        """
-        cycle = self.cycle
-        return self._heading and (cycle is None or cycle.response_complete or not cycle.more_body)  # type: ignore[redundant-expr]  # None first
+        """Whether a head has begun and is not complete."""
+        return self._heading
 
     def _forget_timer(self) -> None:
         if self._head_timer is not None:

@@ -27,7 +27,7 @@ from gateway.config import Upstream as UpstreamTable
 from gateway.exchange import GENERATION_ROUTES
 from gateway.proxy import loops
 from gateway.telemetry import tracing
-from monitors.runtime.serving import Listener, _config
+from monitors.runtime.serving import Listener, ServerProtocol, _config
 from monitors.storage.queues.memory import MemoryQueue
 from tests.support.running import read_request
 
@@ -670,6 +670,24 @@ def test_a_defect_of_the_gateway_is_answered_with_500_and_counted(monkeypatch, c
     assert short[0][0].status == b"HTTP/1.1 500 Internal Server Error"
     assert short[1][0]["end"] == ("upstream_error", "internal")
     assert len([one for one in caplog.messages if one.endswith("failed in the gateway")]) == 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_connection_whose_requests_come_in_one_piece_outlives_the_limit_for_heads(monkeypatch, mode):
+    monkeypatch.setattr(ServerProtocol, "head_s", 0.1)
+
+    async def scenario():
+        async with benched(mode) as bench:
+            wire = await bench.connect()
+            for count in range(1, 8):
+                await wire.send(post())
+                await wire.answers(count)
+                await asyncio.sleep(0.08)
+            assert len(read_answers(wire.raw)) == 7
+            assert not wire.closed
+            wire.hang_up()
+
+    run("uvloop", scenario)
 
 
 def raise_(error):
