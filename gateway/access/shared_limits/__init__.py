@@ -27,9 +27,9 @@ class Sharing(Protocol):
     async def exchange(self, draws: Sequence[Draw]) -> SharedLevels:
         """Take all of `draws` from their buckets, all or nothing, and return what is left in each.
 
-                        An unknown bucket starts at the draw's level. The engine's clock is used, so that the processes' clocks need not
-                agree. Raises EngineError; it is then unknown whether anything was taken.
-                """
+                An unknown bucket starts at the draw's level. The engine's clock is used, so that the processes' clocks need not
+        agree. Raises EngineError; it is then unknown whether anything was taken.
+        """
 
     async def aclose(self) -> None:
         """Leave the processes that share, and close the connections."""
