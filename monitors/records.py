@@ -68,16 +68,16 @@ class CaptureInfo:
 class Sample:
     """An exchange chosen for evaluation.
 
-        `started_at` is Unix time in seconds. `rate` is the probability, in (0, 1], with which this exchange was chosen.
-            `context_source` names the extractor that found the contexts; "none" means that the request shows no retrieval, any
-        other name without contexts that the retrieval found nothing. `skip_reason` says why the response cannot be judged
-        (an error, a truncated stream, a tool call ...); None when it can. `context_key` is the client's key for this
-        exchange, under which a `Supplement` may arrive. `prompt` is the prompt's version: a short hash of the instructions
-        without what varies between requests. `reference_contexts` and `reference_context_ids` are the passages that should
-        have been retrieved, from a data set. `capture` says how question and contexts were found in the request; None for
-        samples of older releases and of data sets. `cluster` names what its scores may be correlated with, the closest
-    first, separated by spaces: salted hashes of the session ("s:..."), the end user ("u:..."), the key ("k:...") and
-    the question's words ("q:...").
+    `started_at` is Unix time in seconds. `rate` is the probability, in (0, 1], with which this exchange was chosen.
+    `context_source` names the extractor that found the contexts; "none" means that the request shows no retrieval,
+    any other name without contexts that the retrieval found nothing. `skip_reason` says why the response cannot be
+    judged (an error, a truncated stream, a tool call ...); None when it can. `context_key` is the client's key for
+    this exchange, under which a `Supplement` may arrive. `prompt` is the prompt's version: a short hash of the
+    instructions without what varies between requests. `reference_contexts` and `reference_context_ids` are the
+    passages that should have been retrieved, from a data set. `capture` says how question and contexts were found
+    in the request; None for samples of older releases and of data sets. `cluster` names what its scores may be
+    correlated with, the closest first, separated by spaces: salted hashes of the session ("s:..."), the end user
+    ("u:..."), the key ("k:...") and the question's words ("q:...").
     """
 
     id: str

@@ -27,7 +27,7 @@ class Sharing(Protocol):
     async def exchange(self, draws: Sequence[Draw]) -> SharedLevels:
         """Take all of `draws` from their buckets, all or nothing, and return what is left in each.
 
-                An unknown bucket starts at the draw's level. The engine's clock is used, so that the processes' clocks need not
+        An unknown bucket starts at the draw's level. The engine's clock is used, so that the processes' clocks need not
         agree. Raises EngineError; it is then unknown whether anything was taken.
         """
 
