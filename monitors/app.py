@@ -118,14 +118,8 @@ async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None
             supply=lambda some: queue.supply([redactor.redact_supplement(one) for one in some]),
             templates=templates,
         )
-    passing = passings(catalogue)
-    handlers = [
-        *_receivers(config, queue, instruments, redactor),
-        *alert_handlers(engine.acknowledgements),
-        *rule_handlers(engine),
-    ]
-    handlers += compare_handlers(store, lambda name: passing(name).flipped)
-    handlers += [*label_handlers(store, passing), *template_handlers(templates)]
+    handlers = _handlers(config, queue, store, catalogue, instruments, engine=engine, redactor=redactor)
+    handlers += template_handlers(templates)
     audit_log = _open_audit(data_dir)
     scheduler.start()
     _log.info("monitors: http://%s:%d/", config.monitors.host, config.monitors.port)
@@ -140,6 +134,27 @@ async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None
             if closing is not None:
                 await closing.aclose()
         audit.close_file(audit_log)
+
+
+def _handlers(
+    config: Config,
+    queue: Queue,
+    store: EngineStore,
+    catalogue: Catalogue,
+    instruments: Instruments,
+    *,
+    engine: AlertEngine,
+    redactor: Redactor,
+) -> list[Any]:
+    """Return the handlers of the API, without those of learned templates."""
+    passing = passings(catalogue)
+    return [
+        *_receivers(config, queue, instruments, redactor),
+        *alert_handlers(engine.acknowledgements),
+        *rule_handlers(engine),
+        *compare_handlers(store, lambda name: passing(name).flipped),
+        *label_handlers(store, passing),
+    ]
 
 
 def _marking(
