@@ -45,6 +45,7 @@ from monitors.redaction.key import redaction_key
 from monitors.runtime import audit
 from monitors.runtime import otlp_exporters as telemetry
 from monitors.runtime.auth import behind
+from monitors.runtime.plugins import close
 from monitors.runtime.serving import Listener, serve
 from monitors.runtime.settings import ConfigError, Problems
 from monitors.scheduler import Scheduler, choice_of, tick_s
@@ -288,9 +289,8 @@ def _receivers(config: Shared, queue: Queue, instruments: Instruments, redactor:
 
 
 async def _close(one: Any) -> None:
-    """Close what has a connection or a buffer; the ports do not ask for either."""
-    if hasattr(one, "aclose"):
-        await one.aclose()
+    """Close what has a connection or a buffer; exporters of OpenTelemetry have `shutdown`."""
+    await close(one)
     if hasattr(one, "shutdown"):
         await telemetry.shut_down(one.shutdown)
 

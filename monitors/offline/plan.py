@@ -20,7 +20,7 @@ from monitors.metrics import Metric, lower_is_better
 from monitors.metrics.embeddings import Embeddings
 from monitors.metrics.registry import BUILT_IN, ON_REQUEST, THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD, Enabled, build
 from monitors.offline.run import CONCURRENCY, Plan
-from monitors.runtime.plugins import load
+from monitors.runtime.plugins import close, load
 from monitors.runtime.settings import ConfigError
 
 if TYPE_CHECKING:
@@ -62,8 +62,7 @@ async def opened(wanted: Wanted) -> AsyncIterator[tuple[Plan, tuple[str, ...]]]:
         yield _plan(shared, wanted, enabled, embeddings), notes
     finally:
         for one in ours:
-            if hasattr(one, "aclose"):
-                await one.aclose()
+            await close(one)
 
 
 def _plan(shared: config.Shared, wanted: Wanted, enabled: Sequence[Enabled], embeddings: Embeddings | None) -> Plan:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from monitors.judges import JudgeError
 from monitors.metrics.embeddings import Embeddings
+from monitors.runtime.plugins import close
 from monitors.runtime.tasks import spawn
 
 # What one text can do to all others of its request.
@@ -61,8 +62,7 @@ class Batched:
         self._send_now()
         if self._sending:
             await asyncio.wait(self._sending)
-        if hasattr(self._inner, "aclose"):
-            await self._inner.aclose()
+        await close(self._inner)
 
     def _send_now(self) -> None:
         if self._timer is not None:

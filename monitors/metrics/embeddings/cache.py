@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from monitors.judges import JudgeError
 from monitors.metrics.embeddings import Embeddings, Observer
+from monitors.runtime.plugins import close
 
 _MB = 1_000_000
 _OVERHEAD = 250
@@ -64,8 +65,7 @@ class Cached:
 
     async def aclose(self) -> None:
         """Close `inner`."""
-        if hasattr(self._inner, "aclose"):
-            await self._inner.aclose()
+        await close(self._inner)
 
     def _key(self, text: str) -> bytes:
         # Texts may hold half of a surrogate pair, which has no bytes of its own.

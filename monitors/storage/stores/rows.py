@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
+from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped, Supplement
 from monitors.statistics.control_variate import Sums
 from monitors.storage.engines.failures import encoded
 from monitors.storage.stores import PairedSums, Point, ScoreHistogram, ScoreSums, Summary
@@ -223,6 +223,16 @@ def questions(payloads: Iterable[str]) -> dict[str, str]:
         if asked.question:
             found[asked.id] = asked.question
     return found
+
+
+def sample(row: Sequence[Any]) -> Sample:
+    """Read a sample from a row that begins with its payload."""
+    return msgspec.json.decode(row[0], type=Sample)
+
+
+def supplement(row: Sequence[Any]) -> Supplement:
+    """Read a supplement from a row that begins with its payload."""
+    return msgspec.json.decode(row[0], type=Supplement)
 
 
 def point(row: Sequence[Any]) -> Point:
