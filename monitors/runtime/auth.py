@@ -211,7 +211,7 @@ def guess_guard(token: str | None, check: TokenCheck | None = None) -> Any:
 def token_guard(token: str | None, entered: Callable[[ASGIConnection[Any, Any, Any, Any]], bool] | None = None) -> Any:
     """Return a guard that asks for `Authorization: Bearer <token>`; without a token everybody may pass.
 
-    Who is `entered` on the pages may read, as a browser cannot send the token; to change anything takes the token.
+    A page session that is `entered` may read, because a browser cannot send the token; every change needs the token.
     """
 
     def guard(connection: ASGIConnection[Any, Any, Any, Any], _: Any) -> None:

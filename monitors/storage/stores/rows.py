@@ -1,4 +1,4 @@
-"""Samples' evaluations as flat rows, and back; and rows added up."""
+"""Evaluations as flat rows and back, and sums over grouped rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEAST_RATE = 1e-100
 
 
 class Lenient:
-    """Reads what can be read of what is stored: a row that something else wrote must not take the others with it."""
+    """Skips rows that cannot be decoded, so that one damaged row does not hide the others."""
 
     _complained = False
 
@@ -37,7 +37,7 @@ class Lenient:
         return readable
 
     def _complain(self, problem: str) -> None:
-        """Say once that rows are left out: they stay until they are pruned, and are met at every reading."""
+        """Warn once: damaged rows stay until they are pruned, and every query meets them."""
         if not self._complained:
             _log.warning("store: skipping an unreadable row: %s", problem)
         self._complained = True
@@ -71,7 +71,7 @@ class Totals:
 
 
 def paired(groups: Iterable[Sequence[Any]], totals: Iterable[Sequence[Any]]) -> list[PairedSums]:
-    """Put scores beside a cheap metric's together.
+    """Build `PairedSums` from grouped rows.
 
     `groups` have app, metric, outcome, rate, the cheap metric's rate (None: no score of it), their number and sums of
     y, f, y^2, y f, f^2; `totals` have app, number and sums of f and f^2 over everything that has a cheap score.

@@ -1,4 +1,4 @@
-"""The store for more than a hundred samples a second: samples, evaluations and states in a ClickHouse database."""
+"""Store in ClickHouse, for more than a hundred samples a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded store: samples, evaluations and states in one SQLite file."""
+"""Store in one SQLite file: samples, evaluations, supplements and states."""
 
 from __future__ import annotations
 
