@@ -18,7 +18,7 @@ from dashboards.web.sessions import SESSION_S
 from dashboards.web.site import COOKIE, Page, Site, session_of
 from monitors.api.alerts import address_of
 from monitors.runtime import audit
-from monitors.runtime.attempts import TooManyGuessesError
+from monitors.runtime.auth import TooManyGuessesError
 
 _TOO_OFTEN = 429
 _HERE = re.compile(r"/(?![/\\])[^\x00-\x20\\]*")

@@ -23,7 +23,7 @@ from monitors.api.alerts import AlertDesk
 from monitors.api.app import Insight
 from monitors.config import Config
 from monitors.records import Alert, Supplement
-from monitors.runtime.token_check import TokenCheck
+from monitors.runtime.auth import TokenCheck
 from monitors.storage.templates import Templates
 
 COOKIE = "gaugeway_session"

@@ -10,8 +10,7 @@ from litestar.exceptions import HTTPException
 from gateway.api.feedback import Supplements
 from gateway.api.openapi import document
 from gateway.http.errors import Rejection, body_of
-from monitors.runtime.auth import allowed_hosts, guess_guard, metrics_handler, token_guard
-from monitors.runtime.token_check import warn_if_short
+from monitors.runtime.auth import allowed_hosts, guess_guard, metrics_handler, token_guard, warn_if_short
 
 
 class Readiness:

@@ -20,8 +20,7 @@ from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
 from monitors.api.openapi import openapi_handler
 from monitors.records import Alert, Evaluation, Failed, Sample, Score, Skipped
-from monitors.runtime.auth import allowed_hosts, guess_guard, metrics_handler, token_guard
-from monitors.runtime.token_check import warn_if_short
+from monitors.runtime.auth import allowed_hosts, guess_guard, metrics_handler, token_guard, warn_if_short
 from monitors.storage.stores import Query, Store
 
 DAY_S = 86_400.0

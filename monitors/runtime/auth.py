@@ -1,16 +1,18 @@
-"""What every admin port has: `/metrics`, a token where one is set, and where none is, a look at the Host header.
-
-Guesses at the token are limited by address; `behind` says whose word about addresses is taken.
-"""
+"""Access to the admin ports: the token, limits on guessing it, the Host check without a token, and `/metrics`."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
+import logging
 import math
 import re
+import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from ipaddress import IPv6Address, ip_address
+from typing import Any, TypeVar
 
 from litestar import Request, Response, get
 from litestar.connection import ASGIConnection
@@ -25,11 +27,149 @@ from prometheus_client.exposition import choose_encoder
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from monitors.runtime import audit
-from monitors.runtime.attempts import TooManyGuessesError
-from monitors.runtime.token_check import TokenCheck
 
+_Value = TypeVar("_Value")
+ATTEMPTS, ATTEMPTS_S = 5, 300.0
+"""Wrong tokens from one network that are answered with 401 before the answer is 429, and the window they count in."""
+LONG_TOKEN, LEAST_DISTINCT = 16, 8
+"""Characters, and different characters, from which on a token cannot be found by trying."""
+CHECK_S, MAX_CHECK_WAIT_S = 2.0, 4.0
+"""Time between two checks of a short token for one network after too many wrong ones, and how long one may wait."""
+MAX_ADDRESSES = 10_000
+MAX_HELD = 64
+"""Requests of one process that wait for the check of a short token."""
+_log = logging.getLogger("gaugeway")
 _NO_GUESSING = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d*)?")
+
+
+class TooManyGuessesError(Exception):
+    """The network has sent too many wrong tokens; the next check is in `retry_after_s` seconds."""
+
+    def __init__(self, retry_after_s: float) -> None:
+        super().__init__("too many wrong tokens")
+        self.retry_after_s = retry_after_s
+
+
+class Attempts:
+    """Counts wrong tokens by network: an IPv4 address, or an IPv6 /64, whose owner has all its addresses.
+
+    `paced` is for a short token: after five wrong tokens a network gets one check every 2 s.
+    """
+
+    def __init__(self, *, paced: bool) -> None:
+        self._paced = paced
+        self._failed: OrderedDict[str, list[float]] = OrderedDict()
+        self._next: OrderedDict[str, float] = OrderedDict()
+
+    def reserve(self, address: str, now: float) -> float:
+        """Reserve the network's next check; return how long to wait for it. Raises TooManyGuessesError."""
+        key = network(address)
+        if not self._paced or len(self._recent(key, now)) < ATTEMPTS:
+            return 0.0
+        at = max(now, self._next.get(key, now))
+        if at - now > MAX_CHECK_WAIT_S:
+            raise TooManyGuessesError(at - now)
+        _keep_latest(self._next, key, at + CHECK_S)
+        return at - now
+
+    def failed(self, address: str, now: float) -> None:
+        """Count a wrong token. Raises TooManyGuessesError when there were too many before it."""
+        key = network(address)
+        recent = self._recent(key, now)
+        if len(recent) >= ATTEMPTS:
+            raise TooManyGuessesError(CHECK_S if self._paced else recent[0] + ATTEMPTS_S - now)
+        _keep_latest(self._failed, key, [*recent, now])
+
+    def _recent(self, key: str, now: float) -> list[float]:
+        return [at for at in self._failed.get(key, ()) if now - at < ATTEMPTS_S]
+
+
+def is_long(token: str) -> bool:
+    """Whether a token is long enough to withstand guessing, if it is random.
+
+    >>> is_long("hunter2"), is_long("a" * 40), is_long("0f3c9a7be1d24586")
+    (False, False, True)
+    """
+    return len(token) >= LONG_TOKEN and len(set(token)) >= LEAST_DISTINCT
+
+
+def network(address: str) -> str:
+    """The address, or the /64 network of an IPv6 one.
+
+    >>> network("192.0.2.1"), network("2001:db8::1:2"), network("")
+    ('192.0.2.1', '2001:db8::', '')
+    """
+    try:
+        known = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(known, IPv6Address) and known.ipv4_mapped is None:
+        return str(IPv6Address(int(known) >> 64 << 64))
+    return str(known)
+
+
+def _keep_latest(kept: OrderedDict[str, _Value], key: str, value: _Value) -> None:
+    kept[key] = value
+    kept.move_to_end(key)
+    while len(kept) > MAX_ADDRESSES:
+        kept.popitem(last=False)
+
+
+class TokenCheck:
+    """Compares tokens with the right one in constant time.
+
+    Clients behind one NAT or proxy share an address, so the right token must pass whatever others send from there:
+
+    * A long token is always compared. Its length protects it: 16 random characters withstand guessing at any rate the
+      port can answer. Wrong tokens after the first five in five minutes are answered with 429 and not audited.
+    * A short token could be found that way. After five wrong tokens the network gets one check every 2 s, for right and
+      wrong tokens alike: a request waits up to 4 s for its check, or is refused unchecked.
+    """
+
+    def __init__(
+        self,
+        token: str | None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._digest = _digest(token) if token is not None else None
+        self._attempts = Attempts(paced=token is not None and not is_long(token))
+        self._clock = clock
+        self._sleep = sleep
+        self._held = 0
+
+    async def passes(self, given: str, address: str) -> bool:
+        """Whether `given`, sent from `address`, is the token. Raises TooManyGuessesError."""
+        if (wait_s := self._attempts.reserve(address, self._clock())) > 0:
+            await self._wait(wait_s)
+        if self._digest is not None and hmac.compare_digest(_digest(given), self._digest):
+            return True
+        self._attempts.failed(address, self._clock())
+        return False
+
+    async def _wait(self, wait_s: float) -> None:
+        if self._held >= MAX_HELD:
+            raise TooManyGuessesError(wait_s)
+        self._held += 1
+        try:
+            await self._sleep(wait_s)
+        finally:
+            self._held -= 1
+
+
+def warn_if_short(key: str, token: str | None) -> None:
+    """Log a warning when the token of the configuration key `key` is short."""
+    if token is not None and not is_long(token):
+        _log.warning(
+            "%s is short: after %d wrong tokens from an address, tokens from there are checked only every %.0f s, the "
+            "right one too; use at least %d random characters (openssl rand -hex 32)",
+            *(key, ATTEMPTS, CHECK_S, LONG_TOKEN),
+        )
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 def allowed_hosts(host: str, token: str | None) -> Any:
@@ -71,7 +211,7 @@ def guess_guard(token: str | None, check: TokenCheck | None = None) -> Any:
 def token_guard(token: str | None, entered: Callable[[ASGIConnection[Any, Any, Any, Any]], bool] | None = None) -> Any:
     """Return a guard that asks for `Authorization: Bearer <token>`; without a token everybody may pass.
 
-    Who is `entered` on the pages may read, as a browser cannot send the token; to change anything takes the token.
+    A page session that is `entered` may read, because a browser cannot send the token; every change needs the token.
     """
 
     def guard(connection: ASGIConnection[Any, Any, Any, Any], _: Any) -> None:

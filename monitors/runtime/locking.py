@@ -1,4 +1,4 @@
-"""One gateway and one evaluation plane to a data directory: locks that the kernel releases when their holder ends."""
+"""File locks that allow one gateway and one monitors process in a data directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DirectoryInUseError(OSError):
 
 @contextlib.contextmanager
 def hold(data_dir: Path, plane: ProcessKind, wait_s: float = 0.0) -> Iterator[None]:
-    """Run a plane in a data directory alone. Raises DirectoryInUseError when another does so for `wait_s` longer.
+    """Hold the lock of a data directory for one process kind. Raises DirectoryInUseError after `wait_s`.
 
     A directory in which nothing can be written or locked is not guarded: the traffic must go on.
     """

@@ -1,4 +1,4 @@
-"""Unicode normalisation in linear time, whatever the text."""
+"""Unicode normalisation in linear time for any text."""
 
 from __future__ import annotations
 

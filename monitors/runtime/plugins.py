@@ -1,4 +1,4 @@
-"""The whole plug-in system: a short name of ours, an import string `package.module:Name`, or a URL's scheme."""
+"""Plug-in loader: by short name, by import string `package.module:Name`, or by the scheme of a URL."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ EXTRAS = {
 
 
 def load(name: str, built_in: Mapping[str, str]) -> Any:
-    """Return the object that `name` stands for: a key of `built_in` (short name -> import string) or an import string.
+    """Return the object called `name`: a key of `built_in` (short name -> import string) or an import string.
 
-    Raises ValueError that says what is wrong and which short names exist.
+    Raises ValueError, which lists the short names, when there is none.
     """
     target = built_in.get(name, name)
     module_name, colon, attribute = target.partition(":")
@@ -44,9 +44,9 @@ def load(name: str, built_in: Mapping[str, str]) -> Any:
 
 
 def reason(error: Exception) -> str:
-    """Say why something could not be built: in the words of a TypeError or ValueError, else where it was raised.
+    """Return why building a plug-in failed: the message of a TypeError or ValueError, else where it was raised.
 
-    The words of any other exception are not shown: code that is not ours may put an option's value into them.
+    The message of any other exception is left out: foreign code may put an option's value (a secret) into it.
     """
     if isinstance(error, (TypeError, ValueError)):
         return str(error)
@@ -55,9 +55,9 @@ def reason(error: Exception) -> str:
 
 
 def adapter(url: str, built_in: Mapping[str, str], what: str) -> Any:
-    """Return the adapter for the scheme of `url`: `what` it is, is for people. Only that adapter is imported.
+    """Import and return the adapter for the scheme of `url`; `what` names its kind in errors.
 
-    Raises ValueError, which quotes no more than the scheme, for one that is not among `built_in`.
+    Raises ValueError, which quotes only the scheme, for a scheme that is not in `built_in`.
     """
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in built_in:
@@ -67,7 +67,7 @@ def adapter(url: str, built_in: Mapping[str, str], what: str) -> Any:
 
 
 def extra_of(module: str | None) -> str | None:
-    """Return the extra that brings a module, None for one that no extra has.
+    """Return the extra that installs a module, or None.
 
     >>> extra_of("redis.asyncio"), extra_of("opentelemetry.exporter.otlp.proto.http"), extra_of("redistribute")
     ('redis', 'otlp', None)
@@ -76,7 +76,7 @@ def extra_of(module: str | None) -> str | None:
 
 
 def missing(error: ImportError) -> str:
-    """Return what to do about a module that could not be found.
+    """Return how to install a missing module.
 
     >>> missing(ModuleNotFoundError(name="asyncpg"))
     "needs the extra `postgres` (pip install 'gaugeway[postgres]')"

@@ -1,4 +1,4 @@
-"""Background tasks that are neither garbage-collected half-way nor fail in silence."""
+"""Background tasks whose exceptions are logged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _log = logging.getLogger("gaugeway")
 
 
 def spawn(coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-    """Start `coroutine` as a task whose exception, should it end with one, is logged under `name`.
+    """Start `coroutine` as a task; an exception that ends it is logged under `name`.
 
     The caller keeps the returned task: the event loop itself holds only a weak reference.
     """
@@ -27,7 +27,7 @@ def _report(task: asyncio.Task[Any]) -> None:
 
 
 async def happens_within(event: asyncio.Event, seconds: float | None) -> bool:
-    """Wait for `event`, at most `seconds` (None: however long); say whether it is set."""
+    """Wait for `event`, at most `seconds` (None: forever); return whether it is set."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

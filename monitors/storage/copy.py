@@ -1,4 +1,4 @@
-"""From one engine to another: what a store keeps, or what waits in a queue."""
+"""Copying a store or a queue from one engine to another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PREFIX = "move/"
 
 
 class Moved(msgspec.Struct, kw_only=True):
-    """How far a move is. `refused` rows could be read, but the other engine does not take them."""
+    """Progress of a copy. `refused` rows were read, but the target engine never takes them."""
 
     samples: int = 0
     evaluations: int = 0
@@ -32,7 +32,7 @@ class Moved(msgspec.Struct, kw_only=True):
 
 
 class IncompleteError(Exception):
-    """What was written is not found again."""
+    """The target does not have what was written to it."""
 
 
 async def move_store(
@@ -73,7 +73,7 @@ async def _move_samples(source: EngineStore, target: EngineStore, moved: Moved) 
     there = await target.holds(list(expected))
     if missing := [name for name, count in expected.items() if there.get(name, -1) < count]:
         raise IncompleteError(
-            f"{len(missing)} of {len(expected)} samples are not there as they were, {missing[0]} first"
+            f"{len(missing)} of {len(expected)} samples are missing in the target after the copy, first {missing[0]}"
         )
     moved.samples += len(expected)
     moved.evaluations += sum(expected.values())

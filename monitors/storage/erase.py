@@ -1,4 +1,4 @@
-"""What is about one person: which samples and supplements are meant. Pure; stores and queues do the deleting."""
+"""Erasure of one person's data: selects samples and supplements; stores and queues delete them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from monitors.runtime.normalising import nfkc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Whose data: of what is given everything must fit. `match` stands in any text, whatever its case.
+    """Whose data to erase. Every given field must match; `match` is searched for in all texts, in any case.
 
-    Raises ValueError when nothing is given: that would be everything.
+    Raises ValueError when no field is given, because that would erase everything.
     """
 
     app: str | None = None

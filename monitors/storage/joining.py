@@ -1,4 +1,4 @@
-"""Joining what was said about an exchange beside it: whom a supplement concerns, and what becomes of the sample."""
+"""Joins supplements to samples: which samples a supplement concerns, and the sample that results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOBODY = "none"
 
 
 class Address(NamedTuple):
-    """Where a supplement is for: `kind` is exchange, key or trace."""
+    """The target of a supplement; `kind` is exchange, key or trace."""
 
     kind: str
     value: str

@@ -40,7 +40,6 @@ PURE = (
     "gateway/access/prices.py",
     "gateway/access/token_bucket.py",
     "gateway/access/key_names.py",
-    "monitors/runtime/attempts.py",
     "monitors/evaluation/backpressure.py",
 )
 IMPURE = {"asyncio", "httpx", "openai", "sqlite3", "aiosqlite", "socket", "time", "datetime", "os", "random", "secrets"}

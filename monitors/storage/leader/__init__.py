@@ -1,4 +1,4 @@
-"""One process in charge: of many that share a store, one runs what must run once."""
+"""Leader election: of the processes that share a store, one runs what must run once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logging.getLogger("gaugeway")
 
 
 class DeposedError(EngineError):
-    """Another process leads by now: what this one wanted to save is not saved."""
+    """Another process is the leader now, so this one's states were not saved."""
 
 
 class Leader(Protocol):
@@ -82,7 +82,7 @@ def stand(url: str, ledger: StateStore, tick_s: float, queue_url: str = "") -> t
 
 
 async def while_leading(leader: Leader, work: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> None:
-    """Have `work` done while this process leads, from the beginning each time."""
+    """Run `work` while this process is the leader, from the start each time it is elected."""
     while True:
         task = spawn(work(), name=name) if leader.is_leader() else None
         try:

@@ -1,4 +1,4 @@
-"""Leading by an advisory lock of PostgreSQL: it goes with the connection, so a leader that dies leads no more."""
+"""Leader election by a PostgreSQL advisory lock, which is released when the leader's connection ends."""
 
 from __future__ import annotations
 

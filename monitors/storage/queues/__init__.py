@@ -35,7 +35,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Depth:
-    """What waits: `ready` to be leased, `leased` now, `dead` after too many attempts.
+    """How many samples wait: `ready` to be leased, `leased` now, `dead` after too many attempts.
 
     `oldest_started_at` is the smallest `Sample.started_at` (Unix seconds) among ready and leased ones, or None.
     `trimmed` counts those that ever had to make room for younger ones, in a queue with a bound; they are gone.
@@ -53,20 +53,20 @@ class Depth:
 
 
 class QueueFull(Exception):
-    """The queue holds as many bytes as it may; nothing was added."""
+    """The queue has reached its bound; nothing was added."""
 
 
 class Queue(Protocol):
-    """Samples on their way to evaluation, and what is said about them beside them.
+    """Samples on their way to evaluation, and supplements about them. Operations raise `engines.failures.FAILURES`.
 
-    The lease length and the attempts allowed belong to the constructor.
+    The length of a lease and the number of attempts are set in the constructor.
     """
 
     async def put(self, samples: Sequence[Sample]) -> None:
         """Add all of `samples` or none. A sample whose id waits already is left as it is.
 
-        Raises QueueFull when the queue has a bound and has reached it, and an error that `engines.failures.refused`
-        recognises when it will never take one of them.
+        Raises QueueFull when the queue has a bound and has reached it, and RefusedError when it never takes one of
+        them.
         """
 
     async def lease(self, limit: int) -> Sequence[Lease]:
@@ -111,11 +111,11 @@ class Queue(Protocol):
 
 
 class Bound:
-    """At most about `max_bytes` wait; None: as many as the engine takes.
+    """Limits a queue to about `max_bytes`; None: to what the engine takes.
 
-    The engine is asked before something is put, every two seconds, and each time while it is full; in between, what
-    this process puts is added to its answer. So a queue may hold more than `max_bytes` by one batch, and by what other
-    processes put in that time.
+    The size is measured before a `put`, at most every two seconds, and every time while the queue is full; in between,
+    the bytes of this process are added. So a queue may exceed `max_bytes` by one batch, and by what other processes
+    add within two seconds.
     """
 
     def __init__(self, max_bytes: int | None, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -125,7 +125,7 @@ class Bound:
         self._ask_at = -math.inf
 
     async def admit(self, size: int, used: Callable[[], Awaitable[int]]) -> None:
-        """Let `size` bytes in, where `used` tells how many are there already. Raises QueueFull."""
+        """Admit `size` bytes; `used` measures the queue. Raises QueueFull."""
         if self._max_bytes is None:
             return
         if self._clock() >= self._ask_at or self._used >= self._max_bytes:
@@ -136,7 +136,7 @@ class Bound:
         self._used += size
 
     def fill(self, used: int) -> float:
-        """The share of the bound that `used` bytes are.
+        """The utilisation: `used` bytes as a share of the bound.
 
         >>> Bound(200).fill(50), Bound(None).fill(50)
         (0.25, 0.0)

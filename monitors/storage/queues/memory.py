@@ -1,4 +1,4 @@
-"""A queue in this process's memory: for tests, and for one process that may forget."""
+"""Queue in memory: for tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Supply:
 
 
 class MemoryQueue(Queue):
-    """Samples and supplements in dicts, oldest first; whatever waits is lost when the process ends."""
+    """Samples and supplements in dicts, oldest first; lost when the process ends."""
 
     def __init__(
         self,

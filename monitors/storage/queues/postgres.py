@@ -1,4 +1,4 @@
-"""The queue for many machines: tables in PostgreSQL, from which each worker takes what nobody else has locked."""
+"""Queue in PostgreSQL tables: workers lease rows with SKIP LOCKED."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class PostgresQueue(Queue):
             )
 
     async def prune(self, before: float) -> int:
-        """Delete dead letters, and what waits and nobody holds, from before `before`; return how many samples."""
+        """See the port; deletes in batches."""
         await self._prune(_PRUNE_SUPPLIES, self._now(), before)
         return await self._prune(_PRUNE_DEAD, before) + await self._prune(_PRUNE_WAITING, self._now(), before)
 

@@ -1,4 +1,4 @@
-"""The queue in Redis or Valkey: streams that one group of workers reads, for bursty load."""
+"""Queue in Redis or Valkey streams, read by one consumer group; for bursty load."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class RedisQueue(Queue):
             await self._engine.run(ACK, shard.supplies, [supplement_id for (supplement_id,) in some])
 
     async def prune(self, before: float) -> int:
-        """Delete dead letters, and what waits and nobody holds, from before `before`; return how many samples."""
+        """See the port; deletes in batches."""
         total = 0
         for shard in self._shards:
             await self._prune(shard.supplies, before, held=True)

@@ -202,7 +202,7 @@ class SQLiteQueue(Queue):
             await connection.executemany("DELETE FROM supplies WHERE id = ?", [(one,) for one in supplement_ids])
 
     async def prune(self, before: float) -> int:
-        """Delete dead letters, and what waits and nobody holds, from before `before`; return how many samples."""
+        """See the port; deletes in batches, so that writers wait only a moment."""
         await self._prune(_PRUNE_SUPPLIES, before)
         return sum([await self._prune(statement, before) for statement in _PRUNE])
 

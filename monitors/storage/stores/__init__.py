@@ -1,4 +1,4 @@
-"""Where samples, evaluations and the state of detectors and alerts live."""
+"""Port to the stores of samples, evaluations, and the states of detectors and alerts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Which points: `since` <= started_at < `until`; of the other fields each that is given must match.
+    """Selects points with `since` <= started_at < `until`; each other field that is not None must match.
 
     `tag` is a name with its value; `least` <= value <= `most` and `outcome` are about the evaluation; `text` stands
     somewhere in the question or the response, whatever the case of ASCII letters. `order` is "oldest" or "newest" by
@@ -71,10 +71,9 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """All points of one app and metric (and slice) in numbers: how many scores and failures, sums over the scores x.
+    """Weighted sums over the points of one app and metric (and slice): `n` scores x, `failed` failures.
 
-    `w` is the sum of the weights 1/rate, `wx` that of weight times score, `w2`, `w2x`, `w2x2` those of the weight's
-    square times 1, score, score squared.
+    With the weight w = 1/rate of a score: `w`, `wx`, `w2`, `w2x`, `w2x2` are the sums of w, w x, w^2, w^2 x, w^2 x^2.
     """
 
     app: str
@@ -91,7 +90,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedSums:
-    """The scores of one app and metric beside those of a cheap metric that was computed for all that was captured.
+    """Sums over the scores of one app and metric, paired with those of a cheap metric computed for every exchange.
 
     `sums` are over the exchanges that have a score of the cheap metric, with the probability of being judged given
     that. `alone` scores have none beside them; `missing` evaluations, skipped or failed, should have been scores.
@@ -105,7 +104,7 @@ class PairedSums:
 
 
 class LabelledScore(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # thousands at once: made ten times as fast
-    """A score and what people said of the same answer: `rating` 1 is a good one, whichever way the metric goes.
+    """A score with a human label of the same answer: `rating` 1 is good, in whichever direction the metric goes.
 
     With `source` "rating" it is a rating that somebody gave, or the label pass or fail. With "reference" it is the
     score of `answer_correctness` against a reference that came by feedback. `value` and `rate` are the evaluation's.
@@ -168,9 +167,9 @@ class Spreads(NamedTuple):
 
 
 class Store(Protocol):
-    """Append-only rows keyed by the evaluation's identity (sample_id, metric, version).
+    """Append-only evaluations, identified by (sample_id, metric, version), and their samples and supplements.
 
-    A row that cannot be read, because something else wrote it, is left out of every answer.
+    A row that cannot be decoded is left out of every answer. Operations raise `engines.failures.FAILURES`.
     """
 
     async def add(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
@@ -201,7 +200,7 @@ class Store(Protocol):
         """
 
     async def series(self, query: Query) -> Sequence[Point]:
-        """Return the points that `query` asks for."""
+        """Return the points that `query` selects."""
 
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
         """Return the points that `query` asks for as one summary per app and metric; order and limit do not count.
@@ -214,7 +213,7 @@ class Store(Protocol):
         """Return the scores that `query` asks for beside those of the metric `cheap`; order and limit do not count."""
 
     async def ratings(self, query: Query) -> Sequence[LabelledScore]:
-        """Return the scores that `query` asks for and people said something about, in the order in which they said it.
+        """Return the scores that `query` selects and that have human labels, in the order in which those were received.
 
         The `order` of the query does not count. What was said of a trace or key with several exchanges is about the
         last of them.

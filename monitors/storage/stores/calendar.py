@@ -1,4 +1,4 @@
-"""UTC days, counted from 1970: what a store cuts its tables into. Needs no engine's client."""
+"""UTC days since 1970, by which stores partition their tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def day_of(moment: float) -> int:
 
 
 def days_between(since: float, until: float) -> tuple[int, int]:
-    """The first and the last day that times in [since, until) can have; whatever is asked, it is within bounds.
+    """The first and the last day of times in [since, until), clamped to what a table can hold.
 
     >>> days_between(0.0, 86_400.0), days_between(-math.inf, 86_401.0)[1]
     ((0, 1), 1)

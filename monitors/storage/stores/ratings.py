@@ -38,6 +38,12 @@ class Reader:
         return found
 
 
+def is_rating(said: Supplement) -> bool:
+    """Whether a supplement is a human label, or feedback with a reference answer."""
+    refers = said.source == "feedback" and said.reference is not None
+    return said.rating is not None or said.label is not None or refers
+
+
 def rating_of(said: Supplement, metric: str) -> float | None:
     """The rating in [0, 1], or the label pass or fail as 1 or 0; "faithfulness:fail" is about that metric alone.
 

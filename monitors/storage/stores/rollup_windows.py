@@ -1,4 +1,4 @@
-"""A time cut into hours and days that are over, and the rest; and the sums of parts put together. Pure."""
+"""Splits a time into past days and hours and the rest, and merges the sums of the parts. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums over long times: hours and days that are over are added up once and kept beside the rows.
+"""Rollups: sums over past hours and days are computed once and stored beside the rows.
 
 Triggers on the evaluations remove the sums of an hour and its day whatever writes, changes or deletes one of them. A
 sum is announced before its rows are read, and kept only if the announcement is still there after: a late

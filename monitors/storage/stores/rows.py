@@ -1,4 +1,4 @@
-"""Samples' evaluations as flat rows, and back; and rows added up."""
+"""Evaluations as flat rows and back, and sums over grouped rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped
+from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped, Supplement
 from monitors.statistics.control_variate import Sums
 from monitors.storage.engines.failures import encoded
 from monitors.storage.stores import PairedSums, Point, ScoreHistogram, ScoreSums, Summary
@@ -22,7 +22,7 @@ _LEAST_RATE = 1e-100
 
 
 class Lenient:
-    """Reads what can be read of what is stored: a row that something else wrote must not take the others with it."""
+    """Skips rows that cannot be decoded, so that one damaged row does not hide the others."""
 
     _complained = False
 
@@ -37,7 +37,7 @@ class Lenient:
         return readable
 
     def _complain(self, problem: str) -> None:
-        """Say once that rows are left out: they stay until they are pruned, and are met at every reading."""
+        """Warn once: damaged rows stay until they are pruned, and every query meets them."""
         if not self._complained:
             _log.warning("store: skipping an unreadable row: %s", problem)
         self._complained = True
@@ -71,7 +71,7 @@ class Totals:
 
 
 def paired(groups: Iterable[Sequence[Any]], totals: Iterable[Sequence[Any]]) -> list[PairedSums]:
-    """Put scores beside a cheap metric's together.
+    """Build `PairedSums` from grouped rows.
 
     `groups` have app, metric, outcome, rate, the cheap metric's rate (None: no score of it), their number and sums of
     y, f, y^2, y f, f^2; `totals` have app, number and sums of f and f^2 over everything that has a cheap score.
@@ -224,6 +224,16 @@ def questions(payloads: Iterable[str]) -> dict[str, str]:
         if asked.question:
             found[asked.id] = asked.question
     return found
+
+
+def sample(row: Sequence[Any]) -> Sample:
+    """Read a sample from a row that begins with its payload."""
+    return msgspec.json.decode(row[0], type=Sample)
+
+
+def supplement(row: Sequence[Any]) -> Supplement:
+    """Read a supplement from a row that begins with its payload."""
+    return msgspec.json.decode(row[0], type=Supplement)
 
 
 def point(row: Sequence[Any]) -> Point:

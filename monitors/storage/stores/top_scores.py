@@ -1,4 +1,4 @@
-"""The lowest and highest scores of many metrics: an index knows those of one, so each is asked by itself. Pure."""
+"""The lowest and highest scores over many metrics: the index orders one metric, so each is queried separately."""
 
 from __future__ import annotations
 

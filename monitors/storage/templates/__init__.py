@@ -1,4 +1,4 @@
-"""Prompt templates learned from traffic: what is kept of one, and the port to where all gateways share them."""
+"""Port to the stores of prompt templates learned from traffic, which all gateways share."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 
 from dashboards.web.site import COOKIE
 from monitors.runtime import audit
-from monitors.runtime.attempts import ATTEMPTS
+from monitors.runtime.auth import ATTEMPTS
 from tests.support.pages import world
 
 pytestmark = pytest.mark.full

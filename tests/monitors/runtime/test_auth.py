@@ -14,9 +14,17 @@ from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
 from monitors.api.app import admin_app
 from monitors.config import Monitors, Shared, admin_problems
-from monitors.runtime.attempts import ATTEMPTS, CHECK_S, MAX_CHECK_WAIT_S, Attempts, TooManyGuessesError
-from monitors.runtime.auth import behind, guess_guard, token_guard
-from monitors.runtime.token_check import TokenCheck
+from monitors.runtime.auth import (
+    ATTEMPTS,
+    CHECK_S,
+    MAX_CHECK_WAIT_S,
+    Attempts,
+    TokenCheck,
+    TooManyGuessesError,
+    behind,
+    guess_guard,
+    token_guard,
+)
 from tests.support.running import serving
 
 
@@ -175,7 +183,7 @@ def test_requests_beyond_the_waiting_ones_are_refused_unchecked():
 
 
 def test_the_requests_of_all_addresses_that_wait_are_bounded(monkeypatch):
-    monkeypatch.setattr("monitors.runtime.token_check.MAX_HELD", 2)
+    monkeypatch.setattr("monitors.runtime.auth.MAX_HELD", 2)
 
     async def main():
         waiting = asyncio.Event()
@@ -200,7 +208,7 @@ def test_the_requests_of_all_addresses_that_wait_are_bounded(monkeypatch):
 
 
 def test_what_is_remembered_of_addresses_is_bounded(monkeypatch):
-    monkeypatch.setattr("monitors.runtime.attempts.MAX_ADDRESSES", 10)
+    monkeypatch.setattr("monitors.runtime.auth.MAX_ADDRESSES", 10)
     attempts = Attempts(paced=True)
     for number in range(50):
         for _ in range(ATTEMPTS):

@@ -127,7 +127,7 @@ def test_what_is_not_found_again_ends_the_move(tmp_path):
                 return []
 
             database.add = forgetful
-            with pytest.raises(IncompleteError, match="90 of 90 samples are not there"):
+            with pytest.raises(IncompleteError, match="90 of 90 samples are missing in the target"):
                 await move_store(file, database, origin="x")
 
     asyncio.run(scenario())

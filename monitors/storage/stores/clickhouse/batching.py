@@ -1,4 +1,4 @@
-"""Many small requests made into few large ones: who asks at about the same moment is answered together."""
+"""Micro-batching of concurrent requests."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Answer = TypeVar("Answer")
 class Gathering(Generic[Request, Answer]):
     """Hands requests to `work`, at most `most` at once and one batch at a time; it returns as many answers.
 
-    The first request waits `linger_s` for others. Those that come while a batch is worked on make up the next one, so
-    the batches grow with the load. What `work` raises everybody in the batch is told, unless the
-    engine refused a value: then each request is worked on by itself. Who gave up waiting is forgotten.
+    The first request waits `linger_s` for others. Requests that arrive during a batch form the next one, so batches
+    grow with the load. An error of `work` is raised to every caller of the batch; after a RefusedError each request is
+    run alone, so that only the caller at fault gets it. Cancelled callers are skipped.
     """
 
     def __init__(

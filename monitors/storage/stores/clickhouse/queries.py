@@ -1,4 +1,4 @@
-"""What the ClickHouse store asks its database: the conditions of a query, and the statements around them."""
+"""SQL statements of the ClickHouse store."""
 
 from __future__ import annotations
 

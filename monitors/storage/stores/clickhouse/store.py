@@ -1,4 +1,4 @@
-"""The store for more than a hundred samples a second: samples, evaluations and states in a ClickHouse database."""
+"""Store in ClickHouse, for more than a hundred samples a second."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from monitors.records import Evaluation, Sample, Supplement
 from monitors.runtime.bounds import MAX_HEARD_BYTES
 from monitors.storage.engines.clickhouse import Database, read_url
 from monitors.storage.engines.failures import encoded
 from monitors.storage.erase import Subject
 from monitors.storage.joining import Address, address_of, targets_of
-from monitors.storage.stores import EngineStore, LabelledScore, PairedSums, Point, Query, Summary, rows
-from monitors.storage.stores import ratings as rated
+from monitors.storage.stores import EngineStore, LabelledScore, PairedSums, Point, Query, Summary, ratings, rows
 from monitors.storage.stores.calendar import day_of
-from monitors.storage.stores.clickhouse import erase as clickhouse_forgetting
-from monitors.storage.stores.clickhouse import queries
+from monitors.storage.stores.clickhouse import erase, queries
 from monitors.storage.stores.clickhouse import schema as clickhouse_schema
 from monitors.storage.stores.clickhouse.batching import Gathering
 from monitors.storage.stores.clickhouse.inserts import Key, There, Wanted, additions, first_wins, wanted
@@ -109,7 +105,7 @@ class ClickHouseStore(rows.Lenient, EngineStore):
 
     async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
         found = await self.database.query(_SAMPLE, {"id": sample_id})
-        samples = self._read(_sample, found)
+        samples = self._read(rows.sample, found)
         if not samples:
             return None
         _, day, moment = found[0]
@@ -129,7 +125,15 @@ class ClickHouseStore(rows.Lenient, EngineStore):
             return []
         known = {row[0] for row in await self._paged(_KNOWN, "ids", addressed)}
         new = [
-            (one.id, day_of(one.received_at), float(one.received_at), *at, _says(one), _json(one), self._revision())
+            (
+                one.id,
+                day_of(one.received_at),
+                float(one.received_at),
+                *at,
+                ratings.is_rating(one),
+                _json(one),
+                self._revision(),
+            )
             for one, at in addressed.values()
             if one.id not in known
         ]
@@ -158,14 +162,14 @@ class ClickHouseStore(rows.Lenient, EngineStore):
 
     async def ratings(self, query: Query) -> Sequence[LabelledScore]:
         found = await self.database.query(*queries.ratings(query))
-        return [one for pair in self._read(rated.Reader().pair, found) for one in pair]
+        return [one for pair in self._read(ratings.Reader().pair, found) for one in pair]
 
     async def prune(self, before: float) -> int:
         """Drop the days that were over before `before`."""
         return await _prune(self.database, before)
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
-        return await clickhouse_forgetting.forget(self.database, subject, dry_run=dry_run)
+        return await erase.forget(self.database, subject, dry_run=dry_run)
 
     async def ids(self, after: str, limit: int) -> Sequence[str]:
         return [row[0] for row in await self.database.query(_IDS, {"after": after, "limit": limit})]
@@ -178,7 +182,7 @@ class ClickHouseStore(rows.Lenient, EngineStore):
 
     async def said(self, after: str, limit: int) -> Sequence[tuple[str, Supplement | None]]:
         found = await self.database.query(_SAID, {"after": after, "limit": limit})
-        return [(row[0], next(iter(self._read(_supplement, [row[1:]])), None)) for row in found]
+        return [(row[0], next(iter(self._read(rows.supplement, [row[1:]])), None)) for row in found]
 
     async def load(self) -> Mapping[str, bytes]:
         return dict(await self.database.query("SELECT name, value FROM states FINAL", raw=["value"]))
@@ -212,7 +216,7 @@ class ClickHouseStore(rows.Lenient, EngineStore):
                 continue
             for sample_id, day, moment, revision, payload in await self.database.query(_STORED, _ids_and_days(found)):
                 if (sample_id, day) in found:
-                    sample = next(iter(self._read(_sample, [(payload,)])), None)
+                    sample = next(iter(self._read(rows.sample, [(payload,)])), None)
                     there[sample_id, day] = There(sample, moment, revision)
         await self._outcomes(there)
         return there
@@ -239,7 +243,7 @@ class ClickHouseStore(rows.Lenient, EngineStore):
         for app, kind in sorted({(app, address.kind) for address, app in targets}, key=str):
             values = [address.value for address, its_app in targets if (its_app, address.kind) == (app, kind)]
             found |= {row[1]: row for row in await self._paged(_CONCERNED[kind], "values", values, app=app)}
-        return sorted(self._read(_sample, found.values()), key=lambda sample: (sample.started_at, sample.id))
+        return sorted(self._read(rows.sample, found.values()), key=lambda sample: (sample.started_at, sample.id))
 
     async def _heard(self, samples: Sequence[Sample]) -> Sequence[Sequence[Supplement]]:
         targets = [[(*address, app or "") for address, app in targets_of(sample)] for sample in samples]
@@ -249,7 +253,7 @@ class ClickHouseStore(rows.Lenient, EngineStore):
         heard = []
         for some in targets:
             found = sorted(row for target in dict.fromkeys(some) for row in said.get(target, ()))
-            heard.append(self._read(_supplement, [row[2:] for row in found[:_MOST_SAID]]))
+            heard.append(self._read(rows.supplement, [row[2:] for row in found[:_MOST_SAID]]))
         return heard
 
     def _revision(self) -> int:
@@ -261,21 +265,8 @@ def _ids_and_days(keys: Any) -> dict[str, list[Any]]:
     return {"ids": [sample_id for sample_id, _ in keys], "days": sorted({day for _, day in keys})}
 
 
-def _says(one: Supplement) -> bool:
-    """Whether it is something that people say about an answer."""
-    return one.rating is not None or one.label is not None or (one.source == "feedback" and one.reference is not None)
-
-
 def _json(one: Supplement) -> str:
     return encoded(one).decode()
-
-
-def _sample(row: Sequence[Any]) -> Sample:
-    return msgspec.json.decode(row[0], type=Sample)
-
-
-def _supplement(row: Sequence[Any]) -> Supplement:
-    return msgspec.json.decode(row[0], type=Supplement)
 
 
 async def _prune(database: Database, before: float) -> int:

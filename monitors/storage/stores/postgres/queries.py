@@ -1,4 +1,4 @@
-"""What the PostgreSQL store asks its database: the conditions of a query, and the statements around them."""
+"""SQL statements of the PostgreSQL store."""
 
 from __future__ import annotations
 

@@ -7,8 +7,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
 from monitors.records import Evaluation, Sample, Supplement
 from monitors.runtime.bounds import MAX_HEARD_BYTES
 from monitors.storage.engines.failures import RefusedError, encoded
@@ -25,13 +23,12 @@ from monitors.storage.stores import (
     ScoreSums,
     Spreads,
     Summary,
+    ratings,
     rows,
+    top_scores,
 )
-from monitors.storage.stores import ratings as rated
-from monitors.storage.stores import top_scores as by_value
 from monitors.storage.stores.calendar import day_of
-from monitors.storage.stores.postgres import erase as forgetting_postgres
-from monitors.storage.stores.postgres import queries
+from monitors.storage.stores.postgres import erase, queries
 from monitors.storage.stores.postgres.partitions import AHEAD, Days
 from monitors.storage.stores.postgres.rollups import PostgresKept
 from monitors.storage.stores.rollups import Sums
@@ -158,7 +155,7 @@ class PostgresStore(rows.Lenient, EngineStore):
             if found is None:
                 return None
             stored = await connection.fetch(_EVALUATIONS, plain(sample_id), found["day"])
-        samples = self._read(_sample, [found])
+        samples = self._read(rows.sample, [found])
         return (samples[0], self._read(lambda row: rows.evaluation(sample_id, row), stored)) if samples else None
 
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
@@ -177,7 +174,7 @@ class PostgresStore(rows.Lenient, EngineStore):
                 at.kind,
                 plain(at.value),
                 _plain(one.app),
-                _says(one),
+                ratings.is_rating(one),
                 encoded(one).decode(),
             )
             for one, at in addressed.values()
@@ -188,17 +185,17 @@ class PostgresStore(rows.Lenient, EngineStore):
             for (kind, value), app in dict.fromkeys((address, one.app) for one, address in addressed.values()):
                 for row in await connection.fetch(_CONCERNED[kind], plain(value), _plain(app)):
                     concerned[row["id"]] = row
-        return sorted(self._read(_sample, concerned.values()), key=lambda sample: (sample.started_at, sample.id))
+        return sorted(self._read(rows.sample, concerned.values()), key=lambda sample: (sample.started_at, sample.id))
 
     async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
         names = map(_plain, (sample.id, sample.context_key, sample.trace_id, sample.app))
         async with self.database.connection() as connection:
             found = await connection.fetch(_SUPPLEMENTS, *names)
-        return self._read(_supplement, found)
+        return self._read(rows.supplement, found)
 
     async def series(self, query: Query) -> Sequence[Point]:
-        if by_value.indexed(query):
-            return await by_value.first(query, self._metrics, self._top, self._points)
+        if top_scores.indexed(query):
+            return await top_scores.first(query, self._metrics, self._top, self._points)
         return await self._points(query)
 
     async def _points(self, query: Query, exactly: float | None = None) -> Sequence[Point]:
@@ -242,7 +239,7 @@ class PostgresStore(rows.Lenient, EngineStore):
 
     async def ratings(self, query: Query) -> Sequence[LabelledScore]:
         found = await self._fetch(*queries.ratings(query))
-        return [one for pair in self._read(rated.Reader().pair, found) for one in pair]
+        return [one for pair in self._read(ratings.Reader().pair, found) for one in pair]
 
     async def prune(self, before: float) -> int:
         """Drop the days that were over before `before`; make the next ones."""
@@ -258,7 +255,7 @@ class PostgresStore(rows.Lenient, EngineStore):
         return removed
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
-        return await forgetting_postgres.forget(self.database, subject, dry_run=dry_run)
+        return await erase.forget(self.database, subject, dry_run=dry_run)
 
     async def ids(self, after: str, limit: int) -> Sequence[str]:
         return [row[0] for row in await self._fetch(_IDS, [plain(after), limit])]
@@ -269,7 +266,7 @@ class PostgresStore(rows.Lenient, EngineStore):
 
     async def said(self, after: str, limit: int) -> Sequence[tuple[str, Supplement | None]]:
         found = await self._fetch(_SAID, [plain(after), limit])
-        return [(row[0], next(iter(self._read(_supplement, [row[1:]])), None)) for row in found]
+        return [(row[0], next(iter(self._read(rows.supplement, [row[1:]])), None)) for row in found]
 
     async def load(self) -> Mapping[str, bytes]:
         return dict(await self._fetch("SELECT name, value FROM states", []))
@@ -312,7 +309,7 @@ class PostgresStore(rows.Lenient, EngineStore):
         key = plain(sample.id), day
         async with self.database.transaction() as connection:
             fills = False
-            for old in self._read(_sample, await connection.fetch(_STORED, *key)):
+            for old in self._read(rows.sample, await connection.fetch(_STORED, *key)):
                 if fills := completes(sample, old):
                     await connection.execute(_REPLACE, *key, payload)
             new = rows.new(evaluations, await connection.fetch(_THERE, *key), fills=fills)
@@ -346,16 +343,3 @@ def _columns(sample: Sample, day: int, evaluations: Sequence[Evaluation]) -> lis
 
 def _plain(text: str | None) -> str | None:
     return None if text is None else plain(text)
-
-
-def _says(one: Supplement) -> bool:
-    """Whether it is something that people say about an answer."""
-    return one.rating is not None or one.label is not None or (one.source == "feedback" and one.reference is not None)
-
-
-def _sample(row: Sequence[Any]) -> Sample:
-    return msgspec.json.decode(row[0], type=Sample)
-
-
-def _supplement(row: Sequence[Any]) -> Supplement:
-    return msgspec.json.decode(row[0], type=Supplement)

@@ -1,4 +1,4 @@
-"""What the embedded store asks its file: the conditions of a query, and the statements around them."""
+"""SQL statements of the SQLite store."""
 
 from __future__ import annotations
 

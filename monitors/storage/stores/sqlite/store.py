@@ -1,4 +1,4 @@
-"""The embedded store: samples, evaluations and states in one SQLite file."""
+"""Store in one SQLite file: samples, evaluations, supplements and states."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import aiosqlite
-import msgspec
 
 from monitors.records import Evaluation, Sample, Supplement
 from monitors.runtime.bounds import MAX_HEARD_BYTES
@@ -28,13 +27,12 @@ from monitors.storage.stores import (
     ScoreSums,
     Spreads,
     Summary,
+    ratings,
     rows,
+    top_scores,
 )
-from monitors.storage.stores import ratings as rated
-from monitors.storage.stores import top_scores as by_value
 from monitors.storage.stores.rollups import Sums
-from monitors.storage.stores.sqlite import erase as forgetting
-from monitors.storage.stores.sqlite import queries
+from monitors.storage.stores.sqlite import erase, queries
 from monitors.storage.stores.sqlite.rollups import SQLiteKept
 from monitors.storage.stores.sqlite.schema import SCHEMA
 
@@ -96,7 +94,7 @@ _METRICS = """
     )
     SELECT metric FROM known WHERE metric IS NOT NULL
 """
-_BY_VALUE = "INDEXED BY evaluations_value"
+_VALUE_INDEX = "INDEXED BY evaluations_value"
 _PRUNE_EVALUATIONS = """
     DELETE FROM evaluations WHERE sample_id IN (
         SELECT id FROM samples WHERE started_at < :before ORDER BY started_at, id LIMIT :limit
@@ -158,7 +156,7 @@ class SQLiteStore(rows.Lenient, EngineStore):
         async with self._reader.reading() as connection:
             payloads = list(await connection.execute_fetchall("SELECT payload FROM samples WHERE id = ?", (sample_id,)))
             stored = await connection.execute_fetchall(_EVALUATIONS, (sample_id,))
-        found = self._read(_sample, payloads)
+        found = self._read(rows.sample, payloads)
         if not found:
             return None
         return found[0], self._read(lambda row: rows.evaluation(sample_id, row), stored)
@@ -181,24 +179,24 @@ class SQLiteStore(rows.Lenient, EngineStore):
             for (kind, value), app in dict.fromkeys((address, one.app) for one, address in addressed.values()):
                 for row in await connection.execute_fetchall(_CONCERNED[kind], (value, app)):
                     concerned[row[1]] = row
-        return sorted(self._read(_sample, concerned.values()), key=lambda sample: (sample.started_at, sample.id))
+        return sorted(self._read(rows.sample, concerned.values()), key=lambda sample: (sample.started_at, sample.id))
 
     async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
         named = (sample.id, sample.context_key, sample.trace_id, sample.app)
         async with self._reader.reading() as connection:
             found = await connection.execute_fetchall(_SUPPLEMENTS, named)
-        return self._read(_supplement, found)
+        return self._read(rows.supplement, found)
 
     async def series(self, query: Query) -> Sequence[Point]:
-        if by_value.indexed(query):
-            return await by_value.first(query, self._metrics, self._top, self._by_value)
+        if top_scores.indexed(query):
+            return await top_scores.first(query, self._metrics, self._top, self._indexed_points)
         return await self._points(query)
 
     async def _points(self, query: Query, index: str | None = None, exactly: float | None = None) -> Sequence[Point]:
         return [rows.point(row) for row in await self._fetch(*queries.points(query, index, exactly))]
 
-    async def _by_value(self, query: Query, exactly: float | None) -> Sequence[Point]:
-        return await self._points(query, _BY_VALUE, exactly)
+    async def _indexed_points(self, query: Query, exactly: float | None) -> Sequence[Point]:
+        return await self._points(query, _VALUE_INDEX, exactly)
 
     async def _metrics(self, _: Query) -> Iterable[str]:
         return [row[0] for row in await self._fetch(_METRICS, {})]
@@ -238,7 +236,7 @@ class SQLiteStore(rows.Lenient, EngineStore):
 
     async def ratings(self, query: Query) -> Sequence[LabelledScore]:
         found = await self._fetch(*queries.ratings(query))
-        return [one for pair in self._read(rated.Reader().pair, found) for one in pair]
+        return [one for pair in self._read(ratings.Reader().pair, found) for one in pair]
 
     async def prune(self, before: float) -> int:
         """Delete a batch at a time, so that those who write wait a moment only; then add up the hours that are over."""
@@ -260,7 +258,7 @@ class SQLiteStore(rows.Lenient, EngineStore):
         return total
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
-        return await forgetting.forget(self._writer, subject, dry_run=dry_run)
+        return await erase.forget(self._writer, subject, dry_run=dry_run)
 
     async def ids(self, after: str, limit: int) -> Sequence[str]:
         async with self._reader.reading() as connection:
@@ -275,7 +273,7 @@ class SQLiteStore(rows.Lenient, EngineStore):
     async def said(self, after: str, limit: int) -> Sequence[tuple[str, Supplement | None]]:
         async with self._reader.reading() as connection:
             found = await connection.execute_fetchall(_SAID, (after, limit))
-        return [(row[0], next(iter(self._read(_supplement, [row[1:]])), None)) for row in found]
+        return [(row[0], next(iter(self._read(rows.supplement, [row[1:]])), None)) for row in found]
 
     async def load(self) -> Mapping[str, bytes]:
         async with self._reader.reading() as connection:
@@ -305,16 +303,8 @@ class SQLiteStore(rows.Lenient, EngineStore):
     async def _complete(self, connection: aiosqlite.Connection, sample: Sample, payload: str) -> bool:
         """Whether a sample that is there already may fill gaps: it is the stored one, or now takes its place."""
         stored = await connection.execute_fetchall("SELECT payload FROM samples WHERE id = ?", (sample.id,))
-        for old in self._read(_sample, stored):
+        for old in self._read(rows.sample, stored):
             if completes(sample, old):
                 await connection.execute("UPDATE samples SET payload = ? WHERE id = ?", (payload, sample.id))
                 return True
         return False
-
-
-def _sample(row: Sequence[Any]) -> Sample:
-    return msgspec.json.decode(row[0], type=Sample)
-
-
-def _supplement(row: Sequence[Any]) -> Supplement:
-    return msgspec.json.decode(row[0], type=Supplement)
