@@ -98,9 +98,9 @@ def check_handshake(key: VirtualKey, raw_path: bytes, query: bytes, headers: Hea
 
 
 def check_message(key: VirtualKey, message: str | bytes) -> None:
-    """Raise Rejection for a realtime message with which a restricted key would change to another model.
+    """Raise Rejection for a realtime message with which a restricted key would switch to another model.
 
-    The Realtime API's messages are text; what a binary one says depends on how the upstream decodes it.
+    Realtime messages are text; binary ones are rejected, because their meaning depends on the upstream's decoder.
     """
     if isinstance(message, bytes):
         raise _not_allowed("This API key is for certain models only: send text messages, no binary ones.")

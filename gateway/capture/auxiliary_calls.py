@@ -1,12 +1,12 @@
 """Auxiliary calls, which are not answers to a user: question rewriting, titles, tags, keywords, tool calls.
 
-Apps make several calls around each answer. Scored as answers, they would spoil every mean. They are told by what their
-product's prompt says in fixed words, at the beginning or the end of the instruction, where passages cannot put it; by a
-turn that only asks for tools; and by a structured answer without prose. In doubt a call is an answer.
+Apps make several calls around each answer; scored as answers, they would distort every mean. They are recognised by
+fixed phrases of the products' prompts at the beginning or end of an instruction, where retrieved passages cannot put
+them; by a turn that only calls tools; and by a structured answer without prose. When in doubt, a call is an answer.
 
-LlamaIndex and LangChain refine an answer passage by passage, and which call is the last cannot be seen in any of them.
-All calls that refine count as auxiliary: each sees but one of the passages its text is based on, so judging it by that
-one would be wrong in any case. The call before them, the first answer from the first passages, is judged as it stands.
+LlamaIndex and LangChain refine an answer passage by passage, and no call shows whether it is the last one. All refine
+calls count as auxiliary: each contains only one of the passages that its text is based on, so it cannot be judged by
+that passage. The call before them, the first answer from the first passages, is judged.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _decode = msgspec.json.Decoder().decode
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """All of `words` stand in the beginning of an instruction (or its end, if `tail`), in lower case.
+    """All of `words`, in lower case, occur at the beginning of an instruction (or at its end, if `tail`).
 
-    `role` is who says it: in a "user" message the user could, so a single word has to be one nobody would type.
+    `role` is the role of the message. A user writes "user" messages, so their phrases must be ones no user would type.
     """
 
     kind: Kind

@@ -139,7 +139,7 @@ class Capture:
 def read(recording: Recording, limit: int) -> Exchange:
     """Decode a recording. `limit` bounds the decompressed size of a body in bytes.
 
-    Raises ValueError when a body that should be JSON is not, or cannot be unpacked.
+    Raises ValueError when a body that should be JSON is not, or cannot be decompressed.
     """
     headers = _text_headers(recording.request_headers)
     request_body = _json_object(_plain(recording.request_body or b"", headers, limit), "request")
@@ -173,7 +173,7 @@ def to_sample(
 ) -> Sample:
     """Return the sample of an exchange that was captured with probability `rate`.
 
-    `reason` says why it is not to be judged, `kind` what an auxiliary call was for: that becomes the tag `auxiliary`.
+    `reason` is why it is not judged, `kind` the kind of auxiliary call, which becomes the tag `auxiliary`.
     """
     explicit = exchange.request.explicit or Explicit()
     return Sample(

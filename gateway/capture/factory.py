@@ -23,8 +23,8 @@ _REMEMBERED = 10_000
 def capture_of(settings: Settings, key: str, report: Callable[[TemplateEvent], None] | None = None) -> Capture:
     """Return the capture of the settings; `key` is the key of the redaction placeholders.
 
-    With `report` prompts are learned, and it gets the events. That takes milliseconds for a prompt: not for a process
-    that serves traffic.
+    With `report`, prompts are learned and `report` gets the events. Learning takes milliseconds per prompt, so
+    it must not run in a process that serves traffic.
     """
     learned = None
     if report and learns(settings):

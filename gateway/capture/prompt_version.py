@@ -18,8 +18,8 @@ def prompt_version(request: Request, extraction: Extraction, *, salt: str) -> st
     """Return 12 hex digits that identify the instructions; None when there are none.
 
     Instructions are the system and developer messages or, without any, the last user turn around its passages. The
-    passages and all between them, the question, numbers (dates, counts) and white space do not count, because they
-    change from request to request. The salt keeps the hash from being looked up.
+    passages and the text between them, the question, numbers and white space are ignored, because they change from
+    request to request. The salt prevents looking up the hash of a known prompt.
     """
     texts = system_texts(request) or (list(user_texts(request))[:1] if extraction.contexts else [])
     passages = [one.text for one in extraction.contexts]

@@ -19,9 +19,9 @@ Private: TypeAlias = Callable[[str], Iterable[tuple[int, int]]]
 def stored_of(template: LearnedTemplate, private: Private) -> StoredTemplate | None:
     """Return the storable form of a template, or None if it must not be stored.
 
-    What is private in a constant text, an address say, becomes a slot that is read over: the template fits the same
-    requests, and nothing of it is stored. Where it stands at the border of a slot that is read, no such slot can be
-    made; nor in what stands between passages.
+    A private span of a constant text, for example an address, is replaced by an ignored slot: the template matches the
+    same requests, and the span is not stored. That is impossible next to another slot and in the text between passages:
+    such a template is not stored.
     """
     slots, literals = list(template.slots), list(template.literals)
     try:
