@@ -123,12 +123,8 @@ async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None
             templates=templates,
         )
     passing = passings(catalogue)
-    handlers = [
-        *_receivers(config, queue, instruments, redactor),
-        *alert_handlers(engine.acknowledgements),
-        *rule_handlers(engine),
-    ]
-    handlers += compare_handlers(store, lambda name: passing(name).flipped)
+    handlers = [*_receivers(config, queue, instruments, redactor), *alert_handlers(engine.acknowledgements)]
+    handlers += [*rule_handlers(engine), *compare_handlers(store, lambda name: passing(name).flipped)]
     handlers += [*label_handlers(store, passing), *template_handlers(templates)]
     told = _open_audit(data_dir)
     plane.start()
