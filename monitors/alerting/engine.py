@@ -28,7 +28,7 @@ from monitors.storage.stores import Point, Query, StateStore, Store
 DAY_S = 86_400.0
 PAGE = 2_000
 """Scores per page: catching up on a day must not block the event loop for long."""
-_MAX_LOGGED = 200
+_DISTINCT_WARNINGS = 200
 _CASES, _WATCH, _VERSIONS = "alerts/cases", "alerts/rule/", "alerts/versions"
 _log = logging.getLogger("gaugeway")
 
@@ -254,7 +254,7 @@ class AlertEngine:
 
     def _warn_once(self, text: str) -> None:
         """Log a warning that would otherwise repeat at every tick."""
-        if text not in self._logged and len(self._logged) < _MAX_LOGGED:
+        if text not in self._logged and len(self._logged) < _DISTINCT_WARNINGS:
             self._logged.add(text)
             _log.warning("%s", text)
 

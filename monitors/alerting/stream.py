@@ -18,7 +18,7 @@ from monitors.storage.stores import Point
 PENDING_LOG10 = -1.0
 """From a tenth of the evidence for an alarm, an alert is pending: shown, but not sent."""
 HOUR_S, DAY_HOURS = 3600.0, 24
-_MAX_MAKERS = 16
+_KEPT_MAKERS = 16
 
 
 @dataclass(slots=True, kw_only=True)
@@ -143,7 +143,7 @@ class Stream:
         if maker in self.makers:
             return False
         first = not self.makers
-        self.makers = (*self.makers, maker)[-_MAX_MAKERS:]
+        self.makers = (*self.makers, maker)[-_KEPT_MAKERS:]
         return not first
 
     def reset(self) -> None:
