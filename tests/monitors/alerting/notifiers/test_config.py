@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import pytest
 
-from monitors.alerting.notifiers import BUILT_IN, Route
+from monitors.alerting.notifiers import BUILT_IN, PluginNotifier, Route
 from monitors.alerting.notifiers.factory import open_notifiers, runbook_url
 from monitors.alerting.notifiers.log import LogNotifier
 from monitors.config import Config
@@ -58,6 +59,32 @@ def test_every_kind_is_built_with_the_keys_it_takes(kind):
     built = opened[f"{kind}-0"]
     assert built.route == Route()
     assert "s3cret" not in repr(built)
+
+
+def test_a_plug_in_needs_only_notify_and_its_other_methods_are_used():
+    class Pager:
+        resend_s = 30.0
+        calls = ()
+
+        async def notify(self, alert):
+            self.calls += (("notify", alert),)
+
+        async def notify_all(self, alerts):
+            self.calls += (("notify_all", *alerts),)
+
+        async def acknowledge(self, alert):
+            self.calls += (("acknowledge", alert),)
+
+    async def use(notifier):
+        await notifier.notify("a")
+        await notifier.notify_all(["b", "c"])
+        await notifier.acknowledge("d")
+
+    full, least = PluginNotifier(Pager()), PluginNotifier(Own("r"))
+    assert (full.takes_groups, full.takes_acknowledgements, full.resend_s) == (True, True, 30.0)
+    assert (least.takes_groups, least.takes_acknowledgements, least.resend_s) == (False, False, None)
+    asyncio.run(use(full))
+    assert full.plugin.calls == (("notify", "a"), ("notify_all", "b", "c"), ("acknowledge", "d"))
 
 
 def test_without_any_alerts_go_to_the_log():
