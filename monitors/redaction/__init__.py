@@ -1,4 +1,4 @@
-"""Redaction: what must not be stored or judged is replaced by placeholders that stay the same for the same value."""
+"""Redaction: replaces secrets and personal data by placeholders; equal values have equal placeholders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The key of the placeholders: without it nobody can find a redacted value by trying."""
+"""The secret key of the placeholders, without which a redacted value cannot be found by trying."""
 
 from __future__ import annotations
 

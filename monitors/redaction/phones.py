@@ -1,4 +1,4 @@
-"""Telephone numbers: international ones, and national ones in the shapes that little else has.
+"""Detects telephone numbers: international ones, and national ones in distinctive formats.
 
 What the patterns propose, libphonenumber's rules confirm. That takes some 20 microseconds for one: when a text holds
 more than `MAX_CHECKS` different proposals the rest is taken by its shape alone, so that the time stays bounded and

@@ -1,4 +1,4 @@
-"""E-mail addresses, payment cards, IBANs and IP addresses: found by an anchor that is rare, then checked.
+"""Detects e-mail addresses, payment cards, IBANs and IP addresses: by a rare anchor, then by checks.
 
 Every pattern is bounded or cannot backtrack, so the time grows with the length of the text only.
 """

@@ -1,4 +1,4 @@
-"""Secrets: keys by their vendors' prefixes, tokens, private keys, passwords in URLs and in assignments."""
+"""Detects secrets: vendor-prefixed keys, tokens, private keys, passwords in URLs and assignments."""
 
 from __future__ import annotations
 

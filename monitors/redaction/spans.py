@@ -1,4 +1,4 @@
-"""Places in a text that are to be replaced, and which of several that overlap counts."""
+"""Spans of a text to replace, and the choice among overlapping ones."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What both planes run on: settings, tasks, serving, audit."""
+"""Infrastructure of both planes: settings, tasks, serving, audit."""

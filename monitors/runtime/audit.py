@@ -1,6 +1,6 @@
-"""Who did what: one JSON object a line, on the logger `gaugeway.audit` and, where one is opened, in a file.
+"""Audit log: who did what, one JSON object a line, on the logger `gaugeway.audit` and optionally in a file.
 
-What is told are names, ids and outcomes; never a token, a key or what an exchange said.
+It holds names, ids and outcomes, never a token, a key or the text of an exchange.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def tell(
 
 
 def open_file(data_dir: Path, clock: Callable[[], float] = time.time) -> logging.Handler:
-    """Write what is told to `data_dir`/audit.log too, from now on; the file is made readable for its owner alone.
+    """Also write the audit log to `data_dir`/audit.log, with mode 0600.
 
-    Close the handler with `close_file`. A file that cannot be written to is told by `logging`, and stops nothing.
-    Whoever rotates it moves it away: the next line begins a new one. Raises OSError when it cannot be made.
+    Close the handler with `close_file`. A failed write is reported by `logging` and stops nothing. To rotate the file,
+    move it away: the next line starts a new one. Raises OSError when the file cannot be created.
     """
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     handler = _Lines(data_dir / FILE, clock)

@@ -1,4 +1,4 @@
-"""Bounds on what clients and upstreams choose: names, counts, and how much is said about one exchange."""
+"""Bounds on names, counts and supplement sizes that clients and upstreams choose."""
 
 from __future__ import annotations
 

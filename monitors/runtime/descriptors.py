@@ -1,4 +1,4 @@
-"""File descriptors: each connection takes one, and the usual soft limit of 1,024 is soon reached."""
+"""The limit on open file descriptors: every connection takes one, and the usual soft limit is 1,024."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with the addresses of a configuration, seen without connecting to anything."""
+"""Offline checks of the addresses in a configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether files could be written where a configuration wants them; nothing stays behind."""
+"""Checks that configured files can be written; leaves nothing behind."""
 
 from __future__ import annotations
 

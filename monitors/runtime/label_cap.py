@@ -1,4 +1,4 @@
-"""Label values from outside, kept from growing without bound."""
+"""Cap on the number of metric label values that come from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the constructor of a plug-in takes, and what is wrong with the options that a configuration gives it."""
+"""Checks the configured options of a plug-in against its constructor."""
 
 from __future__ import annotations
 

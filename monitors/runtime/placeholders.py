@@ -1,4 +1,4 @@
-"""`${NAME}` and `${file:/path}` in the strings of a configuration, and the values they had when it was accepted."""
+"""Placeholders `${NAME}` and `${file:/path}` in a configuration, and their values when it was accepted."""
 
 from __future__ import annotations
 

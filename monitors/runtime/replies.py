@@ -1,4 +1,4 @@
-"""Replies of other servers, read up to a limit: of bytes after decompression, which the limit is applied during."""
+"""Reads replies of other servers up to a limit in decompressed bytes, enforced while decompressing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running ASGI apps: several listeners in one process, one orderly end."""
+"""Runs ASGI apps: several listeners in one process, with one graceful shutdown."""
 
 from __future__ import annotations
 
