@@ -14,7 +14,7 @@ from monitors.records import Alert
 from monitors.storage.stores import StateStore
 
 SILENCES, ACKS, UNDELIVERED = "alerts/silences", "alerts/acks", "alerts/dead-letters"
-KEPT_UNDELIVERED, MAX_SILENCES = 100, 500
+MAX_UNDELIVERED, MAX_SILENCES = 100, 500
 KEPT_S = 7 * 86_400.0
 """How long an expired silence is still listed."""
 
@@ -109,9 +109,9 @@ class Acknowledgements:
         self._silences = {key: one for key, one in self._silences.items() if one.ends > long_ago}
 
     def add_undelivered(self, notification: UndeliveredNotification) -> None:
-        """Add an undelivered notification and drop the oldest above `KEPT_UNDELIVERED`; the caller saves."""
+        """Add an undelivered notification and drop the oldest above `MAX_UNDELIVERED`; the caller saves."""
         self._undelivered[notification.id] = notification
-        for key in list(self._undelivered)[:-KEPT_UNDELIVERED]:
+        for key in list(self._undelivered)[:-MAX_UNDELIVERED]:
             del self._undelivered[key]
 
     async def silences(self) -> Sequence[Silence]:

@@ -89,8 +89,6 @@ NOT_FROM_OUTSIDE: dict[str, str] = {
     "monitors.runtime.replies:_LONGEST": _FORMAT,
     "monitors.alerting.delivery:_MAX_REASON": _MESSAGE,
     "gateway.capture.clusters:_MOST_READ": "characters of a question that are hashed",
-    "monitors.alerting.engine:_MAX_LOGGED": "log lines that are not repeated",
-    "monitors.alerting.stream:_MAX_MAKERS": "metric versions and judges that a stream remembers",
     "monitors.statistics.clusters:MOST_CORRELATED": _FORMAT,
     "monitors.statistics.clusters:MOST_SHARE": _FORMAT,
     "monitors.judges.openai_client:MAX_ERROR_TEXT": "an error's text in a log line, cut",
