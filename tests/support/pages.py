@@ -22,7 +22,7 @@ from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.judges.scripted import Scripted
 from monitors.metrics.registry import build
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
-from monitors.scheduler import Scheduler
+from monitors.scheduler import Scheduler, WorkerCounts
 from monitors.storage.queues.memory import MemoryQueue
 from monitors.storage.stores.sqlite.store import SQLiteStore
 from monitors.storage.templates.sqlite import SQLiteTemplates
@@ -100,7 +100,7 @@ class World:
             one = Sample(
                 id=f"c{self._count}", started_at=time.time(), app=app, question=question, context_source=source
             )
-            self.plane._count_capture(one, None)
+            self.counts.stored(one, None)
 
     async def drop(self, *, good=200, bad=120, minutes=120, app="shop", model="m-1", **about):
         """Good scores, then bad ones, spread over the last minutes; then the engine looks."""
@@ -194,7 +194,9 @@ async def world(path, *, token=None, config=None, alerts=ALERTS, gateways=(), cl
         serving(app) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False) as client,
     ):
-        made = World(client, store=store, queue=queue, engine=engine, plane=plane, site=site, people=people, port=port)
+        parts = {"engine": engine, "plane": plane, "site": site, "people": people, "port": port}
+        counts = WorkerCounts(instruments, engine, plane._capture)
+        made = World(client, store=store, queue=queue, counts=counts, **parts)
         made.instruments, made.templates = instruments, templates
         try:
             yield made

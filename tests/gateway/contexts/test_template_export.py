@@ -132,8 +132,11 @@ def test_every_name_of_a_reading_is_known():
     ("entry", "said"),
     [
         (UserTemplate("n", "a(?P<contexts>.*)", read_as="prose"), "none of data"),
-        (UserTemplate("n", "a(?P<contexts>.*)", separator="|", read_as="data"), "a separator as well"),
-        (UserTemplate("n", "a(?P<contexts>.*)", separator_pattern="x", read_as="data"), "a separator as well"),
+        (UserTemplate("n", "a(?P<contexts>.*)", separator="|", read_as="data"), "a separator exclude each other"),
+        (
+            UserTemplate("n", "a(?P<contexts>.*)", separator_pattern="x", read_as="data"),
+            "a separator exclude each other",
+        ),
     ],
 )
 def test_a_reading_that_is_none_or_has_a_separator_beside_it_is_a_mistake(entry, said):
