@@ -133,7 +133,7 @@ def _means() -> list[Built]:
     bands = lines(
         "Confidence bands: $app",
         "Means over the window (an hour by default) with their 95 % confidence sequences, which stay valid however"
-        " often you look. A gap: fewer than 100 effective scores.",
+        " often you look. A gap: fewer than 10 effective scores.",
         "percentunit",
         Query(gauge("mean"), "{{metric}}"),
         Query(gauge("ci_low"), "{{metric}} low"),

@@ -13,7 +13,7 @@ from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import OTHER
 from monitors.alerting.stream import Case, on_scale, usable
 from monitors.records import Alert, Evaluation, Example, Score
-from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence
+from monitors.statistics.confidence_sequence import confidence_sequence
 from monitors.statistics.weighted_mean import Estimate, hajek
 from monitors.storage.stores import Point, Query, Store
 
@@ -21,6 +21,8 @@ DAY_S = 86_400.0
 PAGE = 20_000
 WORST = 3
 _TOPICS_FROM = 1000
+_INTERVAL_FROM = 100
+"""Effective scores since the onset, which is chosen because they are low: an interval around few would be biased."""
 _SHORT = 300
 _HASHED = "blake2b:"
 
@@ -109,7 +111,7 @@ class Describer:
         lowest = replace(since, metric=alert.metric, order="highest" if flipped else "lowest", limit=5 * WORST)
         examples = await self._examples(await self._store.series(lowest))
         before, after = _mean(old, alert.metric, flipped=flipped), _mean(new, alert.metric, flipped=flipped)
-        interval = confidence_sequence(after) if after is not None and after.n_eff >= MIN_N_EFF else None
+        interval = confidence_sequence(after) if after is not None and after.n_eff >= _INTERVAL_FROM else None
         why = await self._explain(alert.metric, old, new)
         if why.cause == "unknown" and self._judge.score_more is not None:
             sides = await self._judge.score_more.complete(alert.metric, old, new)

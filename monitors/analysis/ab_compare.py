@@ -24,7 +24,7 @@ _BATCH, _GROWTH = 10, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One side of a comparison, on the metric's own scale; no interval below an effective sample size of 100."""
+    """One side of a comparison, on the metric's own scale; no interval below an effective sample size of 10."""
 
     n: int
     mean: float | None = None

@@ -24,7 +24,7 @@ Fits = Mapping[tuple[str, str], Fit]
 class Quality:
     """The mean of one metric of one app (or slice) over a window, on the metric's own scale.
 
-    `mean`, `ci_low`, `ci_high` are None below an effective sample size of 100. `coverage_ratio` is the share of
+    `mean`, `ci_low`, `ci_high` are None below an effective sample size of 10. `coverage_ratio` is the share of
     applicable samples with a score (the others failed). With `method` "powered" the estimate uses the covariate:
     `correlation` is that of the two scores, `saving` the factor by which judge calls would grow without it.
     """

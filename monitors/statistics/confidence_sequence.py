@@ -7,8 +7,10 @@ from statistics import NormalDist
 
 from monitors.statistics.weighted_mean import Estimate
 
-MIN_N_EFF = 100
-"""Minimum effective sample size of the asymptotic confidence sequence; below it callers show "insufficient data"."""
+MIN_N_EFF = 10
+"""Minimum effective sample size of the confidence sequence; below it callers show "insufficient data"."""
+_PSEUDO_SCORES = 2.0
+"""Scores of 0, and as many of 1, that are added before the interval is built."""
 
 
 def confidence_sequence(estimate: Estimate, *, alpha: float = 0.05, tightest_at: float = 500.0) -> tuple[float, float]:
@@ -19,32 +21,42 @@ def confidence_sequence(estimate: Estimate, *, alpha: float = 0.05, tightest_at:
         mean +- s sqrt( 2 (t r2 + 1) / (t^2 r2) * ln( sqrt(t r2 + 1) / alpha ) )
         r2 = ( -2 ln alpha + ln(-2 ln alpha + 1) ) / tightest_at
 
-    `alpha` is the two-sided probability that the true mean is ever outside. s^2 = (1/4 + t sd^2)/(t + 1), as in the
-    empirical Bernstein sequence of arXiv 2010.09686, so that equal scores do not give width zero. Clipped to [0, 1].
+    `alpha` is the two-sided probability that the true mean is ever outside. Mean, s and t are those of the scores with
+    two pseudo-scores of 0 and two of 1 (Agresti & Coull, 1998, for one look): without them the sequence is ever wrong
+    in 10 to 28 % of runs where nearly all scores are 1. With them, from 10 scores on and looked at after each, in at
+    most 4 % on ten laws (`benchmarks/statistics/small_samples.py`). Clipped to [0, 1]; it always includes the estimate.
 
     >>> low, high = confidence_sequence(Estimate(mean=0.8, sd=0.3, n=400, n_eff=400.0))
     >>> round(low, 3), round(high, 3)
-    (0.754, 0.846)
+    (0.751, 0.843)
+    >>> low, high = confidence_sequence(Estimate(mean=1.0, sd=0.0, n=20, n_eff=20.0))
+    >>> round(low, 3), round(high, 3)
+    (0.647, 1.0)
     """
-    t = _effective(estimate, alpha)
+    n = _effective(estimate, alpha)
+    t = n + 2.0 * _PSEUDO_SCORES
+    mean = (n * estimate.mean + _PSEUDO_SCORES) / t
+    squares = (n * (estimate.sd**2 + estimate.mean**2) + _PSEUDO_SCORES) / t
     log_alpha = math.log(alpha)
     r2 = (-2.0 * log_alpha + math.log(1.0 - 2.0 * log_alpha)) / tightest_at
     half = math.sqrt(2.0 * (t * r2 + 1.0) / (t * t * r2) * (0.5 * math.log(t * r2 + 1.0) - log_alpha))
-    return _around(estimate, half)
+    half *= math.sqrt(max(0.0, squares - mean**2))
+    return max(0.0, min(estimate.mean, mean - half)), min(1.0, max(estimate.mean, mean + half))
 
 
 def closed_window(estimate: Estimate, *, alpha: float = 0.05) -> tuple[float, float]:
     """Return the ordinary normal interval, for a closed window that is looked at once (STATISTICS 1.2).
 
-    mean +- z s/sqrt(t) with s and t as in `confidence_sequence`. Looked at after every score it would miss the mean in
-    over half of the cases.
+    mean +- z s/sqrt(t) with t = n_eff and s^2 = (1/4 + t sd^2)/(t + 1), so that equal scores do not give width zero.
+    Looked at after every score it would miss the mean in over half of the cases.
 
     >>> low, high = closed_window(Estimate(mean=0.8, sd=0.3, n=400, n_eff=400.0))
     >>> round(low, 3), round(high, 3)
     (0.771, 0.829)
     """
     t = _effective(estimate, alpha)
-    return _around(estimate, NormalDist().inv_cdf(1.0 - alpha / 2.0) / math.sqrt(t))
+    half = NormalDist().inv_cdf(1.0 - alpha / 2.0) / math.sqrt(t) * math.sqrt((0.25 + t * estimate.sd**2) / (t + 1.0))
+    return max(0.0, estimate.mean - half), min(1.0, estimate.mean + half)
 
 
 def _effective(estimate: Estimate, alpha: float) -> float:
@@ -53,10 +65,3 @@ def _effective(estimate: Estimate, alpha: float) -> float:
     if not estimate.n_eff > 0.0:
         raise ValueError("an interval needs at least one score")
     return estimate.n_eff
-
-
-def _around(estimate: Estimate, half: float) -> tuple[float, float]:
-    """Return the interval of `half` standard deviations, with the variance shrunk towards 1/4 by one score."""
-    t = estimate.n_eff
-    half *= math.sqrt((0.25 + t * estimate.sd**2) / (t + 1.0))
-    return max(0.0, estimate.mean - half), min(1.0, estimate.mean + half)

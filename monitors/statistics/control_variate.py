@@ -24,12 +24,13 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from monitors.statistics.confidence_sequence import MIN_N_EFF
 from monitors.statistics.eprocess import Array
 from monitors.statistics.weighted_mean import Estimate
 
 MIN_JUDGED = 10
 """Strata with fewer judged scores are pooled."""
+_ENOUGH_JUDGED = 100
+"""Judged scores from which the covariate is used: its coefficient is estimated from them."""
 _FITTED, _GIVEN = 2, 1
 
 
@@ -97,7 +98,7 @@ class Powered:
     @property
     def enough(self) -> bool:
         """Whether there are enough judged scores for the asymptotic intervals."""
-        return min(self.n, self.n_eff) >= MIN_N_EFF
+        return min(self.n, self.n_eff) >= _ENOUGH_JUDGED
 
     def estimate(self) -> Estimate:
         """Convert to the input of `closed_window` and `confidence_sequence`."""

@@ -65,7 +65,7 @@ def test_a_mean_has_its_interval_and_few_scores_have_none(tmp_path):
         return await w.page("/")
 
     page = run(tmp_path, scenario)
-    assert "insufficient data (7 of 100)" in page.words
+    assert "insufficient data (7 of 10)" in page.words
     assert "shop faithfulness" in page.words
     assert "0.850" in page.words
     assert "No scores in" not in page.words

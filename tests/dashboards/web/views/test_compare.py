@@ -83,7 +83,7 @@ def test_few_scores_give_no_verdict_but_how_many_more_it_takes(tmp_path):
     words = run(tmp_path, scenario).words
     assert "Not enough data to decide between old and new." in words
     assert "more scores are needed" in words
-    assert "too few for an interval" in words
+    assert "too few for an interval" not in words
 
 
 def test_with_one_version_there_is_nothing_to_compare(tmp_path):
