@@ -67,6 +67,7 @@ class Capture:
         self._surer = [index for index, one in enumerate(extractors) if name_of(one) not in INFERRING]
         self._rate = rate
         self._salt = salt
+        self.cluster_key = salt
         self._nested = nested_with_otel
         self._errors = errors
         self._limit = limit
@@ -108,7 +109,7 @@ class Capture:
         found = capture_info(exchange.request, extraction, content=self._content)
         rate = self._rate_of(exchange.ending, exchange.response.status, exchange.pressure)
         sample = to_sample(exchange, extraction, rate, reason, kind)
-        cluster = cluster_of(exchange, extraction.question, salt=self._salt)
+        cluster = cluster_of(exchange, extraction.question, salt=self.cluster_key)
         return self._protected(replace(sample, prompt=version, capture=found, cluster=cluster))
 
     def _extract(self, exchange: Exchange, *, learns: bool) -> Extraction:

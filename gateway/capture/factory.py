@@ -21,7 +21,7 @@ _REMEMBERED = 10_000
 
 
 def capture_of(settings: Settings, key: str, report: Callable[[TemplateEvent], None] | None = None) -> Capture:
-    """Return the capture of the settings; `key` is the key of the redaction placeholders.
+    """Return the capture of the settings; `key` is the key of the redaction placeholders and of cluster names.
 
     With `report`, prompts are learned and `report` gets the events. Learning takes milliseconds per prompt, so
     it must not run in a process that serves traffic.
@@ -32,7 +32,7 @@ def capture_of(settings: Settings, key: str, report: Callable[[TemplateEvent], N
         learned = LearnedCapture(learner, report)
     redactor = redactor_of(settings, key)
     plain = frozenset(settings.unredacted_apps)
-    return Capture(
+    capture = Capture(
         extractors_of(settings),
         rate=settings.rate,
         salt=settings.salt,
@@ -44,6 +44,9 @@ def capture_of(settings: Settings, key: str, report: Callable[[TemplateEvent], N
         resubmissions=Resubmissions(settings.resubmission_s, _REMEMBERED) if settings.resubmission_s else None,
         learned=learned,
     )
+    # The sampling salt has a known default: with it, names could be guessed from their hashes.
+    capture.cluster_key = key
+    return capture
 
 
 def extractors_of(settings: Settings) -> list[Extractor]:

@@ -12,7 +12,7 @@ from typing import Literal
 from monitors.alerting.detectors import Baseline, Bucket, Detector
 from monitors.alerting.detectors.recovery import Recovery
 from monitors.records import JUDGE_BLIND, Alert, Finding
-from monitors.statistics.clusters import Clusters
+from monitors.statistics.clusters import Clusters, SavedClusters
 from monitors.storage.stores import Point
 
 PENDING_LOG10 = -1.0
@@ -57,7 +57,7 @@ class SavedStream:
     baseline: str | None = None
     makers: tuple[str, ...] = ()
     fell: tuple[float, float] | None = None
-    correlation: tuple[float, ...] | None = None
+    clusters: SavedClusters | None = None
 
 
 def judge_outage(since: float) -> Alert:
@@ -199,14 +199,14 @@ class Stream:
             baseline=self.baseline.dumps(),
             makers=self.makers,
             fell=self.fell,
-            correlation=self.clusters.correlation.state,
+            clusters=self.clusters.state,
         )
 
     def restore(self, saved: SavedStream, case: Case | None) -> None:
         """Restore a saved state. Raises ValueError for the state of another SLO, baseline or budget."""
         self.rates, self.makers, self.fell, self.case = dict(saved.rates), tuple(saved.makers), saved.fell, case
-        if saved.correlation is not None:
-            self.clusters.correlation.state = saved.correlation
+        if saved.clusters is not None:
+            self.clusters.state = saved.clusters
         if saved.baseline is not None:
             self.baseline.loads(saved.baseline)
         self.detector.loads(saved.detector)

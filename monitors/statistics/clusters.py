@@ -29,6 +29,9 @@ HORIZON = 5_000.0
 """Scores after which what is known of mean, variance and correlation has half its weight."""
 FEWEST_PAIRS = 30
 MOST_CORRELATED = 0.9
+WITHIN_BUCKET = "q:"
+"""Names that are a cluster within one bucket only: equal questions of a burst, not a question asked all day."""
+_SAVED_SHARE = 0.05
 MOST_SHARE, JUDGED_FROM = 0.25, 200.0
 """A name with more than a quarter of the stream is no cluster but a part of the traffic (a key that all requests use);
 looked at from so many scores on."""
@@ -46,6 +49,14 @@ class ClusterMean(NamedTuple):
     n: int
     earlier: float = 0.0
     shrinkage: float = 0.0
+
+
+class SavedClusters(NamedTuple):
+    """The state of `Clusters` that outlives a restart; `common` has at most 80 names with their counts."""
+
+    correlation: tuple[float, ...]
+    scores: float
+    common: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -134,6 +145,16 @@ class Clusters:
         self._names: Counter[str] = Counter()
         self._scores = 0.0
 
+    @property
+    def state(self) -> SavedClusters:
+        """What is saved: the correlation, and the names that are common."""
+        common = {name: n for name, n in self._names.items() if n >= _SAVED_SHARE * self._scores}
+        return SavedClusters(self.correlation.state, self._scores, common)
+
+    @state.setter
+    def state(self, saved: SavedClusters) -> None:
+        self.correlation.state, self._scores, self._names = saved.correlation, saved.scores, Counter(saved.common)
+
     def means(
         self, scores: Sequence[float], weights: Sequence[float], names: Sequence[str | None], *, at: float
     ) -> list[ClusterMean]:
@@ -157,7 +178,7 @@ class Clusters:
         seen = self._seen.get(name) if isinstance(name, str) else None
         earlier, shrinkage = (seen.total / seen.n, seen.n * r / (1.0 + (seen.n - 1) * r)) if seen else (0.0, 0.0)
         self.correlation.add(scores, earlier=earlier if seen else None)
-        if isinstance(name, str):
+        if isinstance(name, str) and not name.startswith(WITHIN_BUCKET):
             self._seen[name] = _Seen(n + (seen.n if seen else 0), total + (seen.total if seen else 0.0))
         return ClusterMean(total / n, sum(weights) / n, n, earlier, shrinkage)
 

@@ -354,7 +354,7 @@ def test_a_name_without_a_price_is_charged_like_the_most_expensive_one():
     cheap, dear = Price(input=1, output=2), Price(input=5, output=1)
     prices = Prices({"cheap*": cheap, "cheap-pro": dear, "free": Price(input=0)})
     assert prices.charged("cheap-1") == (cheap, True)
-    assert prices.charged("COVARIATE-1 ") == (cheap, True)
+    assert prices.charged("CHEAP-1 ") == (cheap, True)
     assert prices.charged("cheap-PRO") == (dear, True)
     assert prices.charged("FREE")[0].input == 0
     for unknown in ("other", None, ""):

@@ -26,7 +26,6 @@ from gateway.config import Gateway as GatewayTable
 from gateway.config import Upstream as UpstreamTable
 from gateway.exchange import GENERATION_ROUTES
 from gateway.proxy import loops
-from gateway.telemetry import tracing
 from monitors.runtime.serving import Listener, ServerProtocol, _config
 from monitors.storage.queues.memory import MemoryQueue
 from tests.support.running import read_request
@@ -328,7 +327,7 @@ async def benched(
             from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
             processor = SimpleSpanProcessor(InMemorySpanExporter())
-            gateway._spans = tracing.OTelSpans(processor, server_address="u", server_port=1)
+            gateway._span_processor = processor
         _listen_in(gateway, bench)
         gateway.apply(config)
         await gateway.start()
