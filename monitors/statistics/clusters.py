@@ -32,6 +32,7 @@ MOST_CORRELATED = 0.9
 WITHIN_BUCKET = "q:"
 """Names that are a cluster within one bucket only: equal questions of a burst, not a question asked all day."""
 _SAVED_SHARE = 0.05
+MOST_SHARE_OF_A_QUESTION = 0.05
 MOST_SHARE, JUDGED_FROM = 0.25, 200.0
 """A name with more than a quarter of the stream is no cluster but a part of the traffic (a key that all requests use);
 looked at from so many scores on."""
@@ -183,9 +184,16 @@ class Clusters:
         return ClusterMean(total / n, sum(weights) / n, n, earlier, shrinkage)
 
     def _cluster(self, names: str | None) -> str | None:
-        """The closest name that is not common."""
-        most = MOST_SHARE * self._scores if self._scores >= JUDGED_FROM else math.inf
-        return next((name for name in (names or "").split() if self._names[name] <= most), None)
+        """The closest name that is not common; of questions only rare ones, in a stream that is known well enough."""
+        known = self._scores >= JUDGED_FROM
+        for name in (names or "").split():
+            share = self._names[name] / self._scores if known else 0.0
+            if name.startswith(WITHIN_BUCKET):
+                if known and share <= MOST_SHARE_OF_A_QUESTION:
+                    return name
+            elif share <= MOST_SHARE:
+                return name
+        return None
 
     def _count(self, names: Sequence[str | None]) -> None:
         """Count names; halve all counts when `HORIZON` scores came, so that rare ones go and the table stays small."""

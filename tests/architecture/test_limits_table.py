@@ -91,6 +91,7 @@ NOT_FROM_OUTSIDE: dict[str, str] = {
     "gateway.capture.clusters:_MOST_READ": "characters of a question that are hashed",
     "monitors.statistics.clusters:MOST_CORRELATED": _FORMAT,
     "monitors.statistics.clusters:MOST_SHARE": _FORMAT,
+    "monitors.statistics.clusters:MOST_SHARE_OF_A_QUESTION": _FORMAT,
     "monitors.judges.openai_client:MAX_ERROR_TEXT": "an error's text in a log line, cut",
     "monitors.alerting.notifiers.message:MAX_LABEL": _MESSAGE,
     "monitors.alerting.notifiers.message:MAX_QUESTION": _MESSAGE,
