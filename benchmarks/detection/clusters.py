@@ -72,7 +72,7 @@ def bursts(rng, law: str, n: int, size: int) -> Scores:
     found: Scores = []
     while len(found) < n:
         if rng.random() < 0.1:
-            found += [(float(v), f"b{len(found)}") for v in np.interp(rng.random(size), GRID, bad)]
+            found += [(float(v), f"q:{len(found)}") for v in np.interp(rng.random(size), GRID, bad)]
         else:
             found += [(float(v), None) for v in np.interp(rng.random(size), GRID, good)]
     return found[:n]
