@@ -169,6 +169,8 @@ class Evaluation:
     """One metric's outcome for one sample. Identity: (sample_id, metric, version); storing it twice changes nothing.
 
     `rate` is the probability with which this metric was computed for this exchange (capture and metric rate combined).
+    `weight`, in (0, 1], is the lowest rate that any exchange of the app could have had at that moment over this one's,
+    for alerts; None in evaluations of older releases.
     """
 
     sample_id: str
@@ -179,6 +181,7 @@ class Evaluation:
     seconds: float = 0.0
     cost_usd: float = 0.0
     rate: float = 1.0
+    weight: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +225,9 @@ class Alert:
 
     `slice` is the part of the app's traffic concerned, as `name=value` ("model=gpt-x", "tag:tenant=a"), or "" for all
     of it; `affected` lists the slices with evidence of a drop of their own. `cause_detail` is the cause in a sentence;
-    `examples` are the worst exchanges with their faults.
+    `examples` are the worst exchanges with their faults. `first_cause` is the first cause other than "unknown" that was
+    found. While it fires, `recovery` is the share in [0, 1] of the evidence for a recovery, and `recovering_since` the
+    time from which on that evidence has grown; exchanges after it do not change the cause.
     """
 
     fingerprint: str
@@ -243,3 +248,6 @@ class Alert:
     cause_detail: str = ""
     worst_exchanges: tuple[str, ...] = ()
     examples: tuple[Example, ...] = ()
+    first_cause: Cause | None = None
+    recovery: float | None = None
+    recovering_since: float | None = None

@@ -219,6 +219,10 @@ class MetricSampler:
         """Whether the sample is among those chosen with probability `rate`."""
         return keeps(sample.trace_id, sample.id, rate, salt=self._salt, nested_with_otel=self._nested)
 
+    def lowest(self, base: float) -> float:
+        """Return the lowest probability of a judged metric that `rate` gives to any sample."""
+        return smallest_rate(base, self._bias) if self._bias and base else base
+
     def rate(self, sample: Sample, base: float, free: Sequence[Evaluation]) -> float:
         """Return the probability of a judged metric, given the evaluations without a judge (`free`)."""
         if not self._bias or not base:

@@ -19,7 +19,7 @@ from monitors.analysis.quality import COVARIATE, Quality, comparable, estimate, 
 from monitors.config import Config, Judge, Sampled, Shared
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate
-from monitors.evaluation.evaluator import Evaluator
+from monitors.evaluation.evaluator import BudgetFactor, Evaluator
 from monitors.evaluation.models import JudgeSetup
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.prompt_marking import EVERY_S, PromptMarking
@@ -128,7 +128,7 @@ class Scheduler:
                 judged_timeout_s=judged_timeout_s(config),
                 deadline_s=config.judge.deadline_s,
                 max_age_s=config.queue.max_age_s,
-                budget_factor=judging.budget_factor if judging else lambda *_: 1.0,
+                budget_factor=judging.budget_factor if judging else lambda *_: BudgetFactor(),
                 judge_pace=self._judge_pace,
                 observer=observer,
             ),

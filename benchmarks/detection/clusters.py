@@ -92,15 +92,7 @@ def buckets(scores: Scores, *, grouped: bool) -> Iterator[Bucket]:
             yield Bucket(start=at, seconds=SECONDS, scores=tuple(x), weights=(1.0,) * len(x))
             continue
         means = clusters.means(x, [1.0] * len(x), [name for _, name in part], at=at)
-        yield Bucket(
-            start=at,
-            seconds=SECONDS,
-            scores=tuple(one.score for one in means),
-            weights=tuple(one.weight for one in means),
-            earlier=tuple(one.earlier for one in means),
-            shrinkage=tuple(one.shrinkage for one in means),
-            n=len(x),
-        )
+        yield Bucket.of_clusters(at, SECONDS, means)
 
 
 def alarms(scores: Scores, m0: float, *, grouped: bool) -> list[int]:

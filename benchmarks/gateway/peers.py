@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version as distribution_version
 from pathlib import Path
 from typing import Self
@@ -25,6 +25,7 @@ import installs
 import machine
 
 READY_S = 120.0
+HERE = Path(sys.executable).parent
 KEY = "sk-bench-0123456789abcdef0123456789abcdef"
 SECRETS: dict[str, str] = {}
 """Keys that a contender issued when it was started, by its name."""
@@ -195,7 +196,7 @@ def _sglang(start: Start) -> list[str]:
     ]
 
 
-def _gaugeway(command: str, settings: str) -> Callable[[Start], list[str]]:
+def _gaugeway(command: str, settings: str, programs: Path | None = None) -> Callable[[Start], list[str]]:
     def words(start: Start) -> list[str]:
         client = f'[gateway]\nupstream_client = "{start.upstream_client}"\n' if start.upstream_client else ""
         upstream = f'[[upstreams]]\nbase_url = "http://127.0.0.1:{start.upstream}/v1"\n'
@@ -204,7 +205,7 @@ def _gaugeway(command: str, settings: str) -> Callable[[Start], list[str]]:
         if command == "serve":
             start.healthy.append(monitors)
         return [
-            *(str(Path(sys.executable).parent / "gaugeway"), command, "--config", config, "--port", str(start.port)),
+            *(str((programs or HERE) / "gaugeway"), command, "--config", config, "--port", str(start.port)),
             *("--admin-port", str(machine.free_port()), "--monitors-port", str(monitors)),
             *("--data-dir", str(start.home / "data")),
         ]
@@ -212,14 +213,35 @@ def _gaugeway(command: str, settings: str) -> Callable[[Start], list[str]]:
     return words
 
 
-def _gaugeway_with_keys(start: Start) -> list[str]:
+def _gaugeway_with_keys(name: str, programs: Path | None = None) -> Callable[[Start], list[str]]:
     """Have it check a key and count against limits of every kind that are never reached."""
-    create = [str(Path(sys.executable).parent / "gaugeway"), "keys", "create", "--app", "bench"]
-    made = subprocess.run([*create, "--data-dir", str(start.home / "data")], check=True, capture_output=True, text=True)
-    SECRETS["gaugeway-keys"] = next(word for word in made.stdout.split() if word.startswith("gw-"))
-    limits = "requests_per_min = 1e9\ntokens_per_min = 1e12\nusd_per_day = 1e9\nmax_concurrency = 10000\n"
-    tables = f'[keys]\nenabled = true\n[limits]\n{limits}[prices."*"]\ninput = 1.0\noutput = 2.0\n'
-    return _gaugeway("gateway", tables)(start)
+
+    def words(start: Start) -> list[str]:
+        create = [str((programs or HERE) / "gaugeway"), "keys", "create", "--app", "bench"]
+        create += ["--data-dir", str(start.home / "data")]
+        made = subprocess.run(create, check=True, capture_output=True, text=True)
+        SECRETS[name] = next(word for word in made.stdout.split() if word.startswith("gw-"))
+        limits = "requests_per_min = 1e9\ntokens_per_min = 1e12\nusd_per_day = 1e9\nmax_concurrency = 10000\n"
+        tables = f'[keys]\nenabled = true\n[limits]\n{limits}[prices."*"]\ninput = 1.0\noutput = 2.0\n'
+        return _gaugeway("gateway", tables, programs)(start)
+
+    return words
+
+
+def gaugeways(suffix: str = "", programs: Path | None = None) -> list[Contender]:
+    """Gaugeway's contenders; with `programs`, the folder with another installation's `gaugeway`, those of that one."""
+
+    def contender(name: str, label: str, command: Callable[[Start], list[str]]) -> Contender:
+        return Contender(f"{name}{suffix}", f"{label}{suffix}", command, "gaugeway")
+
+    keys = f"gaugeway-keys{suffix}"
+    with_keys = contender("gaugeway-keys", "Gaugeway, on, keys and limits", _gaugeway_with_keys(keys, programs))
+    return [
+        contender("gaugeway-off", "Gaugeway, capture off", _gaugeway("gateway", "[capture]\nrate = 0\n", programs)),
+        contender("gaugeway-on", "Gaugeway, capture on", _gaugeway("gateway", "", programs)),
+        replace(with_keys, headers=lambda _: {"api-key": SECRETS[keys]}),
+        contender("gaugeway-serve", "Gaugeway, on + monitors", _gaugeway("serve", "", programs)),
+    ]
 
 
 CONTENDERS = {
@@ -227,13 +249,7 @@ CONTENDERS = {
     for contender in (
         Contender("direct", "direct", None),
         Contender("nginx", "nginx", _nginx, "nginx"),
-        Contender("gaugeway-off", "Gaugeway, capture off", _gaugeway("gateway", "[capture]\nrate = 0\n"), "gaugeway"),
-        Contender("gaugeway-on", "Gaugeway, capture on", _gaugeway("gateway", ""), "gaugeway"),
-        Contender(
-            *("gaugeway-keys", "Gaugeway, on, keys and limits", _gaugeway_with_keys, "gaugeway"),
-            headers=lambda _: {"api-key": SECRETS["gaugeway-keys"]},
-        ),
-        Contender("gaugeway-serve", "Gaugeway, on + monitors", _gaugeway("serve", ""), "gaugeway"),
+        *gaugeways(),
         Contender("sglang", "sglang-router", _sglang, "sglang"),
         Contender(
             *("tensorzero", "TensorZero", _tensorzero, "tensorzero"),

@@ -189,9 +189,12 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="short phases")
     parser.add_argument("--upstream-client", help="[gateway] upstream_client for Gaugeway (default: its own default)")
     parser.add_argument("--no-pin", action="store_true", help="let the system place the processes")
+    parser.add_argument("--before", type=Path, help="bin/ of an environment with an older Gaugeway: beside today's")
     parser.add_argument("--out", type=Path, help="results/bench (.json and .md), with --quick results/quick")
     arguments = parser.parse_args()
     machine.clean_up_on_sigterm()
+    if arguments.before:
+        peers.CONTENDERS |= {c.name: c for c in peers.gaugeways("@before", arguments.before.resolve())}
     chosen = peers.select(arguments.only)
     contenders = {c.name: {"label": c.label, "version": c.version()} for c in chosen}
     pinned = not arguments.no_pin and (os.cpu_count() or 1) > 1

@@ -128,6 +128,7 @@ class Describer:
             mean_since=on_scale(after.mean, flipped=flipped) if after is not None else None,
             ci=_own_scale(interval, flipped=flipped),
             likely_cause=why.cause,
+            first_cause=alert.first_cause or (why.cause if why.cause != "unknown" else None),
             cause_detail=why.detail,
             affected=tuple(dict.fromkeys([*_fallen(why), *affected])),
             worst_exchanges=tuple(one.id for one in examples),

@@ -33,13 +33,15 @@ class Case:
         """Return the time up to which the alert is to be described now, or None.
 
         Due at the alarm, then whenever the time since the onset has doubled while it fires: a severe drop alarms within
-        a dozen scores, too few for an interval or a cause. The result does not depend on when this is called.
+        a dozen scores, too few for an interval or a cause. What came after a recovery began is not part of the drop.
+        The result does not depend on when this is called.
         """
         if self.alert.state == "pending":
             return None
-        onset, end = self.alert.finding.onset, self.alert.ended_at
+        onset, ended, back = self.alert.finding.onset, self.alert.ended_at, self.alert.recovering_since
         length = self.alarm_at - onset
-        doublings = math.floor(math.log2(max(1.0, ((closed_until if end is None else end) - onset) / length)))
+        end = min(closed_until if ended is None else ended, math.inf if back is None else back)
+        doublings = math.floor(math.log2(max(1.0, (end - onset) / length)))
         until = onset + length * 2.0**doublings
         return until if until > self.described_until else None
 
@@ -85,10 +87,11 @@ def fingerprint(rule: str, metric: str, app: str, part: str, since: float) -> st
 class Stream:
     """One rule on one slice of one app. Scores go in, in the order of time; `case` is the open alert, if any.
 
-    A score's weight is the smallest sampling rate of the day before its bucket (or of the last hour with scores, if
-    older) over its own rate. A smaller rate counts from the next bucket on, because weights must be fixed before the
-    scores are seen; only the first bucket uses its own smallest rate. `rates` holds the smallest rate by hour of Unix
-    time. `fell` is (time, log10 evidence) of an alarm that was suppressed because the whole app had an alert.
+    A score has the weight that was stored with it: the lowest rate of its moment over its own. For scores of older
+    releases it is the smallest rate of the day before the bucket (or of the last hour with scores, if older) over the
+    score's own. A smaller rate counts from the next bucket on, because weights must be fixed before the scores are
+    seen; only the first bucket uses its own smallest rate. `rates` holds the smallest rate by hour of Unix time. `fell`
+    is (time, log10 evidence) of an alarm that was suppressed because the whole app had an alert.
     """
 
     rule: str
@@ -122,17 +125,9 @@ class Stream:
         known = min(recent.values(), default=lowest)
         self.rates = recent | {hour: min(lowest, recent.get(hour, lowest))}
         scores = [on_scale(point.value or 0.0, flipped=self.flipped) for point in points]
-        weights = [min(1.0, known / point.rate) for point in points]
+        weights = [min(1.0, known / point.rate) if point.weight is None else point.weight for point in points]
         means = self.clusters.means(scores, weights, [point.cluster for point in points], at=start)
-        return Bucket(
-            start=start,
-            seconds=seconds,
-            scores=tuple(one.score for one in means),
-            weights=tuple(one.weight for one in means),
-            earlier=tuple(one.earlier for one in means),
-            shrinkage=tuple(one.shrinkage for one in means),
-            n=len(points),
-        )
+        return Bucket.of_clusters(start, seconds, means)
 
     def has_new_scorer(self, points: Sequence[Point]) -> bool:
         """Return whether most of these scores come from a metric version or judge new to this stream; record it.
@@ -216,9 +211,16 @@ class Stream:
             self.recovery = recovery
 
     def _update_recovery(self, bucket: Bucket, m0: float, end: float) -> None:
-        self.recovery = self.recovery or Recovery()
-        if self.case is not None and self.recovery.update(bucket, m0):
-            self.case.alert = replace(self.case.alert, state="resolved", ended_at=end)
+        if self.case is None:
+            return
+        found = self.case.alert.finding
+        depth = 0.0 if found.estimate is None else found.baseline - found.estimate
+        self.recovery = self.recovery or Recovery(depth=depth, n=found.n)
+        over = self.recovery.update(bucket, m0)
+        progress, since = self.recovery.progress, self.recovery.since
+        self.case.alert = replace(self.case.alert, recovery=progress, recovering_since=since)
+        if over:
+            self.case.alert = replace(self.case.alert, state="resolved", ended_at=end, recovery=None)
             self.case = self.recovery = None
             self.detector.reset()
 

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate, judge_of
@@ -16,6 +16,15 @@ from monitors.judges.middleware.deadline import DEADLINE, Deadline
 from monitors.metrics import Metric
 from monitors.records import Evaluation, Sample, Skipped
 from monitors.sampling import MetricSampler
+
+
+class BudgetFactor(NamedTuple):
+    """By which the budget lowers the rates of judged metrics, in (0, 1]: for this sample, and at the lowest for any
+    sample of its app at this moment.
+    """
+
+    own: float = 1.0
+    lowest: float = 1.0
 
 
 class SampledMetric(Protocol):
@@ -38,8 +47,9 @@ class Evaluator:
     first would lose scores, and not at random. All judging of one sample has `deadline_s`, waiting not counted.
 
     The rates of judged metrics are multiplied by `budget_factor(sample, evaluations without a judge)` and by
-    `judge_pace.factor`. A sample that began more than `max_age_s` ago is not judged: its judged metrics are skipped as
-    "expired".
+    `judge_pace.factor`. An evaluation's weight for alerts is the lowest rate that any sample of its app could have had
+    at this moment over its own: what lowers all rates alike, as budget and back-pressure do, cancels out. A sample that
+    began more than `max_age_s` ago is not judged: its judged metrics are skipped as "expired".
     """
 
     def __init__(
@@ -51,7 +61,7 @@ class Evaluator:
         judged_timeout_s: float = 3600.0,
         deadline_s: float = 3600.0,
         max_age_s: float = math.inf,
-        budget_factor: Callable[[Sample, Sequence[Evaluation]], float] = lambda *_: 1.0,
+        budget_factor: Callable[[Sample, Sequence[Evaluation]], BudgetFactor] = lambda *_: BudgetFactor(),
         judge_pace: JudgePace | None = None,
         observer: WorkerObserver | None = None,
     ) -> None:
@@ -70,30 +80,36 @@ class Evaluator:
         judged = [one for one in self._metrics if judge_of(one.metric) is not None]
         free = [one for one in self._metrics if judge_of(one.metric) is None and self._choice.keeps(sample, one.rate)]
         began, pace = time.monotonic(), self.judge_pace.factor
-        done = await asyncio.gather(*(self._run(one, sample, one.rate) for one in free))
+        done = await asyncio.gather(*(self._run(one, sample, one.rate, one.rate) for one in free))
         if expired := sample.skip_reason is None and time.time() - sample.started_at > self._max_age_s:
             self._observer.expired()
         asks = bool(judged) and sample.skip_reason is None and not expired
-        factor = self._budget_factor(sample, done) * pace if asks else 1.0
+        budget = self._budget_factor(sample, done) if asks else BudgetFactor()
+        factor, lowest = budget.own * (pace if asks else 1.0), budget.lowest * (pace if asks else 1.0)
         rates = [(one, self._choice.rate(sample, one.rate, done) * factor) for one in judged]
         paid = [(one, rate) for one, rate in rates if self._choice.keeps(sample, rate)]
         asked = replace(sample, skip_reason="expired") if expired else sample
         DEADLINE.set(Deadline(self._deadline_s))
-        found = [*done, *await asyncio.gather(*(self._run(one, asked, rate) for one, rate in paid))]
+        runs = (self._run(one, asked, rate, self._choice.lowest(one.rate) * lowest) for one, rate in paid)
+        found = [*done, *await asyncio.gather(*runs)]
         now = time.monotonic()
         self.judge_pace.finished(now - began, pace, judged=asks and bool(paid), now=now)
         return found
 
     async def retry_skipped(self, sample: Sample, before: Sequence[Evaluation]) -> Sequence[Evaluation]:
         """Run the metrics that were skipped in `before`; return the evaluations of those that are not skipped again."""
-        rates = {(one.metric, one.version): one.rate for one in before if isinstance(one.outcome, Skipped)}
-        again = [one for one in self._metrics if (one.metric.name, str(one.metric.version)) in rates]
-        outcomes = await asyncio.gather(*(self._run(one, sample, one.rate) for one in again))
+        first = {(one.metric, one.version): one for one in before if isinstance(one.outcome, Skipped)}
+        again = [one for one in self._metrics if (one.metric.name, str(one.metric.version)) in first]
+        outcomes = await asyncio.gather(*(self._run(one, sample, one.rate, one.rate) for one in again))
         # The probability of getting a metric is the one of the first time, when the metric was chosen.
-        outcomes = [replace(one, rate=rates[one.metric, one.version]) for one in outcomes]
+        outcomes = [
+            replace(one, rate=first[one.metric, one.version].rate, weight=first[one.metric, one.version].weight)
+            for one in outcomes
+        ]
         return [one for one in outcomes if not isinstance(one.outcome, Skipped)]
 
-    async def _run(self, one: SampledMetric, sample: Sample, rate: float) -> Evaluation:
+    async def _run(self, one: SampledMetric, sample: Sample, rate: float, lowest: float) -> Evaluation:
         timeout_s = self._timeout_s if judge_of(one.metric) is None else self._judged_timeout_s
         rate = min(rate, sample.rate)
-        return await evaluate(one.metric, sample, rate=rate, clock=time.perf_counter, timeout_s=timeout_s)
+        found = await evaluate(one.metric, sample, rate=rate, clock=time.perf_counter, timeout_s=timeout_s)
+        return replace(found, weight=min(1.0, lowest / rate, sample.rate / rate)) if rate else found

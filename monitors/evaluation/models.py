@@ -13,6 +13,7 @@ import msgspec
 from monitors import config
 from monitors.alerting.causes import JudgeEvidence
 from monitors.config import Shared
+from monitors.evaluation.evaluator import BudgetFactor
 from monitors.exporters.instruments import Instruments
 from monitors.judges import Judge, anchors
 from monitors.judges.anchors import Anchor, Drift
@@ -76,18 +77,19 @@ class JudgeSetup:
         """Whether the circuit is closed and some of the day's budget is left."""
         return not self.breaker.is_open and (self.pacer is None or self.pacer.has_left(time.time()))
 
-    def budget_factor(self, sample: Sample, free: Sequence[Evaluation]) -> float:
-        """Return the factor, in (0, 1], for the rates of judged metrics on this sample; call it once a sample.
+    def budget_factor(self, sample: Sample, free: Sequence[Evaluation]) -> BudgetFactor:
+        """Return the factors for the rates of judged metrics on this sample; call it once a sample.
 
         It depends on past load only. Samples that the metrics without a judge (`free`) score low form slices of their
         own, so that the reserve covers them.
         """
         if self.pacer is None:
-            return 1.0
+            return BudgetFactor()
         poor = any(isinstance(one.outcome, Score) and one.outcome.value < LOW_SCORE for one in free)
-        factor = self.pacer.rate(time.time(), f"{sample.app}|{sample.model}|{'poor' if poor else ''}")
-        self.instruments.judge_budget_factor.set(factor)
-        return factor
+        now = time.time()
+        own = self.pacer.rate(now, f"{sample.app}|{sample.model}|{'poor' if poor else ''}")
+        self.instruments.judge_budget_factor.set(own)
+        return BudgetFactor(own, min(own, self.pacer.lowest(now, f"{sample.app}|")))
 
 
 def open_judge(

@@ -90,6 +90,17 @@ class BudgetPacer:
         self._tried.add(factor, now)
         return factor
 
+    def lowest(self, now: float, prefix: str = "") -> float:
+        """Return the lowest factor of the slices whose names begin with `prefix` and that were seen lately.
+
+        Like `rate` it depends on the past alone. 1 if there is no such slice yet.
+        """
+        self._roll(now)
+        common = self._share(self._flow(now), self._load, now)
+        extra = self._reserve * self._part(now) / max(1, len(self._slices))
+        loads = [load for name, load in self._slices.items() if name.startswith(prefix) or name == OTHER]
+        return min((min(1.0, common + self._share(extra, load, now)) for load in loads), default=1.0)
+
     def observe(self, cost: float, now: float) -> None:
         """Add a cost in USD."""
         spent = self._roll(now)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
 
-from gateway.demo.servers import free_ports
-from tests.support.product import needs
+from tests.support.prometheus_server import prometheus_server
 
 
 class Prometheus:
@@ -63,21 +61,15 @@ class Prometheus:
 @contextlib.contextmanager
 def prometheus(directory: Path, jobs: Mapping[str, str], rules: Path) -> Iterator[Prometheus]:
     """Scrape `jobs` (name -> host and port) every second and evaluate `rules`."""
-    (port,) = free_ports(1)
     config = directory / "prometheus.yml"
     targets = "".join(f"- {{job_name: {name}, static_configs: [{{targets: ['{at}']}}]}}\n" for name, at in jobs.items())
     config.write_text(
         "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\n"
         f"rule_files: [{rules}]\nscrape_configs:\n{targets}"
     )
-    arguments = [f"--config.file={config}", f"--storage.tsdb.path={directory / 'tsdb'}", "--log.level=warn"]
-    arguments += [f"--web.listen-address=127.0.0.1:{port}", "--enable-feature=exemplar-storage"]
-    with (directory / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen([needs("prometheus"), *arguments], stderr=log, stdout=log)
-        server = Prometheus(f"http://127.0.0.1:{port}")
+    with prometheus_server(directory, config, ["--enable-feature=exemplar-storage", "--log.level=warn"]) as url:
+        server = Prometheus(url)
         try:
             yield server
         finally:
             server.close()
-            process.terminate()
-            process.wait(20)

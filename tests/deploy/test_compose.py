@@ -4,7 +4,6 @@ import contextlib
 import re
 import shutil
 import subprocess
-import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,7 +12,6 @@ import pytest
 import yaml
 
 from gateway.demo.model import serve
-from gateway.demo.servers import free_ports
 from tests.deploy.reading import (
     DEFAULTS,
     DEPLOY,
@@ -28,6 +26,7 @@ from tests.deploy.reading import (
     uncommented,
 )
 from tests.support.product import needs, product
+from tests.support.prometheus_server import prometheus_server
 
 FOLDER = DEPLOY / "compose"
 TEXT = (FOLDER / "compose.yaml").read_text("utf-8")
@@ -244,36 +243,11 @@ def test_a_real_prometheus_scrapes_both_planes_with_the_shipped_configuration(tm
         assert "gaugeway-recordings" in [group["name"] for group in groups]
 
 
-@contextlib.contextmanager
 def prometheus(root, config):
     """A real one with the flags of the compose file."""
-    (port,) = free_ports(1)
-    moved = {
-        "--config.file": config,
-        "--storage.tsdb.path": root / "tsdb",
-        "--web.listen-address": f"127.0.0.1:{port}",
-    }
-    flags = dict(flag.split("=", 1) for flag in SERVICES["prometheus"]["command"]) | moved
-    command = [needs("prometheus"), *(f"{name}={value}" for name, value in flags.items())]
-    with (root / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 60
-        while not answers(f"{url}/-/ready"):
-            assert process.poll() is None, (root / "prometheus.log").read_text()
-            assert time.monotonic() < deadline, (root / "prometheus.log").read_text()
-            time.sleep(0.1)
-        yield url
-    finally:
-        process.terminate()
-        process.wait(20)
-
-
-def answers(url):
-    with contextlib.suppress(httpx.HTTPError):
-        return httpx.get(url).status_code == 200
-    return False
+    flags = dict(flag.split("=", 1) for flag in SERVICES["prometheus"]["command"])
+    moved = {"--config.file", "--storage.tsdb.path", "--web.listen-address"}
+    return prometheus_server(root, config, [f"{name}={value}" for name, value in flags.items() if name not in moved])
 
 
 def health(url):

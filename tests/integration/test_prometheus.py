@@ -6,8 +6,8 @@ import subprocess
 import httpx
 
 from gateway.demo.model import serve
-from gateway.demo.servers import free_ports
 from tests.support.product import needs, product
+from tests.support.prometheus_server import prometheus_server
 
 CONFIG = """
 [[upstreams]]
@@ -45,27 +45,18 @@ def chat(running, count=5):
 
 @contextlib.contextmanager
 def prometheus(tmp_path, *targets):
-    (port,) = free_ports(1)
     config = tmp_path / "prometheus.yml"
     jobs = "".join(f"- {{job_name: {name}, static_configs: [{{targets: ['{at}']}}]}}\n" for name, at in targets)
     config.write_text(f"global: {{scrape_interval: 1s, scrape_timeout: 1s}}\nscrape_configs:\n{jobs}")
-    arguments = [f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'tsdb'}"]
-    arguments += [f"--web.listen-address=127.0.0.1:{port}", "--enable-feature=exemplar-storage", "--log.level=warn"]
-    log = (tmp_path / "prometheus.log").open("wb")
-    process = subprocess.Popen([needs("prometheus"), *arguments], stderr=log, stdout=log)
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(20)
-        log.close()
+    with prometheus_server(tmp_path, config, ["--enable-feature=exemplar-storage", "--log.level=warn"]) as url:
+        yield url
 
 
 def query(url, text):
-    with contextlib.suppress(httpx.HTTPError):
-        found = httpx.get(f"{url}/api/v1/query", params={"query": text}).json()
-        return {tuple(sorted(one["metric"].items())): float(one["value"][1]) for one in found["data"]["result"]}
-    return {}
+    answer = httpx.get(f"{url}/api/v1/query", params={"query": text}, timeout=20)
+    assert answer.status_code == 200, answer.text
+    result = answer.json()["data"]["result"]
+    return {tuple(sorted(one["metric"].items())): float(one["value"][1]) for one in result}
 
 
 def test_both_planes_are_scraped_and_their_series_are_well_formed(tmp_path):

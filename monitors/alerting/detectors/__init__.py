@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from monitors.records import Finding
 from monitors.runtime.plugins import load
+from monitors.statistics.clusters import ClusterMean
 
 BUILT_IN = {
     "esr": "monitors.alerting.detectors.e_sr:MixtureESR",
@@ -34,6 +35,19 @@ class Bucket:
     earlier: tuple[float, ...] = ()
     shrinkage: tuple[float, ...] = ()
     n: int | None = None
+
+    @classmethod
+    def of_clusters(cls, start: float, seconds: float, means: Sequence[ClusterMean]) -> Bucket:
+        """Return the bucket of these cluster means."""
+        return cls(
+            start=start,
+            seconds=seconds,
+            scores=tuple(one.score for one in means),
+            weights=tuple(one.weight for one in means),
+            earlier=tuple(one.earlier for one in means),
+            shrinkage=tuple(one.shrinkage for one in means),
+            n=sum(one.n for one in means),
+        )
 
     @property
     def count(self) -> int:

@@ -14,6 +14,8 @@ from monitors.statistics import eprocess
 
 ONE_IN_30_DAYS = 1.0 / (30 * 86_400.0)
 _LOG10 = math.log(10.0)
+_DIGITS = 6
+"""Of the saved sums, which are for the estimate only."""
 
 
 class MixtureESR:
@@ -31,7 +33,9 @@ class MixtureESR:
     alone after 1/budget_per_s seconds without any data. The bound stays: leaving weights out only lowers W, and
     whether scores arrived is known before their values are, given which H0 says E[score | past] >= m0.
 
-    The onset is the last renewal of the CUSUM of the same bets, for the bet with the most evidence.
+    The onset is the last renewal of the CUSUM of the same bets, for the bet with the most evidence. The finding's
+    estimate is the weighted mean of the scores since then; it is too low on average, because the onset is chosen by
+    the scores.
 
     `update` takes the m0 of its bucket, by default the constructor's. It may differ between buckets as long as it is
     fixed before the bucket's scores are seen: the proof needs each factor's mean to be <= 1 given the past. H0 is then
@@ -48,8 +52,8 @@ class MixtureESR:
     True
     >>> bad = (Bucket(start=60.0 * i, seconds=60.0, scores=(0.5,) * 5, weights=(1.0,) * 5) for i in range(100, 200))
     >>> finding = next(found for bucket in bad if (found := detector.update(bucket)))
-    >>> finding.onset, finding.n
-    (6000.0, 15)
+    >>> finding.onset, finding.n, finding.estimate
+    (6000.0, 15, 0.5)
     """
 
     def __init__(self, m0: float | None = None, budget_per_s: float = ONE_IN_30_DAYS) -> None:
@@ -67,6 +71,7 @@ class MixtureESR:
         self._log_c = np.zeros(k)
         self._onset = np.zeros(k)
         self._n = np.zeros(k, dtype=np.int64)
+        self._w, self._wx = np.zeros(k), np.zeros(k)
         self._log_mean = eprocess.EMPTY
         self._last_m0 = self.m0 or 0.0
 
@@ -83,6 +88,7 @@ class MixtureESR:
             baseline=self._last_m0,
             onset=float(self._onset[best]),
             n=int(self._n[best]),
+            estimate=float(self._wx[best] / self._w[best]) if self._w[best] else None,
         )
 
     def update(self, bucket: Bucket, m0: float | None = None) -> Finding | None:
@@ -102,8 +108,10 @@ class MixtureESR:
         increments = eprocess.log_factors(payoffs, self._bets).sum(axis=0)
         renewed = self._log_c <= 0.0
         self._onset[renewed] = bucket.start
-        self._n[renewed] = 0
+        self._n[renewed], self._w[renewed], self._wx[renewed] = 0, 0.0, 0.0
         self._n += bucket.count
+        self._w += weights.sum()
+        self._wx += (weights * scores).sum()
         self._last_m0 = mean
         self._log_c = eprocess.cusum(self._log_c, increments)
         self._log_m = eprocess.shiryaev_roberts(self._log_m, increments, math.log(self.budget_per_s * bucket.seconds))
@@ -122,6 +130,8 @@ class MixtureESR:
                 "log_c": self._log_c.tolist(),
                 "onset": self._onset.tolist(),
                 "n": self._n.tolist(),
+                "w": self._w.round(_DIGITS).tolist(),
+                "wx": self._wx.round(_DIGITS).tolist(),
                 "last_m0": self._last_m0,
             }
         )
@@ -134,6 +144,8 @@ class MixtureESR:
         self._log_c = np.array(saved["log_c"])
         self._onset = np.array(saved["onset"])
         self._n = np.array(saved["n"], dtype=np.int64)
+        none = [0.0] * len(self._bets)  # the state of an older release has no sums
+        self._w, self._wx = np.array(saved.get("w", none)), np.array(saved.get("wx", none))
         self._log_mean = float(eprocess.log_mean(self._log_m))
         self._last_m0 = float(saved.get("last_m0", self.m0 or 0.0))
 

@@ -138,6 +138,7 @@ def facts(alert: Alert) -> list[tuple[str, str]]:
     """Return (name, value) pairs to show below the summary, without empty values."""
     ci = f"{number(alert.ci[0])} to {number(alert.ci[1])}" if alert.ci is not None else UNKNOWN
     measured = alert.rule not in NAMES
+    first = alert.first_cause or alert.likely_cause
     rows = [
         ("Severity", alert.severity),
         ("App", bounded(alert.app)),
@@ -148,6 +149,7 @@ def facts(alert: Alert) -> list[tuple[str, str]]:
         ("Onset", rfc3339(alert.finding.onset) if measured else ""),
         ("Likely cause", alert.likely_cause.replace("_", " ")),
         ("Why", alert.cause_detail),
+        ("Cause found first", first.replace("_", " ") if first != alert.likely_cause else ""),
         ("Also fell", ", ".join(map(bounded, alert.affected))),
     ]
     return [(name, value) for name, value in rows if value]
@@ -203,6 +205,7 @@ def annotations_of(alert: Alert, public_url: str | None = None, runbook_url: str
         "evidence": f"{alert.finding.evidence_log10:.2f}",
         "likely_cause": alert.likely_cause,
         "cause_detail": alert.cause_detail,
+        "first_cause": alert.first_cause or "",
         "affected_slices": ",".join(map(bounded, alert.affected)),
         "worst_exchanges": ",".join(alert.worst_exchanges),
         "worst_exchange_links": ",".join(link for link in links if link),

@@ -26,7 +26,7 @@ BUILT_IN = {
 class Point:
     """One stored evaluation, flat. `value` is None unless `outcome` is "score"; `reason` is the skip or error word.
 
-    `version` and `judge` made the outcome; `prompt`, `tags` and `cluster` are the sample's.
+    `version` and `judge` made the outcome; `prompt`, `tags` and `cluster` are the sample's, `weight` the evaluation's.
     """
 
     sample_id: str
@@ -43,6 +43,7 @@ class Point:
     prompt: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
     cluster: str | None = None
+    weight: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,7 +108,8 @@ def test_the_onset_is_the_start_of_a_bucket_near_the_change():
     assert onset % 60.0 == 0.0
     assert abs(onset - 300 * 60.0) <= 20 * 60.0
     assert finding.n % 10 == 0
-    assert (finding.baseline, finding.estimate, finding.interval) == (M0, None, None)
+    assert (finding.baseline, finding.interval) == (M0, None)
+    assert finding.estimate == pytest.approx(M0 - 0.15, abs=0.12)
     assert finding.evidence_log10 >= 0.0
 
 
@@ -209,16 +210,51 @@ def test_a_promise_or_budget_without_meaning_is_refused(m0, budget):
 
 def test_it_is_over_soon_after_the_mean_came_back_and_not_before():
     rng = np.random.default_rng(10)
-    recovery = Recovery(M0)
+    recovery = Recovery(M0, depth=0.1, n=50)
     assert not any(recovery.update(bucket(t, beta(rng, M0 - 0.1, 5))) for t in range(500))
-    assert any(recovery.update(bucket(t, beta(rng, M0 + 0.07, 5))) for t in range(100))
+    assert any(recovery.update(bucket(t, beta(rng, M0, 5))) for t in range(500, 520))
+
+
+@pytest.mark.parametrize("law", [beta, spiked, binary])
+def test_a_mean_that_is_back_at_the_slo_ends_it_in_twice_the_scores_of_the_alarm(law):
+    found, ended = [], []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        detector, size = MixtureESR(M0, BUDGET), 5
+        findings = (detector.update(bucket(t, law(rng, M0 - 0.2, size))) for t in range(2_000))
+        buckets, finding = next((t, one) for t, one in enumerate(findings, 1) if one is not None)
+        found.append(buckets * size)
+        recovery = Recovery(M0, depth=finding.baseline - finding.estimate, n=finding.n)
+        for t in range(200):
+            recovery.update(bucket(t, law(rng, M0 - 0.2, size)))
+        ended.append(next(t for t in range(1, 2_000) if recovery.update(bucket(t, law(rng, M0, size)))) * size)
+    assert np.median(ended) <= 2 * np.median(found)
+
+
+def test_progress_and_the_time_it_grew_from_are_shown_while_it_recovers():
+    recovery = Recovery(M0, depth=0.3, n=20)
+    for t in range(20):
+        recovery.update(bucket(t, [0.2, 0.6, 0.7]))
+    assert (recovery.progress, recovery.since) == (0.0, None)
+    recovery.update(bucket(20, [0.9, 1.0, 0.8]))
+    first = recovery.progress
+    recovery.update(bucket(21, [0.9, 1.0, 0.8]))
+    assert 0.0 < first < recovery.progress <= 1.0
+    assert recovery.since == 20.0
+
+
+def test_the_state_of_an_older_release_starts_the_recovery_again():
+    recovery = Recovery()
+    recovery.loads('{"m0": null, "bets": [0.02, 0.8, 8], "log_c": [0, 0, 0, 0, 0, 0, 0, 1.5]}')
+    assert recovery.progress == 0.0
+    assert not recovery.update(bucket(0, [0.9]), M0)
 
 
 def test_a_recovery_goes_on_from_its_state_and_refuses_another_ones():
     recovery, again = Recovery(0.5), Recovery(0.5)
     recovery.update(bucket(0, [0.9, 0.8]))
     again.loads(recovery.dumps())
-    assert again.evidence_log10 == recovery.evidence_log10 > Recovery(0.5).evidence_log10
+    assert again.progress == recovery.progress > Recovery(0.5).progress == 0.0
     with pytest.raises(ValueError, match="another detector"):
         Recovery(0.6).loads(recovery.dumps())
 
@@ -276,4 +312,4 @@ def test_a_recovery_takes_the_mean_of_each_bucket():
         assert given.update(bucket(t, [0.95, 0.9]), M0) == fixed.update(bucket(t, [0.95, 0.9]))
     again = Recovery()
     again.loads(given.dumps())
-    assert again.evidence_log10 == fixed.evidence_log10
+    assert again.progress == fixed.progress

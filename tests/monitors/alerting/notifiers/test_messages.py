@@ -108,6 +108,7 @@ def test_a_firing_alert_is_told_in_alertmanagers_words():
         "evidence": "0.25",
         "likely_cause": "retrieval",
         "cause_detail": "",
+        "first_cause": "",
         "affected_slices": "",
         "worst_exchanges": "x1,x2",
         "worst_exchange_links": "",
