@@ -93,7 +93,8 @@ class Recovery:
         """
         w, wx, ww = (self._all - self._own)[:3].tolist()
         n = w * w / ww if ww > 0.0 else 0.0
-        return max(LEAST_DEPTH, (_DEPTH_WEIGHT * self._depth + (n * (m0 - wx / w) if n else 0.0)) / (_DEPTH_WEIGHT + n))
+        seen = n * (m0 - wx / w) if n else 0.0
+        return float(max(LEAST_DEPTH, (_DEPTH_WEIGHT * self._depth + seen) / (_DEPTH_WEIGHT + n)))
 
     @staticmethod
     def _variance(known: Array, mean: float) -> float:
@@ -136,4 +137,4 @@ def _variance(sums: Array) -> float:
     if not ww:
         return 0.0
     mean = wx / w
-    return max(0.0, (wwxx - 2.0 * mean * wwx + mean * mean * ww) / ww)
+    return float(max(0.0, (wwxx - 2.0 * mean * wwx + mean * mean * ww) / ww))
