@@ -28,9 +28,12 @@ REMEMBERED_S = 3_600.0
 HORIZON = 5_000.0
 """Scores after which what is known of mean, variance and correlation has half its weight."""
 FEWEST_PAIRS = 30
+ASSUMED, FEWEST_CLUSTERS = 0.2, 30.0
+"""The correlation assumed before there is a pair; so many clusters with pairs replace the assumption step by step. Pairs
+of few clusters (one batch job) say nothing about how clusters differ."""
 MOST_CORRELATED = 0.9
-WITHIN_BUCKET = "q:"
-"""Names that are a cluster within one bucket only: equal questions of a burst, not a question asked all day."""
+QUESTION = "q:"
+"""Names of equal questions: a cluster only where they are rare, as in a burst, not a question asked all day."""
 _SAVED_SHARE = 0.05
 MOST_SHARE_OF_A_QUESTION = 0.05
 MOST_SHARE, JUDGED_FROM = 0.25, 200.0
@@ -69,8 +72,9 @@ class _Seen:
 class IntraclassCorrelation:
     """The correlation of two scores of one cluster, from pairs as they come; recent ones count more.
 
-    `lower` is the estimate less one standard error, in [0, .9]: 0 until there are 30 pairs. Too low an estimate costs
-    a little power, too high a one costs false alarms (benchmarks/detection/clusters.py).
+    `lower` is the estimate less one standard error, in [0, .9], but at least an assumed .2 (1 - k/30) while only k < 30
+    clusters had pairs. Too high an estimate costs a little power, too low a one costs false alarms
+    (benchmarks/detection/clusters.py).
 
     >>> icc = IntraclassCorrelation()
     >>> for _ in range(200):
@@ -83,23 +87,29 @@ class IntraclassCorrelation:
     def __init__(self) -> None:
         self._w = self._x = self._xx = 0.0
         self._pairs = self._products = self._squares = 0.0
+        self._clusters = 0.0
 
     @property
     def lower(self) -> float:
-        """The estimate less one standard error, cut to [0, .9]."""
+        """The estimate less one standard error, cut to [0, .9]; see the class for few clusters."""
+        assumed = ASSUMED * max(0.0, 1.0 - self._clusters / FEWEST_CLUSTERS)
         if self._pairs < FEWEST_PAIRS or not self._w:
-            return 0.0
+            return assumed
         variance = self._xx / self._w - (self._x / self._w) ** 2
         if variance <= 0.0:
-            return 0.0
+            return assumed
         mean = self._products / self._pairs
         error = math.sqrt(max(0.0, self._squares / self._pairs - mean * mean) / self._pairs)
-        return min(MOST_CORRELATED, max(0.0, (mean - error) / variance))
+        return min(MOST_CORRELATED, max(assumed, (mean - error) / variance))
 
-    def add(self, scores: Sequence[float], *, earlier: float | None) -> None:
-        """Take in a cluster's scores of one bucket; `earlier` is the mean of those before, if any."""
+    def add(self, scores: Sequence[float], *, earlier: float | None, paired: bool = False) -> None:
+        """Take in a cluster's scores of one bucket; `earlier` is the mean of those before, if any.
+
+        `paired` says that the cluster had pairs before.
+        """
         n, total, squares = len(scores), sum(scores), sum(x * x for x in scores)
         if self._w:
+            self._clusters += 0.0 if paired or (n == 1 and earlier is None) else 1.0
             centre = self._x / self._w
             if n > 1:
                 deviation = total - n * centre
@@ -119,11 +129,13 @@ class IntraclassCorrelation:
     @property
     def state(self) -> tuple[float, ...]:
         """The sums, to be saved."""
-        return self._w, self._x, self._xx, self._pairs, self._products, self._squares
+        return self._w, self._x, self._xx, self._pairs, self._products, self._squares, self._clusters
 
     @state.setter
     def state(self, state: Sequence[float]) -> None:
-        self._w, self._x, self._xx, self._pairs, self._products, self._squares = state
+        self._w, self._x, self._xx, self._pairs, self._products, self._squares = state[:6]
+        # an older release did not count clusters
+        self._clusters = state[6] if len(state) > 6 else FEWEST_CLUSTERS  # noqa: PLR2004 - the sums before it
 
 
 class Clusters:
@@ -178,8 +190,8 @@ class Clusters:
         n, total = len(scores), sum(scores)
         seen = self._seen.get(name) if isinstance(name, str) else None
         earlier, shrinkage = (seen.total / seen.n, seen.n * r / (1.0 + (seen.n - 1) * r)) if seen else (0.0, 0.0)
-        self.correlation.add(scores, earlier=earlier if seen else None)
-        if isinstance(name, str) and not name.startswith(WITHIN_BUCKET):
+        self.correlation.add(scores, earlier=earlier if seen else None, paired=seen is not None and seen.n > 1)
+        if isinstance(name, str):
             self._seen[name] = _Seen(n + (seen.n if seen else 0), total + (seen.total if seen else 0.0))
         return ClusterMean(total / n, sum(weights) / n, n, earlier, shrinkage)
 
@@ -188,7 +200,7 @@ class Clusters:
         known = self._scores >= JUDGED_FROM
         for name in (names or "").split():
             share = self._names[name] / self._scores if known else 0.0
-            if name.startswith(WITHIN_BUCKET):
+            if name.startswith(QUESTION):
                 if known and share <= MOST_SHARE_OF_A_QUESTION:
                     return name
             elif share <= MOST_SHARE:
