@@ -14,6 +14,7 @@ import msgspec
 from gateway.contexts import BUILT_IN as EXTRACTORS
 from gateway.contexts import DEFAULT_ORDER
 from gateway.contexts.user_patterns import UserTemplate, check, check_separator
+from gateway.http.sessions import SESSION_HEADERS
 from gateway.http.url import Target
 from monitors.config import (
     LOOPBACK,
@@ -29,6 +30,7 @@ from monitors.config import (
 )
 from monitors.redaction import Redactor
 from monitors.runtime import settings
+from monitors.runtime.bounds import MAX_HISTORY
 from monitors.runtime.endpoints import address_problem, base_url_problem, is_own, listener_problem, port_problems
 from monitors.runtime.plugins import load as load_object
 
@@ -37,6 +39,7 @@ _log = logging.getLogger("gaugeway")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+/?", re.IGNORECASE)
 _TEMPLATE = UserTemplate(name="any", pattern="begin (?P<contexts>.) end")
 """A valid template, in which one part is replaced by the part to check."""
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
 _HOST_NAME = re.compile(r"(?:\*\.)?[^:/?#@*\s\[\]]+|\[[0-9a-f:.]+\]", re.IGNORECASE)
 
 
@@ -103,7 +106,8 @@ class Capture(Table, frozen=True):
     `redact` are kinds, `redact_patterns` own ones (name -> regular expression), `unredacted_apps` those left as they
     are. With `learn` the prompts of apps are learned from their requests, as long as `content` is kept; with
     `ask_judge` the judge marks one request of a prompt that cannot be learned so. A request that comes again within
-    `resubmission_s` seconds is not judged twice; 0 judges all.
+    `resubmission_s` seconds is not judged twice; 0 judges all. `session_headers` name the session of a request;
+    `history_turns` messages before the question are kept.
     """
 
     rate: Rate = 1.0
@@ -116,6 +120,8 @@ class Capture(Table, frozen=True):
     unredacted_apps: tuple[str, ...] = ()
     templates: tuple[UserTemplate, ...] = ()
     resubmission_s: Annotated[float, msgspec.Meta(ge=0.0)] = 60.0
+    session_headers: tuple[str, ...] = SESSION_HEADERS
+    history_turns: Annotated[int, msgspec.Meta(ge=0, le=MAX_HISTORY)] = 6
     max_content_bytes: Count = 4 * MEBIBYTE
     extractors: tuple[str, ...] = DEFAULT_ORDER
     learn: bool = True
@@ -350,6 +356,9 @@ def _capture_problems(capture: Capture) -> list[str]:
         *((f"capture.redact_patterns.{one[0]}", (), (one,), "any") for one in capture.redact_patterns.items()),
         ("capture.salt", (), (), capture.salt),
     ]
+    for index, header in enumerate(capture.session_headers):
+        if not _HEADER.fullmatch(header) or header.lower().startswith("x-gaugeway-"):
+            problems.append(f"capture.session_headers[{index}]: expected the name of a header that is not x-gaugeway-*")
     for key, kinds, patterns, salt in redacted:  # one by one: a redactor names its first mistake only
         try:
             Redactor(kinds, patterns, salt)

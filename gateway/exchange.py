@@ -155,7 +155,8 @@ class Response:
 class Exchange:
     """A decoded request and its response.
 
-    `digest` is the same for the same request of the same sender; with `resent` such a request is the same one again,
+    `session` is named by the app in any of the ways it may. `digest` is the same for the same request of the same
+    sender; with `resent` such a request is the same one again,
     and not another user's: it says that it is a retry, or names its session or end user.
     """
 
@@ -173,6 +174,7 @@ class Exchange:
     key_id: str | None = None
     trace: Trace | None = None
     tags: dict[str, str] = field(default_factory=dict)
+    session: str | None = None
     digest: bytes | None = None
     resent: bool = False
     pressure: float = 1.0

@@ -44,6 +44,7 @@ EFFECTS: dict[str, Effect] = {
     **_keys("live", "cache", "apps ttl_s max_bytes"),
     **_keys("live", "capture", "rate nested_with_otel errors redact redact_patterns unredacted_apps resubmission_s"),
     **_keys("live", "capture", "max_content_bytes extractors learn ask_judge include_usage content"),
+    **_keys("live", "capture", "session_headers history_turns"),
     **_keys("live", "capture.templates", "name pattern separator separator_pattern read_as clean"),
     **_keys("restart", "capture", "salt buffer_exchanges buffer_bytes"),
     **_keys("monitors", "capture", "retention_days"),

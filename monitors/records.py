@@ -65,6 +65,51 @@ class CaptureInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One earlier message of a conversation, of the user or of the model; `text` may have been shortened."""
+
+    role: Literal["user", "assistant"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A tool that the model called in its response; `arguments` is JSON text, which may have been shortened."""
+
+    name: str
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """Salted hashes by which the exchanges of a conversation are joined. A hash begins with its kind and a colon.
+
+    An item is what the model said at once: a text ("t:"), calls of tools ("c:"), or a response's id ("r:"). `follows`
+    is the last item in the request, `gives` are the items that a later request may show of this exchange. `length` is
+    the characters of the item followed, calls with random ids count as long. The others tell apart exchanges that gave
+    the same item: `pair_before` and `pair_given` are of the last two items, `asked_before` is of the user's text before
+    the item followed, `asked` of the user's last text and of the question. `arguments` are of the texts in the
+    arguments of called tools. `same` is equal for the same request sent again, `again` says that this one was.
+
+    `turn` and `hop` count from 1 in the request alone; with `within_turn` the user said nothing since the last item.
+    """
+
+    follows: str | None = None
+    gives: tuple[str, ...] = ()
+    length: int = 0
+    pair_before: str | None = None
+    pair_given: str | None = None
+    asked_before: str | None = None
+    asked: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    same: str | None = None
+    again: bool = False
+    turn: int = 1
+    hop: int = 1
+    within_turn: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """An exchange chosen for evaluation.
 
@@ -78,6 +123,11 @@ class Sample:
     in the request; None for samples of older releases and of data sets. `cluster` names what its scores may be
     correlated with, the closest first, separated by spaces: salted hashes of the session ("s:..."), the end user
     ("u:..."), the key ("k:...") and the question's words ("q:...").
+
+    `conversation` is the id of the conversation: a hash of the session, or the id of its first known exchange; None
+    until the monitors looked for it, and for data sets. `turn` counts the user's turns in it from 1, `hop` the
+    exchanges that answer one turn. `history` holds the messages before the question, the oldest first. `calls` are the
+    tools that the response calls. `links` are removed once the sample is joined to its conversation.
     """
 
     id: str
@@ -104,6 +154,12 @@ class Sample:
     reference_context_ids: tuple[str, ...] = ()
     capture: CaptureInfo | None = None
     cluster: str | None = None
+    conversation: str | None = None
+    turn: int | None = None
+    hop: int | None = None
+    history: tuple[Message, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
+    links: Links | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

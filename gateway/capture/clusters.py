@@ -22,10 +22,10 @@ def cluster_of(exchange: Exchange, question: str | None, *, salt: str) -> str | 
     "s:" is the session, "u:" the end user, "k:" the gateway key, "q:" the question's words without case and numbers, of
     which the first 2,000 characters are read. All are of one app: two apps share none.
     """
-    body, explicit = exchange.request.body, exchange.request.explicit
+    body = exchange.request.body
     user = next((value for name in _END_USER if isinstance(value := body.get(name), str) and value), None)
     known = {
-        "s": explicit.session if explicit else None,
+        "s": exchange.session,
         "u": user,
         "k": exchange.key_id,
         "q": _normalised(question) if question else None,

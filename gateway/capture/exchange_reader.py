@@ -12,6 +12,7 @@ import msgspec
 from gateway.capture import response_text as answers
 from gateway.capture.auxiliary_calls import auxiliary
 from gateway.capture.clusters import cluster_of
+from gateway.capture.conversation import ConversationReader
 from gateway.capture.duplicates import Resubmissions, digest
 from gateway.capture.prompt_version import prompt_version
 from gateway.contexts import INFERRING, Extraction, Extractor, last_user_text, name_of
@@ -29,8 +30,9 @@ from gateway.exchange import (
     Response,
 )
 from gateway.http import encoding, sse
+from gateway.http.sessions import SESSION_HEADERS, session_of
 from monitors.records import Sample
-from monitors.runtime.bounds import bounded_capture, bounded_name
+from monitors.runtime.bounds import bounded_calls, bounded_capture, bounded_history, bounded_name
 from monitors.sampling import keeps
 
 _decode = msgspec.json.Decoder().decode
@@ -68,6 +70,7 @@ class Capture:
         self._rate = rate
         self._salt = salt
         self.cluster_key = salt
+        self.conversations = ConversationReader(salt)
         self._nested = nested_with_otel
         self._errors = errors
         self._limit = limit
@@ -95,7 +98,7 @@ class Capture:
 
     def read(self, recording: Recording) -> Exchange:
         """Decode a recording. Raises ValueError when its bodies make no sense."""
-        return read(recording, self._limit)
+        return read(recording, self._limit, self.conversations.session_headers)
 
     def make(self, exchange: Exchange) -> Sample:
         """Make the sample of a decoded exchange that is captured."""
@@ -110,7 +113,19 @@ class Capture:
         rate = self._rate_of(exchange.ending, exchange.response.status, exchange.pressure)
         sample = to_sample(exchange, extraction, rate, reason, kind)
         cluster = cluster_of(exchange, extraction.question, salt=self.cluster_key)
-        return self._protected(replace(sample, prompt=version, capture=found, cluster=cluster))
+        links, history, calls = self.conversations.read(exchange, extraction.question)
+        return self._protected(
+            replace(
+                sample,
+                prompt=version,
+                capture=found,
+                cluster=cluster,
+                conversation=self.conversations.conversation(exchange),
+                history=history,
+                calls=calls,
+                links=links,
+            )
+        )
 
     def _extract(self, exchange: Exchange, *, learns: bool) -> Extraction:
         """Run the extractors; a learned template comes before those that infer."""
@@ -130,15 +145,22 @@ class Capture:
         """Redact, then truncate: a secret that is cut in half would not be recognised."""
         if self._protect is not None:
             sample = self._protect(sample)
-        return sample if sample.capture is None else replace(sample, capture=bounded_capture(sample.capture))
+        return replace(
+            sample,
+            capture=None if sample.capture is None else bounded_capture(sample.capture),
+            history=bounded_history(sample.history),
+            calls=bounded_calls(sample.calls),
+        )
 
     def _is_repeated(self, exchange: Exchange) -> bool:
         seen, known = self._resubmissions, exchange.digest
         return seen is not None and known is not None and seen.seen(known, exchange.started_at) and exchange.resent
 
 
-def read(recording: Recording, limit: int) -> Exchange:
+def read(recording: Recording, limit: int, session_headers: Sequence[str] = SESSION_HEADERS) -> Exchange:
     """Decode a recording. `limit` bounds the decompressed size of a body in bytes.
+
+    `session_headers`, in lower case, are headers that name the session.
 
     Raises ValueError when a body that should be JSON is not, or cannot be decompressed.
     """
@@ -148,6 +170,7 @@ def read(recording: Recording, limit: int) -> Exchange:
     request = Request(route=recording.route, headers=headers, body=request_body, explicit=recording.explicit)
     response = _read_response(recording, response_headers, limit)
     explicit = recording.explicit or Explicit()
+    session = session_of(headers, request_body, recording.explicit, session_headers)
     return Exchange(
         id=recording.id,
         started_at=recording.started_at,
@@ -163,8 +186,9 @@ def read(recording: Recording, limit: int) -> Exchange:
         tags=recording.tags,
         cached=recording.cached,
         key_id=recording.key_id,
-        digest=_digest(recording, explicit, headers),
-        resent=_may_be_the_same(headers, request_body, explicit),
+        session=session,
+        digest=_digest(recording, explicit.app, session, headers),
+        resent=_may_be_the_same(headers, request_body, session),
         pressure=recording.pressure,
     )
 
@@ -188,7 +212,7 @@ def to_sample(
         response=exchange.response.text,
         reference=explicit.reference,
         tags=exchange.tags | explicit.tags | ({"auxiliary": kind} if kind else {}),
-        session=explicit.session,
+        session=exchange.session,
         trace_id=exchange.trace.trace_id if exchange.trace else None,
         span_id=exchange.trace.span_id if exchange.trace else None,
         response_id=exchange.response.id,
@@ -276,18 +300,18 @@ def _parameter(value: Any) -> bool | int | float | str | None:
     return value if isinstance(value, float) else None
 
 
-def _digest(recording: Recording, explicit: Explicit, headers: dict[str, str]) -> bytes | None:
+def _digest(recording: Recording, app: str | None, session: str | None, headers: dict[str, str]) -> bytes | None:
     if not recording.request_body:
         return None
     sender = recording.key_id or headers.get("authorization") or headers.get("api-key") or headers.get("x-api-key", "")
-    who = f"{sender}\n{explicit.session or ''}".encode("utf-8", "surrogatepass")
-    return digest(explicit.app or "default", who, recording.path, recording.request_body)
+    who = f"{sender}\n{session or ''}".encode("utf-8", "surrogatepass")
+    return digest(app or "default", who, recording.path, recording.request_body)
 
 
-def _may_be_the_same(headers: dict[str, str], body: dict[str, Any], explicit: Explicit) -> bool:
+def _may_be_the_same(headers: dict[str, str], body: dict[str, Any], session: str | None) -> bool:
     """Whether an equal request must be a retry: without a session or user, two users may ask the same."""
     retried = headers.get("x-stainless-retry-count", "0") != "0"
-    return retried or bool(explicit.session or body.get("user") or body.get("safety_identifier"))
+    return retried or bool(session or body.get("user") or body.get("safety_identifier"))
 
 
 def _read_response(recording: Recording, headers: dict[str, str], limit: int) -> Response:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from gateway import contexts
+from gateway.capture.conversation import ConversationReader
 from gateway.capture.duplicates import Resubmissions
 from gateway.capture.exchange_reader import Capture
 from gateway.capture.stored_templates import Form, asked_of, stored_of
@@ -21,7 +22,8 @@ _REMEMBERED = 10_000
 
 
 def capture_of(settings: Settings, key: str, report: Callable[[TemplateEvent], None] | None = None) -> Capture:
-    """Return the capture of the settings; `key` is the key of the redaction placeholders and of cluster names.
+    """Return the capture of the settings; `key` is the key of the redaction placeholders and of the hashes that
+    name clusters and conversations.
 
     With `report`, prompts are learned and `report` gets the events. Learning takes milliseconds per prompt, so
     it must not run in a process that serves traffic.
@@ -46,6 +48,12 @@ def capture_of(settings: Settings, key: str, report: Callable[[TemplateEvent], N
     )
     # The sampling salt has a known default: with it, names could be guessed from their hashes.
     capture.cluster_key = key
+    capture.conversations = ConversationReader(
+        key,
+        session_headers=settings.session_headers,
+        history_turns=settings.history_turns,
+        content=settings.content,
+    )
     return capture
 
 

@@ -95,6 +95,10 @@ class Redactor:
             session=self._optional(sample.session),
             context_key=self._optional(sample.context_key),
             capture=None if sample.capture is None else self._capture(sample.capture),
+            history=tuple(replace(one, text=self.redact(one.text)) for one in sample.history),
+            calls=tuple(
+                replace(one, name=self.redact(one.name), arguments=self.redact(one.arguments)) for one in sample.calls
+            ),
         )
 
     def redact_supplement(self, supplement: Supplement) -> Supplement:
@@ -110,7 +114,10 @@ class Redactor:
         )
 
     def without_content(self, sample: Sample) -> Sample:
-        """Return the sample with hashes in place of its texts; all else, ids and scores of passages too, stays."""
+        """Return the sample with hashes in place of its texts; all else, ids and scores of passages too, stays.
+
+        The history and the arguments of tools are dropped: nothing is compared with them.
+        """
         return replace(
             sample,
             question=self._digest(sample.question),
@@ -118,6 +125,8 @@ class Redactor:
             response=self._digest(sample.response) or "",
             reference=self._digest(sample.reference),
             capture=None if sample.capture is None else _without_words(sample.capture),
+            history=(),
+            calls=tuple(replace(one, arguments="") for one in sample.calls),
         )
 
     def supplement_without_content(self, supplement: Supplement) -> Supplement:

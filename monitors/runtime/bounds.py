@@ -8,7 +8,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import NamedTuple
 
-from monitors.records import CaptureInfo, Context, PromptPart, Sample, Supplement, Usage
+from monitors.records import CaptureInfo, Context, Links, Message, PromptPart, Sample, Supplement, ToolCall, Usage
 
 MAX_PASSAGES = 200
 MAX_BYTES = 1_000_000
@@ -32,6 +32,24 @@ MAX_PARTS = 400
 
 MAX_INSTRUCTION_BYTES = 32_768
 """Of UTF-8: the words of the instructions of one prompt, together."""
+
+MAX_HISTORY = 50
+"""Earlier messages of a conversation kept with a sample."""
+
+MAX_HISTORY_TEXT = 2_000
+"""Characters of one earlier message."""
+
+MAX_CALLS = 32
+"""Tool calls kept of one response."""
+
+MAX_ARGUMENTS = 2_000
+"""Characters of the arguments of one tool call."""
+
+MAX_TURNS = 100_000
+"""Turns of a conversation, and exchanges of a turn: more are counted as so many."""
+
+MAX_LINKS = 8
+"""Hashes of one kind that join an exchange to others."""
 
 MAX_REASON = 300
 """Characters of the reason why an extractor decided as it did."""
@@ -199,7 +217,51 @@ def bounded_sample(sample: Sample) -> Sample:
         usage=bounded_usage(sample.usage),
         contexts=bounded_passages(sample.contexts),
         capture=None if sample.capture is None else bounded_capture(sample.capture),
+        conversation=optional_name(sample.conversation),
+        turn=_counted(sample.turn),
+        hop=_counted(sample.hop),
+        history=bounded_history(sample.history),
+        calls=bounded_calls(sample.calls),
+        links=None if sample.links is None else _bounded_links(sample.links),
     )
+
+
+def bounded_history(history: tuple[Message, ...], *, margin: int = 0) -> tuple[Message, ...]:
+    """Return the last messages of a history, each cut; `margin` as in `bounded_capture`."""
+    most = MAX_HISTORY_TEXT + margin
+    kept = history[-MAX_HISTORY:]
+    return tuple(one if len(one.text) <= most else replace(one, text=one.text[:most]) for one in kept)
+
+
+def bounded_calls(calls: tuple[ToolCall, ...], *, margin: int = 0) -> tuple[ToolCall, ...]:
+    """Return the first tool calls, their names and arguments cut; `margin` as in `bounded_capture`."""
+    most = MAX_ARGUMENTS + margin
+    return tuple(replace(one, name=bounded_name(one.name), arguments=one.arguments[:most]) for one in calls[:MAX_CALLS])
+
+
+def _counted(count: int | None) -> int | None:
+    return None if count is None else min(max(count, 1), MAX_TURNS)
+
+
+def _bounded_links(links: Links) -> Links:
+    return replace(
+        links,
+        follows=optional_name(links.follows),
+        gives=_bounded_names(links.gives),
+        length=min(max(links.length, 0), MAX_TEXT),
+        pair_before=optional_name(links.pair_before),
+        pair_given=optional_name(links.pair_given),
+        asked_before=optional_name(links.asked_before),
+        asked=_bounded_names(links.asked),
+        arguments=_bounded_names(links.arguments),
+        same=optional_name(links.same),
+        turn=min(max(links.turn, 1), MAX_TURNS),
+        hop=min(max(links.hop, 1), MAX_TURNS),
+    )
+
+
+def _bounded_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(bounded_name(one) for one in names[:MAX_LINKS])
 
 
 def bounded_capture(capture: CaptureInfo, *, margin: int = 0) -> CaptureInfo:

@@ -11,11 +11,13 @@ from monitors.records import (
     Context,
     Evaluation,
     Failed,
+    Message,
     PromptPart,
     Sample,
     Score,
     Skipped,
     Supplement,
+    ToolCall,
     Usage,
 )
 from monitors.statistics.control_variate import sums
@@ -91,6 +93,11 @@ def test_a_sample_and_its_evaluations_come_out_as_they_went_in(run):
             cut=True,
             shortened=True,
         ),
+        conversation="c",
+        turn=3,
+        hop=2,
+        history=(Message(role="user", text="naïve \U0001f600"), Message(role="assistant", text="yes")),
+        calls=(ToolCall(name="search", arguments='{"q": "é"}'),),
     )
     evaluations = [
         evaluation("a", "z", Score(0.25, "two of eight", ({"claim": "é", "ok": True}, {"n": 2})), judge="gpt@1"),

@@ -101,7 +101,8 @@ def _fullness(sample: Sample) -> int:
 def _sample_row(one: Wanted, revision: int) -> tuple[Any, ...]:
     sample, (sample_id, day) = one.sample, one.key
     started_at, keys = float(sample.started_at), (sample.trace_id, sample.context_key)
-    return (sample_id, day, started_at, sample.app, sample.model, one.payload, *keys, revision)
+    place = (sample.conversation, sample.turn, sample.hop)
+    return (sample_id, day, started_at, sample.app, sample.model, one.payload, *keys, *place, revision)
 
 
 def _evaluation_row(one: Wanted, started_at: float, evaluation: Evaluation, position: int) -> tuple[Any, ...]:

@@ -76,6 +76,12 @@ SCRIPTS = (
         """,
     ),
     ("ALTER TABLE evaluations ADD COLUMN IF NOT EXISTS cluster Nullable(String) AFTER prompt",),
+    (
+        "ALTER TABLE samples ADD COLUMN IF NOT EXISTS conversation Nullable(String) AFTER context_key",
+        "ALTER TABLE samples ADD COLUMN IF NOT EXISTS turn Nullable(UInt32) AFTER conversation",
+        "ALTER TABLE samples ADD COLUMN IF NOT EXISTS hop Nullable(UInt32) AFTER turn",
+        "ALTER TABLE samples ADD INDEX IF NOT EXISTS by_conversation conversation TYPE bloom_filter(0.001)",
+    ),
 )
 SAMPLES = {
     "id": "String",
@@ -86,6 +92,9 @@ SAMPLES = {
     "payload": "String",
     "trace_id": "Nullable(String)",
     "context_key": "Nullable(String)",
+    "conversation": "Nullable(String)",
+    "turn": "Nullable(UInt32)",
+    "hop": "Nullable(UInt32)",
     "revision": "UInt32",
 }
 EVALUATIONS = {

@@ -53,8 +53,9 @@ _INTO = """
 # One statement, one journey: most samples are new. `fresh` says whether this one was.
 _ADD_FRESH = f"""
     WITH fresh AS (
-        INSERT INTO samples (id, day, started_at, app, model, payload, trace_id, context_key)
-        VALUES ($1, $2, $3, $4, $5, $20::text::json, $21, $22) ON CONFLICT DO NOTHING RETURNING id
+        INSERT INTO samples (
+            id, day, started_at, app, model, payload, trace_id, context_key, conversation, turn, hop
+        ) VALUES ($1, $2, $3, $4, $5, $20::text::json, $21, $22, $24, $25, $26) ON CONFLICT DO NOTHING RETURNING id
     ), added AS (
         {_INTO} {_VALUES} WHERE EXISTS (SELECT FROM fresh) ORDER BY place
     ), waited AS (
@@ -289,11 +290,13 @@ class PostgresStore(rows.Lenient, EngineStore):
         day = day_of(sample.started_at)
         new = rows.new(evaluations, (), fills=False)
         keys = list(map(_plain, (sample.trace_id, sample.context_key)))
+        place = (_plain(sample.conversation), sample.turn, sample.hop)
         for last_try in (False, True):
             await self._days.ensure(day)
             try:
                 async with self.database.connection() as connection:
-                    if await connection.fetchval(_ADD_FRESH, *_columns(sample, day, new), payload, *keys, settled):
+                    columns = (*_columns(sample, day, new), payload, *keys, settled)
+                    if await connection.fetchval(_ADD_FRESH, *columns, *place):
                         return new
                 return await self._add_more(sample, day, payload, evaluations, settled)
             except RefusedError as error:

@@ -103,5 +103,12 @@ SCHEMA = Schema(
         """
         ALTER TABLE evaluations ADD COLUMN cluster TEXT;
         """,
+        # Samples of an older release belong to no conversation.
+        """
+        ALTER TABLE samples ADD COLUMN conversation TEXT;
+        ALTER TABLE samples ADD COLUMN turn INTEGER;
+        ALTER TABLE samples ADD COLUMN hop INTEGER;
+        CREATE INDEX samples_conversation ON samples (conversation, started_at) WHERE conversation IS NOT NULL;
+        """,
     ),
 )

@@ -42,8 +42,9 @@ _log = logging.getLogger("gaugeway")
 _COUNTER_KIB = 256
 """What adds up beforehand reads each row once: a small cache does."""
 _ADD_SAMPLE = """
-    INSERT OR IGNORE INTO samples (id, started_at, app, model, payload, trace_id, context_key)
-    VALUES (?, ?, ?, ?, ?, ?, ?)
+    INSERT OR IGNORE INTO samples (
+        id, started_at, app, model, payload, trace_id, context_key, conversation, turn, hop
+    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _ADD_EVALUATION = """
     INSERT INTO evaluations (
@@ -141,7 +142,9 @@ class SQLiteStore(rows.Lenient, EngineStore):
         if any(evaluation.sample_id != sample.id for evaluation in evaluations):
             raise RefusedError(f"an evaluation belongs to another sample than {sample.id!r}")
         payload = encoded(sample).decode()
-        row = (sample.id, sample.started_at, sample.app, sample.model, payload, sample.trace_id, sample.context_key)
+        place = (sample.conversation, sample.turn, sample.hop)
+        keys = (sample.trace_id, sample.context_key)
+        row = (sample.id, sample.started_at, sample.app, sample.model, payload, *keys, *place)
         async with self._writer.writing() as connection:
             fresh = (await connection.execute(_ADD_SAMPLE, row)).rowcount > 0
             fills = not fresh and await self._complete(connection, sample, payload)

@@ -166,8 +166,12 @@ def test_a_day_that_is_dropped_takes_its_sums_with_it():
 
 def test_tables_of_a_release_without_sums_get_them_and_that_release_goes_on_beside(monkeypatch):
     url, scripts = postgres().database(empty=True), migrating.scripts()
-    # The older release is played by today's code, which writes a column that its tables do not have.
-    before = (*scripts[:2], scripts[2] + "ALTER TABLE evaluations ADD COLUMN cluster text;")
+    # The older release is played by today's code, which writes columns that its tables do not have.
+    later = """
+        ALTER TABLE evaluations ADD COLUMN cluster text;
+        ALTER TABLE samples ADD COLUMN conversation text, ADD COLUMN turn integer, ADD COLUMN hop integer;
+    """
+    before = (*scripts[:2], scripts[2] + later)
 
     async def version():
         async with connected(url) as connection:
