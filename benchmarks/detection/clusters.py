@@ -122,7 +122,7 @@ ROWS: dict[str, Callable] = {
 
 
 def false_alarms(make: Callable, law: str, *, runs: int, n: int) -> tuple[float, float, float, float]:
-    """Alarms per 100,000 scores: one bet per score, one per cluster, its standard error, one per cluster with a margin."""
+    """Alarms per 100,000 scores: one bet per score, one per cluster, its standard error, with a margin."""
     counts, margin = {False: [], True: []}, []
     for run in range(runs):
         scores = make(np.random.default_rng(SEED + run), law, n)

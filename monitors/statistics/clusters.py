@@ -29,8 +29,8 @@ HORIZON = 5_000.0
 """Scores after which what is known of mean, variance and correlation has half its weight."""
 FEWEST_PAIRS = 30
 ASSUMED, FEWEST_CLUSTERS = 0.2, 30.0
-"""The correlation assumed before there is a pair; so many clusters with pairs replace the assumption step by step. Pairs
-of few clusters (one batch job) say nothing about how clusters differ."""
+"""The correlation assumed before there is a pair, and the number of clusters with pairs that replaces the assumption:
+pairs of few clusters (one batch job) say nothing about how clusters differ."""
 MOST_CORRELATED = 0.9
 QUESTION = "q:"
 """Names of equal questions: a cluster only where they are rare, as in a burst, not a question asked all day."""

@@ -190,7 +190,7 @@ def test_a_point_is_the_evaluation_laid_flat(run):
         await store.add(
             sample("a", 7.0, app="shop", model="gpt", prompt="f00d", tags={"tenant": "a"}),
             [
-                evaluation("a", "one", Score(0.25, "a long explanation"), rate=0.1, judge="j"),
+                evaluation("a", "one", Score(0.25, "a long explanation"), rate=0.1, weight=0.5, judge="j"),
                 evaluation("a", "two", Skipped("no_contexts")),
                 evaluation("a", "three", Failed("timeout", "60 s")),
             ],
@@ -198,7 +198,7 @@ def test_a_point_is_the_evaluation_laid_flat(run):
         common = {"sample_id": "a", "started_at": 7.0, "app": "shop", "model": "gpt", "version": "1"}
         common |= {"prompt": "f00d", "tags": {"tenant": "a"}}
         assert list(await store.series(Query(**EVER))) == [
-            Point(**common, metric="one", outcome="score", value=0.25, reason="", rate=0.1, judge="j"),
+            Point(**common, metric="one", outcome="score", value=0.25, reason="", rate=0.1, weight=0.5, judge="j"),
             Point(**common, metric="two", outcome="skipped", value=None, reason="no_contexts", rate=1.0),
             Point(**common, metric="three", outcome="failed", value=None, reason="timeout", rate=1.0),
         ]

@@ -130,6 +130,7 @@ def row(sample: Sample, evaluation: Evaluation) -> tuple[Any, ...]:
         float(evaluation.seconds),
         float(evaluation.cost_usd),
         float(evaluation.rate),
+        None if evaluation.weight is None else float(evaluation.weight),
         sample.prompt,
         sample.cluster,
         encoded(sample.tags).decode() if sample.tags else None,
@@ -154,7 +155,7 @@ def new(evaluations: Iterable[Evaluation], there: Iterable[Any], *, fills: bool)
 
 def evaluation(sample_id: str, row: Sequence[Any]) -> Evaluation:
     """Put one evaluation together again."""
-    metric, version, kind, value, reason, detail, evidence, judge, seconds, cost_usd, rate = row
+    metric, version, kind, value, reason, detail, evidence, judge, seconds, cost_usd, rate, weight = row
     outcome: Outcome
     if kind == "score":
         outcome = Score(value, detail, msgspec.json.decode(evidence, type=tuple[dict[str, Any], ...]))
@@ -171,6 +172,7 @@ def evaluation(sample_id: str, row: Sequence[Any]) -> Evaluation:
         seconds=seconds,
         cost_usd=cost_usd,
         rate=rate,
+        weight=weight,
     )
 
 
@@ -238,7 +240,8 @@ def supplement(row: Sequence[Any]) -> Supplement:
 
 def point(row: Sequence[Any]) -> Point:
     """Read one point."""
-    sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt, cluster, tags = row
+    *known, weight, cluster, tags = row
+    sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt = known
     return Point(
         sample_id=sample_id,
         started_at=started_at,
@@ -254,6 +257,7 @@ def point(row: Sequence[Any]) -> Point:
         prompt=prompt,
         tags=_tags(tags),
         cluster=cluster if isinstance(cluster, str) else None,
+        weight=weight if isinstance(weight, float) and 0.0 < weight <= 1.0 else None,
     )
 
 

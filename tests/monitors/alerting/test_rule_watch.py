@@ -18,7 +18,7 @@ from tests.support.alerting import RULE, T0, watching
 LEARNED = Rule(metric="faithfulness", baseline="window", options={})
 
 
-def point(n, value, *, at=None, app="shop", model="m", outcome="score", version="1", judge="j", tags=None, rate=1.0):
+def point(n, value, *, at=None, app="shop", model="m", outcome="score", version="1", judge="j", tags=None, **rates):
     return Point(
         sample_id=f"x{n}",
         started_at=T0 + n if at is None else at,
@@ -28,7 +28,8 @@ def point(n, value, *, at=None, app="shop", model="m", outcome="score", version=
         outcome=outcome,
         value=value if outcome == "score" else None,
         reason="",
-        rate=rate,
+        rate=rates.get("rate", 1.0),
+        weight=rates.get("weight"),
         version=version,
         judge=judge,
         tags=tags or {},
@@ -206,3 +207,51 @@ def test_what_is_known_of_clusters_outlives_a_restart():
     again.restore(msgspec.json.decode(msgspec.json.encode(watch.saved()), type=SavedWatch), {})
     known = watch.stream("shop").clusters.correlation.lower
     assert again.stream("shop").clusters.correlation.lower == known > 0.5
+
+
+def minutes_to(watch, cases, state, value, *, begin, rates):
+    """Feed a minute of ten scores after the other until the app's alert has this state; how many it took, and when."""
+    for minute in range(200):
+        at = begin + 60.0 * minute
+        scores = [point(int(at) + n, value(n), at=at + n, **rates) for n in range(10)]
+        watch.feed(scores, until=at + 60.0, bucket_s=60.0, cases=cases)
+        if any(case.alert.state == state for case in cases.values()):
+            return minute + 1, at + 60.0
+    raise AssertionError(f"never {state}")
+
+
+def good(n):
+    return 0.9 if n % 2 else 0.85
+
+
+def bad(n):
+    return 0.6 if n % 2 else 0.5
+
+
+@pytest.mark.parametrize("weight", [1.0, None])
+def test_two_minutes_of_a_squeezed_budget_change_no_delay_if_the_weights_are_known(weight):
+    watch, cases = watching(), {}
+    feed(watch, [point(n, good(n), weight=weight) for n in range(600)], cases)
+    squeezed = [point(600 + n, good(n), rate=0.012, weight=weight) for n in range(0, 120, 30)]
+    feed(watch, squeezed, cases)
+    rates = {"rate": 1.0, "weight": weight}
+    found, at = minutes_to(watch, cases, "firing", bad, begin=T0 + 720, rates=rates)
+    resolved, _ = minutes_to(watch, cases, "resolved", good, begin=at, rates=rates)
+    assert (found <= 4 and resolved <= 4) if weight else found > 15
+
+
+def test_the_end_of_a_recovery_resolves_and_its_progress_is_shown_before():
+    watch, cases = watching(), {}
+    _, at = minutes_to(watch, cases, "firing", bad, begin=T0, rates={})
+    alert = next(case.alert for case in cases.values() if not case.alert.slice)
+    assert alert.recovery is None
+    feed(watch, [point(int(at - T0) + n, bad(n), at=at + n) for n in range(10)], cases)
+    case = next(case for case in cases.values() if not case.alert.slice)
+    assert case.alert.recovery == 0.0
+    feed(watch, [point(int(at - T0) + 60 + n, good(n), at=at + 60 + n) for n in range(5)], cases)
+    assert 0.0 < case.alert.recovery < 1.0
+    assert case.alert.recovering_since == at + 60
+    described = case.to_describe(at + 10_000.0)
+    assert described is None or described <= at + 60  # what came after the recovery began is not part of the drop
+    minutes_to(watch, cases, "resolved", good, begin=at + 120, rates={})
+    assert (case.alert.state, case.alert.recovery) == ("resolved", None)

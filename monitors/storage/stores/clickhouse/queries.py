@@ -17,7 +17,7 @@ _MOST_BYTES = 50_000
 APART = "SETTINGS do_not_merge_across_partitions_select_final = 1"
 _POINTS = """
     SELECT sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt,
-        cluster, toJSONString(tags)
+        weight, cluster, toJSONString(tags)
     FROM evaluations FINAL
 """
 _ORDERS = {

@@ -82,6 +82,7 @@ SCRIPTS = (
         "ALTER TABLE samples ADD COLUMN IF NOT EXISTS hop Nullable(UInt32) AFTER turn",
         "ALTER TABLE samples ADD INDEX IF NOT EXISTS by_conversation conversation TYPE bloom_filter(0.001)",
     ),
+    ("ALTER TABLE evaluations ADD COLUMN IF NOT EXISTS weight Nullable(Float64) AFTER rate",),
 )
 SAMPLES = {
     "id": "String",
@@ -113,6 +114,7 @@ EVALUATIONS = {
     "seconds": "Float64",
     "cost_usd": "Float64",
     "rate": "Float64",
+    "weight": "Nullable(Float64)",
     "prompt": "LowCardinality(Nullable(String))",
     "cluster": "Nullable(String)",
     "tags": "Map(LowCardinality(String), String)",

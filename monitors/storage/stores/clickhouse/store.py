@@ -33,7 +33,7 @@ _OUTCOMES = f"""
 """  # noqa: S608 - put together from constants
 _SAMPLE = f"SELECT payload, day, started_at FROM samples FINAL WHERE id = {{id:String}} ORDER BY day LIMIT 1 {APART}"  # noqa: S608 - put together from constants
 _EVALUATIONS = f"""
-    SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate
+    SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, weight
     FROM evaluations FINAL WHERE day = {{day:Int32}} AND started_at = {{at:Float64}} AND sample_id = {{id:String}}
     ORDER BY position {APART}
 """  # noqa: S608 - put together from constants

@@ -16,7 +16,7 @@ from monitors.storage.stores.top_scores import ORDERS
 _WILD = re.compile(r"[%_\\]")
 _POINTS = """
     SELECT sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt,
-        cluster, tags::text
+        weight, cluster, tags::text
     FROM evaluations
 """
 _ORDERS = {

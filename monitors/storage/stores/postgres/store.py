@@ -41,27 +41,27 @@ _log = logging.getLogger("gaugeway")
 
 _VALUES = """
     SELECT $1::text, metric, version, $2::integer, $3::float8, $4::text, $5::text, outcome, value, reason, detail,
-        evidence::json, judge, seconds, cost_usd, rate, $6::text, $7::text, $8::text::jsonb
+        evidence::json, judge, seconds, cost_usd, rate, weight, $6::text, $7::text, $8::text::jsonb
     FROM unnest($9::text[], $10::text[], $11::text[], $12::float8[], $13::text[], $14::text[], $15::text[],
-        $16::text[], $17::float8[], $18::float8[], $19::float8[]) WITH ORDINALITY
-    AS new (metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, place)
+        $16::text[], $17::float8[], $18::float8[], $19::float8[], $20::float8[]) WITH ORDINALITY
+    AS new (metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, weight, place)
 """
 _INTO = """
     INSERT INTO evaluations (sample_id, metric, version, day, started_at, app, model, outcome, value, reason, detail,
-        evidence, judge, seconds, cost_usd, rate, prompt, cluster, tags)
+        evidence, judge, seconds, cost_usd, rate, weight, prompt, cluster, tags)
 """
 # One statement, one journey: most samples are new. `fresh` says whether this one was.
 _ADD_FRESH = f"""
     WITH fresh AS (
         INSERT INTO samples (
             id, day, started_at, app, model, payload, trace_id, context_key, conversation, turn, hop
-        ) VALUES ($1, $2, $3, $4, $5, $20::text::json, $21, $22, $24, $25, $26) ON CONFLICT DO NOTHING RETURNING id
+        ) VALUES ($1, $2, $3, $4, $5, $21::text::json, $22, $23, $25, $26, $27) ON CONFLICT DO NOTHING RETURNING id
     ), added AS (
         {_INTO} {_VALUES} WHERE EXISTS (SELECT FROM fresh) ORDER BY place
     ), waited AS (
-        DELETE FROM waiting WHERE id = ANY($23::text[]) AND EXISTS (SELECT FROM fresh)
+        DELETE FROM waiting WHERE id = ANY($24::text[]) AND EXISTS (SELECT FROM fresh)
     ), set_aside AS (
-        DELETE FROM dead WHERE id = ANY($23::text[]) AND EXISTS (SELECT FROM fresh)
+        DELETE FROM dead WHERE id = ANY($24::text[]) AND EXISTS (SELECT FROM fresh)
     )
     SELECT count(*) FROM fresh
 """  # noqa: S608 - put together from constants
@@ -70,7 +70,7 @@ _ADD = f"""
     ON CONFLICT (sample_id, metric, version, day) DO UPDATE SET
         outcome = excluded.outcome, value = excluded.value, reason = excluded.reason, detail = excluded.detail,
         evidence = excluded.evidence, judge = excluded.judge, seconds = excluded.seconds,
-        cost_usd = excluded.cost_usd, rate = excluded.rate
+        cost_usd = excluded.cost_usd, rate = excluded.rate, weight = excluded.weight
     WHERE evaluations.outcome = 'skipped' AND excluded.outcome <> 'skipped'
 """
 _STORED = "SELECT payload::text FROM samples WHERE id = $1 AND day = $2 FOR UPDATE"
@@ -79,7 +79,7 @@ _THERE = "SELECT metric, version, outcome FROM evaluations WHERE sample_id = $1 
 _PAYLOADS = "SELECT payload::text FROM samples WHERE id = ANY($1)"
 _SAMPLE = "SELECT payload::text, day FROM samples WHERE id = $1 ORDER BY day LIMIT 1"
 _EVALUATIONS = """
-    SELECT metric, version, outcome, value, reason, detail, evidence::text, judge, seconds, cost_usd, rate
+    SELECT metric, version, outcome, value, reason, detail, evidence::text, judge, seconds, cost_usd, rate, weight
     FROM evaluations WHERE sample_id = $1 AND day = $2 ORDER BY position
 """
 _ADD_SUPPLEMENT = """
@@ -340,7 +340,7 @@ def _columns(sample: Sample, day: int, evaluations: Sequence[Evaluation]) -> lis
     for one in evaluations:
         _, metric, version, _, _, _, *outcome, _, _, _ = rows.row(sample, one)
         found.append([plain(item) if isinstance(item, str) else item for item in (metric, version, *outcome)])
-    columns = [list(column) for column in zip(*found, strict=True)] or [[] for _ in range(11)]
+    columns = [list(column) for column in zip(*found, strict=True)] or [[] for _ in range(12)]
     return [*shared, prompt, _plain(sample.cluster), tags if sample.tags else None, *columns]
 
 

@@ -13,7 +13,7 @@ from monitors.storage.stores.top_scores import ORDERS
 
 _POINTS = """
     SELECT sample_id, started_at, app, model, metric, outcome, value, reason, rate, version, judge, prompt,
-        cluster, tags
+        weight, cluster, tags
     FROM evaluations
 """
 _WILD = re.compile(r"[%_\\]")

@@ -110,5 +110,9 @@ SCHEMA = Schema(
         ALTER TABLE samples ADD COLUMN hop INTEGER;
         CREATE INDEX samples_conversation ON samples (conversation, started_at) WHERE conversation IS NOT NULL;
         """,
+        # Evaluations of an older release have no weight: alerts derive it from the rates.
+        """
+        ALTER TABLE evaluations ADD COLUMN weight REAL;
+        """,
     ),
 )

@@ -49,12 +49,12 @@ _ADD_SAMPLE = """
 _ADD_EVALUATION = """
     INSERT INTO evaluations (
         sample_id, metric, version, started_at, app, model,
-        outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, prompt, cluster, tags
-    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, weight, prompt, cluster, tags
+    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (sample_id, metric, version) DO UPDATE SET
         outcome = excluded.outcome, value = excluded.value, reason = excluded.reason, detail = excluded.detail,
         evidence = excluded.evidence, judge = excluded.judge, seconds = excluded.seconds,
-        cost_usd = excluded.cost_usd, rate = excluded.rate
+        cost_usd = excluded.cost_usd, rate = excluded.rate, weight = excluded.weight
     WHERE evaluations.outcome = 'skipped' AND excluded.outcome <> 'skipped'
 """
 _ADD_SUPPLEMENT = """
@@ -84,7 +84,7 @@ _SUPPLEMENTS = f"""
 """  # noqa: S608 - put together from constants
 _PAYLOADS = "SELECT payload FROM samples WHERE id IN (SELECT value FROM json_each(?))"
 _EVALUATIONS = """
-    SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate
+    SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, weight
     FROM evaluations WHERE sample_id = ? ORDER BY rowid
 """
 _METRICS = """

@@ -168,7 +168,7 @@ def test_tables_of_a_release_without_sums_get_them_and_that_release_goes_on_besi
     url, scripts = postgres().database(empty=True), migrating.scripts()
     # The older release is played by today's code, which writes columns that its tables do not have.
     later = """
-        ALTER TABLE evaluations ADD COLUMN cluster text;
+        ALTER TABLE evaluations ADD COLUMN cluster text, ADD COLUMN weight float8;
         ALTER TABLE samples ADD COLUMN conversation text, ADD COLUMN turn integer, ADD COLUMN hop integer;
     """
     before = (*scripts[:2], scripts[2] + later)
