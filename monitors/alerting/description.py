@@ -13,6 +13,7 @@ from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import OTHER
 from monitors.alerting.stream import Case, on_scale, usable
 from monitors.records import Alert, Evaluation, Example, Score
+from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import confidence_sequence
 from monitors.statistics.weighted_mean import Estimate, hajek
 from monitors.storage.stores import Point, Query, Store
@@ -235,7 +236,8 @@ def _mean(points: Iterable[Point], metric: str, *, flipped: bool) -> Estimate | 
     chosen = [point for point in points if point.metric == metric and usable(point)]
     if not chosen:
         return None
-    return hajek([on_scale(point.value or 0.0, flipped=flipped) for point in chosen], [point.rate for point in chosen])
+    values = [on_scale(point.value or 0.0, flipped=flipped) for point in chosen]
+    return hajek(values, [point.rate for point in chosen], groups_of([point.cluster for point in chosen]))
 
 
 def _own_scale(interval: tuple[float, float] | None, *, flipped: bool) -> tuple[float, float] | None:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from monitors.alerting.stream import on_scale, usable
 from monitors.analysis.ab_binned import Parts, estimate, judged
+from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence
 from monitors.statistics.sequential_ab import Comparison, Decision, PairedComparison, Verdict
 from monitors.statistics.sequential_ab_binned import CountedComparison
@@ -249,7 +250,10 @@ def _compared(one: Sides | Parts, verdict: Verdict, *, pairs: int | None) -> Com
 
 
 def _estimate(points: Sequence[Point]) -> Estimate | None:
-    return hajek([point.value or 0.0 for point in points], [point.rate for point in points]) if points else None
+    if not points:
+        return None
+    groups = groups_of([point.cluster for point in points])
+    return hajek([point.value or 0.0 for point in points], [point.rate for point in points], groups)
 
 
 def _arm(found: Estimate | None) -> Arm:

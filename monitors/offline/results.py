@@ -13,8 +13,10 @@ import numpy as np
 
 from monitors.metrics.latency import Latency, Timing, summary
 from monitors.offline import results_codec as codec
-from monitors.offline.intervals import bounded_mean
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
+from monitors.statistics.clusters import groups_of
+from monitors.statistics.confidence_sequence import closed_window
+from monitors.statistics.weighted_mean import hajek
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,9 +196,12 @@ class Run:
 
 
 def _summary(measure: Measure, rows: Sequence[Row]) -> MetricSummary:
-    found = [row.evaluations[measure.name] for row in rows if measure.name in row.evaluations]
+    having = [row for row in rows if measure.name in row.evaluations]
+    found = [row.evaluations[measure.name] for row in having]
+    scored = [row for row in having if isinstance(row.evaluations[measure.name].outcome, Score)]
     values = [one.outcome.value for one in found if isinstance(one.outcome, Score)]
-    low, high = bounded_mean(values) if values else (None, None)
+    groups = groups_of([f"s:{row.sample.session}" if row.sample.session else None for row in scored])
+    low, high = closed_window(hajek(values, [1.0] * len(values), groups)) if values else (None, None)
     return MetricSummary(
         metric=measure.name,
         n=len(values),

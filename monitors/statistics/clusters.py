@@ -69,6 +69,27 @@ class _Seen:
     total: float = 0.0
 
 
+def groups_of(names: Sequence[str | None]) -> list[int]:
+    """Return the number of each score's cluster, for a window whose scores are all there.
+
+    As in a stream, a score's cluster is its closest name that is not common in the window; without one it is alone.
+
+    >>> groups_of(["s:a k:1", "s:a k:1", "s:b k:1", None, None])
+    [0, 0, 2, 3, 4]
+    """
+    counts = Counter(name for some in names for name in (some or "").split())
+    n = len(names)
+
+    def most(name: str) -> float:
+        return n * MOST_SHARE_OF_A_QUESTION if name.startswith(QUESTION) else max(2.0, n * MOST_SHARE)
+
+    first: dict[str, int] = {}
+    return [
+        next((first.setdefault(one, at) for one in (some or "").split() if counts[one] <= most(one)), at)
+        for at, some in enumerate(names)
+    ]
+
+
 class IntraclassCorrelation:
     """The correlation of two scores of one cluster, from pairs as they come; recent ones count more.
 

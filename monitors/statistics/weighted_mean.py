@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,15 +12,21 @@ from numpy.typing import ArrayLike, NDArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A weighted mean of `n` scores. Its variance is `sd**2 / n_eff`."""
+    """A weighted mean of `n` scores. Its variance is `sd**2 / n_eff`.
+
+    `design_effect`, at least 1, is that variance over the one of independent scores; `clusters` the number of groups of
+    scores that may be alike, None if none are known.
+    """
 
     mean: float
     sd: float
     n: int
     n_eff: float
+    design_effect: float = field(default=1.0, repr=False)
+    clusters: int | None = field(default=None, repr=False)
 
 
-def hajek(values: Sequence[float], rates: Sequence[float]) -> Estimate:
+def hajek(values: Sequence[float], rates: Sequence[float], clusters: Sequence[int] | None = None) -> Estimate:
     """Estimate the mean over all traffic from scores sampled with probabilities `rates`.
 
     With weights w = 1/rate (Hajek's ratio estimator; STATISTICS 3.2)::
@@ -29,7 +35,13 @@ def hajek(values: Sequence[float], rates: Sequence[float]) -> Estimate:
         n_eff = sum(w)^2 / sum(w^2)            sd = sqrt(V n_eff)
 
     so that V = sd^2/n_eff for any rates; with equal rates n_eff = n and sd is the ordinary (population) one.
-    Reference: J. Hajek (1971), comment in Foundations of Statistical Inference, ed. Godambe & Sprott.
+    With `clusters`, the number of each score's group, the variance is the cluster-robust one over G >= 2 groups, and
+    n_eff is divided by the design effect V_c/V where that is above 1::
+
+        V_c = G/(G - 1) sum_groups (sum_in_group w (x - mean))^2 / sum(w)^2
+
+    References: J. Hajek (1971), comment in Foundations of Statistical Inference, ed. Godambe & Sprott; K.-Y. Liang &
+    S. L. Zeger (1986), Biometrika 73, for V_c.
 
     Raises ValueError without values, or for a rate outside (0, 1].
 
@@ -37,6 +49,9 @@ def hajek(values: Sequence[float], rates: Sequence[float]) -> Estimate:
     Estimate(mean=0.75, sd=0.4330127018922193, n=4, n_eff=4.0)
     >>> round(hajek([0.0, 1.0], [0.2, 0.8]).mean, 12)
     0.2
+    >>> found = hajek([1.0, 1.0, 0.0, 0.0] * 2, [1.0] * 8, clusters=[1, 1, 2, 2, 3, 3, 4, 4])
+    >>> round(found.design_effect, 3), round(found.n_eff, 3), found.clusters
+    (2.667, 3.0, 4)
     """
     x = np.asarray(values, dtype=np.float64)
     rate = np.asarray(rates, dtype=np.float64)
@@ -47,8 +62,14 @@ def hajek(values: Sequence[float], rates: Sequence[float]) -> Estimate:
     weights = rate.min() / rate  # only ratios matter; this scale cannot overflow
     total, squares = float(weights.sum()), float((weights**2).sum())
     mean = float((weights * x).sum()) / total
-    sd = float(np.sqrt((weights**2 * (x - mean) ** 2).sum() / squares))
-    return Estimate(mean=mean, sd=sd, n=x.size, n_eff=total**2 / squares)
+    variance = float((weights**2 * (x - mean) ** 2).sum())
+    effect, groups = 1.0, None if clusters is None else len(set(clusters))
+    if groups is not None and 1 < groups < x.size and variance > 0.0:
+        sums = np.bincount(np.unique(np.asarray(clusters), return_inverse=True)[1], weights=weights * (x - mean))
+        effect = max(1.0, float((sums**2).sum()) * groups / (groups - 1) / variance)
+    n_eff = total**2 / squares / effect
+    sd = math.sqrt(variance / squares)
+    return Estimate(mean=mean, sd=sd, n=x.size, n_eff=n_eff, design_effect=effect, clusters=groups)
 
 
 def hajek_from_sums(*, n: int, w: float, wx: float, w2: float, w2x: float, w2x2: float) -> Estimate:

@@ -23,6 +23,7 @@ from monitors.analysis.ab_binned import Parts, estimate
 from monitors.analysis.ab_compare import Compared, Sides
 from monitors.analysis.ab_query import UnknownVersionError, VersionQuery, keys_of, read
 from monitors.metrics import LOWER_IS_BETTER
+from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import closed_window
 from monitors.statistics.weighted_mean import Estimate, hajek
 from monitors.storage.stores import Point, ScoreHistogram, Store
@@ -214,7 +215,8 @@ def dots(points: Iterable[Point], since: float, width: float) -> list[Dot]:
     for index, some in sorted(bins.items()):
         if len(some) < FEW:
             continue
-        known = hajek([one.value or 0.0 for one in some], [one.rate for one in some])
+        groups = groups_of([one.cluster for one in some])
+        known = hajek([one.value or 0.0 for one in some], [one.rate for one in some], groups)
         found.append(_dot(since + (index + 0.5) * width, known))
     return found
 

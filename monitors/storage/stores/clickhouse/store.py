@@ -11,7 +11,7 @@ from typing import Any
 from monitors.records import Evaluation, Sample, Supplement
 from monitors.runtime.bounds import MAX_HEARD_BYTES
 from monitors.storage.engines.clickhouse import Database, read_url
-from monitors.storage.engines.failures import encoded
+from monitors.storage.engines.failures import RefusedError, encoded
 from monitors.storage.erase import Subject
 from monitors.storage.joining import Address, address_of, targets_of
 from monitors.storage.stores import EngineStore, LabelledScore, PairedSums, Point, Query, Summary, ratings, rows
@@ -191,7 +191,7 @@ class ClickHouseStore(rows.Lenient, EngineStore):
         """Save them as one block, which is there whole or not at all."""
         for name, value in states.items():
             if not isinstance(value, bytes):
-                raise TypeError(f"the state {name!r} is not bytes")
+                raise RefusedError(f"the state {name!r} is not bytes")
         await self.database.insert("states", clickhouse_schema.STATES, list(states.items()))
 
     async def aclose(self) -> None:
