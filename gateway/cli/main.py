@@ -36,6 +36,8 @@ from monitors.runtime.settings import ConfigError
 if TYPE_CHECKING:
     from monitors.app import PageFactory
 
+MIN_DEMO_S = 45
+"""A shorter demo cannot collect the scores of a good index and then show the alert."""
 _log = logging.getLogger("gaugeway")
 
 
@@ -81,7 +83,11 @@ def gateway(data_dir: Path, supervised: bool, **options: Any) -> None:  # noqa: 
 
 @main.command()
 @click.option(
-    "--seconds", type=click.FloatRange(min=20), default=80.0, show_default=True, help="Maximum duration in seconds."
+    "--seconds",
+    type=click.FloatRange(min=MIN_DEMO_S),
+    default=80.0,
+    show_default=True,
+    help="Maximum duration in seconds.",
 )
 @click.option("--port", type=int, help="Traffic port. [a free one]")
 def demo(seconds: float, port: int | None) -> None:

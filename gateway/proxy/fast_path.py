@@ -69,8 +69,6 @@ class _FastPathProtocol(TrafficProtocol):
         """Serve the request on the fast path if it is eligible."""
         if (exchange := self._eligible()) is None:
             super().on_headers_complete()
-            if self.exchange is not None and len(self.pipeline) == 1:
-                self.flow.resume_reading()  # a pipelined request paused it, but the client's leaving must be noticed
         else:
             self.cycle = self.exchange = exchange  # type: ignore[assignment]  # it has all that the base class uses
             self.headers, self.running = [], None

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from gateway.exchange import Headers
 from gateway.http.errors import body_of, malformed_request
-from monitors.runtime.serving import ServerProtocol
+from monitors.runtime.serving import BodyEnd, ServerProtocol
 
-if TYPE_CHECKING:
-    from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
-
-_REFUSAL = body_of(malformed_request())
-_HEADERS: Headers = [
-    (b"content-type", b"application/json"),
-    (b"content-length", b"%d" % len(_REFUSAL)),
-    (b"connection", b"close"),
-]
+_BODY = body_of(malformed_request())
+_MALFORMED = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
+_MALFORMED += b"content-length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
 
 
 class _Discarding:
@@ -42,6 +36,12 @@ class TrafficProtocol(ServerProtocol):
     @staticmethod
     def on_invalid(reason: str) -> None:
         """For subclasses that count. The reason is `malformed`."""
+
+    def on_headers_complete(self) -> None:
+        """Read on behind the first request that has to wait its turn: the client's leaving must be noticed."""
+        super().on_headers_complete()
+        if len(self.pipeline) == 1:
+            self.flow.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the request under way as well that its client has gone: the server tells the last one that arrived."""
@@ -68,18 +68,31 @@ class TrafficProtocol(ServerProtocol):
         if self.transport.is_closing():
             return
         self.on_invalid("malformed")
-        cycle = self.cycle
-        if self.is_idle():
-            self._write_refusal()
-        elif not cycle.more_body:
-            self._refuse_in_turn()
-        elif self.pipeline:  # the body of a request that waits for its turn is malformed: it gets the refusal
-            self.pipeline.popleft()
-            self._refuse_in_turn()
+        if not self.is_idle() and (self.pipeline or not self.cycle.more_body):
+            self._refuse_in_turn(self._tell_malformed)
+            return
+        if self.is_idle() or not getattr(self.cycle, "response_started", False):
+            self._tell_malformed()
+        self.transport.close()
+
+    def _tell_malformed(self) -> None:
+        self.transport.write(_MALFORMED)
+
+    def give_up_body(self, reason: BodyEnd, status: bytes) -> None:
+        """As the base class does, but not in the middle of the answer to a request before it."""
+        if not self.pipeline:
+            super().give_up_body(reason, status)
+            return
+        self._stop_parsing()
+        self.on_body_given_up(reason)
+        self._refuse_in_turn(partial(self._tell, status))
+
+    def _refuse_head(self, status: bytes) -> None:
+        if self._heading and not self.is_idle() and not self.transport.is_closing():
+            self._stop_parsing()
+            self._refuse_in_turn(partial(self._tell, status))
         else:
-            if not getattr(cycle, "response_started", False):
-                self._write_refusal()
-            self.transport.close()
+            super()._refuse_head(status)
 
     def _stop_parsing(self) -> None:
         self.parser = _Discarding()  # type: ignore[assignment]  # nothing else of it is used from now on
@@ -87,15 +100,12 @@ class TrafficProtocol(ServerProtocol):
         self._forget_timer()
         self._release_body()
 
-    def _write_refusal(self) -> None:
-        lines = [b"%b: %b\r\n" % header for header in _HEADERS]
-        self.transport.write(b"".join([STATUS_LINE[400], *lines, b"\r\n", _REFUSAL]))
-        self.transport.close()
-
-    def _refuse_in_turn(self) -> None:
-        """Let the server send the refusal like the answer to one more request."""
-        self.cycle = RequestResponseCycle(
-            scope={"type": "http", "method": "GET"},  # type: ignore[typeddict-item]  # nothing else is looked at
+    def _refuse_in_turn(self, tell: Callable[[], None]) -> None:
+        """Call `tell` behind the answers to all requests that are complete, and close."""
+        if self.pipeline and self.cycle.more_body:
+            self.pipeline.popleft()  # the request itself is refused
+        cycle = self.cycle = RequestResponseCycle(
+            scope=self.scope,
             transport=self.transport,
             flow=self.flow,
             logger=self.logger,
@@ -107,13 +117,14 @@ class TrafficProtocol(ServerProtocol):
             keep_alive=False,
             on_response=self.on_response_complete,
         )
-        self.cycle.more_body = False
-        self.pipeline.appendleft((self.cycle, _refuse))
+        cycle.more_body = False
 
+        async def refuse(*_: Any) -> None:
+            cycle.response_started = cycle.response_complete = True
+            tell()
+            self.transport.close()
 
-async def _refuse(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:  # noqa: ARG001 - an ASGI app
-    await send({"type": "http.response.start", "status": 400, "headers": _HEADERS})
-    await send({"type": "http.response.body", "body": _REFUSAL, "more_body": False})
+        self.pipeline.appendleft((cycle, refuse))
 
 
 def counting(protocol: type[TrafficProtocol], on_invalid: Callable[[str], None]) -> type[TrafficProtocol]:

@@ -1,11 +1,15 @@
 """Requests sent ahead on one connection, and malformed bytes behind them: answered in turn, the same on both paths."""
 
 import asyncio
+import contextlib
 import logging
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gateway.config import Limits
+from monitors.runtime.serving import MAX_HEAD_BYTES, ServerProtocol
 from tests.gateway.proxy.test_fast_path import (
     ANSWER,
     CHUNKS,
@@ -26,6 +30,7 @@ from tests.gateway.proxy.test_fast_path import (
     sending,
 )
 from tests.gateway.proxy.test_fast_path_access import PRICES, USAGE
+from tests.gateway.proxy.test_fast_path_properties import cut
 
 pytestmark = pytest.mark.full
 
@@ -94,8 +99,8 @@ def test_malformed_bytes_are_refused_after_the_answers_to_what_came_before(case,
             assert answers[-1].body == REFUSAL
             assert answers[-1].headers == (
                 b"content-type: application/json",
-                b"content-length: %d" % len(REFUSAL),
                 b"connection: close",
+                b"content-length: %d" % len(REFUSAL),
             )
             assert invalid(bench, "malformed") == 1
             await bench.until(lambda: not bench.state.connections and not bench.state.tasks)
@@ -106,7 +111,9 @@ def test_malformed_bytes_are_refused_after_the_answers_to_what_came_before(case,
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("pieces", [[post() + post()], [post(), post()], [post() + JUNK]], ids=["two", "later", "junk"])
+@pytest.mark.parametrize(
+    "pieces", [[post() + post()], [post(), 0.05, post()], [post() + JUNK]], ids=["two", "later", "junk"]
+)
 @pytest.mark.parametrize("script", [["hang"], [STREAM, *CHUNKS, "hang"]], ids=["before the answer", "in the stream"])
 @pytest.mark.parametrize("path", [("asgi", 1), ("fast", 0), ("fast", 1)], ids=["asgi", "by fall-back", "fast"])
 def test_a_client_that_sends_ahead_and_leaves_is_counted_as_such(path, script, pieces, loop, caplog):
@@ -115,7 +122,7 @@ def test_a_client_that_sends_ahead_and_leaves_is_counted_as_such(path, script, p
     async def main():
         async with benched(mode, [script], warm=warm) as bench:
             wire = await bench.connect()
-            await wire.send(*pieces)
+            await send(wire, pieces)
             await bench.upstream.asked.wait()
             if script != ["hang"]:
                 await wire.receive(lambda raw: EVENTS[-1] in raw)
@@ -129,6 +136,67 @@ def test_a_client_that_sends_ahead_and_leaves_is_counted_as_such(path, script, p
 
     run(loop, main)
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+# What is behind the first request, the settings, and the status of the refusal that is its answer.
+UNFINISHED = {
+    "a head that does not go on": (b"POST /v1", {}, 408),
+    "a head without an end": (b"POST / HTTP/1.1\r\nx-a: " + b"1" * MAX_HEAD_BYTES, {}, 431),
+    "a body that does not go on": (post()[:-9], {"body_timeout_s": 0.1}, 408),
+    "a third body that does not go on": (post() + post()[:-9], {"body_timeout_s": 0.1}, 408),
+}
+
+
+@pytest.mark.parametrize("warm", [0, 1])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("case", UNFINISHED)
+def test_a_request_that_does_not_come_whole_spoils_no_answer_before_it(case, mode, warm, monkeypatch):
+    monkeypatch.setattr(ServerProtocol, "head_s", 0.1)
+    behind, settings, status = UNFINISHED[case]
+    before = 1 + behind.count(b"messages") - bool(settings)
+
+    async def main():
+        script = [STREAM, CHUNKS[0], 0.4, *CHUNKS[1:], LAST]
+        async with benched(mode, [script] * before, warm=warm, **settings) as bench:
+            wire = await bench.connect()
+            await wire.send(post() + behind)
+            await wire.receive(lambda raw: False)
+            wire.hang_up()
+            answers = read_answers(wire.raw)
+            assert statuses(answers) == [200] * before + [status]
+            assert all(answer.ended for answer in answers)
+            await bench.until(lambda: not bench.state.connections and not bench.state.tasks)
+            assert [recording["end"] for recording in bench.recordings[warm:]] == [("complete", None)] * before
+
+    run("uvloop", main)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.integers(1, 3),
+    st.binary(max_size=60),
+    st.lists(st.integers(0, 1000), max_size=5),
+    st.sampled_from([[ANSWER], SLOW, PAUSED]),
+)
+def test_however_the_bytes_are_cut_every_valid_request_is_answered_first(count, junk, positions, script):
+    pieces = cut(post() * count + b"\0" + junk, positions)
+
+    async def scenario(mode):
+        async with benched(mode, [script] * count) as bench:
+            wire = await bench.connect()
+            with contextlib.suppress(ConnectionError):  # it is closed for the junk that came before
+                await wire.send(*pieces)
+            await wire.receive(lambda raw: False)
+            wire.hang_up()
+            await bench.until(lambda: not bench.state.connections and not bench.state.tasks)
+            assert invalid(bench, "malformed") == 1
+            return statuses(read_answers(wire.raw)), [recording["end"] for recording in bench.recordings[1:]]
+
+    for mode in MODES:
+        answers, ends = run("uvloop", lambda mode=mode: scenario(mode))
+        assert answers[:count] == [200] * count
+        assert answers[count:] in ([400], [])  # the bytes behind the refusal may reset the connection under it
+        assert ends == [("complete", None)] * count
 
 
 LIMITED = Access({"limits": Limits(tokens_per_min=900), "prices": PRICES}, headers=("x-gaugeway-app: warm",))
