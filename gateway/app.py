@@ -36,6 +36,7 @@ from gateway.proxy import loops
 from gateway.proxy.cache import Cache
 from gateway.proxy.fast_path import fast_path_protocol
 from gateway.proxy.handler import Limits, Proxy
+from gateway.proxy.traffic_protocol import TrafficProtocol, counting
 from gateway.proxy.websocket import Realtime, Times
 from gateway.reload import REFUSED, RestartNeeded, check_live, report_refusal
 from gateway.telemetry import tracing
@@ -120,7 +121,7 @@ class Gateway:
         self._proxy = self._build_proxy(config, access, self._cache)
         self._realtime = self._build_realtime(config, access)
         self.protocol = self._protocol(config, fast_path=fast_path)
-        self._other = routes.traffic_app(self.readiness, self._supplements)
+        self._other = routes.traffic_app(self.readiness, self._supplements, self._instruments.invalid_request)
         settings = config.gateway
         self._workers = None
         if metrics_socket is not None:
@@ -252,8 +253,9 @@ class Gateway:
 
     def _protocol(self, config: Config, *, fast_path: bool) -> type[ServerProtocol]:
         settings = config.gateway
+        plain = fast_path_protocol(lambda: self._proxy) if fast_path else TrafficProtocol
         return patient(
-            fast_path_protocol(lambda: self._proxy) if fast_path else ServerProtocol,
+            counting(plain, self._instruments.invalid_request),
             body_s=settings.body_timeout_s,
             body_total_s=settings.body_total_timeout_s,
             max_pending_bytes=max(settings.max_pending_body_bytes, settings.max_body_bytes),

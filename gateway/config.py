@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 import ssl
@@ -35,7 +34,6 @@ from monitors.runtime.endpoints import address_problem, base_url_problem, is_own
 from monitors.runtime.plugins import load as load_object
 
 MEBIBYTE = 1024 * 1024
-_log = logging.getLogger("gaugeway")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+/?", re.IGNORECASE)
 _TEMPLATE = UserTemplate(name="any", pattern="begin (?P<contexts>.) end")
 """A valid template, in which one part is replaced by the part to check."""
@@ -206,9 +204,9 @@ def load(path: Path | None, overrides: dict[str, dict[str, Any]] | None = None, 
 def examine(
     path: Path | None, overrides: dict[str, dict[str, Any]] | None = None, upstream: str | None = None
 ) -> tuple[Config, settings.Problems]:
-    """Do what `load` does, but return the problems. A key with a problem gets its default.
+    """Do what `load` does, but return the problems, with warnings of deprecated keys.
 
-    Raises ConfigError for a file of which nothing can be used.
+    A key with a problem gets its default. Raises ConfigError for a file of which nothing can be used.
     """
     problems = settings.Problems()
     raw = settings.read_into(path, problems)
@@ -217,17 +215,18 @@ def examine(
         raw = settings.overlay(raw, table, given)
     if upstream is not None:
         raw["upstreams"] = [{"base_url": upstream}]
-    _drop_deprecated(raw)
+    problems.warnings += _drop_deprecated(raw)
     config = settings.convert_into(gather_options(raw), Config, problems)
     problems.extend(_problems(config))
     return config, problems
 
 
-def _drop_deprecated(raw: dict[str, Any]) -> None:
-    """Remove deprecated keys, with a warning."""
+def _drop_deprecated(raw: dict[str, Any]) -> list[str]:
+    """Remove deprecated keys; return a warning of each."""
     gateway = raw.get("gateway")
     if isinstance(gateway, dict) and gateway.pop("http_path", None) is not None:
-        _log.warning("gateway.http_path is deprecated and ignored: remove it")
+        return ["gateway.http_path is deprecated and ignored: remove it"]
+    return []
 
 
 def listeners(config: Config) -> list[tuple[str, str, int]]:

@@ -185,9 +185,12 @@ class Supervisor:
         await asyncio.wait({*gateways, *monitors, stopped}, return_when=asyncio.FIRST_COMPLETED)
         for helper in helpers:
             helper.cancel()
+        settings, log = self._accepted.gateway, _log.info if stop.is_set() else _log.debug
+        log("draining: requests under way have up to %.0f s", settings.drain_delay_s + settings.drain_s)
         for process in self._gateways:
             process.stop()
         codes = await asyncio.gather(*gateways)
+        log("drained: no request is under way")
         for process in self._monitors:
             process.stop()
         if monitors and (await asyncio.wait(monitors, timeout=_STOP_S))[1]:

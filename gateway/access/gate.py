@@ -139,6 +139,14 @@ class Gate:
             raise Rejection(503, "keys_unavailable", "Gaugeway cannot read its keys yet.", headers=headers)
         return self._keyring.check(headers, self._wall())
 
+    def owner(self, headers: Headers) -> str | None:
+        """Return the app of the key that a request presents, even if that was revoked or has expired.
+
+        None where no key is needed, or it is not known.
+        """
+        key = self._keyring.find(headers) if self.needs_key and self._keyring is not None else None
+        return None if key is None else key.app
+
     async def admit(
         self,
         headers: Headers,

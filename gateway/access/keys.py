@@ -80,6 +80,11 @@ class Keyring:
     def __contains__(self, key_id: object) -> bool:
         return key_id in self._by_id
 
+    def find(self, headers: Headers) -> VirtualKey | None:
+        """Return the key that a request presents, whatever its state; None if there is none or it is not known."""
+        presented = presented_key(headers)
+        return None if presented is None else self._by_digest.get(digest(presented))
+
     def check(self, headers: Headers, now: float) -> VirtualKey:
         """Return the key of a request (header names in lower case). Raises Rejection with 401."""
         presented = presented_key(headers)

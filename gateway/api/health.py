@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from litestar import Litestar, Request, Response, get
@@ -11,6 +12,8 @@ from gateway.api.feedback import Supplements
 from gateway.api.openapi import document
 from gateway.http.errors import Rejection, body_of
 from monitors.runtime.auth import allowed_hosts, guess_guard, metrics_handler, token_guard, warn_if_short
+
+_NOT_FOUND = 404
 
 
 class Readiness:
@@ -24,8 +27,13 @@ class Readiness:
         self.draining = True
 
 
-def traffic_app(readiness: Readiness, supplements: Supplements | None = None) -> Litestar:
-    """Return the app for the traffic port's own routes; `supplements` adds contexts and feedback."""
+def traffic_app(
+    readiness: Readiness, supplements: Supplements | None = None, on_invalid: Callable[[str], None] = lambda _: None
+) -> Litestar:
+    """Return the app for the traffic port's own routes; `supplements` adds contexts and feedback.
+
+    `on_invalid` is called with `unknown_path` for each request to a path that nobody serves.
+    """
 
     @get("/healthz", sync_to_thread=False)
     def healthz() -> dict[str, str]:
@@ -37,11 +45,16 @@ def traffic_app(readiness: Readiness, supplements: Supplements | None = None) ->
             return Response({"status": "draining"}, status_code=503)
         return Response({"status": "ready"})
 
+    def refuse(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+        if error.status_code == _NOT_FOUND:
+            on_invalid("unknown_path")
+        return _openai_error(request, error)
+
     return Litestar(
         [healthz, readyz, *(supplements.handlers() if supplements is not None else ())],
         openapi_config=None,
         logging_config=None,
-        exception_handlers={HTTPException: _openai_error},
+        exception_handlers={HTTPException: refuse},
     )
 
 
@@ -62,7 +75,7 @@ def admin_app(registry: Any, host: str, token: str | None) -> Litestar:
 
 
 def _openai_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
-    hint = " The API is under /v1." if error.status_code == 404 else ""  # noqa: PLR2004 - not found
+    hint = " The API is under /v1." if error.status_code == _NOT_FOUND else ""
     rejection = Rejection(
         error.status_code,
         "unknown_url" if hint else "error",

@@ -34,12 +34,12 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 class Place(NamedTuple):
     """Where keys are stored: a database (`url`), or a file in the data directory, which also holds the audit log.
 
-    `has_prices`: the configuration has a [prices] table.
+    `lacks_prices`: a configuration file was read, and it has no [prices] table.
     """
 
     url: str | None
     data_dir: Path
-    has_prices: bool
+    lacks_prices: bool
 
     def is_empty(self) -> bool:
         """Whether there can be no keys yet; reading must not create the file."""
@@ -56,10 +56,11 @@ def _places(function: F) -> F:
         except ConfigError as error:
             _fail("; ".join(error.problems))
         url = loaded.keys.get("url")
-        place = Place(url if isinstance(url, str) else None, data_dir, has_prices=bool(loaded.prices))
+        lacks_prices = config is not None and not loaded.prices
+        place = Place(url if isinstance(url, str) else None, data_dir, lacks_prices=lacks_prices)
         return function(place=place, **options)
 
-    config = config_option("gaugeway.toml; its [keys] url locates the key store.")
+    config = config_option("gaugeway.toml; its [keys] url locates the key store, and --usd-per-day needs its [prices].")
     data_dir = click.option(
         "--data-dir",
         type=click.Path(path_type=Path, file_okay=False),
@@ -105,7 +106,7 @@ def create(app: str, models: str, expires: str | None, place: Place, **quota: fl
     _tell("key_create", place, key=created.key.id, app=created.key.app)
     end = _time(expires_at) if expires_at is not None else "never"
     click.echo(f"{created.key.id} for app {created.key.app}, expires {end}. The key is shown only once:", err=True)
-    if quota["usd_per_day"] is not None and not place.has_prices:
+    if quota["usd_per_day"] is not None and place.lacks_prices:
         click.echo(
             "gaugeway: warning: --usd-per-day has no effect: the configuration has no [prices]",
             err=True,

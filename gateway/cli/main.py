@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from contextlib import nullcontext
 from importlib.metadata import version
@@ -35,6 +36,10 @@ from monitors.runtime.settings import ConfigError
 if TYPE_CHECKING:
     from monitors.app import PageFactory
 
+MIN_DEMO_S = 45
+"""A shorter demo cannot collect the scores of a good index and then show the alert."""
+_log = logging.getLogger("gaugeway")
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("gaugeway"), prog_name="gaugeway")
@@ -64,11 +69,13 @@ def gateway(data_dir: Path, supervised: bool, **options: Any) -> None:  # noqa: 
         config = _load(options)
         if config.gateway.workers > 1 and not supervised:
             _supervise(options | {"data_dir": data_dir}, monitors=False)
+        read = _load if supervised else _load_with_warnings  # the supervisor logs them for its workers
         if not supervised:
             serving.configure_logs(options["log_format"])
+            config = read(options)
             log_config(options["config"])
         with nullcontext() if supervised else hold(data_dir, "gateway"):  # the supervisor holds it for its workers
-            running = app.run(config, data_dir, supervised=supervised, reload=lambda: _load(options))
+            running = app.run(config, data_dir, supervised=supervised, reload=lambda: read(options))
             serving.run(running, options["log_format"])
     except (ConfigError, OSError) as error:
         fail(error)
@@ -76,7 +83,11 @@ def gateway(data_dir: Path, supervised: bool, **options: Any) -> None:  # noqa: 
 
 @main.command()
 @click.option(
-    "--seconds", type=click.FloatRange(min=20), default=80.0, show_default=True, help="Maximum duration in seconds."
+    "--seconds",
+    type=click.FloatRange(min=MIN_DEMO_S),
+    default=80.0,
+    show_default=True,
+    help="Maximum duration in seconds.",
 )
 @click.option("--port", type=int, help="Traffic port. [a free one]")
 def demo(seconds: float, port: int | None) -> None:
@@ -132,31 +143,31 @@ def check(supervised: bool, **options: Any) -> None:  # noqa: FBT001 - click pas
         admission.examine_file(config, options["data_dir"], problems)
     if click.get_current_context().get_parameter_source("config") is ParameterSource.DEFAULT and options["config"]:
         click.echo(f"gaugeway: using ./{options['config']}", err=True)
-    for warning in address_warnings(config):
-        if not problems.cover(warning):
-            click.echo(f"gaugeway: warning: {warning}", err=True)
+    for warning in [*problems.warnings, *(one for one in address_warnings(config) if not problems.cover(one))]:
+        click.echo(f"gaugeway: warning: {warning}", err=True)
     if problems.lines:
         fail(ConfigError(problems.lines))
-    click.echo(f"{options['config'] or 'the default configuration'}: fine")
+    fine = "fine" if not problems.warnings else "fine, with a warning"
+    click.echo(f"{options['config'] or 'the default configuration'}: {fine}")
 
 
 def _supervise(options: dict[str, Any], *, monitors: bool) -> NoReturn:
     from gateway.supervisor import Supervisor  # noqa: PLC0415 - `--help` need not load it
     from monitors.runtime.serving import configure_logs  # noqa: PLC0415
 
+    configure_logs(options["log_format"])
     try:
         if monitors:
             _check_ports(_load(options))
         supervisor = Supervisor(
             lambda path: _arguments(options | {"config": path}),
-            lambda path: _load(options | {"config": path}),
+            lambda path: _load_with_warnings(options | {"config": path}),
             config=options["config"],
             data_dir=options["data_dir"],
             monitors=monitors,
         )
     except (ConfigError, OSError) as error:
         fail(error)
-    configure_logs(options["log_format"])
     log_config(options["config"])
     descriptors.raise_limit()
     try:
@@ -175,6 +186,14 @@ def _check_ports(config: configuration.Config) -> None:
 
 def _load(options: dict[str, Any]) -> configuration.Config:
     return configuration.load(options["config"], *_given(options))
+
+
+def _load_with_warnings(options: dict[str, Any]) -> configuration.Config:
+    config, problems = configuration.examine(options["config"], *_given(options))
+    problems.raise_any()
+    for warning in problems.warnings:
+        _log.warning("%s", warning)
+    return config
 
 
 def _given(options: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], str | None]:

@@ -178,7 +178,8 @@ class Demo:
         async for _ in self._ticks(product, view, latest):
             if time.monotonic() - began >= HEALTHY_S and self._known():
                 return
-        raise DemoError(f"no interval for {METRIC} from {ENOUGH_N_EFF} scores after {latest - self._began:.0f} s")
+        waited = f"after {latest - self._began:.0f} s; a busy machine needs more --seconds"
+        raise DemoError(f"no interval for {METRIC} from {ENOUGH_N_EFF} scores {waited}")
 
     async def _broken(self, product: Product, view: View) -> None:
         """Wait for the alert. Raises DemoError on timeout."""

@@ -42,6 +42,11 @@ def unclear_request() -> Rejection:
     return Rejection(400, "invalid_request", "The request's framing (Transfer-Encoding, Upgrade) is not unambiguous.")
 
 
+def malformed_request() -> Rejection:
+    """Return the 400 for bytes that are not an HTTP request."""
+    return Rejection(400, "invalid_request", "This is not a valid HTTP request: the connection is closed.")
+
+
 def body_of(rejection: Rejection) -> bytes:
     """Return the JSON body of an error in OpenAI's format."""
     error = {"message": rejection.message, "type": rejection.type, "param": rejection.param, "code": rejection.code}

@@ -25,10 +25,10 @@ from gateway.proxy import stream_usage
 from gateway.proxy.handler import HandOver
 from gateway.proxy.refusals import internal, response_of, too_slow, unreachable
 from gateway.proxy.request import Head
+from gateway.proxy.traffic_protocol import TrafficProtocol
 from gateway.upstreams import UpstreamError, UpstreamRequest, UpstreamResponse
 from gateway.upstreams.response import NativeResponse, StaleError
 from gateway.upstreams.router import FIRST_SERVER_ERROR, Attempts
-from monitors.runtime.serving import ServerProtocol
 from monitors.runtime.tasks import spawn
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _ROUTES = {
 _log = logging.getLogger("gaugeway")
 
 
-def fast_path_protocol(proxy: Callable[[], Proxy]) -> type[ServerProtocol]:
+def fast_path_protocol(proxy: Callable[[], Proxy]) -> type[TrafficProtocol]:
     """Return the server protocol that serves ordinary requests with the proxy that `proxy` returns for each request."""
 
     class FastPathProtocol(_FastPathProtocol):
@@ -59,7 +59,7 @@ def fast_path_protocol(proxy: Callable[[], Proxy]) -> type[ServerProtocol]:
     return FastPathProtocol
 
 
-class _FastPathProtocol(ServerProtocol):
+class _FastPathProtocol(TrafficProtocol):
     """The server protocol: serves eligible requests itself and passes all others to the ASGI app."""
 
     current_proxy: Callable[[], Proxy]
@@ -69,11 +69,9 @@ class _FastPathProtocol(ServerProtocol):
         """Serve the request on the fast path if it is eligible."""
         if (exchange := self._eligible()) is None:
             super().on_headers_complete()
-            if self.exchange is not None and len(self.pipeline) == 1:
-                self.flow.resume_reading()  # a pipelined request paused it, but the client's leaving must be noticed
         else:
             self.cycle = self.exchange = exchange  # type: ignore[assignment]  # it has all that the base class uses
-            self.headers = []
+            self.headers, self.running = [], None
             self.head_is_complete()
 
     def _eligible(self) -> FastPathExchange | None:
@@ -272,6 +270,7 @@ class FastPathExchange:
 
     def _serve(self, cycle: RequestResponseCycle, work: Any) -> None:
         protocol = self._protocol
+        protocol.running = cycle
         if protocol.cycle is _FINISHED:
             protocol.cycle = cycle
         task = spawn(work, name="request")

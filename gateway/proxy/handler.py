@@ -146,6 +146,7 @@ class Proxy:
             recording.status = rejection.status
             if recording.ending == "complete":
                 recording.ending = "rejected"
+            self._name_owner(recording.request_headers, recording)
             await send_refusal(send, rejection, recording.id)
         except TookTooLong as slow:
             recording.ending = "timeout"
@@ -199,12 +200,12 @@ class Proxy:
         relay = Relay(send, recording, start=start, content_bytes=self.limits.content_bytes)
         async with Guard(client, first_byte_s=self.limits.first_byte_s, total_s=self.limits.total_s) as guard:
             bill = None
+            outgoing = self._outgoing(raw_path, scope["query_string"], seen, ready, recording)
             if self._gate is not None:
                 asked = Asked(recording.method, raw_path, scope["query_string"], headers, ready.asked)
-                bill = await self._admit(self._gate, asked, recording)
+                bill = await self._admit(self._gate, asked, outgoing, recording)
                 relay.meter = bill.meter
             try:
-                outgoing = self._outgoing(raw_path, scope["query_string"], seen, ready, recording)
                 recording.request_overhead_s = time.perf_counter() - client.body_complete_at(start)
                 await self._answer(outgoing, ready.asked, recording, relay, guard)
             finally:
@@ -237,8 +238,18 @@ class Proxy:
             return
         headers = recording.request_headers
         recording.request_headers = without_credentials(headers)  # only the gate gets to see the key
-        if (key := self._gate.identify(headers)) is not None:
+        try:
+            key = self._gate.identify(headers)
+        except Rejection:
+            self._name_owner(headers, recording)
+            raise
+        if key is not None:
             recording.explicit = Explicit(app=key.app)  # what is refused from here on counts for the key's app
+
+    def _name_owner(self, headers: Headers, recording: Recording) -> None:
+        """Count a refused request for the app of the key in `headers`, if it is a known one."""
+        if self._gate is not None and (app := self._gate.owner(headers)) is not None:
+            recording.explicit = replace(recording.explicit or Explicit(), app=app)
 
     # What the fast path does in the place of `_exchange`. Until `admit_at_once` nothing is counted or changed, so that
     # the ASGI path can serve the request from the beginning.
@@ -361,13 +372,14 @@ class Proxy:
             recording.request_body = body
             recording.size = len(body)
 
-    async def _admit(self, gate: Gate, asked: Asked, recording: Recording) -> Bill:
-        """Wait until the gate admits the request. Raises Rejection."""
+    async def _admit(self, gate: Gate, asked: Asked, outgoing: Outgoing, recording: Recording) -> Bill:
+        """Wait until the gate admits the request. Raises Rejection; a request that is refused is not charged."""
         key = self._name_app(gate, asked.headers, recording)
         if len(asked.body) > LARGE_BYTES:
             bill = await asyncio.to_thread(self._bill, key, asked, recording.path)
         else:
             bill = self._bill(key, asked, recording.path)
+        self.router.check(outgoing)
         permit = await gate.admit(
             asked.headers,
             bill.model,

@@ -88,9 +88,12 @@ class Realtime:
         try:
             await receive()  # websocket.connect
             check_target("GET", _raw_path(scope))
+            loops.chain(inspect(recording.request_headers).via, self._id)  # before it is charged
             await self._admitted(scope, receive, send, recording)
         except Rejection as rejection:
             recording.status, recording.ending = rejection.status, "rejected"
+            if self._gate is not None and (app := self._gate.owner(list(scope["headers"]))) is not None:
+                recording.explicit = Explicit(app=app)
             headers = [(b"content-type", b"application/json"), *rejection.headers]
             await _refuse(scope, send, rejection.status, headers, body_of(rejection))
         finally:

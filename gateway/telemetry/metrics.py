@@ -102,6 +102,11 @@ class Instruments:
         )
         for reason in ("idle", "refused"):
             self._closed.labels(reason)
+        self._invalid = counter(
+            "invalid_requests", "Requests refused before they reached a route of the API, by reason.", "reason"
+        )
+        for reason in ("malformed", "unknown_path"):
+            self._invalid.labels(reason)
         self._tags_dropped = counter("tags_dropped", "Tags of requests beyond the number that is kept.")
 
     def _gauges(self, registry: CollectorRegistry, version: str) -> None:
@@ -209,6 +214,10 @@ class Instruments:
     def connection_closed(self, reason: str) -> None:
         """Count a connection closed for lack of file descriptors: idle, or refused when new."""
         self._closed.labels(reason).inc()
+
+    def invalid_request(self, reason: str) -> None:
+        """Count what was refused before it reached a route: malformed (not HTTP), or for an unknown_path."""
+        self._invalid.labels(reason).inc()
 
     def capture_seconds(self, seconds: float) -> None:
         """Record the time that decoding one exchange took."""

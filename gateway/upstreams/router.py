@@ -196,6 +196,23 @@ class Router:
         if self.only is not None:
             return Attempts(outgoing, [], self.only)
         routes = serving(self._routes, outgoing.model)
+        candidates = self._candidates(outgoing, routes)
+        if outgoing.model is None:
+            # It may be about something kept at one provider (a file, a batch): another's 404 would be a worse answer
+            # than the failure. So there is no other upstream for it, not even while this one is ejected.
+            chosen, others = self._choose(candidates, outgoing), []
+        else:
+            chosen = self._choose(self._usable(candidates) or candidates, outgoing)
+            others = [route for route in candidates if route is not chosen]
+        return Attempts(outgoing, [route.name for route in routes], self._links[chosen.name], others)
+
+    def check(self, outgoing: Outgoing) -> None:
+        """Raise the Rejection that `send` would: no upstream serves the model, or has the name given."""
+        if self.only is None:
+            self._candidates(outgoing, serving(self._routes, outgoing.model))
+
+    def _candidates(self, outgoing: Outgoing, routes: list[Route]) -> list[Route]:
+        """Return those of `routes` that the client's own choice of an upstream leaves. Raises Rejection for none."""
         candidates = routes
         if self.reads_header and outgoing.canary is not None:
             named = self._links.get(outgoing.canary)
@@ -205,13 +222,7 @@ class Router:
         if not candidates:
             shown = (outgoing.model or "")[:_SHOWN_CHARACTERS]
             raise Rejection(404, "model_not_found", f"Gaugeway: no upstream serves the model '{shown}'.", "model")
-        chosen = self._choose(self._usable(candidates) or candidates, outgoing)
-        attempts = Attempts(outgoing, [route.name for route in routes], self._links[chosen.name])
-        if outgoing.model is not None:
-            # Without a model it may be about something kept at one provider (a file, a batch): another's 404 would be
-            # a worse answer than the failure.
-            attempts.others = [route for route in candidates if route is not chosen]
-        return attempts
+        return candidates
 
     def _choose(self, routes: list[Route], outgoing: Outgoing) -> Route:
         if outgoing.model is None and outgoing.session is None:

@@ -205,6 +205,7 @@ _OPERATIONS = {
             delta=_NUMBER,
             alpha=_NUMBER,
             decision=_words("ship", "roll back", "not enough data"),
+            partial=_FLAG,
             rows=_many(_ref(Compared)),
         ),
         errors=(400,),

@@ -368,18 +368,17 @@ async def serve(
     """
     sockets = [await _bind(listener) for listener in listeners]
     first, other = descriptors.shares(descriptors.limit())
+    shares = [first, *[other] * (len(listeners) - 1)]
     servers = [
-        _Server(
-            _config(
-                replace(one, protocol=roomy(one.protocol, first if one is listeners[0] else other, one.closed)), drain_s
-            )
-        )
-        for one in listeners
+        _Server(_config(replace(one, protocol=roomy(one.protocol, share, one.closed)), drain_s))
+        for one, share in zip(listeners, shares, strict=True)
     ]
+    log = _log.debug if supervised else _log.info  # a supervisor logs it once for its processes
 
     def stop() -> None:
         if on_stop is not None:
             on_stop()
+        log("draining: requests under way have up to %.0f s", delay_s + drain_s)
         asyncio.get_running_loop().call_later(delay_s, servers[0].stop)
 
     def orphaned() -> None:
@@ -401,6 +400,7 @@ async def serve(
             await servers[0].serve([sockets[0]])
             for server in servers[1:]:
                 server.stop()
+    log("drained: no request is under way")
 
 
 @contextlib.contextmanager

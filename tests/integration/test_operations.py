@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -94,6 +95,34 @@ def test_readiness_turns_before_the_port_closes(tmp_path):
         running.until(lambda: httpx.get(ready).status_code == 503, 60, what="readiness says no")
         assert chat(running).status_code == 200
         assert running.wait() == 0
+
+
+@pytest.mark.parametrize(("command", "workers"), [("serve", 1), ("serve", 2), ("gateway", 1), ("monitors", 1)])
+def test_a_shutdown_and_a_deprecated_key_are_logged_once_and_in_the_log_s_format(tmp_path, command, workers):
+    text = f"[gateway]\nworkers = {workers}\nhttp_path = 'asgi'\n"
+    with serve() as url, product(tmp_path, config(url, text), command=command) as running:
+        assert "draining" not in running.log.read_text()
+        running.stop()
+        lines = running.log.read_text().splitlines()
+    stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} "
+    for wanted in (
+        "WARNING gaugeway gateway.http_path is deprecated and ignored: remove it",
+        f"INFO gaugeway draining: requests under way have up to {5 if command == 'monitors' else 30} s",
+        "INFO gaugeway drained: no request is under way",
+    ):
+        expected = 0 if command == "monitors" and "http_path" in wanted else 1
+        named = [line for line in lines if wanted.split(" ", 2)[2] in line]
+        assert len(named) == expected, lines
+        assert all(re.fullmatch(stamp + re.escape(wanted), line) for line in named), named
+
+
+def test_a_deprecated_key_of_a_reloaded_file_is_logged_once(tmp_path):
+    deprecated = "gateway.http_path is deprecated"
+    with serve() as url, product(tmp_path, config(url)) as running:
+        running.configure(config(url, "[gateway]\nhttp_path = 'asgi'\n[capture]\nrate = 0.5\n"))
+        running.until(lambda: "configuration reloaded" in running.log.read_text(), 60, what="it is reloaded")
+        running.stop()
+        assert running.log.read_text().count(deprecated) == 1
 
 
 def test_the_counters_of_workers_survive_a_restart_and_a_kill(tmp_path):

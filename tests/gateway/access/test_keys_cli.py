@@ -66,6 +66,19 @@ def test_a_budget_that_nothing_is_charged_to_is_a_warning(gaugeway, tmp_path):
     assert not warned('[prices."*"]\ninput = 1\n', "--usd-per-day", "2")
 
 
+@pytest.mark.parametrize("how", ["nowhere", "default", "environment"])
+def test_missing_prices_are_named_only_where_a_configuration_was_read(gaugeway, tmp_path, monkeypatch, how):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / ("gaugeway.toml" if how == "default" else "other.toml")
+    if how == "environment":
+        monkeypatch.setenv("GAUGEWAY_CONFIG", str(file))
+    for text, missing in (("", how != "nowhere"), ('[prices."*"]\ninput = 1\n', False)):
+        file.write_text(text)
+        result = gaugeway("create", "--app", "shop", "--usd-per-day", "2")
+        assert result.exit_code == 0, result.output
+        assert ("has no [prices]" in result.stderr) is missing
+
+
 def test_the_list_shows_everything_but_the_secret(gaugeway):
     assert gaugeway("list").stdout == "no keys\n"
     secret, key_id = create(gaugeway, "--tokens-per-min", "1000", "--expires", "2099-01-01")

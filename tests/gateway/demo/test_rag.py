@@ -8,8 +8,10 @@ import socket
 from statistics import mean
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
+from gateway.cli.main import MIN_DEMO_S, main
 from gateway.contexts.templates import TemplateExtractor
 from gateway.demo import model_answer as answering
 from gateway.demo import model_judge as judging
@@ -155,3 +157,9 @@ def test_the_demo_fails_with_a_reason_when_there_is_no_time_for_it():
     out = io.StringIO()
     assert asyncio.run(run.run_demo(1.0, None, Console(file=out, width=200))) == 1
     assert "The demo failed" in out.getvalue()
+
+
+def test_a_demo_that_is_too_short_is_refused_with_the_shortest():
+    result = CliRunner().invoke(main, ["demo", "--seconds", "30"])
+    assert result.exit_code == 2
+    assert f"30.0 is not in the range x>={MIN_DEMO_S}" in result.output

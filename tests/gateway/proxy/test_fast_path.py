@@ -672,6 +672,22 @@ def test_a_defect_of_the_gateway_is_answered_with_500_and_counted(monkeypatch, c
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_a_client_that_closes_its_sending_side_has_hung_up(mode):
+    async def main():
+        async with benched(mode, [["hang"]]) as bench:
+            wire = await bench.connect()
+            await half_close(wire, bench)
+            assert (wire.raw, wire.closed) == (b"", True)
+            async with asyncio.timeout(60):
+                await bench.upstream.ended[0].wait()
+            await bench.until(lambda: len(bench.recordings) == 2)
+            assert bench.recordings[1]["end"] == ("client_cancelled", None)
+            wire.hang_up()
+
+    run("uvloop", main)
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_a_connection_whose_requests_come_in_one_piece_outlives_the_limit_for_heads(monkeypatch, mode):
     monkeypatch.setattr(ServerProtocol, "head_s", 0.1)
 

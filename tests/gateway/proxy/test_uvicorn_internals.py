@@ -16,7 +16,7 @@ from gateway.proxy.fast_path import FastPathExchange
 CYCLE_ARGUMENTS = """scope transport flow logger access_logger access_log default_headers message_event
 expect_100_continue keep_alive on_response"""
 OVERRIDDEN = """connection_made data_received connection_lost pause_writing resume_writing on_message_begin
-on_headers_complete on_message_complete handle_websocket_upgrade"""
+on_headers_complete on_message_complete handle_websocket_upgrade send_400_response _start_asgi_task"""
 USED = """app access_log access_logger config connections cycle expect_100_continue flow headers logger loop parser
 pipeline scope server_state tasks transport url"""
 METHODS = "on_response_complete shutdown"
@@ -54,6 +54,13 @@ def test_the_protocol_uses_nothing_of_a_cycle_that_an_exchange_of_the_fast_path_
     assert used == {"body", "disconnected", "keep_alive", "message_event", "more_body", "response_complete"}
     source = inspect.getsource(FastPathExchange)
     assert [name for name in used if f"self.{name} = " not in source and not hasattr(FastPathExchange, name)] == []
+
+
+def test_between_two_packets_a_parser_only_takes_bytes():
+    outside = inspect.getsource(HttpToolsProtocol.data_received) + inspect.getsource(HttpToolsProtocol.eof_received)
+    assert set(re.findall(r"\bself\.parser\.(\w+)", outside)) == {"feed_data"}
+    assert list(inspect.signature(HttpToolsProtocol._start_asgi_task).parameters) == ["self", "cycle", "app"]
+    assert "self.pipeline.appendleft((self.cycle, app))" in inspect.getsource(HttpToolsProtocol.on_headers_complete)
 
 
 def test_a_task_of_the_server_is_only_cancelled_or_waited_for():

@@ -17,6 +17,7 @@ from gateway.http.errors import Rejection, body_of
 from gateway.upstreams import UpstreamError
 from gateway.upstreams import router as upstreams
 from gateway.upstreams.httpx import HttpxUpstream
+from gateway.upstreams.policy import Route, choose
 from gateway.upstreams.pool import NativeUpstream
 from gateway.upstreams.router import HELD_BYTES, ClientSettings, Outgoing, RoutedError, Router
 from monitors.runtime.settings import ConfigError
@@ -405,6 +406,29 @@ def test_a_request_without_a_model_goes_to_the_first_and_stays_there():
         assert two.asked == 0
 
     run(scenario, (Scripted(BUSY), A), (Scripted(OK), {"name": "b", "weight": 50}), eject_after=100)
+
+
+@pytest.mark.parametrize("session", [None, "s1"])
+def test_a_request_without_a_model_does_not_move_while_its_upstream_is_ejected(session):
+    async def scenario(router, hand, *_):
+        asked = {"model": None, "session": session, "body": b"", "method": "GET", "raw_path": b"/v1/files/f1"}
+        before = (await send(router, **asked))[0].upstream
+        for _ in range(40):  # by chance some go to each
+            await send(router)
+        assert (before, 0) in hand.states
+        routed, _ = await send(router, **asked)
+        assert (routed.upstream, routed.response.status) == (before, 503)
+        assert (await send(router))[0].upstream != before, "a model is served elsewhere meanwhile"
+
+    only_a = (Scripted(BUSY), A), (Scripted(OK), {**A, "name": "b"})
+    run(scenario, *(only_a if session is None else sessioned(session)), eject_after=2)
+
+
+def sessioned(session):
+    """Two equal upstreams, of which the one of this session fails."""
+    names = ("a", "b")
+    chosen = choose([Route(name=name) for name in names], session=session, chance=lambda: 0.0).name
+    return [(Scripted(BUSY if name == chosen else OK), {**A, "name": name}) for name in names]
 
 
 # choice

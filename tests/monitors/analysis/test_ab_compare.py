@@ -13,6 +13,7 @@ from litestar import Litestar
 from gateway.cli.main import main
 from monitors.analysis.ab_compare import compare, decision, sides
 from monitors.api import compare as compare_api
+from monitors.api import openapi
 from monitors.api.compare import compare_handlers
 from monitors.storage.stores import Point
 from monitors.storage.stores.sqlite.store import SQLiteStore
@@ -207,6 +208,12 @@ def test_without_a_store_there_is_nothing_to_compare(tmp_path):
     assert (result.exit_code, "nothing was captured here" in result.output) == (2, True)
 
 
+def described(path):
+    """The fields of an answer in the OpenAPI document."""
+    operation = openapi.document(compare_handlers(None))["paths"][path]["get"]
+    return operation["responses"]["200"]["content"]["application/json"]["schema"]["properties"].keys()
+
+
 def test_the_api_says_the_same_and_refuses_what_it_does_not_know(tmp_path):
     fill(tmp_path / "store.db", captured(0.9, 0.5))
 
@@ -224,6 +231,7 @@ def test_the_api_says_the_same_and_refuses_what_it_does_not_know(tmp_path):
     good, unknown, narrow = asyncio.run(scenario())
     assert good.status_code == 200, good.text
     assert good.json()["decision"] == "roll back"
+    assert good.json().keys() == described("/api/compare")
     assert good.json()["rows"][0]["challenger"]["mean"] == pytest.approx(0.5, abs=0.1)
     assert (unknown.status_code, narrow.status_code) == (400, 400)
     assert "there are: new, old" in unknown.json()["detail"]

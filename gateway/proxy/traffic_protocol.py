@@ -1,0 +1,132 @@
+"""The server protocol of the traffic port: requests sent ahead are answered in turn, malformed bytes at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from gateway.http.errors import body_of, malformed_request
+from monitors.runtime.serving import BodyEnd, ServerProtocol
+
+_BODY = body_of(malformed_request())
+_MALFORMED = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
+_MALFORMED += b"content-length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
+
+
+class _Discarding:
+    """A parser for what follows malformed bytes."""
+
+    @staticmethod
+    def feed_data(data: bytes) -> None:
+        """Ignore `data`: where the next request would begin is not known."""
+
+
+class TrafficProtocol(ServerProtocol):
+    """The server protocol of a connection whose client may send requests ahead (pipelining).
+
+    Of its requests the server knows only the last one as `cycle`; `running` is the one that is being answered by ASGI.
+    """
+
+    running: RequestResponseCycle | None = None
+
+    @staticmethod
+    def on_invalid(reason: str) -> None:
+        """For subclasses that count. The reason is `malformed`."""
+
+    def on_headers_complete(self) -> None:
+        """Read on behind the first request that has to wait its turn: the client's leaving must be noticed."""
+        super().on_headers_complete()
+        if len(self.pipeline) == 1:
+            self.flow.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the request under way as well that its client has gone: the server tells the last one that arrived."""
+        super().connection_lost(exc)
+        running = self.running
+        if running is not None and not running.response_complete:
+            running.disconnected = True
+            running.message_event.set()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self.running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def handle_websocket_upgrade(self) -> None:
+        """Refuse a handshake behind a request that is not answered yet: the connection would change its protocol."""
+        if self.is_idle():
+            super().handle_websocket_upgrade()
+        else:
+            self.send_400_response("")
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the server's text for it
+        """Refuse malformed bytes and close, but answer the requests before them first."""
+        self._stop_parsing()
+        if self.transport.is_closing():
+            return
+        self.on_invalid("malformed")
+        if not self.is_idle() and (self.pipeline or not self.cycle.more_body):
+            self._refuse_in_turn(self._tell_malformed)
+            return
+        if self.is_idle() or not getattr(self.cycle, "response_started", False):
+            self._tell_malformed()
+        self.transport.close()
+
+    def _tell_malformed(self) -> None:
+        self.transport.write(_MALFORMED)
+
+    def give_up_body(self, reason: BodyEnd, status: bytes) -> None:
+        """As the base class does, but not in the middle of the answer to a request before it."""
+        if not self.pipeline:
+            super().give_up_body(reason, status)
+            return
+        self._stop_parsing()
+        self.on_body_given_up(reason)
+        self._refuse_in_turn(partial(self._tell, status))
+
+    def _refuse_head(self, status: bytes) -> None:
+        if self._heading and not self.is_idle() and not self.transport.is_closing():
+            self._stop_parsing()
+            self._refuse_in_turn(partial(self._tell, status))
+        else:
+            super()._refuse_head(status)
+
+    def _stop_parsing(self) -> None:
+        self.parser = _Discarding()  # type: ignore[assignment]  # nothing else of it is used from now on
+        self._heading = self._under_way = False
+        self._forget_timer()
+        self._release_body()
+
+    def _refuse_in_turn(self, tell: Callable[[], None]) -> None:
+        """Call `tell` behind the answers to all requests that are complete, and close."""
+        if self.pipeline and self.cycle.more_body:
+            self.pipeline.popleft()  # the request itself is refused
+        cycle = self.cycle = RequestResponseCycle(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=False,
+            keep_alive=False,
+            on_response=self.on_response_complete,
+        )
+        cycle.more_body = False
+
+        async def refuse(*_: Any) -> None:
+            cycle.response_started = cycle.response_complete = True
+            tell()
+            self.transport.close()
+
+        self.pipeline.appendleft((cycle, refuse))
+
+
+def counting(protocol: type[TrafficProtocol], on_invalid: Callable[[str], None]) -> type[TrafficProtocol]:
+    """Return the protocol with a counter of the connections whose client sent malformed bytes."""
+    return type(protocol.__name__, (protocol,), {"on_invalid": staticmethod(on_invalid)})
