@@ -28,8 +28,8 @@ TITLES = {
     "redis": "Redis with its append-only file (queue), PostgreSQL (store)",
 }
 BUSY = (
-    "*Busy* is the CPU used by other programs in the two seconds before a row; rows without a figure were not checked, and "
-    "their times are upper bounds. In brackets after a fault: its length in seconds, or the number of kills."
+    "*Busy* is the CPU used by other programs in the two seconds before a row; rows without a figure were not checked, "
+    "and their times are upper bounds. In brackets after a fault: its length in seconds, or the number of kills."
 )
 HEADS = (
     "fault",
