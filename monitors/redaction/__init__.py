@@ -180,9 +180,7 @@ def _without_words(capture: CaptureInfo) -> CaptureInfo:
 
 def _compiled(name: str, pattern: str) -> regex.Pattern[str]:
     if not _NAME.fullmatch(name) or name in FINDERS:
-        raise ValueError(
-            f"a pattern name has lower-case letters, digits and _, and is no built-in kind; got {name!r}"
-        )
+        raise ValueError(f"a pattern name has lower-case letters, digits and _, and is no built-in kind; got {name!r}")
     try:
         return regex.compile(pattern)
     except (regex.error, RecursionError, OverflowError) as error:
