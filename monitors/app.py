@@ -245,7 +245,7 @@ def examine_files(config: Shared, data_dir: Path, problems: Problems) -> None:
         path = path_from_url(url).absolute()
         problem = file_problem(path, schema)
         if (first := known.setdefault(path.resolve(), key)) != key:
-            problem = f"{path} is the file of {first}, too; give it one of its own"
+            problem = f"{path} is also the file of {first}; use another one"
         if problem is not None:
             problems.extend([f"{key}: {'' if given else 'the default: '}{problem}"])
         elif schema is STORE and (problem := file_problem(path.with_name(TEMPLATES_FILE), TEMPLATES)) is not None:

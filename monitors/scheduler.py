@@ -171,7 +171,7 @@ class Scheduler:
         ]
 
     async def aclose(self, timeout_s: float = 10.0) -> None:
-        """Finish the samples under way within `timeout_s`; other workers get the rest when the leases run out."""
+        """Finish the samples in progress within `timeout_s`; other workers get the rest when the leases run out."""
         worker, *others = self._tasks
         self._worker.stop()
         await asyncio.wait([worker], timeout=timeout_s)
@@ -181,7 +181,7 @@ class Scheduler:
         try:
             await self._spend()  # costs since the last tick
             await self._capture.tick()
-        except Exception as error:  # noqa: BLE001 - shutdown continues whatever the store raises; logged
+        except Exception as error:  # noqa: BLE001 - shutdown continues on any store error; logged
             _log.warning("cannot save the last counters: %s: %s", type(error).__name__, error)
         await self._engine.aclose()
         await self._leader.aclose()
@@ -326,7 +326,7 @@ def tick_s(config: Shared) -> float:
 def judged_timeout_s(config: Config) -> float:
     """Return the timeout of a judged metric: more than its calls and the waits for a free judge can take together.
 
-    The worst case: all samples under way make all their calls at once, every answer takes the whole `timeout_s`, and
+    The worst case: all samples in progress make all their calls at once, every answer takes the whole `timeout_s`, and
     this metric's calls come last each time. Only a plug-in judge that never answers exceeds it.
     """
     asked = config.monitors.concurrency * _CALLS_AT_ONCE

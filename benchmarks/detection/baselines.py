@@ -95,7 +95,7 @@ def tables(*, full: bool) -> tuple[str, list[str]]:
     """The tables as Markdown, and the bars that are not met."""
     runs = 10 if full else 2
     lines = [
-        "| quiet for 7 days, then a drop of .10 | false alarms per 10⁵ | m₀ less the true mean | delay |",
+        "| stable for 7 days, then a drop of .10 | false alarms per 10⁵ | m₀ less the true mean | delay |",
         "|---|---|---|---|",
     ]
     makers = {"window": Window, "ratchet": Ratchet, "auto": Auto}
@@ -103,7 +103,7 @@ def tables(*, full: bool) -> tuple[str, list[str]]:
         for name, make in makers.items():
             rate, gap, delay = summary(law, make, runs=runs, minutes=7 * DAY)
             lines.append(f"| {name}, {law_name} | {rate:.2f} | {gap:+.3f} | {delay:.0f} |")
-    lines += ["", "| the mean follows the clock, ± .03 | false alarms per 10⁵ | delay for .10 |", "|---|---|---|"]
+    lines += ["", "| daily cycle of the mean, ± .03 | false alarms per 10⁵ | delay for .10 |", "|---|---|---|"]
     makers = {
         "SLO at the mean": lambda: Fixed(M0),
         "window": Window,
@@ -115,7 +115,7 @@ def tables(*, full: bool) -> tuple[str, list[str]]:
     for name, make in makers.items():
         rate, _, delay = summary(llm_like, make, runs=runs, minutes=16 * DAY, swing=0.03)
         lines.append(f"| {name} | {rate:.2f} | {delay:.0f} |")
-    lines += ["", "| one update | processor time, µs | state, characters |", "|---|---|---|"]
+    lines += ["", "| one update | CPU time, µs | state, characters |", "|---|---|---|"]
     problems = []
     for name, us, size in cost():
         lines.append(f"| {name} | {us:.1f} | {size} |")

@@ -127,10 +127,10 @@ def clock(rng, days: int, streams: int) -> tuple[float, float]:
 
 
 TRAPS = {
-    "bad answers are judged four times as often: with weights / without": biased,
-    "a backlog whose low scores come last: by start time / by arrival": backlog,
-    "5 of 50 a minute are judged: by hash / the first to be done": first_come,
-    "a cheap score is there too: bet on every score / only on suspects": chosen_bets,
+    "bad answers judged four times as often: weighted / unweighted": biased,
+    "a backlog whose low scores arrive last: by start time / by arrival": backlog,
+    "5 of 50 per minute judged: by hash / first to finish": first_come,
+    "an additional covariate: bet on every score / only on suspects": chosen_bets,
 }
 BUDGETS = {
     "all traffic and 50 slices, 10⁴ minutes": (slices, 10_000),

@@ -28,8 +28,8 @@ TITLES = {
     "redis": "Redis with its append-only file (queue), PostgreSQL (store)",
 }
 BUSY = (
-    "*Busy* is what other programs took of the processors in the two seconds before a row; without a number it was not "
-    "looked at, and times are upper bounds. In brackets behind a fault: seconds, or how many kills."
+    "*Busy* is the CPU used by other programs in the two seconds before a row; rows without a figure were not checked, "
+    "and their times are upper bounds. In brackets after a fault: its length in seconds, or the number of kills."
 )
 HEADS = (
     "fault",
@@ -42,8 +42,8 @@ HEADS = (
     "exchanges / evaluations doubled",
     "without a score",
     "judged again",
-    "alerts told / expected, doubled, wrong",
-    "told after s",
+    "alerts notified / expected, duplicate, false",
+    "notified after s",
     "recovered after s",
     "busy %",
     "",
@@ -70,7 +70,7 @@ def page(engine: str, rows: Mapping[str, Any], command: str) -> str:
     lines += [f"| {' | '.join(HEADS)} |", "|---|" + "---:|" * (len(HEADS) - 2) + "---|"]
     lines += [f"| {' | '.join(cells(row))} |" for row in rows.values()]
     wrong = [name for name, row in rows.items() if not row["fine"]]
-    said = f"Not as promised: {', '.join(wrong)}." if wrong else "Every row is as promised."
+    said = f"Target missed: {', '.join(wrong)}." if wrong else "Every row meets its target."
     return "\n".join([*lines, "", f"{len(rows)} rows. {said}", ""])
 
 
@@ -84,9 +84,9 @@ def cells(row: Mapping[str, Any]) -> Sequence[str]:
     )
     alerts = f"{row['alerts_told']} / {row['alerts_expected']}, {row['alerts_doubled']}, {row['alerts_wrong']}"
     notes = [*row["notes"]]
-    notes += [f"{row['passed_by']} connections refused, taken to the other gateway"] if row["passed_by"] else []
+    notes += [f"{row['passed_by']} connections refused, retried on the other gateway"] if row["passed_by"] else []
     notes += [f"{row['late']} late scores"] if row["late"] else []
-    notes += [f"told that the judge is blind: {row['blind']}"] if row["blind"] else []
+    notes += [f"alerts about the judge: {row['blind']}"] if row["blind"] else []
     notes += [f"{row['left']} still waiting"] if row["left"] else []
     return [
         name,

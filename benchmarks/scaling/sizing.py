@@ -81,7 +81,7 @@ def need(
 SHOWN = ((1, 1.0, 1.0, 2.0), (10, 1.0, 0.1, 2.0), (10, 1.0, 1.0, 2.0), (100, 1.0, 0.1, 2.0), (100, 0.1, 0.01, 2.0))
 SHOWN += ((100, 0.1, 0.1, 10.0), (1_000, 0.1, 0.01, 2.0), (1_000, 1.0, 0.1, 2.0), (10_000, 0.01, 0.001, 2.0))
 HEAD = (
-    "| requests/s | captured | judged | judge s | gateways | monitors | judge calls' places | stored/s | rows/day | "
+    "| requests/s | captured | judged | judge s | gateways | monitors | concurrent judge calls | stored/s | rows/day | "
     "GB/day | USD/day |"
 )
 

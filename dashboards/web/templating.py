@@ -87,7 +87,7 @@ def templates(shown: Mapping[str, Asset]) -> TemplateConfig[Any]:
 
 
 def asset_handler(shown: Mapping[str, Asset]) -> Any:
-    """Serve static files: cacheable for ever under the versioned URL, revalidated otherwise."""
+    """Serve static files: cacheable forever under the versioned URL, revalidated otherwise."""
 
     @get("/static/{name:str}", sync_to_thread=False)
     def asset(name: FromPath[str], request: Request[Any, Any, Any], v: FromQuery[str | None] = None) -> Response[bytes]:

@@ -42,13 +42,13 @@ class Instruments(Observer):
         self._for_judging(counter, gauge, histogram)
         self.queue_depth = gauge("queue_depth", "Samples waiting or being evaluated.")
         self.queue_oldest_seconds = gauge("queue_oldest_seconds", "Age of the oldest of them.")
-        self.queue_trimmed = gauge("queue_trimmed", "Samples that ever had to make room in a full queue.")
-        self.queue_bytes = gauge("queue_bytes", "About what those that wait take up in the engine.")
-        self.queue_expired = counter("queue_expired", "Samples that waited for too long to be judged.")
+        self.queue_trimmed = gauge("queue_trimmed", "Samples trimmed from a full queue, in total.")
+        self.queue_bytes = gauge("queue_bytes", "Approximate size of the waiting samples in the engine.")
+        self.queue_expired = counter("queue_expired", "Samples that waited too long to be judged.")
         self.queue_dead_letters = gauge("queue_dead_letters", "Samples set aside after too many attempts.")
-        self.late_scores = counter("late_scores", "Scores that came after their bucket was closed.")
+        self.late_scores = counter("late_scores", "Scores that arrived after their bucket was closed.")
         self.supplements = counter(
-            "supplements", "What was said about exchanges beside them, by what became of it.", ("source", "result")
+            "supplements", "Contexts, feedback and spans sent separately, by result.", ("source", "result")
         )
         self.retrieval_spans = counter(
             "retrieval_spans", "Retriever spans received, by the convention they follow.", ("convention",)
@@ -57,13 +57,9 @@ class Instruments(Observer):
         self.cause_evaluations = counter(
             "cause_evaluations", "Evaluations made only to find the cause of an alert.", ("metric",)
         )
-        self.prompt_marks = counter(
-            "prompt_marks", "Requests that the judge was asked to mark for capture, by outcome.", ("outcome",)
-        )
-        self.notifications = counter("notifications", "Attempts to tell an alert.", ("notifier", "result"))
-        self.sink_results = counter(
-            "sink_results", "Scores for other systems, by what became of them.", ("sink", "result")
-        )
+        self.prompt_marks = counter("prompt_marks", "Requests sent to the judge for marking, by outcome.", ("outcome",))
+        self.notifications = counter("notifications", "Notification attempts.", ("notifier", "result"))
+        self.sink_results = counter("sink_results", "Scores sent to other systems, by result.", ("sink", "result"))
         self.cap = LabelCap(counter("label_overflow", "Label values shown as _other, by label.", ("label",)))
         self._shown: set[tuple[str, str]] = set()
         gauge("build_info", "Always 1; the version is the label.", ("version",)).labels(version).set(1)
@@ -75,13 +71,13 @@ class Instruments(Observer):
         self.quality_ci_high = gauge("quality_ci_high", "Upper end of the 95 % confidence sequence.", stream)
         self.quality_n_eff = gauge("quality_n_eff", "Effective number of scores behind the mean.", stream)
         self.quality_coverage_ratio = gauge(
-            "quality_coverage_ratio", "Share of the applicable samples that got a score.", stream
+            "quality_coverage_ratio", "Share of the applicable samples that have a score.", stream
         )
         self.quality_cheap_correlation = gauge(
             "quality_cheap_correlation", "Correlation of the score with the lexical one on all traffic.", stream
         )
         self.quality_judge_saving_ratio = gauge(
-            "quality_judge_saving_ratio", "How many times as many judge calls the interval would cost without.", stream
+            "quality_judge_saving_ratio", "Factor by which the lexical score reduces judge calls.", stream
         )
         self._for_labels(gauge)
         self.quality_alarm = gauge("quality_alarm", "1 while an alert is firing.", watched)
@@ -89,27 +85,25 @@ class Instruments(Observer):
             "quality_evidence_log10", "Evidence of a drop, log10 over the alarm threshold (0 = alarm).", watched
         )
         self.quality_baseline = gauge(
-            "quality_baseline", "The mean below which there is a drop, on the metric's own scale.", watched
+            "quality_baseline", "Mean below which a drop is reported, on the metric's scale.", watched
         )
         self.quality_slice_alarm = gauge("quality_slice_alarm", "1 while a slice's alert fires.", (*watched, "slice"))
         self.version_first_seen = gauge(
-            "version_first_seen_timestamp_seconds", "When a version came into the traffic.", ("app", "kind", "version")
+            "version_first_seen_timestamp_seconds", "When a version was first seen.", ("app", "kind", "version")
         )
         self.uncovered_scores = counter(
-            "uncovered_scores", "Scores that are no evidence, as too many evaluations beside them failed.", ("metric",)
+            "uncovered_scores", "Scores not used as evidence: too many evaluations failed.", ("metric",)
         )
         self.slo_objective_ratio = gauge("slo_objective_ratio", "Share of scores that should pass.", stream)
-        self.score_threshold_ratio = gauge("score_threshold_ratio", "From which score on one passes.", stream)
+        self.score_threshold_ratio = gauge("score_threshold_ratio", "Lowest score that passes.", stream)
 
     def _for_capture(self, counter: Callable[..., Counter], gauge: Callable[..., Gauge]) -> None:
-        self.answers = counter(
-            "answers", "Answers evaluated, by what of question and passages was found.", ("app", "found")
-        )
+        self.answers = counter("answers", "Evaluated answers, by what was found: question, passages.", ("app", "found"))
         names = {
             "capture_ratio": "Share of the answers with question and passages found.",
             "capture_ci_low": "Lower end of its 95 % interval.",
             "capture_ci_high": "Upper end of its 95 % interval.",
-            "capture_n": "Answers behind it.",
+            "capture_n": "Number of answers it is based on.",
         }
         self._capture_gauges = [gauge(name, text, ("app",)) for name, text in names.items()]
         self._captured: set[str] = set()
@@ -117,11 +111,11 @@ class Instruments(Observer):
     def _for_labels(self, gauge: Callable[..., Gauge]) -> None:
         stream = ("app", "metric")
         names = {
-            "quality_corrected_mean": "The judge's mean corrected by people's labels.",
+            "quality_corrected_mean": "Judge mean corrected by human labels.",
             "quality_corrected_ci_low": "Lower end of its 95 % interval.",
             "quality_corrected_ci_high": "Upper end of its 95 % interval.",
-            "labels": "Answers that people labelled.",
-            "judge_agreement_kappa": "Agreement of judge and people on passing, beyond chance.",
+            "labels": "Answers with human labels.",
+            "judge_agreement_kappa": "Cohen's kappa of judge and human labels on passing.",
         }
         self._label_gauges = [gauge(name, text, stream) for name, text in names.items()]
         self._labelled: set[tuple[str, str]] = set()
@@ -129,41 +123,39 @@ class Instruments(Observer):
     def _for_judging(
         self, counter: Callable[..., Counter], gauge: Callable[..., Gauge], histogram: Callable[..., Histogram]
     ) -> None:
-        self.judge_requests = counter("judge_requests", "Requests to the judge that were answered.", ("judge_model",))
+        self.judge_requests = counter("judge_requests", "Judge calls with a response.", ("judge_model",))
         self.judge_tokens = counter("judge_tokens", "Tokens the judge used.", ("judge_model", "type"))
         self.judge_cost_usd = counter(
             "judge_cost_usd", "What the judge cost at the configured prices.", ("judge_model",)
         )
-        self.judge_errors = counter(
-            "judge_errors", "Requests the judge did not answer usably.", ("judge_model", "error")
-        )
+        self.judge_errors = counter("judge_errors", "Judge calls without a usable response.", ("judge_model", "error"))
         self.judge_duration = histogram(
-            "judge_duration_seconds", "How long the judge took.", ("judge_model",), JUDGE_BUCKETS
+            "judge_duration_seconds", "Latency of judge calls.", ("judge_model",), JUDGE_BUCKETS
         )
         self._judge_unusable = counter(
             "judge_unusable", "Answers that could not be used, by reason.", ("judge_model", "reason")
         )
-        self.judge_blind = gauge("judge_blind", "1 while the judge fails and is not asked.", ("judge_model",))
-        self._judge_lookups = counter("judge_cache_lookups", "Questions looked up.", ("judge_model", "result"))
+        self.judge_blind = gauge("judge_blind", "1 while the circuit of the failing judge is open.", ("judge_model",))
+        self._judge_lookups = counter("judge_cache_lookups", "Cache lookups of judge calls.", ("judge_model", "result"))
         self._judge_saved = counter("judge_cache_saved_usd", "What cached answers would have cost.", ("judge_model",))
-        self._judge_tier = counter("judge_tier", "Questions by tier and what became of them.", ("tier", "outcome"))
+        self._judge_tier = counter("judge_tier", "Judge calls by tier and outcome.", ("tier", "outcome"))
         self._judge_agreement = histogram(
             "judge_agreement", "Agreement of a tier with the last one.", ("tier", "sure"), SCORE_BUCKETS
         )
         drift = ("metric",)
-        self.judge_drift_ratio = gauge("judge_drift_ratio", "Share of anchors scored otherwise than expected.", drift)
+        self.judge_drift_ratio = gauge("judge_drift_ratio", "Share of anchors with an unexpected score.", drift)
         self.judge_drift_low = gauge("judge_drift_low", "Lower end of its 95 % interval.", drift)
         self.judge_drift_shift = gauge("judge_drift_shift", "Mean of score minus expectation.", drift)
         self._evaluation_tokens = counter("evaluation_tokens", "Tokens of judging.", ("app", "metric", "type"))
         self._evaluation_cost = counter("evaluation_cost_usd", "What judging cost.", ("app", "metric"))
-        self.judge_budget_factor = gauge("judge_budget_factor", "By which the rates of judged metrics are lowered.")
-        self.judge_pace_factor = gauge("judge_pace_factor", "By which a slow judge lowers the rates of judged metrics.")
+        self.judge_budget_factor = gauge("judge_budget_factor", "Budget multiplier of the rates of judged metrics.")
+        self.judge_pace_factor = gauge("judge_pace_factor", "Multiplier of judged rates for a slow judge.")
         self.judge_pace_factor.set(1.0)
         self.judge_budget_spent = gauge("judge_budget_spent_usd", "Spent today, by this process.")
-        self._embedding_requests = counter("embedding_requests", "Requests for embeddings answered.", ("model",))
+        self._embedding_requests = counter("embedding_requests", "Embedding requests with a response.", ("model",))
         self._embedding_tokens = counter("embedding_tokens", "Tokens of the texts embedded.", ("model",))
         self._embedding_cost = counter("embedding_cost_usd", "What they cost at the configured price.", ("model",))
-        self._embedding_errors = counter("embedding_errors", "Requests not answered usably.", ("model", "error"))
+        self._embedding_errors = counter("embedding_errors", "Requests without a usable response.", ("model", "error"))
         self._embedding_lookups = counter("embedding_lookups", "Texts looked up.", ("model", "result"))
 
     def judged(self, model: str, seconds: float, input_tokens: int, output_tokens: int, usd: float) -> None:
@@ -227,7 +219,7 @@ class Instruments(Observer):
     def show_quality(self, estimates: Sequence[Quality], promises: Mapping[str, tuple[float, float]]) -> None:
         """Set the gauges of each app and metric; `promises` maps a metric to (objective, threshold).
 
-        Where there is no basis for a number, and for what is not in `estimates` any more, the series is taken away.
+        Series without a basis, and those no longer in `estimates`, are removed.
         Apps beyond the cap have no gauges: under one name they would overwrite each other.
         """
         shown: set[tuple[str, str]] = set()
@@ -313,7 +305,7 @@ class AlertGauges:
             self._instruments.quality_evidence_log10.labels(*labels).set(one.evidence_log10)
             if one.m0 is not None:
                 self._instruments.quality_baseline.labels(*labels).set(one.m0)
-            else:  # it is being learned, perhaps afresh
+            else:  # it is being learned or re-learned
                 with contextlib.suppress(KeyError):
                     self._instruments.quality_baseline.remove(*labels)
         for new in firing:
@@ -348,5 +340,5 @@ class AlertGauges:
         self._instruments.cap.count("watched_app", app)
 
     def low_coverage(self, metric: str, scores: int) -> None:
-        """Count scores that detectors ignore, because too many evaluations beside them failed."""
+        """Count scores that detectors ignore, because too many evaluations of the period failed."""
         self._instruments.uncovered_scores.labels(metric).inc(scores)

@@ -25,7 +25,7 @@ class Assessments(NamedTuple):
 class MLflowSink(OutboxExporter[Assessments]):
     """Writes to `/api/3.0/mlflow/traces/{trace}/assessments`.
 
-    MLflow gives each assessment an id of its own and would keep a second copy: ours carries the evaluation's identity
+    MLflow assigns each assessment an id and would keep a second copy: ours carries the evaluation's identity
     in its metadata, is looked for first, and changed where it differs. A trace that came over OpenTelemetry is called
     `tr-` and its trace id. `public_key` and `secret_key` are user and password of a server with basic authentication.
     Rationales quote the answer and are sent only with `content`.

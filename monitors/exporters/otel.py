@@ -28,7 +28,7 @@ class OTelExporter(Exporter):
     The exchange's span ended long ago and ended spans cannot be changed, so the EVALUATOR span is a new root with one
     link to it, and each event carries the exchange's trace and span ids. Explanations quote the answer, so they go out
     only with `content`; so do question and answer, and the passages, as a retrieval span below the exchange's. They
-    come from the sample: redacted, and joined with what was said beside the exchange.
+    come from the sample: redacted, and joined with supplements.
     """
 
     def __init__(self, spans: SpanProcessor, logs: LogRecordProcessor | None, *, content: bool = False) -> None:

@@ -17,7 +17,7 @@ Annotations: TypeAlias = tuple[str, list[dict[str, Any]]]
 class PhoenixSink(OutboxExporter[Annotations]):
     """Posts to `/v1/span_annotations` and, with `documents`, to `/v1/document_annotations`.
 
-    Asked to do it at once (`sync`), Phoenix says when it does not know a span yet; then it is asked again later. It
+    With `sync`, Phoenix reports spans it does not know yet; these are retried later. It
     keeps one annotation for a span, name and identifier, so an evaluation that is sent twice is there once. The
     passages are on the retrieval span that goes out over OpenTelemetry with content on: without it leave `documents`
     off. Explanations quote the answer and are sent only with `content`.

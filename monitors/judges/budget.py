@@ -221,7 +221,7 @@ class _Load:
 _log = logging.getLogger("gaugeway.judge")
 PREFIX = "judge/spent/"
 ALIVE_S = 60.0
-"""After so many seconds without an update, an account wants nothing more; its spending still counts."""
+"""Seconds without an update after which an account gets no further share; its spending still counts."""
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):

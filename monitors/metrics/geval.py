@@ -109,7 +109,7 @@ class GEval:
             if found in self._criterion.scores:
                 return found
         raise JudgeError(
-            "unreadable", f"{found} is no score from {self._criterion.scale[0]} to {self._criterion.scale[1]}"
+            "unreadable", f"{found} is not a score from {self._criterion.scale[0]} to {self._criterion.scale[1]}"
         )
 
     def _score(self, mean: float, steps: Sequence[str], how: dict[str, object]) -> Score:
@@ -157,7 +157,7 @@ def _check(criterion: Criterion, steps: Sequence[str]) -> None:
     for scores in criterion.rubric:
         ends = re.fullmatch(r"(\d+)(?:-(\d+))?", scores)
         if ends is None or not lowest <= int(ends[1]) <= int(ends[2] or ends[1]) <= highest:
-            raise ValueError(f"rubric: {scores!r} is no score, and no range such as '1-2', of the scale")
+            raise ValueError(f"rubric: {scores!r} is neither a score nor a range such as '1-2', of the scale")
 
 
 _ATTEMPTS = 2

@@ -37,7 +37,7 @@ def ranking_of(sample: Sample) -> Ranking | Skipped:
     """Return the ranking of a sample's contexts; a repeated id takes no second rank.
 
     A context without an id takes a rank and is not relevant. Retrieval that found nothing is a ranking, of nothing;
-    where nobody looked like retrieval there is none.
+    without retrieval there is none.
     """
     relevant = frozenset(one for one in sample.reference_context_ids if one.strip())
     if not relevant:

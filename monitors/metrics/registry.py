@@ -101,7 +101,7 @@ def draft(
     *,
     steps_dir: Path | None = None,
 ) -> Draft:
-    """Do what `build` does, but return the problems beside the metrics that can be built."""
+    """Like `build`, but return the problems together with the metrics that can be built."""
     builder = _Builder(judge, embeddings, mode, steps_dir)
     for name in [*BUILT_IN, *(name for name in settings if name not in BUILT_IN)]:
         builder.add(name, settings.get(name, config.Metric()), asked_for=name in settings)

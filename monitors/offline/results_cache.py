@@ -37,7 +37,7 @@ _PUT = """
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What an outcome depends on besides the sample; `judge` includes the judge's settings and the embeddings."""
+    """The inputs of an outcome in addition to the sample; `judge` includes the judge's settings and the embeddings."""
 
     metric: str
     version: str

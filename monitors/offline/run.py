@@ -43,7 +43,7 @@ class Plan:
     timeout_s: float = 600.0
 
     def key(self, metric: Metric) -> Key:
-        """Return what an outcome of `metric` depends on besides the sample."""
+        """Return the inputs of an outcome of `metric` in addition to the sample."""
         judge = judge_of(metric)
         parts = [] if judge is None else [judge, self.identity]
         if self.embedding and "embeddings" in _parameters(metric):

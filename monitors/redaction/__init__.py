@@ -36,19 +36,19 @@ _NAME = regex.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
 class Redactor:
-    """Replaces what is of `kinds`, and what own `patterns` (name, regular expression) match, by placeholders.
+    """Replaces values of `kinds`, and matches of custom `patterns` (name, regular expression), by placeholders.
 
     A placeholder is `[EMAIL_7f3ac1]`: the kind and a hash, keyed with `salt`, of the value in its normal form. The same
-    value has the same placeholder everywhere, so that a claim still fits its context, and whoever does not know the
-    salt cannot find the value by trying. `withheld` counts the texts that were replaced whole because an own pattern
-    did not come to an end with them. Raises ValueError for an unknown kind, a bad pattern or an empty salt.
+    value has the same placeholder everywhere, so that a claim still matches its context; without the
+    salt the value cannot be found by brute force. `withheld` counts texts replaced entirely because a custom pattern
+    timed out. Raises ValueError for an unknown kind, a bad pattern or an empty salt.
     """
 
     def __init__(self, kinds: Sequence[str], patterns: Sequence[tuple[str, str]] = (), salt: str = "") -> None:
         if unknown := [kind for kind in kinds if kind not in FINDERS]:
             raise ValueError(f"no kind {unknown[0]!r} to redact; known: {', '.join(KINDS)}")
         if not salt:
-            raise ValueError("redaction needs a salt: without one, short values could be found by trying")
+            raise ValueError("redaction needs a salt: without one, short values could be found by brute force")
         self._finders = [find for kind, find in FINDERS.items() if kind in kinds]
         self._patterns = [(name, _compiled(name, pattern)) for name, pattern in patterns]
         names = [name for name, _ in patterns]
@@ -152,7 +152,7 @@ class Redactor:
         )
 
     def _capture(self, capture: CaptureInfo) -> CaptureInfo:
-        """Places stay those in the request, whatever the placeholders' length."""
+        """Offsets stay those in the request, independent of placeholder lengths."""
         return replace(
             capture,
             marker=self._optional(capture.marker),
@@ -189,8 +189,8 @@ def _without_words(capture: CaptureInfo) -> CaptureInfo:
 
 def _compiled(name: str, pattern: str) -> regex.Pattern[str]:
     if not _NAME.fullmatch(name) or name in FINDERS:
-        raise ValueError(f"a pattern's name has small letters, digits and _, and is no kind of ours; got {name!r}")
+        raise ValueError(f"a pattern name has lower-case letters, digits and _, and is no built-in kind; got {name!r}")
     try:
         return regex.compile(pattern)
     except (regex.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"pattern {name!r} is no regular expression: {error}") from error
+        raise ValueError(f"pattern {name!r} is not a valid regular expression: {error}") from error

@@ -10,7 +10,7 @@ PUBLIC_SALT = "gaugeway"
 
 
 def redaction_key(salt: str, data_dir: Path) -> str:
-    """Return `salt`, unless it is the default, which everybody knows: then a random one kept in `data_dir`.
+    """Return `salt`, unless it is the default, which is public: then a random one kept in `data_dir`.
 
     Processes that share the directory share the key, whichever comes first. Raises OSError.
     """

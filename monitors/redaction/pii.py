@@ -124,7 +124,7 @@ def ibans(text: str) -> Iterator[Span]:
 
 
 def _end_of(text: str, start: int, length: int) -> int:
-    """Find the end of `length` letters and digits, whatever is between them."""
+    """Find the end of `length` letters and digits, ignoring other characters between them."""
     end = start
     while length and end < len(text):
         length -= text[end].isalnum()

@@ -179,7 +179,7 @@ def _without_sign(text: str) -> Iterator[Span]:
 
 
 def _looks_chosen(value: str) -> bool:
-    """Whether this is a password that somebody thought up, and not a path, a link or a word of a sentence."""
+    """Whether this looks like a human-chosen password, not a path, a link or an ordinary word."""
     if len(value) < 6 or "//" in value or value[0] in "/~.$%*" or _is_stand_in(value):  # noqa: PLR2004
         return False
     return any(one.isdigit() for one in value) or (any(one in _SYMBOLS for one in value) and value[-1] != "=")

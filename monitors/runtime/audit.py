@@ -23,7 +23,7 @@ FILE = "audit.log"
 def tell(
     action: str, *, outcome: str = "ok", by: str | None = None, address: str | None = None, **about: object
 ) -> None:
-    """Note one deed. `by` is the name somebody gave, which nobody checked; `address` is where the request came from."""
+    """Log one action. `by` is the unverified name that was given; `address` is the origin of the request."""
     said = {"by": by, "address": address, **about}
     facts = {name: _short(value) for name, value in said.items() if value is not None}
     _log.info("%s %s", action, outcome, extra={"audit": {"action": action, "outcome": outcome} | facts})

@@ -119,7 +119,7 @@ def _keep_latest(kept: OrderedDict[str, _Value], key: str, value: _Value) -> Non
 class TokenCheck:
     """Compares tokens with the right one in constant time.
 
-    Clients behind one NAT or proxy share an address, so the right token must pass whatever others send from there:
+    Clients behind one NAT or proxy share an address, so the correct token must pass even if others send wrong ones:
 
     * A long token is always compared. Its length protects it: 16 random characters withstand guessing at any rate the
       port can answer. Wrong tokens after the first five in five minutes are answered with 429 and not audited.
@@ -163,7 +163,7 @@ def warn_if_short(key: str, token: str | None) -> None:
     if token is not None and not is_long(token):
         _log.warning(
             "%s is short: after %d wrong tokens from an address, tokens from there are checked only every %.0f s, the "
-            "right one too; use at least %d random characters (openssl rand -hex 32)",
+            "correct one too; use at least %d random characters (openssl rand -hex 32)",
             *(key, ATTEMPTS, CHECK_S, LONG_TOKEN),
         )
 
@@ -209,7 +209,7 @@ def guess_guard(token: str | None, check: TokenCheck | None = None) -> Any:
 
 
 def token_guard(token: str | None, entered: Callable[[ASGIConnection[Any, Any, Any, Any]], bool] | None = None) -> Any:
-    """Return a guard that asks for `Authorization: Bearer <token>`; without a token everybody may pass.
+    """Return a guard that asks for `Authorization: Bearer <token>`; without a token every request passes.
 
     A page session that is `entered` may read, because a browser cannot send the token; every change needs the token.
     """
@@ -247,8 +247,8 @@ def metrics_handler(source: CollectorRegistry | Callable[[], Awaitable[Any]]) ->
 
 
 def behind(proxies: Sequence[str], app: Any) -> Any:
-    """Return the app as it is served behind these proxies (addresses or networks): what they say of a visitor's address
-    and scheme is believed, what anybody else says is not.
+    """Return the app wrapped to trust the client address and scheme forwarded by these proxies (addresses or networks),
+    and by no other peer.
     """
     return ProxyHeadersMiddleware(app, trusted_hosts=list(proxies)) if proxies else app
 
@@ -259,5 +259,5 @@ def _bearer(connection: ASGIConnection[Any, Any, Any, Any]) -> str | None:
 
 
 def _is(given: str, token: str) -> bool:
-    """Whether it is the token; takes as long whatever is given."""
+    """Compare with the token in constant time."""
     return hmac.compare_digest(given.encode(), token.encode())

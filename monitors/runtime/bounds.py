@@ -165,7 +165,7 @@ def bounded_tags(tags: Mapping[str, str], most: int = MAX_TAGS) -> dict[str, str
 
 
 def token_count(value: object) -> int | None:
-    """Return a number of tokens; None for what is no such number.
+    """Return a number of tokens; None if it is not one.
 
     >>> token_count(12), token_count(-1), token_count(10**30), token_count(True), token_count("12")
     (12, None, None, None, None)
@@ -199,7 +199,7 @@ def bounded_passage(context: Context) -> Context:
 
 
 def bounded_sample(sample: Sample) -> Sample:
-    """Return a sample whose names and counts are bounded, from whatever release of the gateway it comes."""
+    """Return a sample whose names and counts are bounded, from any release of the gateway."""
     return replace(
         sample,
         app=bounded_name(sample.app),
@@ -267,8 +267,8 @@ def _bounded_names(names: tuple[str, ...]) -> tuple[str, ...]:
 def bounded_capture(capture: CaptureInfo, *, margin: int = 0) -> CaptureInfo:
     """Return how a sample was found with as many parts and as much text as is kept; the longest texts are cut.
 
-    With `margin` a text that is cut keeps so many characters more. They are for whoever redacts it, and cuts it again
-    without: half a secret is not recognised as one.
+    With `margin` a truncated text keeps that many more characters, for redaction before the final cut: half a secret
+    would not be recognised.
     """
     names = (optional_name(capture.marker), optional_name(capture.reason, MAX_REASON), bounded_name(capture.source))
     if names != (capture.marker, capture.reason, capture.source):

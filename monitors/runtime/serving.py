@@ -41,7 +41,7 @@ MAX_PENDING_BYTES = 1024 * 1024 * 1024
 STREAMED = "gaugeway.streamed"
 """Set in the ASGI scope by an app that passes a body on as it comes, so that it counts as not held in memory."""
 WRITE_S, WRITE_RATE = 60.0, 1000.0
-"""A client that reads too slowly has so many seconds to take so many bytes for each of them."""
+"""Grace period in seconds, and required bytes per second, of a client that reads slowly."""
 _BODY_LOOKS = 12
 _ROOM_SHARE = 16
 _TOO_LATE, _TOO_LONG = b"408 Request Timeout", b"431 Request Header Fields Too Large"
@@ -103,7 +103,7 @@ class ServerProtocol(HttpToolsProtocol):
     """Bytes of the body in the last full interval between two looks at it, or in this one if more."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # so in the base class
-        """Wait for a head, but not for ever."""
+        """Start the timer for the request head."""
         super().connection_made(transport)
         self.used_at = self.loop.time()
         if len(self.connections) > self.most_connections and not self._found_room():
@@ -175,7 +175,7 @@ class ServerProtocol(HttpToolsProtocol):
         self._heading = False
 
     def handle_websocket_upgrade(self) -> None:
-        """Refuse a handshake that is no GET, or has a body: the WebSocket protocol would wait for ever."""
+        """Reject a handshake that is not a GET or has a body: the WebSocket protocol would hang."""
         headers = dict(self.scope["headers"])
         has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
         if self.scope["method"] != "GET" or has_body:
@@ -256,7 +256,7 @@ class ServerProtocol(HttpToolsProtocol):
             self.pending.remove(self)
 
     def _look_at_body(self) -> None:
-        """Give up a body that comes too slowly. While nobody reads, the client cannot be blamed."""
+        """Reject a body that arrives too slowly; time in which the app does not read is excluded."""
         self._body_timer = None
         if not self._under_way or self.transport.is_closing() or self.transport.get_protocol() is not self:
             return
@@ -316,7 +316,7 @@ def patient(
 
 
 def roomy(protocol: type[ServerProtocol], most: int, closed: Callable[[str], None]) -> type[ServerProtocol]:
-    """Return the protocol for at most `most` connections; `closed` is told why one is closed for want of room."""
+    """Return the protocol for at most `most` connections; `closed` gets the reason for each closed one."""
     name, told = protocol.__name__, staticmethod(closed)
     return type(name, (protocol,), {"most_connections": most, "connection_closed": told})
 
@@ -325,7 +325,7 @@ def roomy(protocol: type[ServerProtocol], most: int, closed: Callable[[str], Non
 class Listener:
     """An ASGI app and where it listens; `shared` lets several processes listen on the same port (SO_REUSEPORT).
 
-    `closed` is told why a connection is closed for want of descriptors: idle or refused.
+    `closed` gets the reason when a connection is closed for lack of descriptors: idle or refused.
     """
 
     app: Any
@@ -340,7 +340,7 @@ class _Server(uvicorn.Server):
     """A uvicorn server that leaves the signals to `serve`."""
 
     def stop(self) -> None:
-        """Stop accepting, finish what is under way."""
+        """Stop accepting and finish the requests in progress."""
         self.should_exit = True
 
     @contextlib.contextmanager
@@ -357,7 +357,7 @@ async def serve(
     supervised: bool = False,
     on_line: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; then stop accepting, and give requests under way up to `drain_s` seconds.
+    """Serve until SIGTERM or SIGINT; then stop accepting, and give requests in progress up to `drain_s` seconds.
 
     The first listener carries the traffic and stops first, `delay_s` after the signal; the others follow it, so that
     what they show can be read to the end.

@@ -125,7 +125,7 @@ def resolve(path: Path) -> bytes:
     """Return a configuration file with the values its placeholders have now.
 
     A file of this content is read as the original, and neither the environment nor another file is looked at. Raises
-    OSError, and ConfigError for a file as a whole; a placeholder without a value is an error for whoever reads it.
+    OSError, and ConfigError for a file as a whole; a placeholder without a value is an error for the caller.
     """
     text, _ = _text_of(path)
     live = _live()
@@ -137,7 +137,7 @@ def _text_of(path: Path) -> tuple[str, Lookup | None]:
     try:
         content, lookup = unpack(path.read_bytes())
         if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-            raise ConfigError([f"{path}: begins as UTF-16 does; save it as UTF-8"])
+            raise ConfigError([f"{path}: looks like UTF-16; save it as UTF-8"])
         # Editors on Windows begin a file of UTF-8 with a byte order mark, which tomllib does not take.
         return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n"), lookup
     except ValueError as error:
@@ -161,7 +161,7 @@ def _read_text(text: str, path: Path, lookup: Lookup, problems: Problems) -> dic
 
 
 def overlay(raw: Mapping[str, Any], table: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `raw` with these values laid over one of its tables; what is no table stays, for `convert` to complain."""
+    """Return `raw` with these values laid over one of its tables; other types stay, for `convert` to report."""
     below = raw.get(table, {})
     return {**raw, table: {**below, **values} if isinstance(below, dict) else below}
 
@@ -283,13 +283,13 @@ def _mended(text: str, name: str) -> tuple[str, list[str]]:
         problems.append("has a character beyond ASCII, which a header cannot carry")
         text = text.encode("ascii", "ignore").decode()
     if _TRIMMED.fullmatch(name) and text != text.strip():
-        problems.append("begins or ends with a blank")
+        problems.append("begins or ends with a space")
         text = text.strip()
     return text, problems
 
 
 def _usable(raw: Any, kind: Any, key: str, found: list[str]) -> Any:
-    """Return what of `raw` fits `kind`, _WRONG if nothing does; whatever does not is added to `found`.
+    """Return the part of `raw` that fits `kind`, or _WRONG; errors are added to `found`.
 
     msgspec stops at the first mistake, hence this walk; single values are msgspec's to judge.
     """

@@ -13,7 +13,7 @@ from monitors.records import Sample
 SHORT = 2_000
 """Characters up to which a prompt is open at first."""
 SHOWN_OF_PART, SHOWN_OF_PASSAGE = 2_000, 300
-"""Characters of a part that are shown unless somebody wants all; passages stand in full further up."""
+"""Characters of a part shown by default; passages are shown in full above."""
 TITLES = {"system": "System message", "user": "User message", "tool": "Tool result"}
 
 

@@ -45,7 +45,7 @@ def more_than(body: bytes, limit: int, fields: Fields = REQUEST) -> bool:
 def _fields(body: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
     """The number of each field, and from where to where it lies; (number, 0, 0) for one that is no message or text.
 
-    Groups, which nothing uses, are passed over: what is in them counts as if it stood beside them.
+    Groups, which OTLP does not use, are skipped: their content counts as if it were outside.
     """
     with suppress(IndexError):
         while at < end:

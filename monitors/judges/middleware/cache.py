@@ -28,7 +28,7 @@ Found: TypeAlias = Literal["hit", "miss"]
 DAY_S = 86_400.0
 MEMORY_BYTES = 16 * 2**20
 _OVERHEAD = 200
-"""About the bytes of an entry beside its answer."""
+"""Approximate bytes of an entry without its answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ _ADVICE = {
     "timeout": "raise judge.timeout_s, or lower judge.concurrency",
     "connection": "check judge.base_url, DNS, and whether a firewall or proxy is in the way",
     "rate_limited": "lower judge.concurrency or the metrics' rates, or ask the provider for more quota",
-    "server_error": "the endpoint has a problem of its own; see its log or status page",
-    "unreadable": "the model does not answer in the JSON it is asked for; use another judge.model",
+    "server_error": "the endpoint failed; see its log or status page",
+    "unreadable": "the model does not return the requested JSON; use another judge.model",
     "bad_request": "check judge.model, judge.base_url and judge.api_key",
 }
 _STATUS_ADVICE = {

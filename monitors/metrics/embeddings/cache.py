@@ -14,7 +14,7 @@ from monitors.metrics.embeddings import Embeddings, Observer
 
 _MB = 1_000_000
 _OVERHEAD = 250
-"""Bytes an entry takes beside its numbers: the key, the array header, the slot in the table."""
+"""Bytes of an entry in addition to its numbers: the key, the array header, the slot in the table."""
 
 
 class CachedEmbeddings(Embeddings):
@@ -49,7 +49,7 @@ class CachedEmbeddings(Embeddings):
         self._count(len(texts), sum(text not in found for text in texts))
         if missing:
             for text, vector in zip(missing, await self._inner.embed(missing), strict=True):
-                found[text] = vector.copy()  # a row of its own: a view would hold the whole batch in memory
+                found[text] = vector.copy()  # a copy: a view would hold the whole batch in memory
                 if _size(found[text]) <= self._vectors.maxsize:
                     self._vectors[keys[text]] = found[text]
         try:

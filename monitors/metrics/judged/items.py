@@ -18,7 +18,7 @@ async def complete(
 ) -> Mapping[int, V]:
     """Get a verdict for every id in `wanted`, in at most `times` calls: later calls ask for the missing ones.
 
-    The first verdict on an id counts, one nobody asked for does not. Raises JudgeError when some stay without.
+    The first verdict on an id counts; verdicts on other ids are ignored. Raises JudgeError if any is still missing.
     """
     found: dict[int, V] = {}
     missing = list(wanted)

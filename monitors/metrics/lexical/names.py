@@ -39,7 +39,7 @@ class Name:
 
 
 def find(text: str, words: Sequence[Word], language: Language) -> tuple[Name, ...]:
-    """Find the names of a sentence. A sentence's first word is never asked for by itself: its capital says nothing."""
+    """Find the names of a sentence. A sentence's first word alone is no evidence: it is always capitalised."""
     if _is_title(words, language):
         return ()
     found = []

@@ -15,7 +15,7 @@ from monitors.runtime.normalising import nfkc
 
 
 class ContextEntityRecall:
-    """|entities of the reference that stand in a context| / |entities of the reference|, without regard to case.
+    """|entities of the reference that occur in a context| / |entities of the reference|, without regard to case.
 
     The judge names the entities and how a context writes each of them; one is present if it, or those words, do stand
     in a context. So a name the judge only believes to have read does not count. After RAGAS (https://docs.ragas.io),
@@ -43,7 +43,7 @@ class ContextEntityRecall:
         present = sum(place is not None for place in places)
         return Score(
             present / len(entities),
-            f"{present} of {len(entities)} entities of the reference stand in the contexts",
+            f"{present} of {len(entities)} entities of the reference occur in the contexts",
             tuple(
                 {"entity": same[0].entity, "present": place is not None, "context": place}
                 for same, place in zip(entities, places, strict=True)

@@ -20,7 +20,7 @@ SUFFIXES = (".html", ".md", ".json", ".xml")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extras:
-    """What a report shows beside the run: the floors, and the comparison with the run `against`."""
+    """What a report shows in addition to the run: the floors, and the comparison with the run `against`."""
 
     floors: Sequence[Floor] = ()
     comparisons: Sequence[Comparison] = ()

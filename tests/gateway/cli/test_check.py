@@ -88,11 +88,11 @@ NAMED = (
     "upstreams[1].base_url: this is Gaugeway itself (gateway.admin_port)",
     "upstreams[1].api_key: the environment variable EMPTY is empty",
     "judge.base_url: expected an http(s) URL",
-    "judge.model: begins or ends with a blank",
+    "judge.model: begins or ends with a space",
     "judge.budget_usd_per_day: needs judge.price_in",
     "judge.anchors: ",
     "judge.small.api_key: missing",
-    "embeddings.base_url: begins or ends with a blank",
+    "embeddings.base_url: begins or ends with a space",
     "metrics.faithfulness.rate: Expected `float` <= 1.0",
     "metrics.faithfullness: unknown metric",
     "queue.lease_s: Expected `float`, got `str`",
@@ -171,7 +171,7 @@ def test_each_mistake_is_named_by_itself_as_well():
         ),
         (
             '[[upstreams]]\nname = "b"\nbase_url = " http://127.0.0.1:9/v1/models"',
-            ["upstreams[1].base_url: begins or ends with a blank", "upstreams[1].base_url: ends in /models"],
+            ["upstreams[1].base_url: begins or ends with a space", "upstreams[1].base_url: ends in /models"],
         ),
         (
             '[[upstreams]]\nname = "b"\nbase_url = "http://127.0.0.1:9/v1/models?a=b"',
@@ -182,7 +182,7 @@ def test_each_mistake_is_named_by_itself_as_well():
             [
                 "upstreams[1].api_key: has a line break",
                 "upstreams[1].api_key: has a character beyond ASCII",
-                "upstreams[1].api_key: begins or ends with a blank",
+                "upstreams[1].api_key: begins or ends with a space",
             ],
         ),
         (
@@ -285,7 +285,7 @@ def test_a_byte_order_mark_is_no_part_of_the_file(begin):
 def test_a_file_of_utf_16_is_named_as_such(encoding):
     Path("given.toml").write_bytes(f"\ufeff{UPSTREAM}".encode(encoding))
     answer = CliRunner().invoke(cli.main, ["check", "--config", "given.toml"])
-    assert answer.stderr == "gaugeway: given.toml: begins as UTF-16 does; save it as UTF-8\n"
+    assert answer.stderr == "gaugeway: given.toml: looks like UTF-16; save it as UTF-8\n"
 
 
 def sqlite_file(path, *statements):
@@ -358,7 +358,7 @@ def test_the_databases_that_gaugeway_made_are_fine_and_nothing_is_made(tmp_path)
 def test_one_file_for_store_and_queue_is_named():
     url = 'url = "sqlite:///one.db"\n'
     (problem,) = problems_of(f"{UPSTREAM}[store]\n{url}[queue]\n{url}")
-    assert problem.endswith("one.db is the file of store.url, too; give it one of its own")
+    assert problem.endswith("one.db is also the file of store.url; use another one")
 
 
 RULE = '[[alerts.rules]]\nmetric = "lexical_groundedness"\nbaseline = "{}"\n'

@@ -230,9 +230,9 @@ def test_own_patterns_have_placeholders_of_their_own():
     ("kinds", "patterns", "salt", "said"),
     [
         (["mail"], (), "s", "no kind 'mail' to redact; known: email, phone, card, iban, ip, secret"),
-        ([], [("a", "(")], "s", "pattern 'a' is no regular expression"),
-        ([], [("No-Name", "x")], "s", "a pattern's name"),
-        ([], [("email", "x")], "s", "a pattern's name"),
+        ([], [("a", "(")], "s", "pattern 'a' is not a valid regular expression"),
+        ([], [("No-Name", "x")], "s", "a pattern name"),
+        ([], [("email", "x")], "s", "a pattern name"),
         ([], [("a", "x"), ("a", "y")], "s", "two patterns are named 'a'"),
         ([], (), "", "needs a salt"),
     ],

@@ -11,7 +11,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How many of `sentences` sentences each stem stands in; what is not in `counts` stands in none. Immutable.
+    """The number of sentences, of `sentences`, that contain each stem; 0 if not in `counts`. Immutable.
 
     >>> weights = Weights(99, {"the": 60.0, "lantern": 1.0})
     >>> [round(weights.of(stem), 2) for stem in ("the", "lantern", "never seen")]
