@@ -6,7 +6,6 @@ import sqlite3
 import time
 from collections import Counter
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
 
 import pytest
 
@@ -15,10 +14,11 @@ from monitors.storage.engines.sqlite import Database
 from monitors.storage.stores import Query, from_url
 from monitors.storage.stores import rollups as sums
 from monitors.storage.stores.postgres.rollups import PostgresKept
-from monitors.storage.stores.rollup_windows import DAY_S, HOUR_S, add_scored, add_summaries, hundredths
+from monitors.storage.stores.rollup_windows import DAY_S, HOUR_S, hundredths
 from monitors.storage.stores.sqlite.rollups import SQLiteKept
 from monitors.storage.stores.sqlite.schema import SCHEMA
 from tests.support.postgres import postgres
+from tests.support.rows import Rows
 
 HOUR, DAY = float(HOUR_S), float(DAY_S)
 T0 = 1_700_000_000.0 // DAY * DAY
@@ -33,30 +33,8 @@ def scored(one, value, metric="faithfulness", version="1", rate=1.0):
     return Evaluation(sample_id=one.id, metric=metric, version=version, outcome=Score(value), rate=rate)
 
 
-class Rows:
-    """What a store answers from its rows: sums are kept of whole hours, so it is asked for half an hour at a time."""
-
-    def __init__(self, store):
-        self._store = store
-
-    async def summary(self, query, by=""):
-        return add_summaries([one for part in halves(query) for one in await self._store.summary(part, by)])
-
-    async def scored(self, query):
-        return add_scored([one for part in halves(query) for one in await self._store.scored(part)])
-
-    async def spread(self, query, by):
-        found = [one for part in halves(query) for one in (await self._store.spread(part, by)).parts]
-        return [replace(one, since=query.since, until=query.until) for one in found]
-
-
-def halves(query):
-    at, end = query.since, query.until
-    if (at, end) == (EVER.since, EVER.until):
-        at, end = T0, T0 + 4 * DAY  # nothing is written before or after
-    while at < end:
-        yield replace(query, since=at, until=min(at + HOUR / 2, end))
-        at += HOUR / 2
+def rows_of(store):
+    return Rows(store, T0, T0 + 4 * DAY)  # nothing is written before or after
 
 
 async def fill(store, count=200, days=3):
@@ -145,7 +123,7 @@ def test_kept_sums_are_those_of_the_rows(running, by, fields):
     async def main(store):
         await fill(store)
         await store.summary(EVER, by)
-        return await store.summary(query, by), await Rows(store).summary(query, by)
+        return await store.summary(query, by), await rows_of(store).summary(query, by)
 
     same(*running(main))
     assert running.kept() > 0
@@ -159,7 +137,7 @@ def test_what_is_narrowed_to_a_slice_comes_out_of_its_sums(running, fields):
 
     async def main(store):
         await fill(store)
-        return await store.summary(query), await Rows(store).summary(query)
+        return await store.summary(query), await rows_of(store).summary(query)
 
     same(*running(main))
 
@@ -180,7 +158,7 @@ def test_counted_scores_are_those_of_the_rows(running, by, fields):
         assert [one.since for one in found.parts] == sorted(one.since for one in found.parts)
         points = await store.series(query)
         assert sum(one.n for one in found.parts) == len(points)
-        return counted(found.parts), counted(await Rows(store).spread(query, by))
+        return counted(found.parts), counted(await rows_of(store).spread(query, by))
 
     found, expected = running(main)
     assert found == expected
@@ -207,7 +185,7 @@ def test_tags_beyond_those_that_are_kept_are_counted_from_the_rows(running, monk
         await store.spread(EVER, "tag:other")
         before = running.kept()
         whole, none = await store.spread(EVER, "tag:tenant"), await store.spread(EVER, "tag:tenant", -1.0)
-        rows = counted(await Rows(store).spread(EVER, "tag:tenant"))
+        rows = counted(await rows_of(store).spread(EVER, "tag:tenant"))
         return counted(whole.parts), rows, none, running.kept() - before
 
     found, expected, none, more = running(main)
@@ -219,7 +197,7 @@ def test_tags_beyond_those_that_are_kept_are_counted_from_the_rows(running, monk
 def test_counting_goes_on_while_others_ask_for_other_sums(running):
     async def main(store):
         await fill(store)
-        read = Rows(store).spread
+        read = rows_of(store).spread
         begun, held = asyncio.Event(), asyncio.Event()
 
         async def slowly(query, by):
@@ -231,7 +209,7 @@ def test_counting_goes_on_while_others_ask_for_other_sums(running):
         async with running.sums(store) as kept:
             while not begun.is_set():
                 assert not (await kept.spread(EVER, "model", 0.05, slowly)).complete
-            other = await kept.summary(EVER, "", Rows(store).summary)
+            other = await kept.summary(EVER, "", rows_of(store).summary)
             assert sum(one.n for one in other) == 200
             held.set()
             return await kept.spread(EVER, "model", None, slowly)
@@ -244,13 +222,14 @@ def test_counting_goes_on_while_others_ask_for_other_sums(running):
 def test_a_store_that_is_closed_stops_counting(running):
     async def main(store):
         await fill(store)
-        asked = await store.spread(EVER, "model", 0.02)
-        going = asyncio.all_tasks() - {asyncio.current_task()}
+        counting = []
+        while not counting:
+            assert not (await store.spread(EVER, "model", 0.005)).complete
+            counting = [one for one in asyncio.all_tasks() if one.get_name() == "counting scores"]
         await store.aclose()
-        return asked, [one for one in going if one.get_name() == "counting scores"]
+        return counting
 
-    asked, (counting,) = running(main)
-    assert not asked.complete
+    (counting,) = running(main)
     assert counting.cancelled()
 
 
@@ -291,7 +270,7 @@ def test_whatever_changes_a_row_changes_the_sums(running, change):
         await change(store)
         after = await all_of_it()
         assert after[0] != before[0]
-        rows = Rows(store)
+        rows = rows_of(store)
         spread = counted(await rows.spread(EVER, "model"))
         return after, (await rows.summary(EVER), await rows.scored(EVER), spread)
 
@@ -305,7 +284,7 @@ def test_whatever_changes_a_row_changes_the_sums(running, change):
 def test_a_row_that_comes_while_its_hour_is_added_up_keeps_the_sum_out_of_the_file(running):
     async def main(store):
         await fill(store)
-        read, late = Rows(store).summary, []
+        read, late = rows_of(store).summary, []
 
         async def slowly(query, by):
             found = await read(query, by)
@@ -326,7 +305,7 @@ def test_a_row_that_comes_while_its_hour_is_added_up_keeps_the_sum_out_of_the_fi
 def test_who_joins_a_count_that_goes_on_is_told_of_what_was_written_before_the_question(running):
     async def main(store):
         await fill(store)
-        read, was_read, held = Rows(store).spread, asyncio.Event(), asyncio.Event()
+        read, was_read, held = rows_of(store).spread, asyncio.Event(), asyncio.Event()
 
         async def slowly(query, by):
             found = await read(query, by)
@@ -399,7 +378,7 @@ def test_of_a_window_that_begins_in_a_day_written_at_once_only_the_ends_are_read
 
         async def told(query):
             asked.append(query)
-            return await Rows(store).scored(query)
+            return await Rows(store, query.since, query.until).scored(query)
 
         async with running.sums(store) as kept:
             return await kept.scored(Query(since=now - DAY, until=now, metric="faithfulness"), told), asked
@@ -416,7 +395,7 @@ def test_beforehand_only_hours_that_are_over_are_read_and_each_once(running):
         for number, ago in enumerate((50.5 * HOUR, 30 * HOUR, 2.5 * HOUR, 1.5 * HOUR, 100.0)):
             one = sample(number, now - ago)
             await store.add(one, [scored(one, 0.5)])
-        rows, asked = Rows(store), []
+        rows, asked = Rows(store, now - 4 * DAY, now), []
 
         def told(read):
             async def telling(query, *others, **named):
