@@ -148,8 +148,8 @@ class Scheduler:
         self._tasks = [
             spawn(self._worker.run(), name="worker"),
             spawn(_every(tick_s(self._config), self._tick, self._failed("alerts"), longest_s=_PAUSE_S), name="alerts"),
-            spawn(_every(2.0, self._estimate, self._failed("estimates")), name="estimates"),
-            spawn(_every(2.0, self._measure_queue, self._failed("queue")), name="queue gauges"),
+            spawn(_every(2.0, self.estimate, self._failed("estimates")), name="estimates"),
+            spawn(_every(2.0, self.measure_queue, self._failed("queue")), name="queue gauges"),
             spawn(_every(300.0, self._label, self._failed("labels")), name="labels"),
             spawn(_every(30.0, self._capture.tick, self._failed("capture")), name="capture coverage"),
             spawn(while_leading(self._leader, self._retain, name="retention"), name="retention leader"),
@@ -259,7 +259,8 @@ class Scheduler:
             await self._budget_sync.tick()
             self._instruments.judge_budget_spent.set(self._pacer.spent(time.time()).usd)
 
-    async def _estimate(self) -> None:
+    async def estimate(self) -> None:
+        """Estimate the quality of the window and show it. Raises EngineError."""
         now, window_s = time.time(), self._config.monitors.window_s
         window = Query(since=now - window_s, until=now + _DAY_S)
         paired: Sequence[PairedSums] = ()
@@ -279,7 +280,8 @@ class Scheduler:
         window = Query(since=now - WINDOW_S, until=now + 1.0)
         self._instruments.show_labels(await labelled(self.store, window, passing=passings(self._catalogue)))
 
-    async def _measure_queue(self) -> None:
+    async def measure_queue(self) -> None:
+        """Show what the queue holds, and adapt the judge's pace to it. Raises EngineError."""
         depth = await self._queue.depth()
         oldest = depth.oldest_started_at
         self._instruments.queue_depth.set(depth.ready + depth.leased)
@@ -296,9 +298,10 @@ class Scheduler:
             await _every(EVERY_S, self.marking.tick, self._failed("prompt_marks"))
 
     async def _retain(self) -> None:
-        await _every(3600.0, self._prune, self._failed("prune"))
+        await _every(3600.0, self.prune, self._failed("prune"))
 
-    async def _prune(self) -> None:
+    async def prune(self) -> None:
+        """Remove what is older than the retention. Raises EngineError."""
         days = self._config.capture.retention_days
         before = time.time() - days * _DAY_S
         if removed := await self.store.prune(before):

@@ -5,14 +5,20 @@ import random
 import sqlite3
 import time
 from collections import Counter
+from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped
+from monitors.storage.engines.sqlite import Database
 from monitors.storage.stores import Query, from_url
 from monitors.storage.stores import rollups as sums
+from monitors.storage.stores.postgres.rollups import PostgresKept
 from monitors.storage.stores.rollup_windows import DAY_S, HOUR_S, hundredths
+from monitors.storage.stores.sqlite.rollups import SQLiteKept
+from monitors.storage.stores.sqlite.schema import SCHEMA
 from tests.support.postgres import postgres
+from tests.support.rows import Rows
 
 HOUR, DAY = float(HOUR_S), float(DAY_S)
 T0 = 1_700_000_000.0 // DAY * DAY
@@ -25,6 +31,10 @@ def sample(number, at, **fields):
 
 def scored(one, value, metric="faithfulness", version="1", rate=1.0):
     return Evaluation(sample_id=one.id, metric=metric, version=version, outcome=Score(value), rate=rate)
+
+
+def rows_of(store):
+    return Rows(store, T0, T0 + 4 * DAY)  # nothing is written before or after
 
 
 async def fill(store, count=200, days=3):
@@ -50,6 +60,17 @@ class Engine:
                 await store.aclose()
 
         return asyncio.run(run())
+
+    @asynccontextmanager
+    async def sums(self, store, clock=time.time):
+        """The sums beside the rows of the store, to be made by readers of a test."""
+        if self.url.startswith("postgresql:"):
+            yield sums.Sums(PostgresKept(store.database), clock)
+            return
+        async with aclosing(
+            Database(self.url.removeprefix("sqlite:///"), schema=SCHEMA, busy_timeout_s=5.0)
+        ) as database:
+            yield sums.Sums(SQLiteKept(database, database), clock)
 
     def ask(self, statement):
         if self.url.startswith("postgresql:"):
@@ -102,7 +123,7 @@ def test_kept_sums_are_those_of_the_rows(running, by, fields):
     async def main(store):
         await fill(store)
         await store.summary(EVER, by)
-        return await store.summary(query, by), await store._summary(query, by)
+        return await store.summary(query, by), await rows_of(store).summary(query, by)
 
     same(*running(main))
     assert running.kept() > 0
@@ -116,7 +137,7 @@ def test_what_is_narrowed_to_a_slice_comes_out_of_its_sums(running, fields):
 
     async def main(store):
         await fill(store)
-        return await store.summary(query), await store._summary(query, "")
+        return await store.summary(query), await rows_of(store).summary(query)
 
     same(*running(main))
 
@@ -137,7 +158,7 @@ def test_counted_scores_are_those_of_the_rows(running, by, fields):
         assert [one.since for one in found.parts] == sorted(one.since for one in found.parts)
         points = await store.series(query)
         assert sum(one.n for one in found.parts) == len(points)
-        return counted(found.parts), counted(await store._spread(query, by))
+        return counted(found.parts), counted(await rows_of(store).spread(query, by))
 
     found, expected = running(main)
     assert found == expected
@@ -164,7 +185,8 @@ def test_tags_beyond_those_that_are_kept_are_counted_from_the_rows(running, monk
         await store.spread(EVER, "tag:other")
         before = running.kept()
         whole, none = await store.spread(EVER, "tag:tenant"), await store.spread(EVER, "tag:tenant", -1.0)
-        return counted(whole.parts), counted(await store._spread(EVER, "tag:tenant")), none, running.kept() - before
+        rows = counted(await rows_of(store).spread(EVER, "tag:tenant"))
+        return counted(whole.parts), rows, none, running.kept() - before
 
     found, expected, none, more = running(main)
     assert found == expected
@@ -175,7 +197,7 @@ def test_tags_beyond_those_that_are_kept_are_counted_from_the_rows(running, monk
 def test_counting_goes_on_while_others_ask_for_other_sums(running):
     async def main(store):
         await fill(store)
-        read = store._spread
+        read = rows_of(store).spread
         begun, held = asyncio.Event(), asyncio.Event()
 
         async def slowly(query, by):
@@ -184,13 +206,13 @@ def test_counting_goes_on_while_others_ask_for_other_sums(running):
                 await held.wait()
             return await read(query, by)
 
-        store._spread = slowly
-        while not begun.is_set():
-            assert not (await store.spread(EVER, "model", 0.05)).complete
-        other = await store.summary(EVER)
-        assert sum(one.n for one in other) == 200
-        held.set()
-        return await store.spread(EVER, "model")
+        async with running.sums(store) as kept:
+            while not begun.is_set():
+                assert not (await kept.spread(EVER, "model", 0.05, slowly)).complete
+            other = await kept.summary(EVER, "", rows_of(store).summary)
+            assert sum(one.n for one in other) == 200
+            held.set()
+            return await kept.spread(EVER, "model", None, slowly)
 
     later = running(main)
     assert later.complete
@@ -200,12 +222,15 @@ def test_counting_goes_on_while_others_ask_for_other_sums(running):
 def test_a_store_that_is_closed_stops_counting(running):
     async def main(store):
         await fill(store)
-        asked = await store.spread(EVER, "model", 0.0001)
+        counting = []
+        while not counting:
+            assert not (await store.spread(EVER, "model", 0.005)).complete
+            counting = [one for one in asyncio.all_tasks() if one.get_name() == "counting scores"]
         await store.aclose()
-        assert not store._sums._counting
-        return asked
+        return counting
 
-    running(main)
+    (counting,) = running(main)
+    assert counting.cancelled()
 
 
 async def _late(store):
@@ -245,8 +270,9 @@ def test_whatever_changes_a_row_changes_the_sums(running, change):
         await change(store)
         after = await all_of_it()
         assert after[0] != before[0]
-        spread = counted(await store._spread(EVER, "model"))
-        return after, (await store._summary(EVER, ""), await store._scored(EVER), spread)
+        rows = rows_of(store)
+        spread = counted(await rows.spread(EVER, "model"))
+        return after, (await rows.summary(EVER), await rows.scored(EVER), spread)
 
     (summaries, some, spread), (expected, other, rows) = running(main)
     same(summaries, expected)
@@ -258,7 +284,7 @@ def test_whatever_changes_a_row_changes_the_sums(running, change):
 def test_a_row_that_comes_while_its_hour_is_added_up_keeps_the_sum_out_of_the_file(running):
     async def main(store):
         await fill(store)
-        read, late = store._summary, []
+        read, late = rows_of(store).summary, []
 
         async def slowly(query, by):
             found = await read(query, by)
@@ -267,10 +293,9 @@ def test_a_row_that_comes_while_its_hour_is_added_up_keeps_the_sum_out_of_the_fi
                 await _late(store)
             return found
 
-        store._summary = slowly
-        first = await store.summary(EVER)
-        store._summary = read
-        return first, await store.summary(EVER), await read(EVER, "")
+        async with running.sums(store) as kept:
+            first = await kept.summary(EVER, "", slowly)
+        return first, await store.summary(EVER), await read(EVER)
 
     first, second, expected = running(main)
     assert sum(one.n for one in first) == sum(one.n for one in expected) - 1
@@ -280,7 +305,7 @@ def test_a_row_that_comes_while_its_hour_is_added_up_keeps_the_sum_out_of_the_fi
 def test_who_joins_a_count_that_goes_on_is_told_of_what_was_written_before_the_question(running):
     async def main(store):
         await fill(store)
-        read, was_read, held = store._spread, asyncio.Event(), asyncio.Event()
+        read, was_read, held = rows_of(store).spread, asyncio.Event(), asyncio.Event()
 
         async def slowly(query, by):
             found = await read(query, by)
@@ -289,15 +314,15 @@ def test_who_joins_a_count_that_goes_on_is_told_of_what_was_written_before_the_q
                 await held.wait()
             return found
 
-        store._spread = slowly
-        first = asyncio.ensure_future(store.spread(EVER, "model"))
-        await was_read.wait()
-        await _late(store)
-        second = asyncio.ensure_future(store.spread(EVER, "model"))
-        await asyncio.sleep(0.1)
-        assert not second.done()
-        held.set()
-        return await first, await second, await read(EVER, "model")
+        async with running.sums(store) as kept:
+            first = asyncio.ensure_future(kept.spread(EVER, "model", None, slowly))
+            await was_read.wait()
+            await _late(store)
+            second = asyncio.ensure_future(kept.spread(EVER, "model", None, slowly))
+            await asyncio.sleep(0.1)
+            assert not second.done()
+            held.set()
+            return await first, await second, await read(EVER, "model")
 
     first, second, expected = running(main)
     assert sum(one.n for one in first.parts) == 200
@@ -349,14 +374,14 @@ def test_of_a_window_that_begins_in_a_day_written_at_once_only_the_ends_are_read
             one = sample(number, now - 3 * DAY + number * HOUR)
             await store.add(one, [scored(one, 0.5)])
         await store.prune(now - 10 * DAY)
-        read, asked = store._scored, []
+        asked = []
 
         async def told(query):
             asked.append(query)
-            return await read(query)
+            return await Rows(store, query.since, query.until).scored(query)
 
-        store._scored = told
-        return await store.scored(Query(since=now - DAY, until=now, metric="faithfulness")), asked
+        async with running.sums(store) as kept:
+            return await kept.scored(Query(since=now - DAY, until=now, metric="faithfulness"), told), asked
 
     (one,), asked = running(main)
     assert one.n == 24
@@ -370,8 +395,7 @@ def test_beforehand_only_hours_that_are_over_are_read_and_each_once(running):
         for number, ago in enumerate((50.5 * HOUR, 30 * HOUR, 2.5 * HOUR, 1.5 * HOUR, 100.0)):
             one = sample(number, now - ago)
             await store.add(one, [scored(one, 0.5)])
-        store._sums._clock = lambda: now  # else an hour may come to be over meanwhile
-        asked = []
+        rows, asked = Rows(store, now - 4 * DAY, now), []
 
         def told(read):
             async def telling(query, *others, **named):
@@ -380,12 +404,12 @@ def test_beforehand_only_hours_that_are_over_are_read_and_each_once(running):
 
             return telling
 
-        for name in ("_summary", "_scored", "_spread"):
-            setattr(store, name, told(getattr(store, name)))
-        await store.prune(now - 10 * DAY)
-        first = list(asked)
-        asked.clear()
-        await store.prune(now - 10 * DAY)
+        readers = [told(read) for read in (rows.summary, rows.scored, rows.spread)]
+        async with running.sums(store, lambda: now) as kept:  # else an hour may come to be over meanwhile
+            await kept.ready(now - 10 * DAY, *readers)
+            first = list(asked)
+            asked.clear()
+            await kept.ready(now - 10 * DAY, *readers)
         return first, asked
 
     first, again = running(main)

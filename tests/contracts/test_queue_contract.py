@@ -554,17 +554,23 @@ def test_closing_a_queue_that_was_never_used_is_harmless(bench):
 @pytest.mark.parametrize(
     ("url", "path"),
     [
-        ("sqlite:////var/queue.db", "/var/queue.db"),
+        ("sqlite:///{here}/deep/queue.db", "deep/queue.db"),
         ("sqlite:///queue.db", "queue.db"),
         ("sqlite:///a%20b", "a%20b"),
     ],
 )
 def test_a_sqlite_url_names_an_absolute_or_a_relative_path(url, path, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    queue = from_url(url, 60.0, 3)
-    assert isinstance(queue, SQLiteQueue)
-    assert queue._database._path == tmp_path / path
-    assert (queue._lease_s, queue._max_attempts) == (60.0, 3)
+
+    async def scenario():
+        async with contextlib.aclosing(from_url(url.format(here=tmp_path), 0.0, 2)) as queue:
+            assert isinstance(queue, SQLiteQueue)
+            await queue.put([sample("a")])
+            leased = [len(await queue.lease(9)) for _ in range(3)]
+            return leased, (await queue.depth()).dead
+
+    assert asyncio.run(scenario()) == ([1, 1, 0], 1)
+    assert (tmp_path / path).exists()
 
 
 @pytest.mark.parametrize("url", ["mysql://user:secret@host/db", "sqlite", "", "my_package:Queue", "memory://"])

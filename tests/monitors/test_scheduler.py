@@ -37,19 +37,20 @@ def run(tmp_path, scenario, queue=None, rules=()):
         instruments = Instruments(CollectorRegistry(), version="0")
         waiting = queue or MemoryQueue()
         config = Config(alerts=Alerts(rules=rules, watermark_s=0.0, bucket_s=1.0))
-        plane = make_plane(config, store, instruments, queue=waiting)
+        engine = engine_of(config, store)
+        plane = make_plane(config, store, instruments, queue=waiting, engine=engine)
         try:
             await scenario(plane, store, waiting)
         finally:
-            await plane._engine.aclose()
+            await engine.aclose()
             await waiting.aclose()
             await store.aclose()
 
     asyncio.run(main())
 
 
-def make_plane(config, store, instruments, judging=None, queue=None):
-    engine = AlertEngine(
+def engine_of(config, store):
+    return AlertEngine(
         config.alerts.rules or (),
         config.alerts,
         store,
@@ -58,12 +59,15 @@ def make_plane(config, store, instruments, judging=None, queue=None):
         notifiers={},
         lower_is_better=lambda _: False,
     )
+
+
+def make_plane(config, store, instruments, *, judging=None, queue=None, engine=None):
     return Scheduler(
         config,
         queue=queue or MemoryQueue(),
         store=store,
         catalogue=Catalogue(enabled=()),
-        engine=engine,
+        engine=engine or engine_of(config, store),
         exporters=[],
         instruments=instruments,
         judging=judging,
@@ -85,7 +89,7 @@ def test_the_estimate_is_that_of_the_scores_in_the_window(tmp_path):
         await add(store, "failed", Failed("timeout"))
         await add(store, "old", Score(1.0), age_s=7200.0)
         await add(store, "few", Score(1.0), app="new")
-        await plane._estimate()
+        await plane.estimate()
         few, shop = plane.quality()
         expected = hajek(values, rates)
         assert (shop.app, shop.n, shop.mean) == ("shop", 200, pytest.approx(expected.mean))
@@ -111,7 +115,7 @@ def test_what_is_found_in_answers_is_counted_shown_and_goes_on_after_a_restart(t
             async with asyncio.timeout(60):
                 while sum(one.answers for one in plane.captured()) < wanted:  # noqa: ASYNC110 - nothing tells
                     await asyncio.sleep(0.01)
-            await plane._estimate()
+            await plane.estimate()
         finally:
             await plane.aclose()
             await queue.aclose()
@@ -147,7 +151,13 @@ def test_the_state_of_a_stream_is_the_worst_of_its_rules(tmp_path):
     async def scenario(plane, store, _):
         for k in range(60):
             await add(store, f"s{k}", Score(0.3), age_s=100.0 - k)
-        await plane._engine.tick()
+        plane.start()
+        try:
+            async with asyncio.timeout(60):
+                while not plane.states():  # noqa: ASYNC110 - nothing tells that the engine has looked
+                    await asyncio.sleep(0.01)
+        finally:
+            await plane.aclose()
         assert plane.states() == {("shop", "m"): "firing"}
 
     run(tmp_path, scenario, rules=rules)
@@ -168,7 +178,7 @@ def test_dead_letters_and_stale_samples_go_with_the_retention(tmp_path):
         await queue.put(batch("leased", 40))
         await queue.lease(10)
         await queue.put(batch("stale", 40, 600) + batch("waiting", 1))
-        await plane._prune()
+        await plane.prune()
         depth = await queue.depth()
         assert (depth.ready, depth.leased, depth.dead) == (3, 3, 3)
         assert await queue.prune(time.time() - 30 * DAY_S) == 0
@@ -250,7 +260,7 @@ def test_spending_is_saved_while_the_plane_runs_and_when_it_ends(tmp_path):
 
         async def plane_and_pacer():
             judging = open_judge(config.judge, instruments)
-            plane = make_plane(config, store, instruments, judging)
+            plane = make_plane(config, store, instruments, judging=judging)
             plane.start()
             async with asyncio.timeout(60):
                 while (await account()).get("at", 0.0) < began:  # noqa: ASYNC110 - a file has no event

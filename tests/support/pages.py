@@ -113,10 +113,10 @@ class World:
 
     async def look(self):
         """What the plane does by itself every few seconds."""
-        await self.plane._estimate()
+        await self.plane.estimate()
         await self.engine.tick()
         await self.engine.aclose()
-        await self.plane._measure_queue()
+        await self.plane.measure_queue()
 
     async def page(self, path, status=200, **headers):
         answer = await self.client.get(path, headers={"accept": "text/html", **headers})
@@ -171,11 +171,7 @@ async def world(path, *, token=None, config=None, alerts=ALERTS, gateways=(), cl
         config=config,
         gateways=gateways,
         supply=queue.supply,
-        delivery_progress=(
-            lambda key: {name: known[key] for name, known in engine._delivery._progress.items() if key in known}
-        )
-        if told
-        else None,
+        delivery_progress=engine.delivery_progress if told else None,
         templates=templates,
         clock=clock,
     )
@@ -195,7 +191,8 @@ async def world(path, *, token=None, config=None, alerts=ALERTS, gateways=(), cl
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False) as client,
     ):
         parts = {"engine": engine, "plane": plane, "site": site, "people": people, "port": port}
-        counts = WorkerCounts(instruments, engine, plane._capture)
+        coverage = plane._capture  # noqa: SLF001 - the worker counts there, and none runs here
+        counts = WorkerCounts(instruments, engine, coverage)
         made = World(client, store=store, queue=queue, counts=counts, **parts)
         made.instruments, made.templates = instruments, templates
         try:

@@ -151,13 +151,14 @@ def test_an_agent_with_tools_rewrites_questions_on_its_way_to_an_answer():
 
 def test_an_instruction_that_recurs_is_looked_up():
     instruction = INSTRUCTIONS[-1]
-    auxiliary_calls._remembered.cache_clear()
+    cache = auxiliary_calls._remembered  # noqa: SLF001 - that it is looked up, and how many are, shows nowhere else
+    cache.cache_clear()
     for _ in range(3):
         told(instruction)
-    assert auxiliary_calls._remembered.cache_info().hits == 2
+    assert cache.cache_info().hits == 2
     for number in range(auxiliary_calls.MOST_REMEMBERED + 10):
         told({"role": "system", "text": f"Instruction {number}"})
-    assert auxiliary_calls._remembered.cache_info().currsize == auxiliary_calls.MOST_REMEMBERED
+    assert cache.cache_info().currsize == auxiliary_calls.MOST_REMEMBERED
 
 
 def test_a_long_instruction_is_judged_alike_wherever_its_middle_was_left_out():

@@ -51,6 +51,19 @@ def recording(index=0, **fields):
 SETTINGS = Capture(redact=("email",))
 
 
+async def until(condition):
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - neither a process nor a log has an event to wait for
+            await asyncio.sleep(0.01)
+
+
+async def started_beside(before):
+    """The process that was started since."""
+    await until(lambda: set(children(os.getpid())) - before)
+    (found,) = set(children(os.getpid())) - before
+    return found
+
+
 async def samples(client, recordings):
     """The sample of each recording, or the name of the exception."""
     return [result.sample or result.error for result in await client.capture(recordings)]
@@ -95,9 +108,11 @@ def test_new_settings_reach_it():
 
 def test_when_it_dies_the_caller_is_told_at_once_and_it_is_started_again_later():
     async def scenario(offload):
+        before = set(children(os.getpid()))
         await samples(offload, [recording()])
-        offload._process.send_signal(signal.SIGKILL)
-        await offload._process.wait()
+        helper = await started_beside(before)
+        os.kill(helper, signal.SIGKILL)
+        await until(lambda: helper not in children(os.getpid()))
         started = time.monotonic()
         for _ in range(2):  # once because the pipe is broken, once because it is too soon
             with pytest.raises(SamplerClientError):
@@ -109,17 +124,27 @@ def test_when_it_dies_the_caller_is_told_at_once_and_it_is_started_again_later()
     assert isinstance(run(scenario)[0], Sample)
 
 
-def test_it_is_started_before_the_first_batch_and_set_up_with_it():
+def test_it_is_started_before_the_first_batch_which_it_serves():
     async def scenario(offload):
+        before = set(children(os.getpid()))
         offload.start()
-        await offload._early
-        early = offload._process.pid
-        offload._setup = msgspec.structs.replace(offload._setup, capture=Capture(redact=()))
-        return early, await samples(offload, [recording()]), offload._process.pid
+        early = await started_beside(before)
+        return early, await samples(offload, [recording()]), await started_beside(before)
 
     early, (sample,), late = run(scenario)
     assert early == late
-    assert "ada@example.com" in sample.response  # by the settings at the time of the batch, not of the start
+    assert isinstance(sample, Sample)
+
+
+def test_settings_that_come_between_the_start_and_the_first_batch_are_those_of_the_batch():
+    async def scenario(offload):
+        before = set(children(os.getpid()))
+        offload.start()
+        await started_beside(before)
+        offload.use(Capture(redact=()))
+        return await samples(offload, [recording()])
+
+    assert "ada@example.com" in run(scenario)[0].response
 
 
 def test_a_batch_that_comes_while_it_starts_does_not_start_another():
@@ -136,11 +161,12 @@ def test_a_batch_that_comes_while_it_starts_does_not_start_another():
 
 def test_it_is_not_started_early_when_nothing_is_captured():
     async def scenario(offload):
+        before = set(children(os.getpid()))
         offload.start()
         await asyncio.sleep(0.3)
-        return offload._process
+        return set(children(os.getpid())) - before
 
-    assert run(scenario, Capture(rate=0.0)) is None
+    assert run(scenario, Capture(rate=0.0)) == set()
 
 
 def test_it_can_be_closed_at_once():
@@ -158,11 +184,10 @@ def test_a_failed_early_start_is_logged_and_the_first_batch_tries_again(monkeypa
         with monkeypatch.context() as patched:
             patched.setattr(sys, "executable", "/nowhere/python")
             offload.start()
-            await offload._early
+            await until(lambda: "the sampler process could not be started" in caplog.text)
         return await samples(offload, [recording()])
 
     assert isinstance(run(scenario)[0], Sample)
-    assert "the sampler process could not be started" in caplog.text
 
 
 def test_it_ends_with_its_input_wherever_that_breaks_off():

@@ -9,6 +9,7 @@ import pytest
 from gateway.config import Capture, Config, Upstream
 from gateway.config import Gateway as GatewayTable
 from gateway.exchange import Recording
+from gateway.upstreams.router import Router
 from tests.support.running import header_lines, read_request, running_gateway, tcp_server
 
 CHAT = b'{"model": "m",  "messages": [{"role": "user", "content": "Q \\u00e9 \xc3\xa9"}], "unknown_field": [1.50]}'
@@ -436,13 +437,11 @@ def test_time_limits_of_our_own_end_the_upstream_request(limit, started):
 
 def test_a_mistake_of_ours_is_a_500_before_the_head_and_a_cut_after_it(monkeypatch):
     async def scenario(gateway, upstream):
-        proxy = gateway.gateway._proxy
-
-        async def broken(outgoing):
+        async def broken(router, outgoing):
             raise RuntimeError("a bug")
 
         with monkeypatch.context() as patched:
-            patched.setattr(proxy.router, "send", broken)
+            patched.setattr(Router, "send", broken)
             head, _, body = await exchange(gateway.port, post())
         assert head.startswith(b"HTTP/1.1 500")
         assert json.loads(body)["error"]["code"] == "internal_error"

@@ -8,10 +8,12 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from gateway.app import Gateway
+from gateway.config import Config, Upstream
 from gateway.telemetry.metrics import Instruments
 from gateway.telemetry.worker_metrics import WorkerMetrics, WorkersTotal
 from monitors.runtime.tasks import spawn
-from tests.support.running import running_gateway
+from monitors.storage.queues.memory import MemoryQueue
 
 pytestmark = pytest.mark.anyio
 
@@ -113,17 +115,14 @@ async def test_the_text_is_the_same_as_of_one_process():
 
 async def test_without_the_supervisor_the_admin_port_answers_503():
     end, other = socket.socketpair()
-    async with running_gateway("http://127.0.0.1:9/v1") as running:
-        gateway = type(running.gateway)(
-            running.gateway._config, queue=running.queue, metrics_socket=end, upstream_client=None
-        )
-        await gateway._workers.start()
+    config = Config(upstreams=(Upstream(base_url="http://127.0.0.1:9/v1"),))
+    async with contextlib.aclosing(Gateway(config, queue=MemoryQueue(), metrics_socket=end)) as gateway:
+        await gateway.start()
         other.close()
         transport = httpx.ASGITransport(gateway.admin)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             answer = await client.get("/metrics")
         assert answer.status_code == 503
-        await gateway._workers.aclose()
 
 
 async def test_a_report_beyond_the_bound_ends_the_connection(monkeypatch):

@@ -193,10 +193,12 @@ def test_apps_beyond_the_bound_count_as_others_and_one_with_many_answers_stays()
 def test_when_every_app_has_many_answers_a_new_one_counts_as_others(monkeypatch):
     monkeypatch.setattr(capture_coverage, "MAX_APPS", 2)
     coverage = counting()
-    for app in ("a", "b", "late"):
-        for _ in range(LEAST_ANSWERS):
+    for app, count in (("a", LEAST_ANSWERS), ("b", LEAST_ANSWERS), ("late", LEAST_ANSWERS + 1)):
+        for _ in range(count):
             coverage.add(answer(app=app))
-    assert set(coverage._own.apps) == {"a", "b", OVERFLOW}
+    found = {one.app: one.answers for one in coverage.captured()}
+    assert "late" not in found
+    assert found[OVERFLOW] == LEAST_ANSWERS + 1  # its own alone: none of the others gave way
 
 
 def test_a_full_state_stays_small():

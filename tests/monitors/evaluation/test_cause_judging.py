@@ -250,7 +250,8 @@ def test_it_needs_stored_texts_and_can_be_switched_off(tmp_path, content, sample
     store = SQLiteStore(tmp_path / "store.db")
     catalogue = build({}, judging.judge, None)
     engine = _engine(config, MemoryQueue(), store, catalogue, instruments, judging=judging)
-    assert (engine._judge.score_more is not None) is there
+    judges = engine._judge  # noqa: SLF001 - that a minute of alarms asks nobody would show too late
+    assert (judges.score_more is not None) is there
 
     async def close():
         await judging.judge.aclose()

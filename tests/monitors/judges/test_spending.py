@@ -186,12 +186,14 @@ def test_a_ledger_that_fails_is_said_and_the_last_known_stands(tmp_path):
         store.load, load = gone, store.load
         with pytest.raises(OSError, match="no disk"):
             await spending.tick()
-        assert pacer._others_usd == 1.5
+        assert pacer.has_left(clock.now)
+        pacer.observe(CAP - 2.0, clock.now)
+        assert not pacer.has_left(clock.now)  # 1.5 of it is the others'
         store.load = load
         await spending.tick()
         return msgspec.json.decode((await store.load())[PREFIX + "a"])
 
-    assert run(tmp_path, scenario)["usd"] == 0.5
+    assert run(tmp_path, scenario)["usd"] == CAP - 1.5
 
 
 def test_what_cannot_be_read_is_left_out_and_two_of_one_name_are_warned_of_once(tmp_path, caplog):

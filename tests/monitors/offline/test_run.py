@@ -205,20 +205,29 @@ def test_what_is_no_report_is_refused(tmp_path, text):
         Run.load(path)
 
 
-def test_the_judges_key_and_patience_are_no_part_of_its_identity():
-    from monitors.config import Judge
+def opened(judge, metrics=("faithfulness",)):
+    """The plan of these metrics with this judge."""
+    from monitors.config import Judge, Shared
 
-    one = parts._identity(Judge(base_url="u", model="m", api_key="a", timeout_s=1, price_in=1))
-    assert one == parts._identity(Judge(base_url="u", model="m", api_key="b", concurrency=9))
-    assert one != parts._identity(Judge(base_url="v", model="m"))
-    assert one != parts._identity(Judge(base_url="u", model="m", temperature=1.0))
+    async def main():
+        shared = Shared(judge=Judge(**{"base_url": "http://127.0.0.1:9/v1", "model": "m", **judge}))
+        async with parts.open_plan(parts.EvaluationRequest(config=shared, metrics=metrics)) as (found, _):
+            return found
+
+    return run(main())
+
+
+def test_the_judges_key_and_patience_are_no_part_of_its_identity():
+    one = opened({"api_key": "a", "timeout_s": 1, "price_in": 1}).identity
+    assert one == opened({"api_key": "b", "concurrency": 9}).identity
+    assert one != opened({"base_url": "http://127.0.0.1:8/v1"}).identity
+    assert one != opened({"temperature": 1.0}).identity
 
 
 def test_who_waits_for_a_busy_judge_is_given_time():
-    from monitors.config import Judge, Shared
-
-    shared = Shared(judge=Judge(base_url="u", model="m", timeout_s=60, concurrency=2))
-    enabled = plan(Scripted({})).metrics
-    assert parts._plan(shared, parts.EvaluationRequest(config=shared), enabled, None).timeout_s >= TIMEOUT_S
-    busy = parts._plan(shared, parts.EvaluationRequest(config=shared, concurrency=None), list(enabled) * 5, None)
+    patient = {"timeout_s": 60, "concurrency": 2}
+    assert opened(patient).timeout_s >= TIMEOUT_S
+    five = ("faithfulness", "hallucination", "answer_relevancy", "context_relevancy", "context_precision")
+    busy = opened(patient, five)
+    assert len(busy.metrics) == 5
     assert busy.timeout_s >= 3 * 60 * (8 * 5 / 2)

@@ -214,7 +214,11 @@ def test_what_is_remembered_of_addresses_is_bounded(monkeypatch):
         for _ in range(ATTEMPTS):
             attempts.failed(f"192.0.2.{number}", 0.0)
         attempts.reserve(f"192.0.2.{number}", 0.0)
-    assert (len(attempts._failed), len(attempts._next)) == (10, 10)
+    remembered = [number for number in range(50) if attempts.reserve(f"192.0.2.{number}", 0.0) > 0.0]
+    assert remembered == list(range(40, 50))
+    for _ in range(ATTEMPTS):
+        attempts.failed("192.0.2.0", 0.0)
+    assert attempts.reserve("192.0.2.0", 0.0) == 0.0  # nor is its turn remembered
 
 
 def test_the_addresses_of_an_ipv6_network_are_counted_together():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
+from datetime import datetime
 
 import pytest
 
@@ -13,6 +15,7 @@ from monitors.alerting.notifiers.log import LogNotifier
 from monitors.config import Config
 from monitors.runtime import settings
 from monitors.runtime.settings import ConfigError
+from tests.support.receivers import alert, receiver
 
 MAIL = {"sender": "a@x.example", "recipients": ["b@x.example"]}
 OF_ALL = "kind, name, severities, apps, send_resolved, heartbeat, timeout_s"
@@ -121,18 +124,27 @@ def test_route_and_name_are_for_every_kind():
 
 
 def test_what_the_whole_configuration_says_reaches_those_who_need_it():
-    built = open_notifiers(
-        config(
-            {"kind": "webhook", **GOOD["webhook"]},
-            {"kind": "alertmanager", **GOOD["alertmanager"]},
-            monitors={"public_url": "https://quality.example"},
-            alerts={"group_by": ["rule"], "heartbeat_s": 300},
-        )
-    )
-    webhook, alertmanager = (built[name] for name in ("webhook-0", "alertmanager-1"))
-    assert webhook._runbook_url == alertmanager._runbook_url == "https://quality.example/runbook"
-    assert (webhook._public_url, webhook._group_by) == ("https://quality.example", ("rule",))
-    assert alertmanager._lasts_s == 1200.0
+    async def sent():
+        async with receiver() as (url, received):
+            built = open_notifiers(
+                config(
+                    {"kind": "webhook", "url": url},
+                    {"kind": "alertmanager", "url": url, "resend_s": 30},
+                    monitors={"public_url": "https://quality.example"},
+                    alerts={"group_by": ["rule"], "heartbeat_s": 300},
+                )
+            )
+            for name in ("webhook-0", "alertmanager-1"):
+                await built[name].notify(alert())
+        return [one.json for one in received]
+
+    webhook, (posted,) = asyncio.run(sent())
+    for one in (*webhook["alerts"], posted):
+        assert one["annotations"]["runbook"].startswith("https://quality.example/runbook")
+        assert one["generatorURL"].startswith("https://quality.example/")
+    assert webhook["groupLabels"] == {"rule": "answers"}
+    lasts_s = datetime.fromisoformat(posted["endsAt"]).timestamp() - time.time()
+    assert 1140 < lasts_s <= 1201  # of the heartbeat, which is longer than the time between two
 
 
 @pytest.mark.parametrize(

@@ -259,7 +259,12 @@ def test_those_who_ask_at_once_wait_for_the_first_and_one_that_fails_is_no_answe
         inner.failing = False
         done = await asyncio.gather(failing, waiting, return_exceptions=True)
         assert any(isinstance(one, tuple) for one in done)
-        assert not other._pending
+        third = CachedJudge(inner)
+        inner.failing = True
+        with pytest.raises(type(next(one for one in done if isinstance(one, Exception)))):
+            await ask(third)
+        inner.failing = False
+        await asyncio.wait_for(ask(third), 60)  # nothing of the one that failed is waited for
 
     asyncio.run(run())
 

@@ -42,7 +42,7 @@ def ids(prompt, name, attribute):
     return [int(n) for n in re.findall(rf'<data-[0-9]{{9}} name="{name}" {attribute}="(\d+)">', prompt.user)]
 
 
-def same_verdicts(claims=CLAIMS, *, statements=STATEMENTS, noncommittal=False):
+def same_verdicts(claims=CLAIMS, *, statements=STATEMENTS, noncommittal=False, others=None):
     """A judge that gives the same verdicts however it is asked."""
     contradicted = {index for _, verdict, indexes, _, _ in claims if verdict == "contradicted" for index in indexes}
     fused = [
@@ -72,7 +72,8 @@ def same_verdicts(claims=CLAIMS, *, statements=STATEMENTS, noncommittal=False):
                     {"index": i, "contradicted": i in contradicted, "reason": "r"} for i in ids(p, "context", "index")
                 ]
             },
-        },
+        }
+        | (others or {}),
         model="judge-1",
     )
 
@@ -197,12 +198,14 @@ def test_a_contradiction_that_names_no_context_is_asked_about_once_more_and_both
         ("d", "contradicted", [9], "q", "relevant"),
         ("e", "supported", [], "q", "relevant"),
     ]
-    judge = same_verdicts(claims)
-    judge._answers["claim_verdicts"] = {"verdicts": [{"id": 1, **second}, {"id": 7, "verdict": "contradicted"}]}
     contradicted = {0, *second.get("contexts", [])}
-    judge._answers["contradicted_contexts"] = {
-        "contexts": [{"index": index, "contradicted": index in contradicted} for index in (0, 1)]
+    answers = {
+        "claim_verdicts": {"verdicts": [{"id": 1, **second}, {"id": 7, "verdict": "contradicted"}]},
+        "contradicted_contexts": {
+            "contexts": [{"index": index, "contradicted": index in contradicted} for index in (0, 1)]
+        },
     }
+    judge = same_verdicts(claims, others=answers)
     result = score(Hallucination(Fused(judge)))
     assert result.value == score(Hallucination(Separate(judge))).value == len(contradicted) / 2
     assert [prompt.task for prompt in judge.asked] == ["claims_verdicts", "claim_verdicts", "contradicted_contexts"]

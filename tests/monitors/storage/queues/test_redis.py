@@ -23,6 +23,7 @@ from monitors.storage.engines.failures import EngineError
 from monitors.storage.engines.redis import Engine, read_url
 from monitors.storage.queues import Depth, from_url
 from monitors.storage.queues.redis import RedisQueue, Shard
+from monitors.storage.queues.redis_lua import DEPTH
 from tests.support.redis import own_redis, redis_server
 
 NOTHING = Depth(ready=0, leased=0, dead=0, oldest_started_at=None)
@@ -312,10 +313,13 @@ def test_one_that_became_a_replica_is_left_for_whom_the_name_stands_for_next():
         async def scenario():
             async with queue_of(own.url()) as queue:
                 await queue.put(samples(1))
+                assert len(own.ask("CLIENT", "LIST").splitlines()) > 1
                 own.ask("REPLICAOF", "127.0.0.1", "9")
                 with pytest.raises(EngineError, match=r"(?i)read.?only"):
                     await queue.put(samples(2))
-                assert queue._engine._client is None
+                async with asyncio.timeout(60):
+                    while len(own.ask("CLIENT", "LIST").splitlines()) > 1:  # noqa: ASYNC110 - besides the one who asks
+                        await asyncio.sleep(0.01)
                 own.ask("REPLICAOF", "NO", "ONE")
                 await asyncio.sleep(0.2)
                 await queue.put(samples(2))
@@ -412,10 +416,51 @@ def test_an_engine_that_forgets_when_memory_is_short_is_warned_of_once(policy, w
     assert len([one for one in caplog.records if "noeviction" in one.message]) == warnings
 
 
-def test_a_release_that_is_too_old_is_refused_in_words():
-    with pytest.raises(EngineError, match=r"redis://h: needs release 6.2 or later, this is 5.0.7"):
-        Engine(read_url("redis://:secret@h"))._check({"redis_version": "5.0.7"})
-    Engine(read_url("redis://h"))._check({"redis_version": "10.0.0"})
+@contextlib.asynccontextmanager
+async def engine_of_release(release):
+    """An engine that says it is of this release, and answers every script with 1."""
+    hello = b"%1\r\n$5\r\nproto\r\n:3\r\n"
+
+    async def serve(reader, writer):
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while True:
+                count = int((await reader.readuntil(b"\r\n"))[1:])
+                words = []
+                for _ in range(count):
+                    size = int((await reader.readuntil(b"\r\n"))[1:])
+                    words.append((await reader.readexactly(size + 2))[:-2])
+                facts = f"redis_version:{release}\r\n".encode()
+                bulk = b"$%d\r\n%s\r\n" % (len(facts), facts)
+                writer.write({b"INFO": bulk, b"EVALSHA": b":1\r\n", b"HELLO": hello}.get(words[0], b"+OK\r\n"))
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        engine = Engine(read_url(f"redis://:secret@127.0.0.1:{port}"))
+        try:
+            yield engine
+        finally:
+            await engine.aclose()
+
+
+@pytest.mark.parametrize("release", ["5.0.7", "6.0.16"])
+def test_a_release_that_is_too_old_is_refused_in_words(release):
+    async def scenario():
+        async with engine_of_release(release) as engine:
+            said = f"^redis://127.0.0.1:[0-9]+: needs release 6.2 or later, this is {release}$"
+            with pytest.raises(EngineError, match=said):
+                await engine.run(DEPTH, (), ())
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("release", ["6.2.0", "10.0.0"])
+def test_a_release_that_is_new_enough_is_used(release):
+    async def scenario():
+        async with engine_of_release(release) as engine:
+            assert await engine.run(DEPTH, (), ()) == 1
+
+    asyncio.run(scenario())
 
 
 # --- a cluster ---
@@ -453,28 +498,38 @@ def test_a_cluster_accepts_every_command_of_a_queue_in_shards(options):
         asyncio.run(scenario())
 
 
+def shards_of(url, count):
+    return [Shard(read_url(url).prefix, number) for number in range(count)]
+
+
+def waiting(shard):
+    """The ids of the samples in a shard."""
+    return {one.decode() for one in redis_server().ask("HKEYS", shard.waiting[1])}
+
+
 def test_no_shard_waits_for_the_others_to_be_empty():
+    url = redis_server().url(shards=4)
+
     async def scenario():
-        async with queue_of(redis_server().url(shards=4)) as queue:
+        async with queue_of(url) as queue:
             await queue.put(samples(*range(400)))
-            sizes = [len(some) for _, some in queue._spread([(one.encode(),) for one in map(str, range(400))])]
-            assert len(sizes) == 4
-            assert min(sizes) > 60
+            held = [waiting(shard) for shard in shards_of(url, 4)]
+            assert min(map(len, held)) > 60
             first = [ids(await queue.lease(10)) for _ in range(4)]
-            shards = [{queue._spread([(one.encode(),)])[0][0].counts for one in some} for some in first]
-            assert len(set.union(*shards)) == 4
+            assert all(any(one in some for leased in first for one in leased) for some in held)
 
     asyncio.run(scenario())
 
 
 def test_a_shard_that_fails_takes_nothing_of_what_the_others_give():
+    url = redis_server().url(shards=3)
+
     async def scenario():
-        async with queue_of(redis_server().url(shards=3)) as queue:
+        async with queue_of(url) as queue:
             await queue.put(samples(*range(90)))
-            broken = queue._shards[1]
-            mine = sum(
-                len(some) for shard, some in queue._spread([(str(n).encode(),) for n in range(90)]) if shard is broken
-            )
+            broken = shards_of(url, 3)[1]
+            mine = len(waiting(broken))
+            assert 0 < mine < 90
             redis_server().ask("SET", broken.waiting[0], "no stream")
             assert len(await queue.lease(99)) == 90 - mine
             with pytest.raises(EngineError, match="wrong kind"):
@@ -493,7 +548,7 @@ def test_what_cannot_be_read_is_set_aside_with_the_reason_and_the_others_are_han
         async with queue_of(url) as queue:
             await queue.put(samples(1, 2, 3))
             await queue.supply([supplement(1), supplement(2)])
-            tag = queue._shards[0]
+            (tag,) = shards_of(url, 1)
             for stream, ids_key, since in (tag.waiting, tag.supplies):
                 for name, body in (
                     ("odd", b"\xff{"),

@@ -235,7 +235,8 @@ def test_waiting_for_a_lock_does_not_hold_up_the_event_loop(path):
 def test_a_full_disk_fails_the_whole_put_and_the_next_one_succeeds(queue):
     async def scenario():
         await queue.put([sample("a")])
-        await queue._database._connection.execute("PRAGMA max_page_count = 20")
+        connection = queue._database._connection  # noqa: SLF001 - a disk that is full, of this connection alone
+        await connection.execute("PRAGMA max_page_count = 20")
         with pytest.raises(EngineError, match="full"):
             await queue.put([sample(f"big-{number}", "x" * 10_000) for number in range(50)])
         await queue.put([sample("b", "x" * 500_000)])

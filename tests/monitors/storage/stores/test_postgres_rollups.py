@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+import time
 
 import asyncpg
 import pytest
@@ -12,8 +13,11 @@ from monitors.storage.engines import migrate as migrating
 from monitors.storage.engines.migrate import migrate
 from monitors.storage.stores import Query
 from monitors.storage.stores.calendar import day_of
+from monitors.storage.stores.postgres.rollups import PostgresKept
 from monitors.storage.stores.postgres.store import PostgresStore
+from monitors.storage.stores.rollups import Sums
 from tests.support.postgres import postgres
+from tests.support.rows import Rows
 
 DAY = 86_400.0
 T0 = 1_700_000_000.0 // DAY * DAY
@@ -60,7 +64,7 @@ async def fill(store):
 async def totals(store):
     """What is kept or made now, and what the rows say."""
     spreads, summaries = (await store.spread(EVER, "model")).parts, await store.summary(EVER)
-    rows = await store._spread(EVER, "model")
+    rows = await Rows(store, EVER.since, EVER.until).spread(EVER, "model")
     return [(sum(one.n for one in some), round(sum(one.x for one in some), 9)) for some in (spreads, rows)] + [
         (sum(one.n for one in summaries), round(sum(one.wx for one in summaries), 9))
     ]
@@ -97,7 +101,7 @@ def test_who_writes_into_an_hour_while_it_is_added_up_keeps_its_sum_out_of_the_t
     async def scenario():
         async with contextlib.aclosing(PostgresStore(url)) as store, connected(url) as writer:
             await fill(store)
-            read, transaction = store._spread, writer.transaction()
+            read, transaction = Rows(store, EVER.since, EVER.until).spread, writer.transaction()
 
             async def slowly(query, by):
                 if query.since == T0:
@@ -105,12 +109,11 @@ def test_who_writes_into_an_hour_while_it_is_added_up_keeps_its_sum_out_of_the_t
                     await insert(writer, "late", T0 + 20.0)
                 return await read(query, by)
 
-            store._spread = slowly
-            adding = asyncio.ensure_future(store.spread(EVER, "model"))
+            kept = Sums(PostgresKept(store.database), time.time)
+            adding = asyncio.ensure_future(kept.spread(EVER, "model", None, slowly))
             await somebody_waits(url)  # who keeps the sum, for the row that holds the mark
             await getattr(transaction, ends)()
             assert sum(one.n for one in (await adding).parts) == 2
-            store._spread = read
             assert exact(await totals(store)) == ((3, 1.25) if ends == "commit" else (2, 1.0))
 
     asyncio.run(scenario())

@@ -1,6 +1,7 @@
 """What is added up beforehand: every whole hour that is over, in parts of a day at most."""
 
 import asyncio
+import contextlib
 import statistics
 import time
 from types import SimpleNamespace
@@ -10,11 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitors.records import Evaluation, Sample, Score
+from monitors.storage.engines.sqlite import Database
 from monitors.storage.stores import Query
 from monitors.storage.stores import rollups as sums
 from monitors.storage.stores.rollup_windows import DAY_S, HOUR_S, add_spreads, cut
 from monitors.storage.stores.rollups import LEAST_S, MOST_SPANS, SETTLED_S, _beforehand, _leisurely
+from monitors.storage.stores.sqlite.rollups import SQLiteKept
+from monitors.storage.stores.sqlite.schema import SCHEMA
 from monitors.storage.stores.sqlite.store import SQLiteStore
+from tests.support.rows import Rows
 
 T0 = 1_700_000_000.0
 
@@ -77,32 +82,40 @@ def test_what_was_read_in_steps_comes_to_what_one_look_says(tmp_path, monkeypatc
     monkeypatch.setattr(sums, "LOOK_S", 0.0)  # none is short enough
 
     async def run():
-        at_once, store = SQLiteStore(tmp_path / "store.db"), SQLiteStore(tmp_path / "store.db")
+        store = SQLiteStore(tmp_path / "store.db")
         begin = (time.time() // HOUR_S - 5) * HOUR_S
         hour = Query(since=begin, until=begin + HOUR_S)
         for number in range(60):
             one = Sample(id=f"x{number}", started_at=begin + 600.0 + 37.0 * number, app="shop", model=f"m-{number % 2}")
             score = Evaluation(sample_id=one.id, metric="relevancy", version="1", outcome=Score(number / 60))
             await store.add(one, [score])
-        expected = await at_once._summary(hour, ""), await at_once._scored(hour), await at_once._spread(hour, "model")
-        looks = []
-        fetch = store._fetch
+        rows, looks = Rows(store, hour.since, hour.until), []
 
-        async def watched(statement, parameters, database=None):
-            looks.append(parameters)
-            return await fetch(statement, parameters, database)
+        def watched(read):
+            async def reading(query, *others):
+                looks.append(query)
+                return await read(query, *others)
 
-        store._fetch = watched
-        await store.prune(0.0)
-        read = len(looks)
-        found = await store.summary(hour), await store.scored(hour), (await store.spread(hour, "model")).parts
+            return reading
+
+        readers = [watched(one) for one in (rows.summary, rows.scored, rows.spread)]
+        expected = await rows.summary(hour), await rows.scored(hour), await rows.spread(hour, "model")
+        async with contextlib.aclosing(Database(tmp_path / "store.db", schema=SCHEMA, busy_timeout_s=5.0)) as database:
+            kept = sums.Sums(SQLiteKept(database, database), time.time)
+            await kept.ready(0.0, *readers)
+            read = len(looks)
+            summary, scored, spread = readers
+            found = (
+                await kept.summary(hour, "", summary),
+                await kept.scored(hour, scored),
+                (await kept.spread(hour, "model", None, spread)).parts,
+            )
         await store.aclose()
-        await at_once.aclose()
         return expected, found, looks[:read], looks[read:]
 
     expected, found, looks, later = asyncio.run(run())
     assert looks
-    assert {look["p1"] - look["p0"] for look in looks} == {300.0, 150.0, 75.0, 60.0, 15.0}
+    assert {look.until - look.since for look in looks} == {300.0, 150.0, 75.0, 60.0, 15.0}
     assert later == []
     for one, other in zip(expected[0], found[0], strict=True):
         assert (one.app, one.n, one.failed) == (other.app, other.n, other.failed)
@@ -119,7 +132,7 @@ def test_what_adds_up_beforehand_keeps_little_of_the_file_in_memory(tmp_path):
     async def run():
         store = SQLiteStore(tmp_path / "store.db")
         sizes = []
-        for database in (store._counter, store._reader):
+        for database in (store._counter, store._reader):  # noqa: SLF001 - a setting of the connections
             async with database.reading() as connection:
                 sizes += await connection.execute_fetchall("PRAGMA cache_size")
         await store.aclose()

@@ -253,7 +253,8 @@ def test_a_full_disk_fails_the_whole_addition_and_the_next_one_succeeds(store):
 
     async def scenario():
         await store.add(sample("a"), [evaluation("a")])
-        await store._writer._connection.execute("PRAGMA max_page_count = 30")
+        connection = store._writer._connection  # noqa: SLF001 - a disk that is full, of this connection alone
+        await connection.execute("PRAGMA max_page_count = 30")
         with pytest.raises(EngineError, match="full"):
             await store.add(sample("b"), [evaluation("b", "small"), large])
         assert await store.sample("b") is None
