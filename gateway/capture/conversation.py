@@ -98,10 +98,6 @@ class ConversationReader:
         self._turns = history_turns
         self._content = content
 
-    def conversation(self, exchange: Exchange) -> str | None:
-        """Return the id of the conversation that the app names; None if it names none."""
-        return None if exchange.session is None else self._hash("s", exchange.app, _bytes(exchange.session))
-
     def read(self, exchange: Exchange, question: str | None) -> tuple[Links, tuple[Message, ...], tuple[ToolCall, ...]]:
         """Return the links of an exchange, the messages before its question, and the tools that its response calls."""
         found = _walk(exchange)

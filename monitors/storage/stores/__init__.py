@@ -11,6 +11,7 @@ import msgspec
 from monitors.records import Evaluation, Sample, Supplement
 from monitors.runtime.plugins import adapter
 from monitors.statistics.control_variate import Sums
+from monitors.storage.conversations import Linked, Lookup, Move
 from monitors.storage.erase import Subject
 
 BUILT_IN = {
@@ -252,6 +253,24 @@ class Store(Protocol):
         this engine makes no histograms, read the points instead.
         """
         return None
+
+    async def link(self, some: Sequence[Linked]) -> None:
+        """Store the links of exchanges, each id once: what is there stays. They are kept for `conversations.KEPT_S`."""
+
+    async def links(self, sample_ids: Sequence[str]) -> Sequence[Linked]:  # noqa: ARG002 - the port's shape
+        """Return the stored links of these exchanges."""
+        return ()
+
+    async def linked(self, lookups: Sequence[Lookup]) -> Mapping[Lookup, Sequence[Linked]]:  # noqa: ARG002 - the port's shape
+        """Return what each lookup finds, the latest first; at most one more than `conversations.MOST_CANDIDATES`."""
+        return {}
+
+    async def place(self, moves: Sequence[Move]) -> Sequence[str]:  # noqa: ARG002 - the port's shape
+        """Put exchanges in their places, and their samples and scores where they are stored; return who was not moved.
+
+        Those are the exchanges that by now continue another one than expected: somebody else decided meanwhile.
+        """
+        return ()
 
     async def aclose(self) -> None:
         """Release the connection; calling it twice is harmless."""

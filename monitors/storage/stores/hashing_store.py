@@ -10,6 +10,7 @@ from dataclasses import replace
 from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Supplement
 from monitors.redaction import Redactor
 from monitors.runtime.bounds import size
+from monitors.storage.conversations import Linked, Lookup, Move
 from monitors.storage.erase import Subject
 from monitors.storage.stores import (
     LabelledScore,
@@ -120,6 +121,18 @@ class HashingStore(Store):
             self._recent.clear()
             self._bytes = 0
         return await self._store.forget(subject, dry_run=dry_run)
+
+    async def link(self, some: Sequence[Linked]) -> None:
+        await self._store.link(some)
+
+    async def links(self, sample_ids: Sequence[str]) -> Sequence[Linked]:
+        return await self._store.links(sample_ids)
+
+    async def linked(self, lookups: Sequence[Lookup]) -> Mapping[Lookup, Sequence[Linked]]:
+        return await self._store.linked(lookups)
+
+    async def place(self, moves: Sequence[Move]) -> Sequence[str]:
+        return await self._store.place(moves)
 
     async def aclose(self) -> None:
         await self._store.aclose()
