@@ -80,16 +80,16 @@ class ConversationJoiner:
         Another process may move an exchange while this one decides what continues it. Whoever moved something looks
         again at what it continues and at what continues it, so that the one who is later sees the other's move.
         """
-        await self._store.link(list(new.values()))
         looked_at = dict(new)
+        stored = await self._store.link(list(new.values()))
         for _ in range(_TRIES):
-            stored = {one.id: one for one in await self._store.links(list(looked_at))}
-            decision = _Decision({**looked_at, **stored})
+            decision = _Decision({**looked_at, **{one.id: one for one in stored}})
             await decision.make(self._store)
             if not decision.moves:
                 break
             await self._store.place(decision.moves)
             looked_at |= {move.one.id: move.one for move in decision.moves[:MOST_MOVED]}
+            stored = await self._store.links(list(looked_at))
         return {name: decision.rows[name] for name in new}
 
 

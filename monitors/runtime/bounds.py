@@ -8,6 +8,8 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import NamedTuple
 
+import msgspec
+
 from monitors.records import CaptureInfo, Context, Links, Message, PromptPart, Sample, Supplement, ToolCall, Usage
 
 MAX_PASSAGES = 200
@@ -244,7 +246,7 @@ def _counted(count: int | None) -> int | None:
 
 
 def _bounded_links(links: Links) -> Links:
-    return replace(
+    return msgspec.structs.replace(
         links,
         follows=optional_name(links.follows),
         gives=_bounded_names(links.gives),

@@ -124,11 +124,17 @@ def linked(sample: Sample) -> Linked | None:
 
 
 def keys_of(one: Linked) -> Iterator[str]:
-    """Yield the keys under which an exchange is found: what it gives, what it follows, and its trace."""
+    """Yield the keys under which an exchange is found: what it gives, what it follows, and its trace.
+
+    Texts that many exchanges give are found by the pair as well, and by the question.
+    """
     for item in one.links.gives:
         yield f"g:{item}"
     if one.links.pair_given is not None:
         yield f"p:{one.links.pair_given}"
+    if one.links.gives and one.links.gives[0].startswith("t:"):
+        for asked in one.links.asked:
+            yield f"a:{one.links.gives[0]}:{asked}"
     if one.links.follows is not None:
         yield f"f:{one.links.follows}"
     if one.trace_id is not None:
@@ -142,8 +148,16 @@ def before(one: Linked) -> Iterator[Lookup]:
         yield Lookup(one.app, f"g:{one.links.follows}", since, until)
     if one.links.pair_before is not None:
         yield Lookup(one.app, f"p:{one.links.pair_before}", since, until)
+    if (key := _asked_key(one)) is not None:
+        yield Lookup(one.app, key, since, until)
     if one.trace_id is not None:
         yield Lookup(one.app, f"t:{one.trace_id}", one.started_at - TRACE_S, one.started_at + TRACE_S)
+
+
+def _asked_key(one: Linked) -> str | None:
+    """The key of exchanges that gave the text that one follows to the question that it shows before."""
+    follows, asked = one.links.follows, one.links.asked_before
+    return None if follows is None or asked is None or follows[0] != "t" else f"a:{follows}:{asked}"
 
 
 def after(one: Linked) -> Iterator[Lookup]:
@@ -198,7 +212,10 @@ def _continued(one: Linked, found: Mapping[Lookup, Sequence[Linked]]) -> tuple[L
     chosen = _one_of(one, _best(fitting, evidence))
     if chosen is None:
         return None, "ambiguous"
-    if not _suffices(one, chosen, evidence[chosen.id], crowded=_crowded(found, f"g:{follows}")):
+    crowded = _crowded(found, f"g:{follows}")
+    if "asked" in evidence[chosen.id] and (key := _asked_key(one)) is not None:
+        crowded = crowded and _crowded(found, key)
+    if not _suffices(one, chosen, evidence[chosen.id], crowded=crowded):
         return None, "weak"
     return chosen, "response_id" if follows[0] == "r" else "tool_call" if follows[0] == "c" else "text"
 

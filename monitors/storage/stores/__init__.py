@@ -254,8 +254,12 @@ class Store(Protocol):
         """
         return None
 
-    async def link(self, some: Sequence[Linked]) -> None:
-        """Store the links of exchanges, each id once: what is there stays. They are kept for `conversations.KEPT_S`."""
+    async def link(self, some: Sequence[Linked]) -> Sequence[Linked]:  # noqa: ARG002 - the port's shape
+        """Store the links of exchanges, each id once: what is there stays, and is returned.
+
+        They are kept for `conversations.KEPT_S`.
+        """
+        return ()
 
     async def links(self, sample_ids: Sequence[str]) -> Sequence[Linked]:  # noqa: ARG002 - the port's shape
         """Return the stored links of these exchanges."""

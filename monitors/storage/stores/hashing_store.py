@@ -122,8 +122,8 @@ class HashingStore(Store):
             self._bytes = 0
         return await self._store.forget(subject, dry_run=dry_run)
 
-    async def link(self, some: Sequence[Linked]) -> None:
-        await self._store.link(some)
+    async def link(self, some: Sequence[Linked]) -> Sequence[Linked]:
+        return await self._store.link(some)
 
     async def links(self, sample_ids: Sequence[str]) -> Sequence[Linked]:
         return await self._store.links(sample_ids)

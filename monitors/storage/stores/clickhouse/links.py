@@ -50,13 +50,14 @@ _MOVE_SCORES = _again(
 )
 
 
-async def link(database: Database, some: Sequence[Linked]) -> None:
-    """Store links. What is written twice all the same, by two processes at one moment, is the same."""
-    known = {name for name, _ in await links(database, [one.id for one in some])}
+async def link(database: Database, some: Sequence[Linked]) -> Sequence[tuple[str, str]]:
+    """Store links; return those that were there. What two processes write at one moment is the same."""
+    known = dict(await links(database, [one.id for one in some]))
     some = [one for one in some if one.id not in known]
     keys = [(one.app, key, day_of(one.started_at), one.started_at, one.id) for one in some for key in keys_of(one)]
     await database.insert("links", schema.LINKS, [_row(one, 0) for one in some])
     await database.insert("link_keys", schema.LINK_KEYS, keys)
+    return list(known.items())
 
 
 async def links(database: Database, sample_ids: Sequence[str]) -> Sequence[tuple[str, str]]:

@@ -17,10 +17,12 @@ from monitors.storage.stores.calendar import day_of
 _ADD = """
     WITH added AS (
         INSERT INTO links (id, started_at, before, payload)
-        SELECT * FROM unnest($1::text[], $2::float8[], $3::text[], $4::text[]) ON CONFLICT DO NOTHING
+        SELECT * FROM unnest($1::text[], $2::float8[], $3::text[], $4::text[]) ON CONFLICT DO NOTHING RETURNING id
+    ), keyed AS (
+        INSERT INTO link_keys (app, key, started_at, id)
+        SELECT * FROM unnest($5::text[], $6::text[], $7::float8[], $8::text[]) ON CONFLICT DO NOTHING
     )
-    INSERT INTO link_keys (app, key, started_at, id)
-    SELECT * FROM unnest($5::text[], $6::text[], $7::float8[], $8::text[]) ON CONFLICT DO NOTHING
+    SELECT id FROM added
 """
 _THESE = "SELECT payload FROM links WHERE id = ANY($1::text[])"
 _FOUND = f"""
@@ -46,13 +48,16 @@ _PRUNE = (
 _PRUNE_BATCH = 5_000
 
 
-async def link(database: Database, some: Sequence[Linked]) -> None:
-    """Store links, in one order, so that two who store the same do not wait for each other."""
+async def link(database: Database, some: Sequence[Linked]) -> Sequence[Any]:
+    """Store links, in one order, so that two who store the same do not deadlock; return rows of those there were."""
     ordered = sorted(some, key=lambda one: one.id)
     rows = [(plain(one.id), one.started_at, _plain(one.place.before), encoded(one).decode()) for one in ordered]
     keys = sorted((plain(one.app), plain(key), one.started_at, plain(one.id)) for one in some for key in keys_of(one))
     async with database.connection() as connection:
-        await connection.execute(_ADD, *_columns(rows), *_columns(keys))
+        added = await connection.fetch(_ADD, *_columns(rows), *_columns(keys))
+        if len(added) == len(rows):
+            return ()
+        return list(await connection.fetch(_THESE, [row[0] for row in rows]))
 
 
 async def links(database: Database, sample_ids: Sequence[str]) -> Sequence[Any]:

@@ -260,8 +260,8 @@ class PostgresStore(rows.Lenient, EngineStore):
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
         return await erase.forget(self.database, subject, dry_run=dry_run)
 
-    async def link(self, some: Sequence[Linked]) -> None:
-        await links.link(self.database, some)
+    async def link(self, some: Sequence[Linked]) -> Sequence[Linked]:
+        return self._read(rows.linked, await links.link(self.database, some))
 
     async def links(self, sample_ids: Sequence[str]) -> Sequence[Linked]:
         return self._read(rows.linked, await links.links(self.database, sample_ids))

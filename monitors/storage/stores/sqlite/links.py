@@ -25,7 +25,12 @@ _FOUND = f"""
     )
 """  # noqa: S608 - constants
 _AT_ONCE = 100
-_MOVE = "UPDATE links SET before = ?, payload = ? WHERE id = ? AND before IS ?"
+_MOVE = """
+    UPDATE links SET before = moved.before, payload = moved.payload FROM (
+        SELECT value ->> 0 AS id, value ->> 1 AS before, value ->> 2 AS payload, value ->> 3 AS expected
+        FROM json_each(?)
+    ) AS moved WHERE links.id = moved.id AND links.before IS moved.expected RETURNING links.id
+"""
 _MOVE_SAMPLE = "UPDATE samples SET conversation = ?, turn = ?, hop = ? WHERE id = ?"
 _MOVE_SCORES = "UPDATE evaluations SET cluster = ? WHERE sample_id = ?"
 _PRUNE = (
@@ -38,13 +43,16 @@ _PRUNE = (
 )
 
 
-async def link(database: Database, some: Sequence[Linked]) -> None:
-    """Store links."""
+async def link(database: Database, some: Sequence[Linked], read: Read) -> Sequence[Linked]:
+    """Store links; return those that were there."""
     rows = [(one.id, one.started_at, one.place.before, encoded(one).decode()) for one in some]
     keys = [(one.app, key, one.started_at, one.id) for one in some for key in keys_of(one)]
     async with database.writing() as connection:
-        await connection.executemany(_ADD, rows)
+        if (await connection.executemany(_ADD, rows)).rowcount == len(rows):
+            await connection.executemany(_ADD_KEY, keys)
+            return ()
         await connection.executemany(_ADD_KEY, keys)
+        return read(await connection.execute_fetchall(_THESE, (encoded([row[0] for row in rows]).decode(),)))
 
 
 async def links(database: Database, sample_ids: Sequence[str], read: Read) -> Sequence[Linked]:
@@ -72,21 +80,14 @@ async def linked(
 
 async def place(database: Database, moves: Sequence[Move]) -> Sequence[str]:
     """Move what is still where it was expected; return the others."""
-    missed = []
+    wanted = [(one.id, one.place.before, encoded(one).decode(), expected) for one, expected in moves]
     async with database.writing() as connection:
-        for one, expected in moves:
-            where = (one.place.before, encoded(one).decode(), one.id, expected)
-            if (await connection.execute(_MOVE, where)).rowcount:
-                await _move_stored(connection, one)
-            else:
-                missed.append(one.id)
-    return missed
-
-
-async def _move_stored(connection: aiosqlite.Connection, one: Linked) -> None:
-    await connection.execute(_MOVE_SAMPLE, (one.place.conversation, one.place.turn, one.place.hop, one.id))
-    if one.named:
-        await connection.execute(_MOVE_SCORES, (cluster_with(one), one.id))
+        moved = {row[0] for row in await connection.execute_fetchall(_MOVE, (encoded(wanted).decode(),))}
+        there = [one for one, _ in moves if one.id in moved]
+        places = [(one.place.conversation, one.place.turn, one.place.hop, one.id) for one in there]
+        await connection.executemany(_MOVE_SAMPLE, places)
+        await connection.executemany(_MOVE_SCORES, [(cluster_with(one), one.id) for one in there if one.named])
+    return [one.id for one, _ in moves if one.id not in moved]
 
 
 async def prune(connection: aiosqlite.Connection, before: float, limit: int) -> bool:

@@ -268,8 +268,8 @@ class SQLiteStore(rows.Lenient, EngineStore):
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
         return await erase.forget(self._writer, subject, dry_run=dry_run)
 
-    async def link(self, some: Sequence[Linked]) -> None:
-        await links.link(self._writer, some)
+    async def link(self, some: Sequence[Linked]) -> Sequence[Linked]:
+        return await links.link(self._writer, some, partial(self._read, rows.linked))
 
     async def links(self, sample_ids: Sequence[str]) -> Sequence[Linked]:
         return await links.links(self._reader, sample_ids, partial(self._read, rows.linked))
