@@ -3,8 +3,9 @@
 python benchmarks/conversations/run.py [--conversations 1000] [--seed 1] [--store URL]
 
 Two gateways with one key make the samples, two joiners on one store take them in an order that is shuffled within a
-second, as of two workers. An exchange that continues another one is right if it gets the conversation of that
-conversation's first exchange; it is wrong if it continues an exchange of another conversation.
+second, as of two workers. An exchange that continues another one is joined right if it is joined to one of its own
+conversation, and wrong if to one of another. It is whole if it has the conversation of that conversation's first
+exchange and the right turn: one exchange that cannot be told from another's splits its conversation in two.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.conversations.scripted import Call, conversations  # noqa: E402 - the tree is not installed everywhere
-from gateway.capture.conversation import ConversationReader  # noqa: E402
-from gateway.capture.exchange_reader import Capture  # noqa: E402
-from gateway.config import Capture as Settings  # noqa: E402
-from gateway.capture.factory import extractors_of  # noqa: E402
-from monitors.evaluation.conversations import ConversationJoiner  # noqa: E402
-from monitors.evaluation.observer import WorkerObserver  # noqa: E402
-from monitors.evaluation.persist import Persistence  # noqa: E402
-from monitors.records import Sample  # noqa: E402
-from monitors.storage.queues.memory import MemoryQueue  # noqa: E402
-from monitors.storage.stores import Store, from_url  # noqa: E402
+from benchmarks.conversations.scripted import Call, conversations
+from gateway.capture.conversation import ConversationReader
+from gateway.capture.exchange_reader import Capture
+from gateway.capture.factory import extractors_of
+from gateway.config import Capture as Settings
+from monitors.evaluation.conversations import ConversationJoiner
+from monitors.evaluation.observer import WorkerObserver
+from monitors.evaluation.persist import Persistence
+from monitors.records import Sample
+from monitors.storage.queues.memory import MemoryQueue
+from monitors.storage.stores import Store, from_url
 
 _LIMIT = 10_000_000
 _BATCH = 16
@@ -126,9 +127,14 @@ async def check(calls: Sequence[Call], samples: Sequence[Sample], store: Store) 
         if name == first[call.conversation]:
             continue
         due[call.kind] += 1
-        same = one.place.conversation == found[first[call.conversation]].place.conversation
-        right[call.kind] += same
-        placed[call.kind] += same and one.place.turn == call.turn and one.place.inner == call.inner
+        before = one.place.before
+        right[call.kind] += before is not None and truth[before].conversation == call.conversation
+        first_place = found[first[call.conversation]].place
+        placed[call.kind] += (
+            one.place.conversation == first_place.conversation
+            and one.place.turn == call.turn
+            and one.place.inner == call.inner
+        )
     return due, right, placed, wrong
 
 
@@ -148,7 +154,7 @@ async def measure(n: int, seed: int, url: str, *, canned: float, users: float, r
 
 def report(found: Joined) -> str:
     """The table of one measurement."""
-    lines = ["| app | exchanges that continue one | joined right | turn right | wrong |", "|---|--:|--:|--:|--:|"]
+    lines = ["| app | exchanges that continue one | joined right | whole | wrong |", "|---|--:|--:|--:|--:|"]
     for kind, n in [*sorted(found.due.items()), ("all", found.due.total())]:
         right, placed, wrong = (
             one.total() if kind == "all" else one[kind] for one in (found.right, found.placed, found.wrong)

@@ -281,16 +281,18 @@ def _one_of(one: Linked, best: Sequence[Linked]) -> Linked | None:
 
 def _suffices(one: Linked, other: Linked, evidence: frozenset[str], *, crowded: bool) -> bool:
     """Whether what is known is enough, now that nothing else fits as well."""
-    length = one.links.length
-    if evidence & {"session", "trace", "pair"} or length >= _UNIQUE:
+    length, sampled = one.links.length, one.sampled or other.sampled
+    if evidence & {"session", "trace"} or length >= _UNIQUE:
         return True
-    if crowded or ((one.sampled or other.sampled) and length < SURE_LENGTH):
+    if sampled and length < SURE_LENGTH:  # another exchange may have given the same, and not be captured
+        return "asked" in evidence and len(evidence) > 1
+    if "pair" in evidence:
+        return True
+    if crowded:
         return evidence >= {"asked", "user"}
     if evidence:
         return True
-    if one.sampled or other.sampled:  # another exchange may have given the same, and not be captured
-        return one.links.asked_before is None
-    return length >= LEAST_LENGTH
+    return one.links.asked_before is None if sampled else length >= LEAST_LENGTH
 
 
 def _outer(one: Linked, found: Mapping[Lookup, Sequence[Linked]]) -> Linked | None:
