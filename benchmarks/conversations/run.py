@@ -32,6 +32,7 @@ from monitors.evaluation.conversations import ConversationJoiner
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.persist import Persistence
 from monitors.records import Sample
+from monitors.storage.conversations import Linked
 from monitors.storage.queues.memory import MemoryQueue
 from monitors.storage.stores import Store, from_url
 
@@ -107,14 +108,17 @@ async def join(
     return 1e6 * (time.perf_counter() - began) / len(ordered), counted.results
 
 
+async def links_of(samples: Sequence[Sample], store: Store) -> dict[str, Linked]:
+    """Return the stored links of the samples by id."""
+    ids = [sample.id for sample in samples]
+    pages = [await store.links(ids[start : start + 500]) for start in range(0, len(ids), 500)]
+    return {one.id: one for page in pages for one in page}
+
+
 async def check(calls: Sequence[Call], samples: Sequence[Sample], store: Store) -> tuple[Counter[str], ...]:
     """Compare the places in the store with the truth."""
     truth = {f"e{number:06}": call for number, call in enumerate(calls)}
-    found = {
-        one.id: one
-        for start in range(0, len(samples), 500)
-        for one in await store.links([s.id for s in samples[start : start + 500]])
-    }
+    found = await links_of(samples, store)
     first: dict[str, str] = {}
     for name, call in truth.items():
         if name in found:

@@ -87,7 +87,10 @@ class ConversationJoiner:
             await decision.make(self._store)
             if not decision.moves:
                 break
-            await self._store.place(decision.moves)
+            missed = await self._store.place(decision.moves)
+            late = [one for one, was in decision.moves if was is None and one.place.before and one.id not in new]
+            if n := sum(one.id not in missed for one in late):
+                self._observer.linked("late", n)
             looked_at |= {move.one.id: move.one for move in decision.moves[:MOST_MOVED]}
             stored = await self._store.links(list(looked_at))
         return {name: decision.rows[name] for name in new}

@@ -34,13 +34,14 @@ _UNIQUE = 10_000
 """The length that calls with random ids, and ids of responses, count as."""
 
 Result: TypeAlias = Literal[
-    "first", "session", "response_id", "tool_call", "text", "trace", "missing", "ambiguous", "weak"
+    "first", "session", "response_id", "tool_call", "text", "trace", "missing", "ambiguous", "weak", "late"
 ]
 """How an exchange was joined, or why not: the label of the counter.
 
 "first" begins a conversation; "session": the app names it, and no earlier exchange was found; "response_id",
 "tool_call", "text", "trace": by that it continues an earlier one. "missing": no earlier exchange fits, "ambiguous":
-several do, "weak": one does, by a short text alone.
+several do, "weak": one does, by a short text alone. "late" is counted when an exchange that was one of these three, or
+"first", is joined after all.
 """
 
 JOINED: frozenset[Result] = frozenset({"response_id", "tool_call", "text", "trace"})
