@@ -93,6 +93,7 @@ class Links(msgspec.Struct, frozen=True, kw_only=True):  # one for every exchang
     arguments of called tools. `same` is equal for the same request sent again, `again` says that this one was.
 
     `turn` and `hop` count from 1 in the request alone; with `within_turn` the user said nothing since the last item.
+    `recall` is how many earlier messages are wanted that the request names by an id only.
     """
 
     follows: str | None = None
@@ -108,6 +109,7 @@ class Links(msgspec.Struct, frozen=True, kw_only=True):  # one for every exchang
     turn: int = 1
     hop: int = 1
     within_turn: bool = False
+    recall: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

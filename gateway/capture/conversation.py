@@ -85,6 +85,7 @@ class ConversationReader:
             turn=max(found.turn, 1),
             hop=found.hop,
             within_turn=found.in_turn or (bool(stored) and not found.turn),
+            recall=self._turns if stored else 0,
         )
 
     def _id(self, response_id: str) -> Key:

@@ -27,6 +27,9 @@ from monitors.storage.conversations import (
 from monitors.storage.engines.failures import engine_failed
 from monitors.storage.stores import Store
 
+HOP = "hop"
+"""Why a step on the way to an answer is skipped."""
+
 MOST_MOVED = 500
 """Exchanges that change their place because of one batch."""
 
@@ -47,7 +50,10 @@ class ConversationJoiner:
         self._observer = observer
 
     async def join(self, samples: Sequence[Sample]) -> Sequence[Sample] | None:
-        """Return the samples in their conversations, without links; None when the worker is stopped first."""
+        """Return the samples in their conversations; None when the worker is stopped first.
+
+        Those that continue none have no links any more.
+        """
         new = {one.id: one for sample in samples if (one := linked(sample)) is not None}
         if not new:
             return samples
@@ -72,7 +78,9 @@ class ConversationJoiner:
             return await self._store.links([sample.id])
 
         found = await self._persist.attempt("link", look, engine_failed)
-        return None if found is None else _joined(sample, next(iter(found), None))
+        if found is None:
+            return None
+        return replace(_joined(sample, next(iter(found), None)), links=None, skip_reason=sample.skip_reason)
 
     async def _join(self, new: Mapping[str, Linked]) -> Mapping[str, Linked]:
         """Decide until nothing changes any more.
@@ -151,9 +159,13 @@ class _Decision:
         was = self.rows[one.id]
         joined = place.result in JOINED and place.before is not None
         self.rows[one.id] = replace(was, place=place, named=was.named or joined)
-        if place.before is not None and not (other := self.rows[place.before]).named:
-            self.rows[other.id] = replace(other, named=True)
-        return [self.rows[one.id]] if place[:3] != was.place[:3] else []
+        if place.before is not None:
+            other = self.rows[place.before]
+            continued = other.continued or (one.links.within_turn and place.result != "trace")
+            if not other.named or continued != other.continued:
+                self.rows[other.id] = replace(other, named=True, continued=continued)
+        stands, stood = ((*at[:3], at.start) for at in (place, was.place))
+        return [self.rows[one.id]] if stands != stood else []
 
     async def _follow(self, store: Store, moved: Sequence[Linked]) -> None:
         """Move what continues these, where it does not stand behind them."""
@@ -172,14 +184,16 @@ class _Decision:
 
 
 def _joined(sample: Sample, one: Linked | None) -> Sample:
-    """Return a sample at its place, without its links."""
+    """Return a sample at its place. What is known to be a step on the way to an answer is not judged as one."""
     if one is None:
-        return replace(sample, links=None)
+        return sample
+    step = one.place.inner or one.continued
     return replace(
         sample,
-        links=None,
         conversation=one.place.conversation,
         turn=one.place.turn,
         hop=one.place.hop,
         cluster=cluster_with(one) if one.named else sample.cluster,
+        skip_reason=HOP if step and sample.skip_reason is None else sample.skip_reason,
+        links=None if one.place.before is None else sample.links,
     )

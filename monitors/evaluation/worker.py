@@ -15,6 +15,7 @@ from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.persist import Persistence
 from monitors.evaluation.supplements import SupplementIntake
+from monitors.evaluation.turns import TurnGatherer
 from monitors.exporters import Exporter
 from monitors.records import Evaluation, Sample, Skipped
 from monitors.runtime.bounds import bounded_sample
@@ -78,6 +79,7 @@ class Worker:
         self._stopping = asyncio.Event()
         self._persist = Persistence(queue, store, on_error=self._observer.failed, stopping=self._stopping)
         self._conversations = ConversationJoiner(store, self._persist, self._observer)
+        self._turns = TurnGatherer(store, self._persist)
         self._supplements = SupplementIntake(
             queue,
             store,
@@ -170,11 +172,10 @@ class Worker:
         came = joined.context_source == channel
         if may_wait and channel and self._supplements.room.admit(sample, channel, time.monotonic(), settling=came):
             return
-        evaluations = await self._evaluator.evaluate(joined)
-        placed = await self._conversations.current(joined)
-        if placed is None:
+        evaluated = await self._evaluate(joined)
+        if evaluated is None:
             return
-        joined = placed
+        joined, evaluations = evaluated
         unfinished = self._settings.completes and _has_gaps(joined, evaluations)
         new = await self._persist.keep(joined, evaluations, settled=not unfinished)
         if new is None:
@@ -190,6 +191,15 @@ class Worker:
             return
         if unfinished or not self._persist.settles:
             await self._persist.attempt("ack", lambda: self._queue.ack([sample.id]))
+
+    async def _evaluate(self, sample: Sample) -> tuple[Sample, Sequence[Evaluation]] | None:
+        """Evaluate a sample with what its turn holds; return it where it stands by then. None when stopped first."""
+        gathered = await self._turns.gather(sample)
+        if gathered is None:
+            return None
+        evaluations = await self._evaluator.evaluate(gathered)
+        placed = await self._conversations.current(gathered)
+        return None if placed is None else (placed, evaluations)
 
     async def _catch_up(self, sample: Sample, known: Collection[str]) -> bool:
         """Complete a sample with the supplements that arrived while it was evaluated; False when stopped first.

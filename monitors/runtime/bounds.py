@@ -259,6 +259,7 @@ def _bounded_links(links: Links) -> Links:
         same=optional_name(links.same),
         turn=min(max(links.turn, 1), MAX_TURNS),
         hop=min(max(links.hop, 1), MAX_TURNS),
+        recall=min(max(links.recall, 0), MAX_HISTORY),
     )
 
 

@@ -48,7 +48,10 @@ JOINED: frozenset[Result] = frozenset({"response_id", "tool_call", "text", "trac
 
 
 class Place(NamedTuple):
-    """Where an exchange stands: `before` is the exchange it continues. `inner` exchanges are a sub-agent's."""
+    """Where an exchange stands: `before` is the exchange it continues, `start` the first one of its turn.
+
+    `inner` exchanges are a sub-agent's.
+    """
 
     conversation: str
     turn: int
@@ -56,14 +59,15 @@ class Place(NamedTuple):
     result: Result
     before: str | None = None
     inner: bool = False
+    start: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linked:
     """What is known of an exchange for joining it. `session` is the hash of its session, `cluster` as in `Sample`.
 
-    `named` says that the scores' clusters name its conversation. `calls` counts its tool calls, `passages` its
-    passages; `sampled` says that some exchanges of its kind are not captured.
+    `named` says that the scores' clusters name its conversation, `continued` that another exchange goes on with the
+    same turn. `calls` counts its tool calls; `sampled` says that some exchanges of its kind are not captured.
     """
 
     id: str
@@ -77,9 +81,9 @@ class Linked:
     trace_id: str | None = None
     prompt: str | None = None
     calls: int = 0
-    passages: int = 0
     sampled: bool = False
     named: bool = False
+    continued: bool = False
 
 
 class Move(NamedTuple):
@@ -105,7 +109,8 @@ def linked(sample: Sample) -> Linked | None:
         return None
     session, named = sample.conversation, sample.conversation is not None
     unknown: Result = "first" if links.follows is None else "missing"
-    place = Place(session or sample.id, links.turn, links.hop, "session" if named else unknown)
+    result: Result = "session" if named else unknown
+    place = Place(session or sample.id, links.turn, links.hop, result, start=sample.id)
     return Linked(
         id=sample.id,
         app=sample.app,
@@ -118,7 +123,6 @@ def linked(sample: Sample) -> Linked | None:
         trace_id=sample.trace_id,
         prompt=sample.prompt,
         calls=len(sample.calls),
-        passages=len(sample.contexts),
         sampled=sample.rate < 1.0,
         named=named,
     )
@@ -181,12 +185,12 @@ def placed(one: Linked, found: Linked | None, result: Result) -> Place:
     links = one.links
     if found is None:
         unjoined: Result = "session" if one.session and result in ("first", "missing") else result
-        return Place(one.session or one.id, links.turn, links.hop, unjoined)
+        return Place(one.session or one.id, links.turn, links.hop, unjoined, start=one.id)
     conversation = one.session or found.place.conversation
     inner = result == "trace" or found.place.inner
     if result == "trace" or links.within_turn:
-        return Place(conversation, found.place.turn, found.place.hop + 1, result, found.id, inner)
-    return Place(conversation, found.place.turn + 1, 1, result, found.id, inner)
+        return Place(conversation, found.place.turn, found.place.hop + 1, result, found.id, inner, found.place.start)
+    return Place(conversation, found.place.turn + 1, 1, result, found.id, inner, one.id)
 
 
 def cluster_with(one: Linked) -> str | None:

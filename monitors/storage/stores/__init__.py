@@ -184,6 +184,10 @@ class Store(Protocol):
     async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
         """Return a sample with all its evaluations, or None."""
 
+    async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:  # noqa: ARG002 - the port's shape
+        """Return the last `limit` stored samples of a conversation, the oldest first."""
+        return ()
+
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
         """Return the questions of those samples that are stored and have one, by id; a few thousand at once."""
 

@@ -36,6 +36,10 @@ _SAMPLE = f"""
     SELECT payload, conversation, turn, hop, day, started_at FROM samples FINAL
     WHERE id = {{id:String}} ORDER BY day LIMIT 1 {APART}
 """  # noqa: S608 - put together from constants
+_CONVERSATION = f"""
+    SELECT payload, conversation, turn, hop FROM samples FINAL WHERE conversation = {{name:String}}
+    ORDER BY started_at DESC, id DESC LIMIT {{limit:UInt64}} {APART}
+"""  # noqa: S608 - put together from constants
 _EVALUATIONS = f"""
     SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate
     FROM evaluations FINAL WHERE day = {{day:Int32}} AND started_at = {{at:Float64}} AND sample_id = {{id:String}}
@@ -115,6 +119,10 @@ class ClickHouseStore(rows.Lenient, EngineStore):
         *_, day, moment = found[0]
         stored = await self.database.query(_EVALUATIONS, {"day": day, "at": moment, "id": sample_id})
         return samples[0], self._read(lambda row: rows.evaluation(sample_id, row), stored)
+
+    async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
+        found = await self.database.query(_CONVERSATION, {"name": name, "limit": limit})
+        return self._read(rows.placed_sample, found)[::-1]
 
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
         found = await self._paged(_PAYLOADS, "ids", sample_ids)

@@ -79,6 +79,10 @@ _REPLACE = "UPDATE samples SET payload = $3::text::json WHERE id = $1 AND day = 
 _THERE = "SELECT metric, version, outcome FROM evaluations WHERE sample_id = $1 AND day = $2"
 _PAYLOADS = "SELECT payload::text FROM samples WHERE id = ANY($1)"
 _SAMPLE = "SELECT payload::text, conversation, turn, hop, day FROM samples WHERE id = $1 ORDER BY day LIMIT 1"
+_CONVERSATION = """
+    SELECT payload::text, conversation, turn, hop FROM samples WHERE conversation = $1
+    ORDER BY started_at DESC, id DESC LIMIT $2
+"""
 _EVALUATIONS = """
     SELECT metric, version, outcome, value, reason, detail, evidence::text, judge, seconds, cost_usd, rate
     FROM evaluations WHERE sample_id = $1 AND day = $2 ORDER BY position
@@ -159,6 +163,9 @@ class PostgresStore(rows.Lenient, EngineStore):
             stored = await connection.fetch(_EVALUATIONS, plain(sample_id), found["day"])
         samples = self._read(rows.placed_sample, [tuple(found)])
         return (samples[0], self._read(lambda row: rows.evaluation(sample_id, row), stored)) if samples else None
+
+    async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
+        return self._read(rows.placed_sample, await self._fetch(_CONVERSATION, [plain(name), limit]))[::-1]
 
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
         async with self.database.transaction(reading=True) as connection:

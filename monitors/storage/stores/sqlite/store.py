@@ -84,6 +84,10 @@ _SUPPLEMENTS = f"""
     ) ORDER BY received_at, id
 """  # noqa: S608 - put together from constants
 _SAMPLE = "SELECT payload, conversation, turn, hop FROM samples WHERE id = ?"
+_CONVERSATION = """
+    SELECT payload, conversation, turn, hop FROM samples WHERE conversation = ?
+    ORDER BY started_at DESC, id DESC LIMIT ?
+"""
 _PAYLOADS = "SELECT payload FROM samples WHERE id IN (SELECT value FROM json_each(?))"
 _EVALUATIONS = """
     SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate
@@ -165,6 +169,11 @@ class SQLiteStore(rows.Lenient, EngineStore):
         if not found:
             return None
         return found[0], self._read(lambda row: rows.evaluation(sample_id, row), stored)
+
+    async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
+        async with self._reader.reading() as connection:
+            found = await connection.execute_fetchall(_CONVERSATION, (name, limit))
+        return self._read(rows.placed_sample, found)[::-1]
 
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
         async with self._reader.reading() as connection:
