@@ -12,6 +12,7 @@ from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.persist import Persistence
 from monitors.records import Evaluation, Links, Sample, Score, ToolCall
 from monitors.storage.conversations import KEPT_S, MOST_CANDIDATES, WINDOW_S, Lookup, Move, linked
+from monitors.storage.erase import Subject
 from monitors.storage.queues.memory import MemoryQueue
 from monitors.storage.stores import Query, from_url
 from tests.support.clickhouse import clickhouse
@@ -165,6 +166,18 @@ def test_several_processes_join_what_arrives_at_the_same_moment(run):
         assert found == {f"{c}.{n}": (f"{c}.0", n + 1, 1) for c in range(8) for n in range(6)}
 
     run(scenario, stores=3)
+
+
+def test_what_is_forgotten_is_found_under_no_key_any_more(run):
+    async def scenario(store):
+        for name, session in (("hers", "s-1"), ("his", "s-2")):
+            await store.link([linked(exchange(name, None, "t:x"))])
+            await store.add(replace(exchange(name, None, sample={"session": session}), links=None), [])
+        await store.forget(Subject(session="s-1"))
+        lookup = Lookup("default", "g:t:x", 0.0, 1e12)
+        assert [one.id for one in (await store.linked([lookup]))[lookup]] == ["his"]
+
+    run(scenario)
 
 
 def test_the_samples_of_a_conversation_come_in_order(run):
