@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import random
 import sys
 import tempfile
@@ -77,6 +78,8 @@ def samples_of(
             exchanges.append(gateway.read(recording))
             samples.append(gateway.make(exchanges[-1]))
     reader = ConversationReader(keys[0], history_turns=0)
+    gc.collect()
+    gc.freeze()  # a sampler holds one batch, not all exchanges
     spent = []
     for _ in range(3):
         began = time.process_time()

@@ -293,16 +293,17 @@ def blocks(script: Script, turns: int) -> None:
 
 
 def agents(script: Script, turns: int) -> None:
-    """An agent that asks a sub-agent, which searches; one trace for each turn."""
+    """An agent that asks a sub-agent, in the call's words or others, which searches; one trace for each turn."""
     history = [system("You are the main agent. Delegate.")]
     for turn in range(1, turns + 1):
         trace = f"{script.draw.getrandbits(128):032x}"
         history.append(user(script.question(turn)))
         task = script.text(6, 14)
+        asked = task if script.draw.random() < 0.5 else f"Task from the main agent: {task}"
         delegate = _function(script)
         delegate["function"] = {"name": "research", "arguments": json.dumps({"input": task})}
         script.add("agents", turn, 1, {"messages": list(history)}, chat(None, delegate), trace=trace)
-        inner = [system("You are a researcher. Search, then answer."), user(task)]
+        inner = [system("You are a researcher. Search, then answer."), user(asked)]
         call = _function(script)
         script.add("agents", turn, 2, {"messages": list(inner)}, chat(None, call), trace=trace, inner=True)
         inner += [{"role": "assistant", "content": None, "tool_calls": [call]}]

@@ -18,8 +18,8 @@ from gateway.http.sessions import SESSION_HEADERS
 from monitors.records import Links, Message, ToolCall
 from monitors.runtime.bounds import MAX_CALLS, MAX_HISTORY_TEXT, MAX_LINKS, bounded_calls, bounded_name
 
-_ENDS = 1_024
-"""Bytes that are hashed at either end of a text."""
+_ENDS = 256
+"""Bytes that are hashed at either end of a text, together with its length."""
 _READ = 65_536
 _SPACES = b" \t\r\n\v\f"
 _DIGEST_BYTES = 9
@@ -156,11 +156,11 @@ class ConversationReader:
 
 
 def _squeezed(text: str) -> bytes:
-    """Return a text as it is hashed: without reasoning and white space, of a long one both ends."""
+    """Return a text as it is hashed: without reasoning and white space, of a long one both ends and the length."""
     if "</think>" in text:
         text = text.rpartition("</think>")[2]
     said = _bytes(text[:_READ]).translate(None, _SPACES)
-    return said if len(said) <= 2 * _ENDS else said[:_ENDS] + said[-_ENDS:]
+    return said if len(said) <= 2 * _ENDS else b"%b%b%d" % (said[:_ENDS], said[-_ENDS:], len(said))
 
 
 def _bytes(text: str) -> bytes:

@@ -16,7 +16,7 @@ from gateway.exchange import Exchange
 
 CALL_TYPES = ("function_call", "custom_tool_call")
 _PREFILL = 40
-_TOOL = ("tool", None)
+_ROLES = {"user": "user", "assistant": "assistant", "tool": "tool", "function": "tool"}
 _decode = msgspec.json.Decoder().decode
 
 
@@ -55,13 +55,14 @@ class Dialogue:
     def __init__(self, exchange: Exchange) -> None:
         self.turn, self.hop = 0, 1
         self.prefill = ""
-        self._said: list[tuple[str, Any]] = []
-        self._spoken: list[int] = []
-        self._user, self._user_before = -1, -1
+        self._messages = _messages(exchange)
+        self._speakers = _speakers(self._messages, exchange.request.route)
+        self._spoken: list[list[int]] = []
+        self._user = self._user_before = -1
         self._question_at = 0
-        self._read(_messages(exchange), exchange.request.route)
+        ends_with = self._read(grouped=exchange.request.route == "responses")
         self.last: Item | None = self._item(self._spoken[-1]) if self._spoken else None
-        if self.last and self._said[-1][0] == "assistant" and not self.last.calls and len(self.last.text) < _PREFILL:
+        if self.last and ends_with == "assistant" and not self.last.calls and len(self.last.text) < _PREFILL:
             self.prefill = self.last.text
             self._spoken.pop()
             self.last = self._item(self._spoken[-1]) if self._spoken else None
@@ -76,69 +77,58 @@ class Dialogue:
     @property
     def user(self) -> str:
         """The user's last text; "" without one."""
-        return text_of(self._said[self._user][1]) if self._user >= 0 else ""
+        return self._text(self._user)
 
     @property
     def user_before(self) -> str:
         """The user's last text in the turn before; "" without one."""
-        return text_of(self._said[self._user_before][1]) if self._user_before >= 0 else ""
+        return self._text(self._user_before)
 
     def before_question(self) -> Iterator[tuple[str, str]]:
         """Yield (speaker, text) of user and model before the last turn, the last one first."""
         for index in range(self._question_at - 1, -1, -1):
-            speaker, content = self._said[index]
-            if speaker == "user":
-                yield speaker, text_of(content).strip()
-            elif speaker == "assistant":
-                yield speaker, "\n".join(text for one in content if (text := text_of(one.get("content")).strip()))
+            if (speaker := self._speakers[index]) in ("user", "assistant"):
+                yield speaker, self._text(index).strip()
 
-    def _read(self, messages: list[Any], route: str) -> None:
-        said, spoken, grouped, speaker = self._said, self._spoken, route == "responses", ""
-        for message in messages:
-            if not isinstance(message, dict):
-                continue
-            role = message.get("role")
-            if role == "user":
-                content = message.get("content")
-                if route == "messages" and _has_results(content):
-                    speaker = "tool"
-                    continue
-                if speaker != "user":
+    def _text(self, index: int) -> str:
+        return text_of(self._messages[index].get("content")) if index >= 0 else ""
+
+    def _read(self, *, grouped: bool) -> str:
+        """Count turns and hops, and find where user and model spoke; return who spoke last."""
+        spoken, last = self._spoken, ""
+        for index, speaker in enumerate(self._speakers):
+            if speaker == "assistant":
+                if grouped and last == "assistant":
+                    spoken[-1].append(index)
+                else:
+                    spoken.append([index])
+                    self.hop += 1
+            elif speaker == "user":
+                if last != "user":
                     self.turn += 1
                     self.hop = 1
-                    self._user_before, self._question_at = self._user, len(said)
-                    speaker = "user"
-                self._user = len(said)
-                said.append(("user", content))
-            elif role == "assistant" or (grouped and message.get("type") in CALL_TYPES):
-                if grouped and speaker == "assistant":
-                    said[-1][1].append(message)
-                    continue
-                speaker = "assistant"
-                self.hop += 1
-                spoken.append(len(said))
-                said.append(("assistant", [message]))
-            elif role in ("tool", "function") or (grouped and str(message.get("type")).endswith("_output")):
-                speaker = "tool"
-        if speaker == "tool":
-            said.append(_TOOL)
+                    self._user_before, self._question_at = self._user, index
+                self._user = index
+            elif not speaker:
+                continue
+            last = speaker
+        return last
 
-    def _item(self, index: int) -> Item:
-        messages = self._said[index][1]
-        text = "".join(text_of(one.get("content")) for one in messages)
-        return Item(text, [call for one in messages for call in calls_of(one)])
+    def _item(self, indices: list[int]) -> Item:
+        calls = [call for index in indices if _has_calls(one := self._messages[index]) for call in calls_of(one)]
+        return Item(self._text(indices[0]) if len(indices) == 1 else "".join(map(self._text, indices)), calls)
 
     def _answers(self) -> tuple[Item | None, Item | None]:
-        found: list[Item] = []
-        for index in reversed(self._spoken):
-            if any(_has_calls(one) for one in self._said[index][1]):
+        found: Item | None = None
+        for indices in reversed(self._spoken):
+            if any(_has_calls(self._messages[index]) for index in indices):
                 continue
-            item = self.last if index == self._spoken[-1] and self.last else self._item(index)
+            item = self.last if self.last is not None and indices is self._spoken[-1] else self._item(indices)
+            if item.text and found is not None:
+                return found, item
             if item.text:
-                found.append(item)
-                if len(found) == 2:  # noqa: PLR2004 - a pair
-                    break
-        return found[0] if found else None, found[1] if len(found) > 1 else None
+                found = item
+        return found, None
 
 
 def calls_of_response(exchange: Exchange) -> list[Call]:
@@ -200,15 +190,41 @@ def _messages(exchange: Exchange) -> list[Any]:
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else []
 
 
-def _has_results(content: Any) -> bool:
-    return isinstance(content, list) and any(one.get("type") == "tool_result" for one in _dicts(content))
+def _speakers(messages: list[Any], route: str) -> list[str]:
+    """Who speaks in each message; "" for instructions and what cannot be read."""
+    if route == "responses":
+        return [_speaker_of_item(one) if isinstance(one, dict) else "" for one in messages]
+    try:
+        known = [_ROLES.get(one["role"], "") for one in messages]
+    except (KeyError, TypeError):  # not all are messages
+        known = [_speaker_of_item(one) if isinstance(one, dict) else "" for one in messages]
+    if route == "messages":
+        for index, role in enumerate(known):
+            if role == "user" and _has(messages[index].get("content"), "tool_result"):
+                known[index] = "tool"
+    return known
+
+
+def _speaker_of_item(item: dict[str, Any]) -> str:
+    role, kind = item.get("role"), item.get("type")
+    if isinstance(role, str):
+        return _ROLES.get(role, "")
+    if kind in CALL_TYPES:
+        return "assistant"
+    return "tool" if isinstance(kind, str) and kind.endswith("_output") else ""
+
+
+def _has(content: Any, kind: str) -> bool:
+    """Whether a message has a block of a kind."""
+    if not isinstance(content, list):
+        return False
+    return any(isinstance(one, dict) and one.get("type") == kind for one in content)
 
 
 def _has_calls(message: dict[str, Any]) -> bool:
     if message.get("tool_calls") or message.get("function_call") or message.get("type") in CALL_TYPES:
         return True
-    content = message.get("content")
-    return isinstance(content, list) and any(one.get("type") == "tool_use" for one in _dicts(content))
+    return _has(message.get("content"), "tool_use")
 
 
 def _arguments_of(item: dict[str, Any]) -> Any:

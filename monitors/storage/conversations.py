@@ -16,7 +16,7 @@ from monitors.records import Links, Sample
 WINDOW_S = 86_400.0
 """How long after an exchange another one may continue it."""
 
-KEPT_S = 2 * WINDOW_S
+KEPT_S = WINDOW_S + 21_600.0
 """How long links are kept: an exchange may wait in the queue before it is joined."""
 
 TRACE_S = 3_600.0
@@ -303,7 +303,8 @@ def _suffices(one: Linked, other: Linked, evidence: frozenset[str], *, crowded: 
 def _outer(one: Linked, found: Mapping[Lookup, Sequence[Linked]]) -> Linked | None:
     """Return the exchange whose tool call a sub-agent's exchange serves: one of the same trace that waits for tools.
 
-    Another instance of the same agent shares its prompt; it is a sub-agent only where it is asked what a call says.
+    It is asked what a call says. Or it has another prompt, which another conversation with the same agent has not, and
+    the trace holds one conversation only.
     """
     key = f"t:{one.trace_id}"
     if one.trace_id is None or one.links.within_turn or _crowded(found, key):
@@ -318,7 +319,8 @@ def _outer(one: Linked, found: Mapping[Lookup, Sequence[Linked]]) -> Linked | No
         if other.calls and other.id not in served and other.started_at < one.started_at and _may_continue(one, other)
     ]
     asked = [other for other in waiting if set(one.links.asked) & set(other.links.arguments)]
-    unlike = [other for other in waiting if one.prompt and other.prompt and one.prompt != other.prompt]
+    alone = len({other.place.conversation for other in trace.values() if other.started_at < one.started_at}) == 1
+    unlike = [other for other in waiting if alone and one.prompt and other.prompt and one.prompt != other.prompt]
     outer = asked or unlike
     if len({other.place.conversation for other in outer}) != 1:
         return None

@@ -229,6 +229,18 @@ def test_a_late_twin_takes_back_a_join_that_is_no_longer_certain(run):
     run(scenario)
 
 
+def test_an_answer_that_is_asked_for_again_is_another_one_of_the_same_turn(run):
+    async def scenario(store):
+        first, second = conversation(2)
+        again = exchange("1b", "t:0", "t:1b", at=15.0, turn=2)
+        for sample in (first, second, again, exchange("2", "t:1b", "t:2", at=20.0, turn=3)):
+            await joiner(store).join([sample])
+        found = await places(store, ["0", "1", "1b", "2"])
+        assert found == {"0": ("0", 1, 1), "1": ("0", 2, 1), "1b": ("0", 2, 1), "2": ("0", 3, 1)}
+
+    run(scenario)
+
+
 def test_apps_are_never_joined(run):
     async def scenario(store):
         one = joiner(store)

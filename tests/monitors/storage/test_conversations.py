@@ -147,6 +147,34 @@ def test_tool_calls_and_ids_of_responses_need_nothing_else():
         assert (decide(one, found).before, decide(one, found).result) == ("a", result)
 
 
+def sub_agent(prompt="sub", **more):
+    return replace(exchange("b", 10.0, None, ("t:b",), trace="t", **more), prompt=prompt)
+
+
+def caller(name="a", at=0.0, **more):
+    return replace(exchange(name, at, None, (f"c:{name}",), trace="t", **more), prompt="main", calls=1)
+
+
+def test_a_sub_agent_serves_a_call_of_its_trace():
+    assert decision(sub_agent(), caller()) == "a"
+    assert decision(sub_agent("main"), caller()) == "first"
+    assert decision(sub_agent("main", asked=("q:1",)), caller(arguments=("q:1",))) == "a"
+    assert decision(sub_agent(), replace(caller(), calls=0)) == "first"
+    assert decision(replace(sub_agent(), trace_id="u"), caller()) == "first"
+
+
+def test_in_a_trace_of_several_conversations_only_the_arguments_tell_a_sub_agent():
+    others = caller(arguments=("q:1",)), caller("c", 5.0)
+    assert decision(sub_agent(), *others) == "first"
+    assert decision(sub_agent(asked=("q:1",)), *others) == "a"
+
+
+def test_a_call_that_was_served_waits_for_nobody():
+    served = exchange("s", 5.0, "c:a", ("t:s",), length=10_000, trace="t", within_turn=True)
+    served = replace(served, place=conversations.placed(served, caller(), "tool_call"))
+    assert decision(sub_agent(), caller(), served) == "first"
+
+
 @pytest.mark.parametrize(
     ("canned", "users", "rate", "least"), [(0.1, 0.5, 1.0, 0.99), (0.4, 0.0, 1.0, 0.95), (0.3, 0.2, 0.5, 0.4)]
 )

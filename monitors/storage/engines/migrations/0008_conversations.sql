@@ -7,7 +7,7 @@ ALTER TABLE samples ADD COLUMN IF NOT EXISTS turn integer;
 ALTER TABLE samples ADD COLUMN IF NOT EXISTS hop integer;
 CREATE INDEX IF NOT EXISTS samples_conversation ON samples (conversation, started_at) WHERE conversation IS NOT NULL;
 
--- What joins exchanges to conversations (monitors.storage.conversations), for two days.
+-- What joins exchanges to conversations (monitors.storage.conversations), for 30 hours.
 CREATE TABLE links (
     id text PRIMARY KEY,
     started_at double precision NOT NULL,
