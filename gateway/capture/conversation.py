@@ -16,7 +16,7 @@ from gateway.contexts.prompt_parts import LONGEST_SECRET
 from gateway.exchange import Exchange
 from gateway.http.sessions import SESSION_HEADERS
 from monitors.records import Links, Message, ToolCall
-from monitors.runtime.bounds import MAX_CALLS, MAX_HISTORY_TEXT, MAX_LINKS, bounded_calls, bounded_name
+from monitors.runtime.bounds import MAX_ARGUMENTS, MAX_CALLS, MAX_HISTORY_TEXT, MAX_LINKS, bounded_name
 
 _ENDS = 256
 """Bytes that are hashed at either end of a text, together with its length."""
@@ -143,11 +143,10 @@ class ConversationReader:
         return tuple(reversed(kept))
 
     def _calls(self, calls: list[Call]) -> tuple[ToolCall, ...]:
-        made = tuple(
-            ToolCall(name=bounded_name(one.name), arguments=json_of(one.arguments) if self._content else "")
-            for one in calls[:MAX_CALLS]
+        most = MAX_ARGUMENTS + LONGEST_SECRET if self._content else 0
+        return tuple(
+            ToolCall(name=bounded_name(one.name), arguments=json_of(one.arguments)[:most]) for one in calls[:MAX_CALLS]
         )
-        return bounded_calls(made, margin=LONGEST_SECRET)
 
     def _hash(self, kind: str, said: bytes) -> str:
         hashed = self._states[kind].copy()

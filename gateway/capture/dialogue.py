@@ -16,7 +16,12 @@ from gateway.exchange import Exchange
 
 CALL_TYPES = ("function_call", "custom_tool_call")
 _PREFILL = 40
-_ROLES = {"user": "user", "assistant": "assistant", "tool": "tool", "function": "tool"}
+_ITEMS: dict[Any, str] = dict.fromkeys(CALL_TYPES, "assistant") | {
+    f"{name}_output": "tool"
+    for name in (*CALL_TYPES, "computer_call", "local_shell_call", "shell_call", "apply_patch_call")
+}
+"""Items of the Responses API without a role."""
+_ROLES: dict[Any, str] = {"user": "user", "assistant": "assistant", "tool": "tool", "function": "tool"}
 _decode = msgspec.json.Decoder().decode
 
 
@@ -192,12 +197,12 @@ def _messages(exchange: Exchange) -> list[Any]:
 
 def _speakers(messages: list[Any], route: str) -> list[str]:
     """Who speaks in each message; "" for instructions and what cannot be read."""
-    if route == "responses":
-        return [_speaker_of_item(one) if isinstance(one, dict) else "" for one in messages]
     try:
-        known = [_ROLES.get(one["role"], "") for one in messages]
-    except (KeyError, TypeError):  # not all are messages
-        known = [_speaker_of_item(one) if isinstance(one, dict) else "" for one in messages]
+        if route == "responses":
+            return [_ROLES.get(one.get("role")) or _ITEMS.get(one.get("type"), "") for one in messages]
+        known = [_ROLES.get(one.get("role"), "") for one in messages]
+    except (AttributeError, TypeError):  # not all are objects, or their roles are no texts
+        return [_speaker_of(one) if isinstance(one, dict) else "" for one in messages]
     if route == "messages":
         for index, role in enumerate(known):
             if role == "user" and _has(messages[index].get("content"), "tool_result"):
@@ -205,20 +210,22 @@ def _speakers(messages: list[Any], route: str) -> list[str]:
     return known
 
 
-def _speaker_of_item(item: dict[str, Any]) -> str:
-    role, kind = item.get("role"), item.get("type")
+def _speaker_of(message: dict[str, Any]) -> str:
+    role, kind = message.get("role"), message.get("type")
+    if role == "user" and _has(message.get("content"), "tool_result"):
+        return "tool"
     if isinstance(role, str):
         return _ROLES.get(role, "")
-    if kind in CALL_TYPES:
-        return "assistant"
-    return "tool" if isinstance(kind, str) and kind.endswith("_output") else ""
+    return _ITEMS.get(kind, "") if isinstance(kind, str) else ""
 
 
 def _has(content: Any, kind: str) -> bool:
     """Whether a message has a block of a kind."""
-    if not isinstance(content, list):
-        return False
-    return any(isinstance(one, dict) and one.get("type") == kind for one in content)
+    if isinstance(content, list):
+        for one in content:
+            if isinstance(one, dict) and one.get("type") == kind:
+                return True
+    return False
 
 
 def _has_calls(message: dict[str, Any]) -> bool:
