@@ -130,7 +130,8 @@ class Sample:
     `conversation` is the id of the conversation: a hash of the session, or the id of its first known exchange; None
     until the monitors looked for it, and for data sets. `turn` counts the user's turns in it from 1, `hop` the
     exchanges that answer one turn. `history` holds the messages before the question, the oldest first. `calls` are the
-    tools that the response calls. `links` are removed once the sample is joined to its conversation.
+    tools that the response calls. `cost_usd` is the cost of the exchange at the gateway's prices; None without one.
+    `links` are removed once the sample is joined to its conversation.
     """
 
     id: str
@@ -162,6 +163,7 @@ class Sample:
     hop: int | None = None
     history: tuple[Message, ...] = ()
     calls: tuple[ToolCall, ...] = ()
+    cost_usd: float | None = None
     links: Links | None = None
 
 
