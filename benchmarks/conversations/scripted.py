@@ -25,6 +25,8 @@ test time tool total track unit value version voucher warranty water week year
 _WORDS = tuple(_TEXT.split())
 CANNED = ("I don't know.", "Sorry, I can only answer questions about our products. Please contact support for others.")
 OPENINGS = ("Hello", "What is your return policy?", "How long is the warranty?", "Where is my order?")
+GREETING = "Hello! How can I help you today?"
+EXAMPLES = (("Do you ship abroad?", "Yes, to all countries of the European Union."), ("Is it sturdy?", "Yes, it is."))
 Body = dict[str, Any]
 
 
@@ -318,8 +320,32 @@ def agents(script: Script, turns: int) -> None:
         script.think()
 
 
+def greeted(script: Script, turns: int) -> None:
+    """The app writes the first message; the model greets in the same words when it is greeted."""
+    history: list[Body] = [model(GREETING)]
+    for turn in range(1, turns + 1):
+        asked = script.question(turn)
+        history.append(user(asked))
+        answer = GREETING if asked == "Hello" else script.answer()
+        script.add("greeted", turn, 1, {"messages": list(history)}, chat(answer))
+        history.append(model(answer))
+        script.think()
+
+
+def examples(script: Script, turns: int) -> None:
+    """The prompt has examples, and the model answers like them now and then; the app keeps the last exchange only."""
+    shots = [message for asked, answer in EXAMPLES for message in (user(asked), model(answer))]
+    history: list[Body] = []
+    for turn in range(1, turns + 1):
+        history.append(user(script.question(turn)))
+        answer = script.draw.choice(EXAMPLES)[1] if script.draw.random() < 0.1 else script.answer()
+        script.add("examples", turn, 1, {"messages": [system("Be brief."), *shots, *history[-3:]]}, chat(answer))
+        history.append(model(answer))
+        script.think()
+
+
 KINDS: tuple[Callable[[Script, int], None], ...] = (
-    *(plain, trimmed, summarised, rewritten, tools, stored, items, blocks, agents),
+    *(plain, trimmed, summarised, rewritten, tools, stored, items, blocks, agents, greeted, examples),
 )
 
 

@@ -155,6 +155,8 @@ def before(one: Linked) -> Iterator[Lookup]:
         yield Lookup(one.app, f"p:{one.links.pair_before}", since, until)
     if (key := _asked_key(one)) is not None:
         yield Lookup(one.app, key, since, until)
+    if (shown := _shown_key(one)) is not None:
+        yield Lookup(one.app, shown, since, until)
     if one.trace_id is not None:
         yield Lookup(one.app, f"t:{one.trace_id}", one.started_at - TRACE_S, one.started_at + TRACE_S)
 
@@ -163,6 +165,12 @@ def _asked_key(one: Linked) -> str | None:
     """The key of exchanges that gave the text that one follows to the question that it shows before."""
     follows, asked = one.links.follows, one.links.asked_before
     return None if follows is None or asked is None or follows[0] != "t" else f"a:{follows}:{asked}"
+
+
+def _shown_key(one: Linked) -> str | None:
+    """The key of exchanges that show the text that one follows as the last one too."""
+    follows = one.links.follows
+    return f"f:{follows}" if follows is not None and follows[0] == "t" else None
 
 
 def after(one: Linked) -> Iterator[Lookup]:
@@ -207,11 +215,8 @@ def _continued(one: Linked, found: Mapping[Lookup, Sequence[Linked]]) -> tuple[L
     several = {other.id: other for others in found.values() for other in others}
     fitting = [other for other in several.values() if follows in other.links.gives and _may_continue(one, other)]
     evidence = {other.id: _evidence(one, other) for other in fitting}
-    fitting = (
-        [other for other in fitting if "pair" in evidence[other.id]]
-        or [other for other in fitting if not _contradicts(one, other)]
-        or [other for other in fitting if evidence[other.id] & {"session", "trace", "asked"}]
-    )
+    uncontested = {"pair", "asked", "session", "trace"}
+    fitting = [other for other in fitting if not _contradicts(one, other) or evidence[other.id] & uncontested]
     if not fitting:
         return None, "missing"
     chosen = _one_of(one, _best(fitting, evidence))
@@ -220,9 +225,21 @@ def _continued(one: Linked, found: Mapping[Lookup, Sequence[Linked]]) -> tuple[L
     crowded = _crowded(found, f"g:{follows}")
     if "asked" in evidence[chosen.id] and (key := _asked_key(one)) is not None:
         crowded = crowded and _crowded(found, key)
-    if not _suffices(one, chosen, evidence[chosen.id], crowded=crowded):
+    alone = evidence[chosen.id] <= {"user"}
+    if (alone and _is_fixed(one, chosen, found)) or not _suffices(one, chosen, evidence[chosen.id], crowded=crowded):
         return None, "weak"
     return chosen, "response_id" if follows[0] == "r" else "tool_call" if follows[0] == "c" else "text"
+
+
+def _is_fixed(one: Linked, other: Linked, found: Mapping[Lookup, Sequence[Linked]]) -> bool:
+    """Whether the app itself writes the text (a greeting, an example): it was shown before the other gave it."""
+    key = _shown_key(one)
+    if key is None:
+        return False
+    shown = [shows for lookup, others in found.items() if lookup.key == key for shows in others]
+    return _crowded(found, key) or any(
+        shows.links.follows == one.links.follows and shows.started_at < other.ended_at - SKEW_S for shows in shown
+    )
 
 
 def _crowded(found: Mapping[Lookup, Sequence[Linked]], key: str) -> bool:
@@ -295,9 +312,9 @@ def _suffices(one: Linked, other: Linked, evidence: frozenset[str], *, crowded: 
         return True
     if crowded:
         return evidence >= {"asked", "user"}
-    if evidence:
-        return True
-    return one.links.asked_before is None if sampled else length >= LEAST_LENGTH
+    if "asked" in evidence or length >= SURE_LENGTH:
+        return bool(evidence) or not sampled or one.links.asked_before is None
+    return one.links.asked_before is not None and (bool(evidence) or length >= LEAST_LENGTH)
 
 
 def _outer(one: Linked, found: Mapping[Lookup, Sequence[Linked]]) -> Linked | None:

@@ -49,15 +49,18 @@ def after(at=100.0, length=SHORT, **more):
 
 
 def test_a_text_of_its_own_joins_by_itself():
-    assert decision(after(length=30), exchange("a", 0.0)) == "a"
-    assert decision(after(length=30), exchange("a", 0.0, gives=("t:z",))) == "missing"
+    one = after(length=30, asked_before="q:1")
+    assert decision(one, exchange("a", 0.0)) == "a"
+    assert decision(one, exchange("a", 0.0, gives=("t:z",))) == "missing"
+    assert decision(after(length=LONG), exchange("a", 0.0)) == "a"
 
 
 def test_a_short_text_needs_more():
     assert decision(after(), exchange("a", 0.0)) == "weak"
     assert decision(after(asked_before="q:1"), exchange("a", 0.0, asked=("q:1",))) == "a"
     assert decision(after(asked_before="q:1"), exchange("a", 0.0, asked=("q:2",))) == "weak"
-    assert decision(after(cluster="u:1"), exchange("a", 0.0, cluster="u:1")) == "a"
+    assert decision(after(asked_before="q:1", cluster="u:1"), exchange("a", 0.0, cluster="u:1")) == "a"
+    assert decision(after(cluster="u:1"), exchange("a", 0.0, cluster="u:1")) == "weak"
     assert decision(after(pair_before="p"), exchange("a", 0.0, pair_given="p")) == "a"
 
 
@@ -78,6 +81,18 @@ def test_evidence_tells_equal_texts_apart(mine, theirs):
     assert decision(after(length=LONG, **mine), *twins, other) == "c"
     last = exchange("d", 30.0, **theirs)  # one session is one conversation, whichever is meant
     assert decision(after(length=LONG, **mine), *twins, other, last) == ("d" if "session" in mine else "ambiguous")
+
+
+def test_a_text_that_the_app_writes_itself_joins_nothing():
+    shown = exchange("s", -50.0, "t:x", ("t:s",), length=LONG)
+    for user in (None, "u:1"):
+        one = after(length=LONG, asked_before="q:1", cluster=user)
+        giver = exchange("a", 0.0, asked=("q:2",), cluster=user)
+        assert decision(one, giver, shown) == "weak"
+        assert decision(one, giver, replace(shown, started_at=50.0)) == "a"
+        assert decision(one, replace(giver, links=Links(gives=("t:x",), asked=("q:1",))), shown) == "a"
+    crowd = [exchange(f"s{n}", 20.0 + n, "t:x", (f"t:{n}",)) for n in range(MOST_CANDIDATES + 1)]
+    assert decision(after(length=LONG), exchange("a", 0.0), *crowd) == "weak"
 
 
 def test_evidence_that_points_to_two_is_ambiguous():
