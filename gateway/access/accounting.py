@@ -97,6 +97,12 @@ class Accounting:
         if costs is not None:
             self._instruments.cost(exchange.app, exchange.model, costs)
 
+    def cost(self, exchange: ExchangeSummary) -> float | None:
+        """Return what a decoded exchange cost in USD; None when that is not known."""
+        if exchange.cached:
+            return 0.0
+        return self.prices.cost(exchange.model, exchange.usage, cached_apart=exchange.route == "messages")
+
     def bill(self, operation: Operation, model: str | None, body: bytes) -> Bill:
         """Open the bill of a request with its expected usage as the quote; `body` is empty when it is streamed."""
         bill = Bill(operation, model, body)

@@ -120,7 +120,7 @@ class Capture:
                 prompt=version,
                 capture=found,
                 cluster=cluster,
-                conversation=self.conversations.conversation(exchange),
+                conversation=_session_name(cluster),
                 history=history,
                 calls=calls,
                 links=links,
@@ -155,6 +155,12 @@ class Capture:
     def _is_repeated(self, exchange: Exchange) -> bool:
         seen, known = self._resubmissions, exchange.digest
         return seen is not None and known is not None and seen.seen(known, exchange.started_at) and exchange.resent
+
+
+def _session_name(cluster: str | None) -> str | None:
+    """Return the hash of the session, which is what its conversation is called."""
+    kind, _, name = (cluster or "").partition(" ")[0].partition(":")
+    return name if kind == "s" else None
 
 
 def read(recording: Recording, limit: int, session_headers: Sequence[str] = SESSION_HEADERS) -> Exchange:

@@ -160,8 +160,9 @@ class CaptureBuffer:
         batch = self._selected.batch
         for number, result in enumerate(await self._maker.results(list(batch)), 1):
             recording = batch.popleft()
-            if self._observer.decoded(recording, result) and result.sample is not None:
-                self._samples.add(result.sample, recording.size)
+            sample = self._observer.priced(result) if self._observer.decoded(recording, result) else None
+            if sample is not None:
+                self._samples.add(sample, recording.size)
             else:
                 self._capacity.release(recording.size)
             if number % _COUNTED_AT_ONCE == 0:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 from typing import Protocol
 
 from gateway.capture.result import CaptureResult
 from gateway.exchange import GENERATION_ROUTES, ExchangeSummary, Recording
 from gateway.telemetry.metrics import Instruments
+from monitors.records import Sample
 
 _log = logging.getLogger("gaugeway.handoff")
 
@@ -18,6 +20,9 @@ class Accounts(Protocol):
 
     def account(self, exchange: ExchangeSummary) -> None:
         """Count one decoded exchange."""
+
+    def cost(self, exchange: ExchangeSummary) -> float | None:
+        """Return what a decoded exchange cost in USD, if that is known."""
 
 
 class Spans(Protocol):
@@ -73,6 +78,14 @@ class CaptureObserver:
             if failed or outcome is not None:
                 self.instruments.outcome(app, "error" if failed else str(outcome))
             return not failed
+
+    def priced(self, result: CaptureResult) -> Sample | None:
+        """Return the sample of a decoded exchange with what the exchange cost."""
+        sample, summary = result.sample, result.summary
+        if sample is None or summary is None or self.accounting is None:
+            return sample
+        cost = self.accounting.cost(summary)
+        return sample if cost is None else replace(sample, cost_usd=cost)
 
     def lost(self, recording: Recording) -> bool:
         """Count a request that was given up before its bodies were decoded; return whether it was an exchange."""

@@ -26,5 +26,8 @@ class WorkerObserver:
         vain) or "cut" (to `runtime.bounds`, counted besides one of the others).
         """
 
+    def linked(self, result: str, count: int) -> None:
+        """`count` samples were looked for in conversations; `result` is one of `storage.conversations.Result`."""
+
     def expired(self) -> None:
         """A sample was too old to be judged: its judged metrics were skipped."""

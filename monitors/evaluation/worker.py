@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from monitors.evaluation.conversations import ConversationJoiner
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.persist import Persistence
 from monitors.evaluation.supplements import SupplementIntake
+from monitors.evaluation.turns import TurnGatherer
 from monitors.exporters import Exporter
 from monitors.records import Evaluation, Sample, Skipped
 from monitors.runtime.bounds import bounded_sample
@@ -76,6 +78,8 @@ class Worker:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
         self._persist = Persistence(queue, store, on_error=self._observer.failed, stopping=self._stopping)
+        self._conversations = ConversationJoiner(store, self._persist, self._observer)
+        self._turns = TurnGatherer(store, self._persist)
         self._supplements = SupplementIntake(
             queue,
             store,
@@ -112,14 +116,15 @@ class Worker:
             started = self._start_waiting()
             free = self._settings.concurrency - len(self._running)
             leases = await self._persist.attempt("lease", partial(self._queue.lease, free)) if free > 0 else []
-            for lease in leases or []:
-                # A lease that ran out here (the store was down, or all places were taken) comes back to this worker
-                # while it still works on the sample.
-                held = (self._running, self._supplements.room, self._supplements.ready)
-                if not any(lease.sample.id in those for those in held):
-                    self._start(lease.sample.id, self._process(bounded_sample(lease.sample), may_wait=True))
-                    started += 1
-                    self._evaluator.judge_pace.leased(1)
+            # A lease that ran out here (the store was down, or all places were taken) comes back to this worker while
+            # it still works on the sample.
+            held = (self._running, self._supplements.room, self._supplements.ready)
+            new = [lease.sample for lease in leases or [] if not any(lease.sample.id in those for those in held)]
+            joined = await self._conversations.join([bounded_sample(one) for one in new])
+            for sample in joined or []:
+                self._start(sample.id, self._process(sample, may_wait=True))
+                started += 1
+                self._evaluator.judge_pace.leased(1)
             if self._running and len(self._running) >= self._settings.concurrency:
                 await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
             elif not started:
@@ -167,7 +172,10 @@ class Worker:
         came = joined.context_source == channel
         if may_wait and channel and self._supplements.room.admit(sample, channel, time.monotonic(), settling=came):
             return
-        evaluations = await self._evaluator.evaluate(joined)
+        evaluated = await self._evaluate(joined)
+        if evaluated is None:
+            return
+        joined, evaluations = evaluated
         unfinished = self._settings.completes and _has_gaps(joined, evaluations)
         new = await self._persist.keep(joined, evaluations, settled=not unfinished)
         if new is None:
@@ -183,6 +191,15 @@ class Worker:
             return
         if unfinished or not self._persist.settles:
             await self._persist.attempt("ack", lambda: self._queue.ack([sample.id]))
+
+    async def _evaluate(self, sample: Sample) -> tuple[Sample, Sequence[Evaluation]] | None:
+        """Evaluate a sample with what its turn holds; return it where it stands by then. None when stopped first."""
+        gathered = await self._turns.gather(sample)
+        if gathered is None:
+            return None
+        evaluations = await self._evaluator.evaluate(gathered)
+        placed = await self._conversations.current(gathered)
+        return None if placed is None else (placed, evaluations)
 
     async def _catch_up(self, sample: Sample, known: Collection[str]) -> bool:
         """Complete a sample with the supplements that arrived while it was evaluated; False when stopped first.

@@ -47,6 +47,9 @@ class Instruments(Observer):
         self.queue_expired = counter("queue_expired", "Samples that waited too long to be judged.")
         self.queue_dead_letters = gauge("queue_dead_letters", "Samples set aside after too many attempts.")
         self.late_scores = counter("late_scores", "Scores that arrived after their bucket was closed.")
+        self.conversation_links = counter(
+            "conversation_links", "Exchanges by how they were joined to a conversation, or why not.", ("result",)
+        )
         self.supplements = counter(
             "supplements", "Contexts, feedback and spans sent separately, by result.", ("source", "result")
         )

@@ -8,6 +8,8 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import NamedTuple
 
+import msgspec
+
 from monitors.records import CaptureInfo, Context, Links, Message, PromptPart, Sample, Supplement, ToolCall, Usage
 
 MAX_PASSAGES = 200
@@ -226,17 +228,19 @@ def bounded_sample(sample: Sample) -> Sample:
     )
 
 
-def bounded_history(history: tuple[Message, ...], *, margin: int = 0) -> tuple[Message, ...]:
-    """Return the last messages of a history, each cut; `margin` as in `bounded_capture`."""
-    most = MAX_HISTORY_TEXT + margin
+def bounded_history(history: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return the last messages of a history, each cut."""
     kept = history[-MAX_HISTORY:]
-    return tuple(one if len(one.text) <= most else replace(one, text=one.text[:most]) for one in kept)
+    return tuple(
+        one if len(one.text) <= MAX_HISTORY_TEXT else replace(one, text=one.text[:MAX_HISTORY_TEXT]) for one in kept
+    )
 
 
-def bounded_calls(calls: tuple[ToolCall, ...], *, margin: int = 0) -> tuple[ToolCall, ...]:
-    """Return the first tool calls, their names and arguments cut; `margin` as in `bounded_capture`."""
-    most = MAX_ARGUMENTS + margin
-    return tuple(replace(one, name=bounded_name(one.name), arguments=one.arguments[:most]) for one in calls[:MAX_CALLS])
+def bounded_calls(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    """Return the first tool calls, their names and arguments cut."""
+    return tuple(
+        replace(one, name=bounded_name(one.name), arguments=one.arguments[:MAX_ARGUMENTS]) for one in calls[:MAX_CALLS]
+    )
 
 
 def _counted(count: int | None) -> int | None:
@@ -244,7 +248,7 @@ def _counted(count: int | None) -> int | None:
 
 
 def _bounded_links(links: Links) -> Links:
-    return replace(
+    return msgspec.structs.replace(
         links,
         follows=optional_name(links.follows),
         gives=_bounded_names(links.gives),
@@ -257,6 +261,7 @@ def _bounded_links(links: Links) -> Links:
         same=optional_name(links.same),
         turn=min(max(links.turn, 1), MAX_TURNS),
         hop=min(max(links.hop, 1), MAX_TURNS),
+        recall=min(max(links.recall, 0), MAX_HISTORY),
     )
 
 

@@ -92,8 +92,20 @@ def complete(sample: Sample, supplements: Iterable[Supplement]) -> Sample:
 
 
 def completes(new: Sample, old: Sample) -> bool:
-    """Whether `new` is `old` with gaps filled by what was said beside it, and differs in nothing else."""
-    apart = replace(new, question=old.question, reference=old.reference)
+    """Whether `new` is `old` with gaps filled by what was said beside it, and differs in nothing else.
+
+    Where it stands in its conversation is no difference: that may change when another exchange arrives late.
+    """
+    apart = replace(
+        new,
+        question=old.question,
+        reference=old.reference,
+        conversation=old.conversation,
+        turn=old.turn,
+        hop=old.hop,
+        cluster=old.cluster,
+        history=old.history,
+    )
     if replace(apart, contexts=old.contexts, context_source=old.context_source) != old:
         return False
     if old.contexts and (new.contexts, new.context_source) != (old.contexts, old.context_source):

@@ -11,6 +11,7 @@ import msgspec
 from monitors.records import Evaluation, Sample, Supplement
 from monitors.runtime.plugins import adapter
 from monitors.statistics.control_variate import Sums
+from monitors.storage.conversations import Linked, Lookup, Move
 from monitors.storage.erase import Subject
 
 BUILT_IN = {
@@ -184,6 +185,10 @@ class Store(Protocol):
     async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
         """Return a sample with all its evaluations, or None."""
 
+    async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:  # noqa: ARG002 - the port's shape
+        """Return the last `limit` stored samples of a conversation, the oldest first."""
+        return ()
+
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
         """Return the questions of those samples that are stored and have one, by id; a few thousand at once."""
 
@@ -253,6 +258,28 @@ class Store(Protocol):
         this engine makes no histograms, read the points instead.
         """
         return None
+
+    async def link(self, some: Sequence[Linked]) -> Sequence[Linked]:  # noqa: ARG002 - the port's shape
+        """Store the links of exchanges, each id once: what is there stays, and is returned.
+
+        They are kept for `conversations.KEPT_S`.
+        """
+        return ()
+
+    async def links(self, sample_ids: Sequence[str]) -> Sequence[Linked]:  # noqa: ARG002 - the port's shape
+        """Return the stored links of these exchanges."""
+        return ()
+
+    async def linked(self, lookups: Sequence[Lookup]) -> Mapping[Lookup, Sequence[Linked]]:  # noqa: ARG002 - the port's shape
+        """Return what each lookup finds, the latest first; at most one more than `conversations.MOST_CANDIDATES`."""
+        return {}
+
+    async def place(self, moves: Sequence[Move]) -> Sequence[str]:  # noqa: ARG002 - the port's shape
+        """Put exchanges in their places, and their samples and scores where they are stored; return who was not moved.
+
+        Those are the exchanges that by now continue another one than expected: somebody else decided meanwhile.
+        """
+        return ()
 
     async def aclose(self) -> None:
         """Release the connection; calling it twice is harmless."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Supplement
 from monitors.redaction import Redactor
 from monitors.runtime.bounds import size
+from monitors.storage.conversations import Linked, Lookup, Move
 from monitors.storage.erase import Subject
 from monitors.storage.stores import (
     LabelledScore,
@@ -23,6 +24,8 @@ from monitors.storage.stores import (
 )
 
 _REMEMBERED, _REMEMBERED_BYTES = 10_000, 64_000_000
+HOPS_S = 600.0
+"""How long the texts of earlier hops are kept in memory for the answer."""
 
 
 class HashingStore(Store):
@@ -41,6 +44,8 @@ class HashingStore(Store):
         self._clock = clock
         self._recent: OrderedDict[str, tuple[float, Supplement]] = OrderedDict()
         self._bytes = 0
+        self._hops: OrderedDict[str, tuple[float, Sample]] = OrderedDict()
+        self._hop_bytes = 0
 
     async def add(self, sample: Sample, evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
         """Store hashes; return the new evaluations unchanged."""
@@ -58,13 +63,30 @@ class HashingStore(Store):
         evaluations: Sequence[Evaluation],
         add: Callable[[Sample, Sequence[Evaluation]], Awaitable[Sequence[Evaluation]]],
     ) -> Sequence[Evaluation]:
+        self._remember(sample)
         wordless = [replace(one, outcome=_without_words(one.outcome)) for one in evaluations]
         new = await add(self._redactor.without_content(sample), wordless)
         fresh = {(one.metric, one.version) for one in new}
         return [one for one in evaluations if (one.metric, one.version) in fresh]
 
+    def _remember(self, sample: Sample) -> None:
+        """Keep a step on the way to an answer until that answer was judged."""
+        if sample.conversation is None or sample.skip_reason is None:
+            return
+        self._hops[sample.id] = self._clock() + HOPS_S, sample
+        self._hop_bytes += _size(sample)
+        while self._hops and (len(self._hops) > _REMEMBERED or self._hop_bytes > _REMEMBERED_BYTES):
+            _, (_, oldest) = self._hops.popitem(last=False)
+            self._hop_bytes -= _size(oldest)
+
     async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
         return await self._store.sample(sample_id)
+
+    async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
+        """Return those whose texts are still in memory: hashes must not be judged."""
+        now = self._clock()
+        kept = [one for until, one in self._hops.values() if until > now and one.conversation == name]
+        return sorted(kept, key=lambda one: (one.started_at, one.id))[-limit:]
 
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
         return await self._store.questions(sample_ids)
@@ -118,11 +140,29 @@ class HashingStore(Store):
         """Delete from the store, and drop all texts in memory."""
         if not dry_run:
             self._recent.clear()
-            self._bytes = 0
+            self._hops.clear()
+            self._bytes = self._hop_bytes = 0
         return await self._store.forget(subject, dry_run=dry_run)
+
+    async def link(self, some: Sequence[Linked]) -> Sequence[Linked]:
+        return await self._store.link(some)
+
+    async def links(self, sample_ids: Sequence[str]) -> Sequence[Linked]:
+        return await self._store.links(sample_ids)
+
+    async def linked(self, lookups: Sequence[Lookup]) -> Mapping[Lookup, Sequence[Linked]]:
+        return await self._store.linked(lookups)
+
+    async def place(self, moves: Sequence[Move]) -> Sequence[str]:
+        return await self._store.place(moves)
 
     async def aclose(self) -> None:
         await self._store.aclose()
+
+
+def _size(sample: Sample) -> int:
+    """About how many bytes the texts of a sample take up."""
+    return len(sample.question or "") + len(sample.response) + sum(len(one.text) for one in sample.contexts)
 
 
 def _without_words(outcome: Outcome) -> Outcome:

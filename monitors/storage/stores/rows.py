@@ -12,6 +12,7 @@ import msgspec
 
 from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped, Supplement
 from monitors.statistics.control_variate import Sums
+from monitors.storage.conversations import Linked
 from monitors.storage.engines.failures import encoded
 from monitors.storage.stores import PairedSums, Point, ScoreHistogram, ScoreSums, Summary
 from monitors.storage.stores.rollup_windows import packed
@@ -231,6 +232,18 @@ def questions(payloads: Iterable[str]) -> dict[str, str]:
 def sample(row: Sequence[Any]) -> Sample:
     """Read a sample from a row that begins with its payload."""
     return msgspec.json.decode(row[0], type=Sample)
+
+
+def placed_sample(row: Sequence[Any]) -> Sample:
+    """Read a sample from its payload, conversation, turn and hop: the columns say where it stands by now."""
+    found = sample(row)
+    conversation, turn, hop = row[1:4]
+    return found if conversation is None else replace(found, conversation=conversation, turn=turn, hop=hop)
+
+
+def linked(row: Sequence[Any]) -> Linked:
+    """Read the links of an exchange from a row that begins with their payload."""
+    return msgspec.json.decode(row[0], type=Linked)
 
 
 def supplement(row: Sequence[Any]) -> Supplement:

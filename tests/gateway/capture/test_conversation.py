@@ -183,6 +183,7 @@ def test_the_text_that_a_sub_agent_is_asked_is_known():
         [],
         None,
         [None, 3, {"role": "assistant"}, {"role": "user"}],
+        [{"role": ["user"], "type": ["x"]}, {"role": {"a": 1}, "content": {"b": 2}}, user("x")],
         [{"role": "assistant", "tool_calls": [None, {"function": None}, {"function": {"name": 1, "arguments": 2}}]}],
         [{"role": "assistant", "content": [{"type": "tool_use", "id": 5, "input": {"a": ["b"]}}]}, user("x")],
         [{"role": "assistant", "function_call": {"name": "f"}}, user("\x00")],

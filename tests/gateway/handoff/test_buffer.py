@@ -2,8 +2,11 @@ import asyncio
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 from prometheus_client import CollectorRegistry
 
+from gateway.access.accounting import Accounting
+from gateway.access.prices import Prices
 from gateway.capture.exchange_reader import Capture
 from gateway.config import Capture as Settings
 from gateway.exchange import Explicit
@@ -13,6 +16,7 @@ from gateway.handoff.buffer import BufferSettings, CaptureBuffer
 from gateway.handoff.observer import CaptureObserver
 from gateway.handoff.sampler_client import SamplerClient
 from gateway.telemetry.metrics import Instruments
+from monitors.config import Price
 from monitors.records import Context
 from monitors.storage.queues.memory import MemoryQueue
 from monitors.storage.queues.sqlite import SQLiteQueue
@@ -195,6 +199,21 @@ def test_a_listener_that_raises_costs_one_exchange_and_counts_its_request_once()
         await bench.handoff.aclose()
         assert bench.outcomes() == {"error": 1}
         assert bench.requests().total() == 1
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("model", "cost"), [("m", 5 * 2.0 + 2 * 3.0), ("x", None)])
+def test_a_sample_says_what_its_exchange_cost(model, cost):
+    async def scenario():
+        instruments = Instruments(CollectorRegistry(), version="0")
+        prices = Prices({model: Price(input=2.0, output=3.0, cached=2.0, per=1000)})
+        bench = Bench(accounting=Accounting(prices, None, instruments))
+        bench.handoff.start()
+        bench.handoff.offer(one(1))
+        await bench.handoff.aclose()
+        (lease,) = await bench.queue.lease(1)
+        assert lease.sample.cost_usd == (None if cost is None else pytest.approx(cost / 1000))
 
     asyncio.run(scenario())
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitors.records import CaptureInfo, Context, PromptPart, Sample, Supplement, Usage
+from monitors.records import CaptureInfo, Context, Message, PromptPart, Sample, Supplement, ToolCall, Usage
 from monitors.redaction import FINDERS, KINDS, Redactor
 from monitors.redaction.spans import Span, resolve
 
@@ -269,6 +269,8 @@ def test_every_text_of_a_sample_is_redacted_and_all_else_stays(redactor):
         usage=Usage(input_tokens=1),
         rate=0.5,
         capture=CaptureInfo(marker=mail, reason=mail, parts=(PART, replace(PART, start=9, end=22, text=mail))),
+        history=(Message(role="user", text=mail),),
+        calls=(ToolCall(name="mail", arguments=mail),),
     )
     redacted = redactor.redact_sample(sample)
     text = redactor.redact(mail)
@@ -276,6 +278,10 @@ def test_every_text_of_a_sample_is_redacted_and_all_else_stays(redactor):
     assert (redacted.question, redacted.response, redacted.reference, redacted.session) == (text,) * 4
     assert (redacted.tags, redacted.context_key) == ({"user": text}, text)
     assert (redacted.capture.marker, redacted.capture.reason) == (text, text)
+    assert (redacted.history, redacted.calls) == (
+        (Message(role="user", text=text),),
+        (ToolCall(name="mail", arguments=text),),
+    )
     assert redacted.capture.parts == (PART, replace(PART, start=9, end=22, text=text))
     for name in ("id", "started_at", "app", "model", "trace_id", "usage", "rate", "context_source", "skip_reason"):
         assert getattr(redacted, name) == getattr(sample, name)
@@ -317,12 +323,17 @@ def test_without_content_nothing_but_hashes_is_left_of_the_texts(redactor):
         tags={"v": "7"},
         session="s",
         capture=CaptureInfo(source="x", marker="<doc>", confidence=0.5, reason="Said so.", parts=(PART,)),
+        conversation="c",
+        history=(Message(role="user", text="And?"),),
+        calls=(ToolCall(name="search", arguments="And?"),),
     )
     bare = redactor.without_content(sample)
     assert bare.response == bare.contexts[0].text  # equal texts stay equal
     assert all(re.fullmatch("blake2b:[0-9a-f]{32}", text or "") for text in (bare.question, bare.response))
     assert (bare.contexts[0].id, bare.contexts[0].score, bare.contexts[0].source) == ("d1", 0.5, "faq.md")
-    unchanged = {one.name for one in fields(Sample)} - {"question", "contexts", "response", "reference", "capture"}
+    assert (bare.history, bare.calls) == ((), (ToolCall(name="search"),))
+    changed = {"question", "contexts", "response", "reference", "capture", "history", "calls"}
+    unchanged = {one.name for one in fields(Sample)} - changed
     assert all(getattr(bare, name) == getattr(sample, name) for name in unchanged)
     assert bare.reference is None
     parts = (replace(PART, text=""),)

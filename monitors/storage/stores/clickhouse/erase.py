@@ -58,6 +58,7 @@ async def forget(database: Database, subject: Subject, *, dry_run: bool = False)
     if not dry_run:
         await _delete(database, "supplements", "id", list(said))
         await _delete(database, "evaluations", "sample_id", [sample_id for sample_id, _ in found])
+        await _delete(database, "links", "id", [sample_id for sample_id, _ in found])
         await _delete(database, "samples", "id", [sample_id for sample_id, _ in found])
     return counts
 

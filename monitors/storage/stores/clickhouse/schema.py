@@ -81,6 +81,26 @@ SCRIPTS = (
         "ALTER TABLE samples ADD COLUMN IF NOT EXISTS turn Nullable(UInt32) AFTER conversation",
         "ALTER TABLE samples ADD COLUMN IF NOT EXISTS hop Nullable(UInt32) AFTER turn",
         "ALTER TABLE samples ADD INDEX IF NOT EXISTS by_conversation conversation TYPE bloom_filter(0.001)",
+        """
+        CREATE TABLE IF NOT EXISTS links (
+            id String,
+            day Int32,
+            started_at Float64,
+            payload String CODEC(ZSTD(3)),
+            revision UInt64
+        ) ENGINE = ReplacingMergeTree(revision) PARTITION BY day ORDER BY (id, day)
+        SETTINGS index_granularity = 1024
+        """,
+        """
+        CREATE TABLE IF NOT EXISTS link_keys (
+            app LowCardinality(String),
+            key String,
+            day Int32,
+            started_at Float64,
+            id String
+        ) ENGINE = ReplacingMergeTree PARTITION BY day ORDER BY (app, key, started_at, id)
+        SETTINGS index_granularity = 1024
+        """,
     ),
     ("ALTER TABLE evaluations ADD COLUMN IF NOT EXISTS weight Nullable(Float64) AFTER rate",),
 )
@@ -131,5 +151,13 @@ SUPPLEMENTS = {
     "says": "Bool",
     "payload": "String",
     "revision": "UInt64",
+}
+LINKS = {"id": "String", "day": "Int32", "started_at": "Float64", "payload": "String", "revision": "UInt64"}
+LINK_KEYS = {
+    "app": "LowCardinality(String)",
+    "key": "String",
+    "day": "Int32",
+    "started_at": "Float64",
+    "id": "String",
 }
 STATES = {"name": "String", "value": "String"}

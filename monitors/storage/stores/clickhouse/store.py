@@ -10,13 +10,14 @@ from typing import Any
 
 from monitors.records import Evaluation, Sample, Supplement
 from monitors.runtime.bounds import MAX_HEARD_BYTES
+from monitors.storage.conversations import KEPT_S, Linked, Lookup, Move
 from monitors.storage.engines.clickhouse import Database, read_url
 from monitors.storage.engines.failures import RefusedError, encoded
 from monitors.storage.erase import Subject
 from monitors.storage.joining import Address, address_of, targets_of
 from monitors.storage.stores import EngineStore, LabelledScore, PairedSums, Point, Query, Summary, ratings, rows
 from monitors.storage.stores.calendar import day_of
-from monitors.storage.stores.clickhouse import erase, queries
+from monitors.storage.stores.clickhouse import erase, links, queries
 from monitors.storage.stores.clickhouse import schema as clickhouse_schema
 from monitors.storage.stores.clickhouse.batching import Gathering
 from monitors.storage.stores.clickhouse.inserts import Key, There, Wanted, additions, first_wins, wanted
@@ -31,7 +32,14 @@ _OUTCOMES = f"""
     WHERE day IN {{days:Array(Int32)}} AND started_at IN {{moments:Array(Float64)}}
         AND sample_id IN {{ids:Array(String)}} {APART}
 """  # noqa: S608 - put together from constants
-_SAMPLE = f"SELECT payload, day, started_at FROM samples FINAL WHERE id = {{id:String}} ORDER BY day LIMIT 1 {APART}"  # noqa: S608 - put together from constants
+_SAMPLE = f"""
+    SELECT payload, conversation, turn, hop, day, started_at FROM samples FINAL
+    WHERE id = {{id:String}} ORDER BY day LIMIT 1 {APART}
+"""  # noqa: S608 - put together from constants
+_CONVERSATION = f"""
+    SELECT payload, conversation, turn, hop FROM samples FINAL WHERE conversation = {{name:String}}
+    ORDER BY started_at DESC, id DESC LIMIT {{limit:UInt64}} {APART}
+"""  # noqa: S608 - put together from constants
 _EVALUATIONS = f"""
     SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, weight
     FROM evaluations FINAL WHERE day = {{day:Int32}} AND started_at = {{at:Float64}} AND sample_id = {{id:String}}
@@ -105,12 +113,16 @@ class ClickHouseStore(rows.Lenient, EngineStore):
 
     async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
         found = await self.database.query(_SAMPLE, {"id": sample_id})
-        samples = self._read(rows.sample, found)
+        samples = self._read(rows.placed_sample, found)
         if not samples:
             return None
-        _, day, moment = found[0]
+        *_, day, moment = found[0]
         stored = await self.database.query(_EVALUATIONS, {"day": day, "at": moment, "id": sample_id})
         return samples[0], self._read(lambda row: rows.evaluation(sample_id, row), stored)
+
+    async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
+        found = await self.database.query(_CONVERSATION, {"name": name, "limit": limit})
+        return self._read(rows.placed_sample, found)[::-1]
 
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
         found = await self._paged(_PAYLOADS, "ids", sample_ids)
@@ -170,6 +182,21 @@ class ClickHouseStore(rows.Lenient, EngineStore):
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
         return await erase.forget(self.database, subject, dry_run=dry_run)
+
+    async def link(self, some: Sequence[Linked]) -> Sequence[Linked]:
+        return self._read(rows.linked, [row[1:] for row in await links.link(self.database, some)])
+
+    async def links(self, sample_ids: Sequence[str]) -> Sequence[Linked]:
+        return self._read(rows.linked, [row[1:] for row in await links.links(self.database, sample_ids)])
+
+    async def linked(self, lookups: Sequence[Lookup]) -> Mapping[Lookup, Sequence[Linked]]:
+        return await links.linked(self.database, lookups, self._linked)
+
+    async def place(self, moves: Sequence[Move]) -> Sequence[str]:
+        return await links.place(self.database, moves, self._linked)
+
+    def _linked(self, row: Any) -> Linked | None:
+        return next(iter(self._read(rows.linked, [row])), None)
 
     async def ids(self, after: str, limit: int) -> Sequence[str]:
         return [row[0] for row in await self.database.query(_IDS, {"after": after, "limit": limit})]
@@ -275,6 +302,10 @@ async def _prune(database: Database, before: float) -> int:
     over = await database.query(_OVER, {"day": today})
     for table in ("evaluations", "samples", "supplements"):
         for (one,) in await database.query(_DAYS.format(table=table), {"day": today}):
+            await database.command(_DROP.format(table=table, day=f"{one:d}"))
+    unlinked = day_of(max(before, time.time() - KEPT_S))
+    for table in ("links", "link_keys"):
+        for (one,) in await database.query(_DAYS.format(table=table), {"day": unlinked}):
             await database.command(_DROP.format(table=table, day=f"{one:d}"))
     ((old,),) = await database.query(_OLD, {"day": today, "before": before})
     if old:

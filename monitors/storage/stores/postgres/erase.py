@@ -18,6 +18,7 @@ _DELETE_EVALUATIONS = f"""
     DELETE FROM evaluations USING {_THESE} WHERE sample_id = one.id AND evaluations.day = one.day
 """  # noqa: S608 - put together from constants
 _DELETE_SAMPLES = f"DELETE FROM samples USING {_THESE} WHERE samples.id = one.id AND samples.day = one.day"  # noqa: S608 - put together from constants
+_DELETE_LINKS = "DELETE FROM links WHERE id = ANY($1::text[])"
 _DELETE_SUPPLEMENTS = "DELETE FROM supplements WHERE id = ANY($1::text[])"
 _BEFORE_ALL = "", -(2**31)
 
@@ -43,6 +44,7 @@ async def forget(database: Database, subject: Subject, *, dry_run: bool = False)
                 counts["samples"] += len(these[0])
             else:
                 counts["evaluations"] += count_of(await connection.execute(_DELETE_EVALUATIONS, *these))
+                await connection.execute(_DELETE_LINKS, these[0])
                 counts["samples"] += count_of(await connection.execute(_DELETE_SAMPLES, *these))
     return counts
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from monitors.records import Evaluation, Sample, Supplement
 from monitors.runtime.bounds import MAX_HEARD_BYTES
+from monitors.storage.conversations import KEPT_S, Linked, Lookup, Move
 from monitors.storage.engines.failures import RefusedError, encoded
 from monitors.storage.engines.postgres import Database, count_of, plain, remove, save
 from monitors.storage.erase import Subject
@@ -28,7 +29,7 @@ from monitors.storage.stores import (
     top_scores,
 )
 from monitors.storage.stores.calendar import day_of
-from monitors.storage.stores.postgres import erase, queries
+from monitors.storage.stores.postgres import erase, links, queries
 from monitors.storage.stores.postgres.partitions import AHEAD, Days
 from monitors.storage.stores.postgres.rollups import PostgresKept
 from monitors.storage.stores.rollups import Sums
@@ -77,7 +78,11 @@ _STORED = "SELECT payload::text FROM samples WHERE id = $1 AND day = $2 FOR UPDA
 _REPLACE = "UPDATE samples SET payload = $3::text::json WHERE id = $1 AND day = $2"
 _THERE = "SELECT metric, version, outcome FROM evaluations WHERE sample_id = $1 AND day = $2"
 _PAYLOADS = "SELECT payload::text FROM samples WHERE id = ANY($1)"
-_SAMPLE = "SELECT payload::text, day FROM samples WHERE id = $1 ORDER BY day LIMIT 1"
+_SAMPLE = "SELECT payload::text, conversation, turn, hop, day FROM samples WHERE id = $1 ORDER BY day LIMIT 1"
+_CONVERSATION = """
+    SELECT payload::text, conversation, turn, hop FROM samples WHERE conversation = $1
+    ORDER BY started_at DESC, id DESC LIMIT $2
+"""
 _EVALUATIONS = """
     SELECT metric, version, outcome, value, reason, detail, evidence::text, judge, seconds, cost_usd, rate, weight
     FROM evaluations WHERE sample_id = $1 AND day = $2 ORDER BY position
@@ -156,8 +161,11 @@ class PostgresStore(rows.Lenient, EngineStore):
             if found is None:
                 return None
             stored = await connection.fetch(_EVALUATIONS, plain(sample_id), found["day"])
-        samples = self._read(rows.sample, [found])
+        samples = self._read(rows.placed_sample, [tuple(found)])
         return (samples[0], self._read(lambda row: rows.evaluation(sample_id, row), stored)) if samples else None
+
+    async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
+        return self._read(rows.placed_sample, await self._fetch(_CONVERSATION, [plain(name), limit]))[::-1]
 
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
         async with self.database.transaction(reading=True) as connection:
@@ -248,6 +256,7 @@ class PostgresStore(rows.Lenient, EngineStore):
         while gone == _PRUNE_BATCH:
             async with self.database.connection() as connection:
                 gone = count_of(await connection.execute(_PRUNE_SUPPLEMENTS, before, _PRUNE_BATCH))
+        await links.prune(self.database, max(before, time.time() - KEPT_S))
         async with self.database.connection() as connection:
             today = day_of(await connection.fetchval("SELECT extract(epoch FROM now())::float8"))
         await self._days.ensure(*range(today, today + AHEAD + 1))
@@ -257,6 +266,21 @@ class PostgresStore(rows.Lenient, EngineStore):
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
         return await erase.forget(self.database, subject, dry_run=dry_run)
+
+    async def link(self, some: Sequence[Linked]) -> Sequence[Linked]:
+        return self._read(rows.linked, await links.link(self.database, some))
+
+    async def links(self, sample_ids: Sequence[str]) -> Sequence[Linked]:
+        return self._read(rows.linked, await links.links(self.database, sample_ids))
+
+    async def linked(self, lookups: Sequence[Lookup]) -> Mapping[Lookup, Sequence[Linked]]:
+        return await links.linked(self.database, lookups, self._linked)
+
+    def _linked(self, row: Any) -> Linked | None:
+        return next(iter(self._read(rows.linked, [row])), None)
+
+    async def place(self, moves: Sequence[Move]) -> Sequence[str]:
+        return await links.place(self.database, moves)
 
     async def ids(self, after: str, limit: int) -> Sequence[str]:
         return [row[0] for row in await self._fetch(_IDS, [plain(after), limit])]

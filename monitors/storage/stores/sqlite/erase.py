@@ -46,6 +46,7 @@ async def forget(database: Database, subject: Subject, *, dry_run: bool = False)
             counts["samples"] += len(ids)
             if not dry_run:
                 await connection.executemany("DELETE FROM evaluations WHERE sample_id = ?", ids)
+                await connection.executemany("DELETE FROM links WHERE id = ?", ids)
                 await connection.executemany("DELETE FROM samples WHERE id = ?", ids)
     return counts
 

@@ -13,6 +13,7 @@ import aiosqlite
 
 from monitors.records import Evaluation, Sample, Supplement
 from monitors.runtime.bounds import MAX_HEARD_BYTES
+from monitors.storage.conversations import KEPT_S, Linked, Lookup, Move
 from monitors.storage.engines.failures import RefusedError, encoded
 from monitors.storage.engines.sqlite import Database, path_from_url
 from monitors.storage.erase import Subject
@@ -32,7 +33,7 @@ from monitors.storage.stores import (
     top_scores,
 )
 from monitors.storage.stores.rollups import Sums
-from monitors.storage.stores.sqlite import erase, queries
+from monitors.storage.stores.sqlite import erase, links, queries
 from monitors.storage.stores.sqlite.rollups import SQLiteKept
 from monitors.storage.stores.sqlite.schema import SCHEMA
 
@@ -82,6 +83,11 @@ _SUPPLEMENTS = f"""
         ) WHERE bytes <= {MAX_HEARD_BYTES}
     ) ORDER BY received_at, id
 """  # noqa: S608 - put together from constants
+_SAMPLE = "SELECT payload, conversation, turn, hop FROM samples WHERE id = ?"
+_CONVERSATION = """
+    SELECT payload, conversation, turn, hop FROM samples WHERE conversation = ?
+    ORDER BY started_at DESC, id DESC LIMIT ?
+"""
 _PAYLOADS = "SELECT payload FROM samples WHERE id IN (SELECT value FROM json_each(?))"
 _EVALUATIONS = """
     SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, weight
@@ -157,12 +163,17 @@ class SQLiteStore(rows.Lenient, EngineStore):
 
     async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
         async with self._reader.reading() as connection:
-            payloads = list(await connection.execute_fetchall("SELECT payload FROM samples WHERE id = ?", (sample_id,)))
+            payloads = list(await connection.execute_fetchall(_SAMPLE, (sample_id,)))
             stored = await connection.execute_fetchall(_EVALUATIONS, (sample_id,))
-        found = self._read(rows.sample, payloads)
+        found = self._read(rows.placed_sample, payloads)
         if not found:
             return None
         return found[0], self._read(lambda row: rows.evaluation(sample_id, row), stored)
+
+    async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
+        async with self._reader.reading() as connection:
+            found = await connection.execute_fetchall(_CONVERSATION, (name, limit))
+        return self._read(rows.placed_sample, found)[::-1]
 
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
         async with self._reader.reading() as connection:
@@ -246,8 +257,11 @@ class SQLiteStore(rows.Lenient, EngineStore):
         parameters = {"before": before, "limit": _PRUNE_BATCH}
         total = 0
         removed = gone = _PRUNE_BATCH
-        while _PRUNE_BATCH in (removed, gone):
+        unlinked = max(before, time.time() - KEPT_S)
+        more = True
+        while more or _PRUNE_BATCH in (removed, gone):
             async with self._writer.writing() as connection:
+                more = await links.prune(connection, unlinked, _PRUNE_BATCH)
                 await connection.execute(_PRUNE_EVALUATIONS, parameters)
                 removed = (await connection.execute(_PRUNE_SAMPLES, parameters)).rowcount
                 gone = (await connection.execute(_PRUNE_SUPPLEMENTS, parameters)).rowcount
@@ -262,6 +276,21 @@ class SQLiteStore(rows.Lenient, EngineStore):
 
     async def forget(self, subject: Subject, *, dry_run: bool = False) -> Mapping[str, int]:
         return await erase.forget(self._writer, subject, dry_run=dry_run)
+
+    async def link(self, some: Sequence[Linked]) -> Sequence[Linked]:
+        return await links.link(self._writer, some, partial(self._read, rows.linked))
+
+    async def links(self, sample_ids: Sequence[str]) -> Sequence[Linked]:
+        return await links.links(self._reader, sample_ids, partial(self._read, rows.linked))
+
+    async def linked(self, lookups: Sequence[Lookup]) -> Mapping[Lookup, Sequence[Linked]]:
+        return await links.linked(self._reader, lookups, self._linked)
+
+    def _linked(self, row: Any) -> Linked | None:
+        return next(iter(self._read(rows.linked, [row])), None)
+
+    async def place(self, moves: Sequence[Move]) -> Sequence[str]:
+        return await links.place(self._writer, moves)
 
     async def ids(self, after: str, limit: int) -> Sequence[str]:
         async with self._reader.reading() as connection:

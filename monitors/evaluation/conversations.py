@@ -1,0 +1,199 @@
+"""Puts samples into their conversations: what they continue is looked for in the store, before they are evaluated."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from monitors.evaluation.observer import WorkerObserver
+from monitors.evaluation.persist import Persistence
+from monitors.records import Sample
+from monitors.storage.conversations import (
+    JOINED,
+    TRACE_S,
+    Linked,
+    Lookup,
+    Move,
+    Place,
+    after,
+    before,
+    cluster_with,
+    decide,
+    linked,
+    placed,
+)
+from monitors.storage.engines.failures import engine_failed
+from monitors.storage.stores import Store
+
+HOP = "hop"
+"""Why a step on the way to an answer is skipped."""
+
+MOST_MOVED = 500
+"""Exchanges that change their place because of one batch."""
+
+_TRIES = 20
+_log = logging.getLogger("gaugeway.worker")
+
+
+class ConversationJoiner:
+    """Joins samples to conversations through the store, so that any worker on any machine may have the others.
+
+    An exchange is stored first and then decided about, together with those that are there already and continue it: so
+    the outcome is the same in whatever order exchanges arrive, and whoever processes them.
+    """
+
+    def __init__(self, store: Store, persistence: Persistence, observer: WorkerObserver) -> None:
+        self._store = store
+        self._persist = persistence
+        self._observer = observer
+
+    async def join(self, samples: Sequence[Sample]) -> Sequence[Sample] | None:
+        """Return the samples in their conversations; None when the worker is stopped first.
+
+        Those that continue none have no links any more.
+        """
+        new = {one.id: one for sample in samples if (one := linked(sample)) is not None}
+        if not new:
+            return samples
+        try:
+            found = await self._persist.attempt("link", lambda: self._join(new), engine_failed)
+        except Exception as error:  # noqa: BLE001 - not the engine's failure: they are evaluated each by itself
+            self._observer.failed("link")
+            _log.warning("cannot join %d samples: %s: %s", len(new), type(error).__name__, error)
+            found = new
+        if found is None:
+            return None
+        for result, n in Counter(one.place.result for one in found.values()).items():
+            self._observer.linked(result, n)
+        return [_joined(sample, found.get(sample.id)) for sample in samples]
+
+    async def current(self, sample: Sample) -> Sample | None:
+        """Return a joined sample where it stands by now; None when the worker is stopped first."""
+        if sample.conversation is None:
+            return sample
+
+        async def look() -> Sequence[Linked]:
+            return await self._store.links([sample.id])
+
+        found = await self._persist.attempt("link", look, engine_failed)
+        if found is None:
+            return None
+        return replace(_joined(sample, next(iter(found), None)), links=None, skip_reason=sample.skip_reason)
+
+    async def _join(self, new: Mapping[str, Linked]) -> Mapping[str, Linked]:
+        """Decide until nothing changes any more.
+
+        Another process may move an exchange while this one decides what continues it. Whoever moved something looks
+        again at what it continues and at what continues it, so that the one who is later sees the other's move.
+        """
+        looked_at = dict(new)
+        stored = await self._store.link(list(new.values()))
+        for _ in range(_TRIES):
+            decision = _Decision({**looked_at, **{one.id: one for one in stored}})
+            await decision.make(self._store)
+            if not decision.moves:
+                break
+            missed = await self._store.place(decision.moves)
+            late = [one for one, was in decision.moves if was is None and one.place.before and one.id not in new]
+            if n := sum(one.id not in missed for one in late):
+                self._observer.linked("late", n)
+            looked_at |= {move.one.id: move.one for move in decision.moves[:MOST_MOVED]}
+            stored = await self._store.links(list(looked_at))
+        return {name: decision.rows[name] for name in new}
+
+
+class _Decision:
+    """One decision about a batch: `rows` are the exchanges as they will stand, `moves` those that change."""
+
+    def __init__(self, batch: Mapping[str, Linked]) -> None:
+        self.rows: dict[str, Linked] = dict(batch)
+        self._batch = batch
+        self._were: dict[str, Linked] = dict(batch)
+        self._found: dict[Lookup, Sequence[Linked]] = {}
+
+    @property
+    def moves(self) -> list[Move]:
+        """What has to be changed in the store."""
+        changed = [(one, self._were[name]) for name, one in self.rows.items() if one != self._were[name]]
+        return [Move(one, was.place.before) for one, was in changed]
+
+    async def make(self, store: Store) -> None:
+        """Decide about the batch, and again about those that are there and may continue one of it."""
+        batch = list(self._batch.values())
+        await self._look(store, [lookup for one in batch for lookup in (*before(one), *after(one))])
+        others = {one.id: one for one in self._followers(batch) if one.id not in self._batch}
+        await self._look(store, [lookup for one in others.values() for lookup in (*before(one), *after(one))])
+        decided = sorted((*batch, *others.values()), key=lambda one: (one.started_at, one.id))
+        for one in decided:
+            self._put(one, decide(one, {lookup: self._now(self._found[lookup]) for lookup in before(one)}))
+        await self._follow(store, [self.rows[one.id] for one in decided])
+
+    async def _look(self, store: Store, lookups: Iterable[Lookup]) -> None:
+        wanted = [lookup for lookup in dict.fromkeys(lookups) if lookup not in self._found]
+        if not wanted:
+            return
+        self._found |= await store.linked(wanted)
+        for lookup in wanted:
+            for one in self._found[lookup]:
+                self._were.setdefault(one.id, one)
+                self.rows.setdefault(one.id, one)
+
+    def _now(self, found: Sequence[Linked]) -> list[Linked]:
+        return [self.rows[one.id] for one in found]
+
+    def _followers(self, some: Iterable[Linked]) -> list[Linked]:
+        """Those that follow what one of these gave, and those that may serve its tool calls."""
+        found = [one for other in some for lookup in after(other) for one in self._found.get(lookup, ())]
+        for other in some:
+            if other.calls and other.trace_id is not None:
+                lookup = Lookup(
+                    other.app, f"t:{other.trace_id}", other.started_at - TRACE_S, other.started_at + TRACE_S
+                )
+                found += [one for one in self._found.get(lookup, ()) if one.started_at >= other.started_at]
+        return found
+
+    def _put(self, one: Linked, place: Place) -> list[Linked]:
+        """Put an exchange in its place; return it if that changed."""
+        was = self.rows[one.id]
+        joined = place.result in JOINED and place.before is not None
+        self.rows[one.id] = replace(was, place=place, named=was.named or joined)
+        if place.before is not None:
+            other = self.rows[place.before]
+            continued = other.continued or (one.links.within_turn and place.result != "trace")
+            if not other.named or continued != other.continued:
+                self.rows[other.id] = replace(other, named=True, continued=continued)
+        stands, stood = ((*at[:3], at.start) for at in (place, was.place))
+        return [self.rows[one.id]] if stands != stood else []
+
+    async def _follow(self, store: Store, moved: Sequence[Linked]) -> None:
+        """Move what continues these, where it does not stand behind them."""
+        seen = {one.id for one in moved}
+        while moved and len(seen) <= MOST_MOVED:
+            await self._look(store, [lookup for one in moved for lookup in (*after(one), *before(one))])
+            parents = {one.id for one in moved}
+            children = [self.rows[one.id] for one in self._followers(moved)]
+            following = []
+            for child in children:
+                if child.place.before in parents and child.id not in seen:
+                    seen.add(child.id)
+                    place = placed(child, self.rows[child.place.before], child.place.result)
+                    following += self._put(child, place)
+            moved = following
+
+
+def _joined(sample: Sample, one: Linked | None) -> Sample:
+    """Return a sample at its place. What is known to be a step on the way to an answer is not judged as one."""
+    if one is None:
+        return sample
+    step = one.place.inner or one.continued
+    return replace(
+        sample,
+        conversation=one.place.conversation,
+        turn=one.place.turn,
+        hop=one.place.hop,
+        cluster=cluster_with(one) if one.named else sample.cluster,
+        skip_reason=HOP if step and sample.skip_reason is None else sample.skip_reason,
+        links=None if one.place.before is None else sample.links,
+    )

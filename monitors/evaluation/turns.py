@@ -1,0 +1,119 @@
+"""One answer of several exchanges: the last one is judged, with what all of them retrieved."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from monitors.evaluation.persist import Persistence
+from monitors.records import Context, Message, Sample
+from monitors.runtime.bounds import MAX_HISTORY_TEXT, passages
+from monitors.storage.conversations import TRACE_S, Linked, Lookup
+from monitors.storage.engines.failures import engine_failed
+from monitors.storage.stores import Store
+
+HOPS = "hops"
+"""The `context_source` of an answer whose contexts all come from earlier hops."""
+
+WAIT_S = 3.0
+"""How long an answer waits until its earlier hops are stored: another worker may have them."""
+
+_POLL_S = 0.2
+_SAID_BY_THE_APP = ("explicit", "contexts_api", "feedback")
+
+
+class _Known(NamedTuple):
+    """The earlier exchanges of the turn, the answers of the turns before, and whether the one before is stored."""
+
+    turn: list[Sample]
+    answers: list[Sample]
+    complete: bool
+
+
+class TurnGatherer:
+    """Completes answers with what the earlier exchanges of their turn hold."""
+
+    def __init__(self, store: Store, persistence: Persistence, *, wait_s: float = WAIT_S) -> None:
+        self._store = store
+        self._persist = persistence
+        self._wait_s = wait_s
+
+    async def gather(self, sample: Sample) -> Sample | None:
+        """Return an answer with the contexts and the question of its turn, and with the history that it lacks.
+
+        Other samples are returned as they are; None when the worker is stopped first.
+        """
+        links = sample.links
+        if links is None or sample.skip_reason is not None:
+            return sample
+        recalls = links.recall > 0 and not sample.history
+        if not links.within_turn and not recalls:
+            return sample
+        deadline = time.monotonic() + self._wait_s
+        while True:
+            known = await self._persist.attempt("turn", lambda: self._known(sample), engine_failed)
+            if known is None:
+                return None
+            if known.complete or time.monotonic() >= deadline:
+                break
+            await asyncio.sleep(_POLL_S)
+        completed = _with_hops(sample, known.turn) if links.within_turn else sample
+        return _with_history(completed, known.answers, links.recall) if recalls else completed
+
+    async def _known(self, sample: Sample) -> _Known:
+        """Look up the exchanges before: a session may hold several conversations at once, so links decide."""
+        stored = await self._store.conversation(sample.conversation or "")
+        earlier = {one.id: one for one in stored if one.id != sample.id and one.started_at < sample.started_at}
+        rows = {one.id: one for one in await self._store.links([sample.id, *earlier])}
+        own = rows.get(sample.id)
+        if own is None:
+            return _Known([], [], complete=True)
+        start = own.place.start
+        expected = {one.id for one in await self._served(own) if one.place.start == start}
+        turn = [one for name, one in earlier.items() if name in rows and rows[name].place.start == start]
+        chain: dict[str, Sample] = {}
+        before = own.place.before
+        while before is not None and before in earlier and before in rows and before not in chain:
+            chain[before] = earlier[before]
+            before = rows[before].place.before
+        answers = [one for one in chain.values() if one.skip_reason is None and (one.turn or 0) < own.place.turn]
+        return _Known(turn, answers[::-1], complete=expected <= earlier.keys() and (start in chain or start == own.id))
+
+    async def _served(self, own: Linked) -> Sequence[Linked]:
+        """The exchanges of the same trace that began before, those of sub-agents too."""
+        if own.trace_id is None:
+            return ()
+        lookup = Lookup(own.app, f"t:{own.trace_id}", own.started_at - TRACE_S, own.started_at)
+        found = (await self._store.linked([lookup])).get(lookup, ())
+        return [one for one in found if one.id != own.id and one.started_at < own.started_at]
+
+
+def _with_hops(sample: Sample, hops: Sequence[Sample]) -> Sample:
+    """Return an answer with what its earlier hops found; what the app itself said about the answer stays."""
+    asked = next((one.question for one in hops if one.question), None)
+    if sample.context_source in _SAID_BY_THE_APP:
+        return replace(sample, question=sample.question or asked)
+    # A request that names the response before by its id has the user's words no more: its question is a tool's query.
+    stored = sample.links is not None and (sample.links.follows or "").startswith("r:")
+    question = asked or sample.question if stored else sample.question or asked
+    known = {one.text for one in sample.contexts}
+    new: dict[str, Context] = {}
+    for hop in hops:
+        new |= {one.text: one for one in hop.contexts if one.text not in known and one.text not in new}
+    found = any(one.context_source != "none" for one in hops)
+    source = HOPS if sample.context_source == "none" and found else sample.context_source
+    contexts = passages((*sample.contexts, *new.values())).contexts if new else sample.contexts
+    return replace(sample, question=question, contexts=contexts, context_source=source)
+
+
+def _with_history(sample: Sample, answers: Sequence[Sample], most: int) -> Sample:
+    """Return an answer with the questions and answers of the turns before."""
+    said: list[Message] = []
+    for one in answers:
+        if one.question:
+            said.append(Message(role="user", text=one.question[:MAX_HISTORY_TEXT]))
+        said.append(Message(role="assistant", text=one.response[:MAX_HISTORY_TEXT]))
+    return replace(sample, history=tuple(said[-most:]))
