@@ -131,7 +131,7 @@ def test_floors_decide_the_exit_code(config, tmp_path):
         "--metrics",
         "faithfulness,hallucination",
         "--fail-under",
-        "faithfulness=0.5,hallucination=0.1",
+        "faithfulness=0.5,hallucination=0.15",
         "--output",
         tmp_path / "a.xml",
     )
