@@ -21,6 +21,7 @@ from monitors.storage.conversations import (
     before,
     cluster_with,
     decide,
+    doubts,
     linked,
     placed,
 )
@@ -126,9 +127,18 @@ class _Decision:
         others = {one.id: one for one in self._followers(batch) if one.id not in self._batch}
         await self._look(store, [lookup for one in others.values() for lookup in (*before(one), *after(one))])
         decided = sorted((*batch, *others.values()), key=lambda one: (one.started_at, one.id))
+        doubted: dict[str, list[Lookup]] = {}
         for one in decided:
-            self._put(one, decide(one, {lookup: self._now(self._found[lookup]) for lookup in before(one)}))
+            other = self._decide(one, []).before
+            if other is not None and (lookup := doubts(one, self.rows[other])) is not None:
+                doubted[one.id] = [lookup]
+        await self._look(store, [lookup for some in doubted.values() for lookup in some])
+        for one in decided:
+            self._put(one, self._decide(one, doubted.get(one.id, [])))
         await self._follow(store, [self.rows[one.id] for one in decided])
+
+    def _decide(self, one: Linked, doubted: Sequence[Lookup]) -> Place:
+        return decide(one, {lookup: self._now(self._found[lookup]) for lookup in (*before(one), *doubted)})
 
     async def _look(self, store: Store, lookups: Iterable[Lookup]) -> None:
         wanted = [lookup for lookup in dict.fromkeys(lookups) if lookup not in self._found]

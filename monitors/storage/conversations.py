@@ -155,8 +155,6 @@ def before(one: Linked) -> Iterator[Lookup]:
         yield Lookup(one.app, f"p:{one.links.pair_before}", since, until)
     if (key := _asked_key(one)) is not None:
         yield Lookup(one.app, key, since, until)
-    if (shown := _shown_key(one)) is not None:
-        yield Lookup(one.app, shown, since, until)
     if one.trace_id is not None:
         yield Lookup(one.app, f"t:{one.trace_id}", one.started_at - TRACE_S, one.started_at + TRACE_S)
 
@@ -167,10 +165,15 @@ def _asked_key(one: Linked) -> str | None:
     return None if follows is None or asked is None or follows[0] != "t" else f"a:{follows}:{asked}"
 
 
-def _shown_key(one: Linked) -> str | None:
-    """The key of exchanges that show the text that one follows as the last one too."""
+def doubts(one: Linked, other: Linked) -> Lookup | None:
+    """Return the lookup of what may show that one does not continue the other, although its text is the other's.
+
+    It finds requests that showed the text before the other exchange had given it.
+    """
     follows = one.links.follows
-    return f"f:{follows}" if follows is not None and follows[0] == "t" else None
+    if follows is None or follows[0] != "t":
+        return None
+    return Lookup(one.app, f"f:{follows}", one.started_at - WINDOW_S, other.ended_at - SKEW_S)
 
 
 def after(one: Linked) -> Iterator[Lookup]:
@@ -181,7 +184,10 @@ def after(one: Linked) -> Iterator[Lookup]:
 
 
 def decide(one: Linked, found: Mapping[Lookup, Sequence[Linked]]) -> Place:
-    """Return the place of an exchange; `found` holds what each of its lookups (`before`) found."""
+    """Return the place of an exchange; `found` holds what each of its lookups (`before`) found.
+
+    A place behind another exchange is not final until `doubts` were looked up and it was decided again.
+    """
     other, result = _continued(one, found)
     if other is None and (outer := _outer(one, found)) is not None:
         other, result = outer, "trace"
@@ -225,21 +231,30 @@ def _continued(one: Linked, found: Mapping[Lookup, Sequence[Linked]]) -> tuple[L
     crowded = _crowded(found, f"g:{follows}")
     if "asked" in evidence[chosen.id] and (key := _asked_key(one)) is not None:
         crowded = crowded and _crowded(found, key)
-    alone = evidence[chosen.id] <= {"user"}
-    if (alone and _is_fixed(one, chosen, found)) or not _suffices(one, chosen, evidence[chosen.id], crowded=crowded):
+    said = evidence[chosen.id]
+    if _is_fixed(one, chosen, found, said) or not _suffices(one, chosen, said, crowded=crowded):
         return None, "weak"
     return chosen, "response_id" if follows[0] == "r" else "tool_call" if follows[0] == "c" else "text"
 
 
-def _is_fixed(one: Linked, other: Linked, found: Mapping[Lookup, Sequence[Linked]]) -> bool:
-    """Whether the app itself writes the text (a greeting, an example): it was shown before the other gave it."""
-    key = _shown_key(one)
-    if key is None:
+def _is_fixed(one: Linked, other: Linked, found: Mapping[Lookup, Sequence[Linked]], evidence: frozenset[str]) -> bool:
+    """Whether the app itself writes the text (a greeting, an example).
+
+    Then requests showed it, with the same words before, when the other exchange had not given it yet; those that
+    continue a third exchange do not count.
+    """
+    lookup = doubts(one, other)
+    if lookup is None or lookup not in found or evidence & {"session", "trace"}:
         return False
-    shown = [shows for lookup, others in found.items() if lookup.key == key for shows in others]
-    return _crowded(found, key) or any(
-        shows.links.follows == one.links.follows and shows.started_at < other.ended_at - SKEW_S for shows in shown
-    )
+    shown = [
+        shows
+        for shows in found[lookup]
+        if shows.id != one.id
+        and shows.place.before is None
+        and ("pair" not in evidence or shows.links.pair_before == one.links.pair_before)
+        and ("asked" not in evidence or shows.links.asked_before == one.links.asked_before)
+    ]
+    return bool(shown)
 
 
 def _crowded(found: Mapping[Lookup, Sequence[Linked]], key: str) -> bool:

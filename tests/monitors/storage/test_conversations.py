@@ -32,16 +32,21 @@ def exchange(name, at, follows=None, gives=("t:x",), *, cluster=None, rate=1.0, 
 
 def decision(one, *others):
     """The exchange that one is joined to, or why it is not; every lookup finds what a store would find."""
-    found = {}
-    for lookup in conversations.before(one):
-        fitting = [
-            other
-            for other in others
-            if lookup.key in conversations.keys_of(other) and lookup.since <= other.started_at <= lookup.until
-        ]
-        found[lookup] = sorted(fitting, key=lambda other: -other.started_at)[: MOST_CANDIDATES + 1]
+    found = {lookup: looked_up(lookup, others) for lookup in conversations.before(one)}
+    chosen = {other.id: other for other in others}.get(decide(one, found).before)
+    if chosen is not None and (lookup := conversations.doubts(one, chosen)) is not None:
+        found[lookup] = looked_up(lookup, others)
     place = decide(one, found)
     return place.before or place.result
+
+
+def looked_up(lookup, others):
+    fitting = [
+        other
+        for other in others
+        if lookup.key in conversations.keys_of(other) and lookup.since <= other.started_at <= lookup.until
+    ]
+    return sorted(fitting, key=lambda other: -other.started_at)[: MOST_CANDIDATES + 1]
 
 
 def after(at=100.0, length=SHORT, **more):
@@ -91,8 +96,10 @@ def test_a_text_that_the_app_writes_itself_joins_nothing():
         assert decision(one, giver, shown) == "weak"
         assert decision(one, giver, replace(shown, started_at=50.0)) == "a"
         assert decision(one, replace(giver, links=Links(gives=("t:x",), asked=("q:1",))), shown) == "a"
-    crowd = [exchange(f"s{n}", 20.0 + n, "t:x", (f"t:{n}",)) for n in range(MOST_CANDIDATES + 1)]
-    assert decision(after(length=LONG), exchange("a", 0.0), *crowd) == "weak"
+    pair = {"asked_before": "q:1", "pair_before": "p"}
+    giver = exchange("a", 0.0, "t:w", pair_given="p")
+    assert decision(after(length=LONG, **pair), giver, exchange("s", -50.0, "t:x", ("t:s",), **pair)) == "weak"
+    assert decision(after(length=LONG, **pair), giver, exchange("s", -50.0, "t:x", ("t:s",))) == "a"
 
 
 def test_evidence_that_points_to_two_is_ambiguous():
