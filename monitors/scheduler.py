@@ -273,7 +273,8 @@ class Scheduler:
                 self._fits = {(one.app, one.metric): fitted(one.sums) for one in earlier if comparable(one)}
                 self._refit_at = now + window_s / 4
             paired = await self.store.paired(window, COVARIATE)
-        self._quality = estimate(largest(await self.store.summary(window)), paired, self._fits)
+        summaries = largest(await self.store.summary(window))
+        self._quality = estimate(summaries, paired, self._fits, self._engine.design_effects())
         objectives = {one.metric.name: (one.objective, one.threshold) for one in self._catalogue.enabled}
         self._instruments.show_quality(self._quality, objectives)
         self._instruments.show_capture(self._capture.captured())

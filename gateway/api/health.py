@@ -32,7 +32,7 @@ def traffic_app(
 ) -> Litestar:
     """Return the app for the traffic port's own routes; `supplements` adds contexts and feedback.
 
-    `on_invalid` is called with `unknown_path` for each request to a path that nobody serves.
+    `on_invalid` is called with `unknown_path` for each request to an unknown path.
     """
 
     @get("/healthz", sync_to_thread=False)

@@ -1,6 +1,6 @@
 """Reads a request's messages as a dialogue: who spoke when, and what the model said last.
 
-One pass tells speakers and counts turns; texts and calls are read from the end, and only as far as they are asked for.
+One pass identifies the speakers and counts the turns; texts and calls are read from the end, as far as needed.
 """
 
 from __future__ import annotations

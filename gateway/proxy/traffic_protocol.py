@@ -44,7 +44,7 @@ class TrafficProtocol(ServerProtocol):
             self.flow.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the request under way as well that its client has gone: the server tells the last one that arrived."""
+        """Notify the running request of the disconnect as well: the server notifies the last one that arrived."""
         super().connection_lost(exc)
         running = self.running
         if running is not None and not running.response_complete:

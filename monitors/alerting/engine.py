@@ -170,6 +170,14 @@ class AlertEngine:
             for stream in watch.streams.values()
         ]
 
+    def design_effects(self) -> Mapping[tuple[str, str, str], float]:
+        """Return how much the clusters of each stream widen its mean's variance, by app, metric and slice."""
+        return {
+            (stream.app, stream.metric, stream.slice): stream.clusters.effect.value
+            for watch in self._watches.values()
+            for stream in watch.streams.values()
+        }
+
     @property
     def acknowledgements(self) -> Acknowledgements:
         """Silences, acknowledgements and undelivered notifications."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence
@@ -27,6 +27,8 @@ class Quality:
     `mean`, `ci_low`, `ci_high` are None below an effective sample size of 10. `coverage_ratio` is the share of
     applicable samples with a score (the others failed). With `method` "powered" the estimate uses the covariate:
     `correlation` is that of the two scores, `saving` the factor by which judge calls would grow without it.
+    `design_effect`, at least 1, is the factor by which clusters (sessions, users, ...) widen the variance; `n_eff` is
+    already divided by it. It is that of the stream that an alert rule watches; 1 where no rule does.
     """
 
     app: str
@@ -41,18 +43,31 @@ class Quality:
     method: Literal["hajek", "powered"] = "hajek"
     correlation: float | None = None
     saving: float | None = None
+    design_effect: float = 1.0
 
 
 def estimate(
-    summaries: Iterable[Summary], paired: Iterable[PairedSums] = (), fits: Fits | None = None
+    summaries: Iterable[Summary],
+    paired: Iterable[PairedSums] = (),
+    fits: Fits | None = None,
+    effects: Mapping[tuple[str, str, str], float] | None = None,
 ) -> list[Quality]:
     """Estimate from a window's summaries; return estimates sorted by app, metric and slice.
 
-    `paired` are sums of scores paired with the covariate, `fits` the controls fitted to an earlier window.
+    `paired` are sums of scores paired with the covariate, `fits` the controls fitted to an earlier window. `effects`
+    are the design effects by app, metric and slice.
     """
+    widened = effects or {}
     better = {(one.app, one.metric): found for one in paired if (found := _powered(one, fits or {})) is not None}
     ordered = sorted(summaries, key=lambda one: (one.app, one.metric, one.slice))
-    return [_quality(one, None if one.slice else better.get((one.app, one.metric))) for one in ordered]
+    return [
+        _quality(
+            one,
+            None if one.slice else better.get((one.app, one.metric)),
+            widened.get((one.app, one.metric, one.slice), 1.0),
+        )
+        for one in ordered
+    ]
 
 
 def largest(summaries: Sequence[Summary], most: int = MAX_STREAMS) -> Sequence[Summary]:
@@ -82,11 +97,13 @@ def _powered(one: PairedSums, fits: Fits) -> Powered | None:
     return found if found.enough else None
 
 
-def _quality(one: Summary, better: Powered | None) -> Quality:
+def _quality(one: Summary, better: Powered | None, effect: float) -> Quality:
     covered = one.n / (one.n + one.failed) if one.n or one.failed else 0.0
     found = WeightedSums(one.n, one.w, one.wx, one.w2, one.w2x, one.w2x2).estimate()
     use = better if better is not None and found is not None and better.n_eff > found.n_eff else None
     known = use.estimate() if use is not None else found
+    if known is not None:
+        known = replace(known, n_eff=known.n_eff / effect, design_effect=effect)
     low, mean, high = _interval(known)
     return Quality(
         app=one.app,
@@ -101,6 +118,7 @@ def _quality(one: Summary, better: Powered | None) -> Quality:
         method="powered" if use is not None else "hajek",
         correlation=better.correlation if better is not None else None,
         saving=better.saving if better is not None else None,
+        design_effect=effect,
     )
 
 

@@ -28,6 +28,7 @@ REMEMBERED_S = 3_600.0
 HORIZON = 5_000.0
 """Scores after which what is known of mean, variance and correlation has half its weight."""
 FEWEST_PAIRS = 30
+FEWEST_SCORES = 50
 ASSUMED, FEWEST_CLUSTERS = 0.2, 30.0
 """The correlation assumed before there is a pair, and the number of clusters with pairs that replaces the assumption:
 pairs of few clusters (one batch job) say nothing about how clusters differ."""
@@ -61,12 +62,54 @@ class SavedClusters(NamedTuple):
     correlation: tuple[float, ...]
     scores: float
     common: dict[str, int]
+    effect: tuple[float, ...] = ()
 
 
 @dataclass(slots=True)
 class _Seen:
     n: int = 0
     total: float = 0.0
+    deviation: float = 0.0
+
+
+class DesignEffect:
+    """By how much a mean's variance exceeds that of independent scores, from the clusters of a stream; recent ones
+    count more.
+
+    With the deviations d = w (x - mean) it is the sum over clusters of (sum of d)^2 over the sum of all d^2, at least 1
+    (Liang & Zeger 1986), and 1 before 50 scores.
+
+    >>> effect = DesignEffect()
+    >>> for x in (0.0, 1.0) * 50:
+    ...     _ = effect.add([x - 0.5] * 2, earlier=0.0)
+    >>> effect.value
+    2.0
+    """
+
+    def __init__(self) -> None:
+        self._n = self._clusters = self._scores = 0.0
+
+    @property
+    def value(self) -> float:
+        """The design effect, at least 1."""
+        return max(1.0, self._clusters / self._scores) if self._n >= FEWEST_SCORES and self._scores > 0.0 else 1.0
+
+    def add(self, deviations: Sequence[float], *, earlier: float) -> float:
+        """Take in a cluster's deviations of one bucket, after those with the sum `earlier`; return the new sum."""
+        total, keep = sum(deviations), 0.5 ** (len(deviations) / HORIZON)
+        self._n = keep * self._n + len(deviations)
+        self._clusters = keep * self._clusters + total * (total + 2.0 * earlier)
+        self._scores = keep * self._scores + sum(one * one for one in deviations)
+        return earlier + total
+
+    @property
+    def state(self) -> tuple[float, ...]:
+        """The sums, to be saved."""
+        return self._n, self._clusters, self._scores
+
+    @state.setter
+    def state(self, state: Sequence[float]) -> None:
+        self._n, self._clusters, self._scores = state
 
 
 def groups_of(names: Sequence[str | None]) -> list[int]:
@@ -109,6 +152,11 @@ class IntraclassCorrelation:
         self._w = self._x = self._xx = 0.0
         self._pairs = self._products = self._squares = 0.0
         self._clusters = 0.0
+
+    @property
+    def centre(self) -> float | None:
+        """The mean of all scores; None without any."""
+        return self._x / self._w if self._w else None
 
     @property
     def lower(self) -> float:
@@ -174,6 +222,7 @@ class Clusters:
 
     def __init__(self) -> None:
         self.correlation = IntraclassCorrelation()
+        self.effect = DesignEffect()
         self._now = 0.0
         self._seen: TTLCache[str, _Seen] = TTLCache(MAX_CLUSTERS, REMEMBERED_S, timer=lambda: self._now)
         self._names: Counter[str] = Counter()
@@ -183,11 +232,13 @@ class Clusters:
     def state(self) -> SavedClusters:
         """What is saved: the correlation, and the names that are common."""
         common = {name: n for name, n in self._names.items() if n >= _SAVED_SHARE * self._scores}
-        return SavedClusters(self.correlation.state, self._scores, common)
+        return SavedClusters(self.correlation.state, self._scores, common, self.effect.state)
 
     @state.setter
     def state(self, saved: SavedClusters) -> None:
         self.correlation.state, self._scores, self._names = saved.correlation, saved.scores, Counter(saved.common)
+        if saved.effect:
+            self.effect.state = saved.effect
 
     def means(
         self, scores: Sequence[float], weights: Sequence[float], names: Sequence[str | None], *, at: float
@@ -211,9 +262,13 @@ class Clusters:
         n, total = len(scores), sum(scores)
         seen = self._seen.get(name) if isinstance(name, str) else None
         earlier, shrinkage = (seen.total / seen.n, seen.n * r / (1.0 + (seen.n - 1) * r)) if seen else (0.0, 0.0)
+        deviation = seen.deviation if seen else 0.0
+        if (centre := self.correlation.centre) is not None:
+            deviations = [w * (x - centre) for x, w in zip(scores, weights, strict=True)]
+            deviation = self.effect.add(deviations, earlier=deviation)
         self.correlation.add(scores, earlier=earlier if seen else None, paired=seen is not None and seen.n > 1)
         if isinstance(name, str):
-            self._seen[name] = _Seen(n + (seen.n if seen else 0), total + (seen.total if seen else 0.0))
+            self._seen[name] = _Seen(n + (seen.n if seen else 0), total + (seen.total if seen else 0.0), deviation)
         return ClusterMean(total / n, sum(weights) / n, n, earlier, shrinkage)
 
     def _cluster(self, names: str | None) -> str | None:

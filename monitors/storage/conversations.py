@@ -27,7 +27,7 @@ SKEW_S = 1.0
 """How far the clocks of two gateways may differ."""
 
 LEAST_LENGTH, SURE_LENGTH = 24, 160
-"""Characters, without spaces, of a text that joins by itself where every exchange is captured; where some are not."""
+"""Characters, without spaces, of a text that joins without other evidence; where some exchanges are not captured."""
 
 _RECENT_S, _LONG_AGO_S = 600.0, 3_600.0
 _UNIQUE = 10_000

@@ -16,7 +16,7 @@ Read: TypeAlias = Callable[[Iterable[Any]], list[Linked]]
 _ADD = "INSERT OR IGNORE INTO links (id, started_at, before, payload) VALUES (?, ?, ?, ?)"
 _ADD_KEY = "INSERT OR IGNORE INTO link_keys (app, key, started_at, id) VALUES (?, ?, ?, ?)"
 _THESE = "SELECT payload FROM links WHERE id IN (SELECT value FROM json_each(?))"
-# One statement for many lookups: each one by itself would be a journey to the connection's thread and back.
+# One statement for many lookups: each alone would take a round trip to the thread of the connection.
 _FOUND = f"""
     SELECT * FROM (
         SELECT {{place}}, payload FROM link_keys JOIN links USING (id)
