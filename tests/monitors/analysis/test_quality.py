@@ -73,3 +73,13 @@ def test_a_handful_of_scores_is_no_basis_for_a_number():
     (few,) = estimate([one], [])
     assert 0 < few.n_eff < 10
     assert few.mean is few.ci_low is few.ci_high is None
+
+
+def test_scores_that_are_alike_widen_the_interval_and_lower_the_effective_number():
+    one = summary(np.tile([0.0, 1.0], 200), np.ones(400))
+    (plain,) = estimate([one])
+    (alike,) = estimate([one], effects={(one.app, one.metric, one.slice): 4.0})
+    assert (alike.n, alike.n_eff, alike.design_effect) == (400, plain.n_eff / 4.0, 4.0)
+    assert plain.design_effect == 1.0
+    assert alike.mean == plain.mean
+    assert 1.7 < (alike.ci_high - alike.ci_low) / (plain.ci_high - plain.ci_low) < 2.3

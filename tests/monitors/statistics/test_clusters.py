@@ -7,8 +7,10 @@ from monitors.alerting.detectors import Bucket
 from monitors.alerting.detectors.baselines import Auto
 from monitors.alerting.detectors.e_sr import MixtureESR
 from monitors.alerting.detectors.recovery import Recovery
-from monitors.statistics.clusters import REMEMBERED_S, Clusters, IntraclassCorrelation
+from monitors.statistics.clusters import REMEMBERED_S, Clusters, DesignEffect, IntraclassCorrelation, groups_of
+from monitors.statistics.confidence_sequence import closed_window
 from monitors.statistics.eprocess import bets, drop_payoffs, expected_means, log_factors, rise_payoffs
+from monitors.statistics.weighted_mean import hajek
 
 MEAN, SIZE, SECONDS = 0.85, 10, 60.0
 
@@ -21,15 +23,7 @@ def random_effects(rng, clusters, size, between):
 
 def bucket_of(clusters, scores, names, index):
     means = clusters.means(scores, [1.0] * len(scores), names, at=SECONDS * index)
-    return Bucket(
-        start=SECONDS * index,
-        seconds=SECONDS,
-        scores=tuple(one.score for one in means),
-        weights=tuple(one.weight for one in means),
-        earlier=tuple(one.earlier for one in means),
-        shrinkage=tuple(one.shrinkage for one in means),
-        n=len(scores),
-    )
+    return Bucket.of_clusters(SECONDS * index, SECONDS, means)
 
 
 def count_alarms(scores, names, *, grouped, budget):
@@ -138,3 +132,44 @@ def test_a_learned_baseline_is_below_the_mean_of_clustered_scores():
             baseline.update(bucket_of(clusters, row.tolist(), names, index))
         wrong += baseline.m0(SECONDS * len(rows)) > MEAN
     assert wrong <= 2
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_the_design_effect_of_sessions_is_that_of_their_correlation(apart):
+    x = random_effects(np.random.default_rng(5), 1_000, 5, 0.15)
+    order = [(i + (10.0 * j if apart else 0.0), i, j) for i in range(len(x)) for j in range(5)]
+    clusters = Clusters()
+    turns = sorted(order)
+    for index in range(len(turns) // SIZE):
+        part = turns[index * SIZE : (index + 1) * SIZE]
+        bucket_of(clusters, [x[i, j] for _, i, j in part], [f"s:{i}" for _, i, _ in part], index)
+    correlation = 0.15**2 / (MEAN * (1.0 - MEAN))
+    assert clusters.effect.value == pytest.approx(1.0 + 4.0 * correlation, rel=0.15)
+    again = Clusters()
+    again.state = clusters.state
+    assert again.effect.value == clusters.effect.value
+
+
+def test_scores_that_are_not_alike_have_hardly_a_design_effect():
+    effect, rng = DesignEffect(), np.random.default_rng(6)
+    assert effect.value == 1.0
+    for _ in range(1_000):
+        effect.add(rng.normal(0.0, 0.3, 5).tolist(), earlier=0.0)
+    assert 1.0 <= effect.value < 1.15
+
+
+@pytest.mark.parametrize(("n", "least"), [(30, 0.93), (100, 0.93), (1_000, 0.93)])
+def test_an_interval_of_clustered_scores_covers_the_mean(n, least):
+    rng, hits = np.random.default_rng(7), 0
+    groups = np.repeat(np.arange(n // 5), 5).tolist()
+    for _ in range(400):
+        low, high = closed_window(hajek(random_effects(rng, n // 5, 5, 0.15).ravel(), [1.0] * n, groups))
+        hits += low <= MEAN <= high
+    assert hits / 400 >= least
+
+
+def test_names_that_most_scores_have_are_no_groups():
+    names = [f"s:{i // 2} k:all" for i in range(40)]
+    assert groups_of(names) == [i // 2 * 2 for i in range(40)]
+    assert groups_of(["k:all"] * 40) == list(range(40))
+    assert groups_of([None, None, "q:rare"] + ["u:a"] * 2) == [0, 1, 2, 3, 3]
