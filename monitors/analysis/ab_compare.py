@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Literal, NamedTuple
 
 from monitors.alerting.stream import on_scale, usable
 from monitors.analysis.ab_binned import Parts, estimate, judged
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence
+from monitors.statistics.sequential_ab import Arm as Side
 from monitors.statistics.sequential_ab import Comparison, Decision, PairedComparison, Verdict
 from monitors.statistics.sequential_ab_binned import CountedComparison
 from monitors.statistics.weighted_mean import Estimate, hajek
@@ -19,6 +21,7 @@ from monitors.storage.stores import Point
 MARGIN, ALPHA = 0.02, 0.01
 PAIRED_FROM = 0.8
 """Minimum share of the smaller side's scores with a partner for `pairing="auto"` to compare pairs."""
+_SIDES: tuple[Side, Side] = ("champion", "challenger")
 _BATCH, _GROWTH = 10, 2
 """Scores between two looks, and the divisor of their growth: looking after each score is valid but slow."""
 
@@ -177,23 +180,45 @@ def _once(points: Iterable[Point]) -> list[Point]:
     return list({point.sample_id: point for point in reversed(list(points))}.values())[::-1]
 
 
+class _Bet(NamedTuple):
+    """What the unpaired test takes at once: a score, or the mean of the scores that may be alike."""
+
+    at: float
+    side: Side
+    score: float
+    weight: float
+
+
 def _apart(one: Sides, test: Comparison, *, flipped: bool) -> Verdict:
-    """Run the unpaired test in the order of time, up to the decision."""
-    weights = {name: _weights(points) for name, points in (("a", one.champion), ("b", one.challenger))}
-    ordered = sorted(
-        [(point, "a") for point in one.champion] + [(point, "b") for point in one.challenger],
-        key=lambda pair: (pair[0].started_at, pair[1]),
-    )
-    for start, end in _looks(len(ordered)):
-        batch = ordered[start:end]
-        for name, arm in (("a", "champion"), ("b", "challenger")):
-            points = [point for point, side in batch if side == name]
-            if points:
-                scores = [on_scale(point.value or 0.0, flipped=flipped) for point in points]
-                test.update(arm, scores, [weights[name][point.sample_id] for point in points])  # type: ignore[arg-type]  # one of two
+    """Run the unpaired test in the order of time, up to the decision.
+
+    The scores of one cluster (session, user, ...) are one bet, on their mean, at the time of the last of them: a
+    product over scores that are alike would decide wrongly too often. What the verdict says of numbers is in scores.
+    """
+    bets = [*_bets("champion", one.champion, flipped=flipped), *_bets("challenger", one.challenger, flipped=flipped)]
+    bets.sort(key=lambda bet: bet.at)
+    for start, end in _looks(len(bets)):
+        batch = bets[start:end]
+        for side in _SIDES:
+            some = [bet for bet in batch if bet.side == side]
+            if some:
+                test.update(side, [bet.score for bet in some], [bet.weight for bet in some])
         if test.verdict().decision != "not enough data":
             break
-    return test.verdict()
+    verdict, size = test.verdict(), (len(one.champion) + len(one.challenger)) / max(1, len(bets))
+    more = None if verdict.more is None else round(verdict.more * size)
+    return replace(verdict, n=round(verdict.n * size), more=more)
+
+
+def _bets(side: Side, points: Sequence[Point], *, flipped: bool) -> Iterator[_Bet]:
+    weights, groups = _weights(points), groups_of([point.cluster for point in points])
+    members: dict[int, list[Point]] = {}
+    for point, group in zip(points, groups, strict=True):
+        members.setdefault(group, []).append(point)
+    for some in members.values():
+        score = fmean(on_scale(point.value or 0.0, flipped=flipped) for point in some)
+        weight = fmean(weights[point.sample_id] for point in some)
+        yield _Bet(max(point.started_at for point in some), side, score, weight)
 
 
 def _paired(pairs: Sequence[tuple[Point, Point]], test: PairedComparison, *, flipped: bool) -> Verdict:

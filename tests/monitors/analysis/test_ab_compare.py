@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from itertools import chain
 
 import httpx
@@ -68,6 +69,33 @@ def test_equal_versions_are_rolled_back_hardly_ever_however_many_metrics_are_loo
             b += arm(metric + "b", passes(rng, 0.8, 120), metric=metric)
         wrong += decision(compare(sides(a, b), margin=0.0, alpha=0.05)) == "roll back"
     assert wrong <= 2
+
+
+def sessions(prefix, rng, mean, n):
+    """Sessions of five answers, each with a mean of its own: a correlation of about .3."""
+    found = []
+    for session in range(n):
+        own = mean + rng.choice([-0.2, 0.2])
+        found += arm(f"{prefix}{session}-", passes(rng, own, 5), cluster=f"s:{prefix}{session}")
+    return found
+
+
+def test_sessions_whose_answers_are_alike_are_one_bet_each():
+    rng, wrong, alone = np.random.default_rng(8), 0, 0
+    for _ in range(25):
+        a, b = sessions("a", rng, 0.75, 60), sessions("b", rng, 0.75, 60)
+        wrong += decided(a, b, margin=0.0, alpha=0.05).decision == "roll back"
+        apart = [[replace(one, cluster=None) for one in side] for side in (a, b)]
+        alone += decided(*apart, margin=0.0, alpha=0.05).decision == "roll back"
+    assert wrong <= 3
+    assert wrong <= alone
+
+
+def test_a_clear_difference_between_sessions_is_decided_in_numbers_of_scores():
+    rng = np.random.default_rng(9)
+    found = decided(sessions("a", rng, 0.75, 400), sessions("b", rng, 0.45, 400))
+    assert found.decision == "roll back"
+    assert (found.champion.n, found.challenger.n) == (2_000, 2_000)
 
 
 def test_each_metric_more_asks_for_more_evidence():
