@@ -60,7 +60,7 @@ class ConversationJoiner:
             return samples
         try:
             found = await self._persist.attempt("link", lambda: self._join(new), engine_failed)
-        except Exception as error:  # noqa: BLE001 - not the engine's failure: they are evaluated each by itself
+        except Exception as error:  # noqa: BLE001 - not the engine's failure: they are evaluated one by one
             self._observer.failed("link")
             _log.warning("cannot join %d samples: %s: %s", len(new), type(error).__name__, error)
             found = new

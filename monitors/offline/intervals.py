@@ -20,7 +20,9 @@ def bounded_mean(values: Sequence[float], *, alpha: float = 0.05) -> tuple[float
     where x is the mean and t Student's quantile. r is the share of a coin's variance that the values have: 1 for zeros
     and ones, which gives Wilson's interval, less for what lies between; one more value of a coin keeps equal values
     from an interval without width. Simulated for n of 5 to 400, for smooth scores, for scores with spikes at 0 and 1,
-    and for coins: it covers 93 % or more, where Student's interval falls to 88 % and less near the ends.
+    and for coins: it covers 93 % or more, where Student's interval falls to 88 % and less near the ends. Where nearly
+    all scores lie in one place and few far below it covers less: 78 % at n = 15 (.95, or .1 in one of ten). For means
+    of scores there is `closed_window`; this is for paired differences.
     Reference: E. B. Wilson (1927), JASA 22, 209-212.
 
     Raises ValueError without values, or for one outside [0, 1].

@@ -78,7 +78,7 @@ def receiver(
 ) -> Any:
     """Return the handler of `POST /v1/traces`; needs the extra `otlp`, else it raises ConfigError.
 
-    `supply` takes the supplements of one request, all or none: while it fails, the exporter is told to retry.
+    `supply` takes the supplements of one request, all or none: while it fails, the exporter is asked to retry.
     With a header `x-gaugeway-app` the spans of a request join exchanges of that app only.
     `counted` is called with convention and number; `redact` is applied to everything before it is stored.
     """
