@@ -16,7 +16,7 @@ from monitors.cli.config_option import config_option
 from monitors.runtime.settings import ConfigError
 
 if TYPE_CHECKING:
-    from gateway.cli.inspection import Inspection
+    from gateway.cli.extraction_report import Inspection
 
 _BAD_INPUT = 2
 _NOT_ASKED_FOR = "http://localhost"  # the configuration requires an upstream, but nothing is sent
@@ -42,7 +42,7 @@ def inspect(what: str, config: Path | None, data_dir: Path, as_json: bool) -> No
     """
     from rich.console import Console  # noqa: PLC0415 - `--help` need not load it
 
-    from gateway.cli.inspection import InspectionError, render  # noqa: PLC0415
+    from gateway.cli.extraction_report import InspectionError, render  # noqa: PLC0415
 
     try:
         is_file = what == "-" or Path(what).is_file()
@@ -61,7 +61,7 @@ def inspect(what: str, config: Path | None, data_dir: Path, as_json: bool) -> No
 
 def _of_file(what: str, config: Path | None) -> Inspection:
     from gateway import config as configuration  # noqa: PLC0415
-    from gateway.cli.inspection import inspect_request  # noqa: PLC0415
+    from gateway.cli.extraction_report import inspect_request  # noqa: PLC0415
 
     raw = sys.stdin.buffer.read() if what == "-" else Path(what).read_bytes()
     return inspect_request(raw, extractors_of(configuration.load(config, upstream=_NOT_ASKED_FOR).capture))
@@ -70,7 +70,7 @@ def _of_file(what: str, config: Path | None) -> Inspection:
 def _of_exchange(exchange_id: str, config: Path | None, data_dir: Path) -> Inspection:
     """Read a stored exchange. Raises LookupError when the exchange or the store does not exist."""
     from gateway import config as configuration  # noqa: PLC0415
-    from gateway.cli.inspection import inspect_sample  # noqa: PLC0415
+    from gateway.cli.extraction_report import inspect_sample  # noqa: PLC0415
     from monitors.config import store_url  # noqa: PLC0415
     from monitors.records import Evaluation, Sample  # noqa: PLC0415
     from monitors.storage.stores import from_url  # noqa: PLC0415

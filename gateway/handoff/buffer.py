@@ -12,8 +12,8 @@ from gateway.exchange import Explicit, Recording
 from gateway.handoff.backlog import Backlog, OverflowCounter
 from gateway.handoff.backpressure import EVERY_S, QueueMonitor, capture_factor
 from gateway.handoff.observer import CaptureObserver
+from gateway.handoff.pipeline import QueueSink, Reader, SampleMaker, Selector
 from gateway.handoff.sampler_client import SamplerClient
-from gateway.handoff.steps import QueueSink, Reader, SampleMaker, Selector
 from monitors.runtime.retry import Backoff, Capacity, RetryBuffer
 from monitors.runtime.tasks import spawn
 from monitors.storage.queues import Queue

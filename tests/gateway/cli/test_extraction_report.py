@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from gateway.cli.extraction_report import InspectionError, Tried, guess_route, inspect_request, inspect_sample, render
 from gateway.cli.inspect import inspect
-from gateway.cli.inspection import InspectionError, Tried, guess_route, inspect_request, inspect_sample, render
 from gateway.contexts import BUILT_IN, Extraction
 from gateway.contexts.explicit import ExplicitExtractor
 from gateway.contexts.templates import TemplateExtractor
