@@ -22,6 +22,7 @@ from monitors.config import (
     Positive,
     Price,
     Rate,
+    SampleBy,
     Shared,
     Table,
     gather_options,
@@ -105,12 +106,14 @@ class Capture(Table, frozen=True):
     are. With `learn` the prompts of apps are learned from their requests, as long as `content` is kept; with
     `ask_judge` the judge marks one request of a prompt that cannot be learned so. A request that comes again within
     `resubmission_s` seconds is not judged twice; 0 judges all. `session_headers` name the session of a request;
-    `history_turns` messages before the question are kept.
+    `history_turns` messages before the question are kept. `sample_by` says whether exchanges or whole conversations are
+    drawn.
     """
 
     rate: Rate = 1.0
     salt: str = "gaugeway"
     nested_with_otel: bool = False
+    sample_by: SampleBy = "exchange"
     errors: bool = False
     content: bool = True
     redact: tuple[str, ...] = ("secret",)
@@ -348,6 +351,10 @@ def _base_url_problems(upstream: Upstream, config: Config) -> list[str]:
 
 def _capture_problems(capture: Capture) -> list[str]:
     problems = []
+    if capture.nested_with_otel and capture.sample_by == "conversation":
+        problems.append(
+            "capture.sample_by: 'conversation' cannot be combined with nested_with_otel: a conversation has many traces"
+        )
     for index, template in enumerate(capture.templates):
         problems += [f"capture.templates[{index}].{problem}" for problem in _template_problems(template)]
     redacted: list[tuple[str, tuple[str, ...], tuple[tuple[str, str], ...], str]] = [

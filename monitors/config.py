@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -311,11 +311,15 @@ class Telemetry(Table, frozen=True):
     baggage: bool = False
 
 
+SampleBy: TypeAlias = Literal["exchange", "conversation"]
+
+
 class Sampled(msgspec.Struct, frozen=True, kw_only=True):
     """The part of `[capture]` that the monitors read: sampling salt, content and retention."""
 
     salt: str = "gaugeway"
     nested_with_otel: bool = False
+    sample_by: SampleBy = "exchange"
     content: bool = True
     redact: tuple[str, ...] = ("secret",)
     redact_patterns: dict[str, str] = msgspec.field(default_factory=dict)

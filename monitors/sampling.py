@@ -203,21 +203,42 @@ _REFUSALS = re.compile(
 
 
 class MetricSampler:
-    """Decides which metrics a sample gets, by a salted hash of its trace id (`nested_with_otel`: OpenTelemetry's rule).
+    """Decides which metrics a sample gets, by a salted hash of its trace id (`nested_with_otel`: OpenTelemetry's rule)
+    or, with `by_conversation`, of its conversation, so that all exchanges of a conversation get the same metrics.
 
     `bias` raises the rate of judged metrics for some exchanges: the first matching rule counts, and the probability is
     stored with the evaluation, so that estimates stay unbiased. Raises ValueError for factors more than 4 to 1 apart.
     """
 
-    def __init__(self, salt: str, *, nested_with_otel: bool = False, bias: Sequence[Bias] = ()) -> None:
+    def __init__(
+        self,
+        salt: str,
+        *,
+        nested_with_otel: bool = False,
+        by_conversation: bool = False,
+        bias: Sequence[Bias] = (),
+    ) -> None:
         smallest_rate(1.0, bias)
         self._salt = salt
         self._nested = nested_with_otel
+        self._by_conversation = by_conversation
         self._bias = bias
 
     def keeps(self, sample: Sample, rate: float) -> bool:
         """Whether the sample is among those chosen with probability `rate`."""
+        if (conversation := self._conversation(sample)) is not None:
+            return keep(conversation, rate, self._salt)
         return keeps(sample.trace_id, sample.id, rate, salt=self._salt, nested_with_otel=self._nested)
+
+    def joint(self, sample: Sample, rate: float) -> float:
+        """Return the probability that an exchange is captured and gets a metric of this rate.
+
+        Capture goes by the same hash of the trace, so that the lower of the two rates counts. A conversation is hashed
+        for the metrics alone: its rates multiply.
+        """
+        if self._conversation(sample) is not None:
+            return rate * sample.rate
+        return min(rate, sample.rate)
 
     def lowest(self, base: float) -> float:
         """Return the lowest probability of a judged metric that `rate` gives to any sample."""
@@ -229,6 +250,12 @@ class MetricSampler:
             return base
         facts = Facts(app=sample.app, model=sample.model, tags=sample.tags, signals=signals_of(sample, free))
         return rate_for(facts, base, self._bias).rate
+
+    def _conversation(self, sample: Sample) -> str | None:
+        """The key of the sample's conversation, which no trace id and no session name in the gateway equals."""
+        if not self._by_conversation or sample.conversation is None:
+            return None
+        return f"conversation:{sample.conversation}"
 
 
 def keeps(trace_id: str | None, exchange_id: str, rate: float, *, salt: str, nested_with_otel: bool) -> bool:

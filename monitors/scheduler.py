@@ -320,7 +320,12 @@ class Scheduler:
 def sampler_of(capture: Sampled, judge: Judge) -> MetricSampler:
     """Build the sampler that chooses the metrics of a sample. Raises ConfigError."""
     try:
-        return MetricSampler(capture.salt, nested_with_otel=capture.nested_with_otel, bias=judge.bias)
+        return MetricSampler(
+            capture.salt,
+            nested_with_otel=capture.nested_with_otel,
+            by_conversation=capture.sample_by == "conversation",
+            bias=judge.bias,
+        )
     except ValueError as error:
         raise ConfigError([f"judge.bias: {error}"]) from error
 

@@ -33,7 +33,7 @@ from gateway.http import encoding, sse
 from gateway.http.sessions import SESSION_HEADERS, session_of
 from monitors.records import Sample
 from monitors.runtime.bounds import bounded_calls, bounded_capture, bounded_history, bounded_name
-from monitors.sampling import keeps
+from monitors.sampling import keep, keeps
 
 _decode = msgspec.json.Decoder().decode
 _CUT_SHORT = {"length": "truncated_response", "content_filter": "content_filter"}
@@ -71,6 +71,7 @@ class Capture:
         self._salt = salt
         self.cluster_key = salt
         self.conversations = ConversationReader(salt)
+        self.by_conversation = False
         self._nested = nested_with_otel
         self._errors = errors
         self._limit = limit
@@ -88,9 +89,16 @@ class Capture:
         return "back_pressure" if recording.pressure < 1.0 and self._keeps(recording, 1.0) else "sampled_out"
 
     def _keeps(self, recording: Recording, pressure: float) -> bool:
-        trace_id = recording.trace.trace_id if recording.trace else None
         rate = self._rate_of(recording.ending, recording.status, pressure)
+        if self.by_conversation and rate < 1.0 and (session := self._session(recording)) is not None:
+            return keep(session, rate, self._salt)
+        trace_id = recording.trace.trace_id if recording.trace else None
         return keeps(trace_id, recording.id, rate, salt=self._salt, nested_with_otel=self._nested)
+
+    def _session(self, recording: Recording) -> str | None:
+        """The session that the explicit channel or a header names; the body is not decoded for this decision."""
+        headers = _text_headers(recording.request_headers)
+        return session_of(headers, {}, recording.explicit, self.conversations.session_headers)
 
     def _rate_of(self, ending: Ending, status: int, pressure: float) -> float:
         """The probability with which an exchange is captured; back-pressure lowers it."""

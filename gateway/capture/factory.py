@@ -48,6 +48,7 @@ def capture_of(settings: Settings, key: str, report: Callable[[TemplateEvent], N
     )
     # The sampling salt has a known default: with it, names could be guessed from their hashes.
     capture.cluster_key = key
+    capture.by_conversation = settings.sample_by == "conversation"
     capture.conversations = ConversationReader(
         key,
         session_headers=settings.session_headers,

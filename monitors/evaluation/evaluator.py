@@ -110,6 +110,6 @@ class Evaluator:
 
     async def _run(self, one: SampledMetric, sample: Sample, rate: float, lowest: float) -> Evaluation:
         timeout_s = self._timeout_s if judge_of(one.metric) is None else self._judged_timeout_s
-        rate = min(rate, sample.rate)
-        found = await evaluate(one.metric, sample, rate=rate, clock=time.perf_counter, timeout_s=timeout_s)
-        return replace(found, weight=min(1.0, lowest / rate, sample.rate / rate)) if rate else found
+        joint = self._choice.joint(sample, rate)
+        found = await evaluate(one.metric, sample, rate=joint, clock=time.perf_counter, timeout_s=timeout_s)
+        return replace(found, weight=min(1.0, self._choice.joint(sample, lowest) / joint)) if joint else found

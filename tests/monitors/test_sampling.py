@@ -75,6 +75,39 @@ def test_what_looks_poor_is_judged_more_often_and_the_mean_stays_right():
     assert np.mean(values) < np.mean(truth) - 0.1
 
 
+def test_all_exchanges_of_a_conversation_get_the_same_metrics_and_the_mean_stays_right():
+    choice = MetricSampler("s", by_conversation=True)
+    rng = np.random.default_rng(3)
+    truth, values, rates = [], [], []
+    for conversation in range(4000):
+        level = rng.random()
+        exchanges = [
+            sample(f"{conversation}-{n}", conversation=f"c{conversation}", trace_id=f"{conversation}{n}")
+            for n in range(int(rng.integers(1, 8)))
+        ]
+        chosen = {choice.keeps(one, 0.2) for one in exchanges}
+        assert len(chosen) == 1
+        truth += [level] * len(exchanges)
+        if chosen == {True}:
+            values += [level] * len(exchanges)
+            rates += [choice.joint(one, 0.2) for one in exchanges]
+    assert hajek(values, rates).mean == pytest.approx(np.mean(truth), abs=0.03)
+    assert len(values) == pytest.approx(0.2 * len(truth), rel=0.15)
+
+
+def test_a_conversation_multiplies_the_rate_of_capture_and_a_trace_shares_it():
+    one = sample(1, conversation="c", rate=0.5)
+    assert MetricSampler("s", by_conversation=True).joint(one, 0.2) == pytest.approx(0.1)
+    assert MetricSampler("s").joint(one, 0.2) == 0.2
+
+
+def test_an_exchange_without_a_conversation_is_chosen_by_its_trace():
+    whole, single = MetricSampler("s", by_conversation=True), MetricSampler("s")
+    for n in range(50):
+        one = sample(n, trace_id=f"t{n}")
+        assert whole.keeps(one, 0.5) == single.keeps(one, 0.5)
+
+
 def test_factors_too_far_apart_are_refused():
     with pytest.raises(ValueError, match="4 to 1"):
         MetricSampler("s", bias=[Bias(factor=5.0)])

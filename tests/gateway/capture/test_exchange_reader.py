@@ -133,6 +133,18 @@ def test_sampling_is_decided_by_the_trace_so_that_all_its_calls_share_one_fate()
         assert capture.decide(one) == capture.decide(other)
 
 
+def test_whole_conversations_are_sampled_by_the_session_that_a_header_names():
+    capture = Capture([], rate=0.5, salt="s", limit=LIMIT)
+    capture.by_conversation = True
+    decisions = {}
+    for number in range(400):
+        one = recording(trace=Trace(f"{number:032x}", "b" * 16))
+        one.request_headers = [*one.request_headers, (b"X-Session-Id", f"s{number % 40}".encode())]
+        decisions.setdefault(number % 40, set()).add(capture.decide(one))
+    assert all(len(each) == 1 for each in decisions.values())
+    assert 8 <= sum(each == {"captured"} for each in decisions.values()) <= 32
+
+
 @pytest.mark.parametrize(
     ("first", "second", "judged_again"),
     [

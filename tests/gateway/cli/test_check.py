@@ -166,6 +166,10 @@ def test_each_mistake_is_named_by_itself_as_well():
             ],
         ),
         (
+            '[capture]\nsample_by = "conversation"\nnested_with_otel = true',
+            ["capture.sample_by: 'conversation' cannot be combined with nested_with_otel"],
+        ),
+        (
             '[[capture.templates]]\nname = " "\nseparator = ""\npattern = "("',
             [f"capture.templates[0].{key}: " for key in ("name", "separator", "pattern")],
         ),
