@@ -22,7 +22,7 @@ MARGIN, ALPHA = 0.02, 0.01
 PAIRED_FROM = 0.8
 """Minimum share of the smaller side's scores with a partner for `pairing="auto"` to compare pairs."""
 _SIDES: tuple[Side, Side] = ("champion", "challenger")
-_BATCH, _GROWTH = 10, 2
+_BATCH, _GROWTH = 10, 50
 """Scores between two looks, and the divisor of their growth: looking after each score is valid but slow."""
 
 
