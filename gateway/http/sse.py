@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from gateway.http.sse_repeats import RepeatedEvents
+
 _decode = msgspec.json.Decoder().decode
 
 
@@ -18,25 +20,29 @@ def data_of(stream: bytes) -> Iterator[bytes]:
     >>> list(data_of(b": hi\n\ndata: a\ndata: b\n\ndata: cut"))
     [b'a\nb']
     """
-    lines: list[bytes] = []
-    for line in stream.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")[:-1]:
-        if not line:
-            if lines:
-                yield b"\n".join(lines)
-                lines = []
-        elif line.startswith(b"data:"):
-            lines.append(line[6:] if line.startswith(b"data: ") else line[5:])
+    plain = stream.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in stream else stream
+    for event in plain.split(b"\n\n")[:-1]:
+        if event.startswith(b"data: ") and b"\n" not in event:
+            yield event[6:]
+            continue
+        lines = [line for line in event.split(b"\n") if line.startswith(b"data:")]
+        if lines:
+            yield b"\n".join(line[6:] if line.startswith(b"data: ") else line[5:] for line in lines)
 
 
 def objects_of(stream: bytes) -> Iterator[dict[str, Any]]:
     """Yield every event that is a JSON object; `[DONE]` and unreadable events are skipped."""
     for data in data_of(stream):
-        try:
-            event = _decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue
-        if isinstance(event, dict):
+        if (event := object_of(data)) is not None:
             yield event
+
+
+def object_of(data: bytes) -> dict[str, Any] | None:
+    try:
+        event = _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return event if isinstance(event, dict) else None
 
 
 class _Texts:
@@ -63,31 +69,28 @@ class _Texts:
 
 def fold(route: str, stream: bytes) -> dict[str, Any]:
     """Merge a stream of `route` into the body that the same request would have without `stream`."""
-    events = objects_of(stream)
     if route == "responses":
-        return _fold_responses(events)
+        return _fold_responses(stream)
     if route == "messages":
-        return _fold_messages(events)
-    return _fold_choices(events)
+        return _fold_messages(stream)
+    return _fold_choices(stream)
 
 
-def _fold_choices(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def _fold_choices(stream: bytes) -> dict[str, Any]:
     """Merge chat completion chunks or (legacy) completion chunks."""
     folded: dict[str, Any] = {}
     choices: dict[int, dict[str, Any]] = {}
     texts = _Texts()
-    for event in events:
-        for key in ("id", "model", "created", "system_fingerprint", "service_tier", "usage", "error"):
-            if event.get(key) is not None:
-                folded[key] = event[key]
-        for piece in _dicts(event.get("choices")):
-            index = piece.get("index")
-            choice = choices.setdefault(index if isinstance(index, int) else 0, {})
-            if piece.get("finish_reason") is not None:
-                choice["finish_reason"] = piece["finish_reason"]
-            texts.add(choice, "text", piece.get("text"))
-            if isinstance(piece.get("delta"), dict):
-                _fold_delta(choice.setdefault("message", {}), piece["delta"], texts)
+    repeated, target = RepeatedEvents("choices", 0, "delta", "content"), folded
+    for data in data_of(stream):
+        if (text := repeated.piece(data)) is not None:
+            texts.add(target, "content", text)
+        elif (event := object_of(data)) is not None:
+            _fold_chunk(event, folded, choices, texts)
+            repeated.forget()
+            if (index := _of_content_alone(event)) is not None:
+                repeated.learn(data, event)
+                target = choices[index]["message"]
     texts.join()
     folded["choices"] = [{"index": index, **choice} for index, choice in sorted(choices.items())]
     for choice in folded["choices"]:
@@ -95,6 +98,35 @@ def _fold_choices(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
         if isinstance(calls, dict):
             choice["message"]["tool_calls"] = [call for _, call in sorted(calls.items())]
     return folded
+
+
+def _fold_chunk(
+    event: dict[str, Any], folded: dict[str, Any], choices: dict[int, dict[str, Any]], texts: _Texts
+) -> None:
+    for key in ("id", "model", "created", "system_fingerprint", "service_tier", "usage", "error"):
+        if event.get(key) is not None:
+            folded[key] = event[key]
+    for piece in _dicts(event.get("choices")):
+        choice = choices.setdefault(_index(piece.get("index")) or 0, {})
+        if piece.get("finish_reason") is not None:
+            choice["finish_reason"] = piece["finish_reason"]
+        texts.add(choice, "text", piece.get("text"))
+        if isinstance(piece.get("delta"), dict):
+            _fold_delta(choice.setdefault("message", {}), piece["delta"], texts)
+
+
+def _of_content_alone(event: dict[str, Any]) -> int | None:
+    """Return the index of the choice to whose content an event adds, if nothing else changes when it comes again."""
+    choices = list(_dicts(event.get("choices")))
+    if len(choices) != 1 or not isinstance(delta := choices[0].get("delta"), dict):
+        return None
+    others = (choices[0].get("text"), *(delta.get(key) for key in ("refusal", "reasoning_content")))
+    alone = (
+        isinstance(delta.get("content"), str)
+        and not any(isinstance(one, str) for one in others)
+        and not any(delta.get(key) for key in ("function_call", "tool_calls"))
+    )
+    return (_index(choices[0].get("index")) or 0) if alone else None
 
 
 def _fold_delta(message: dict[str, Any], delta: dict[str, Any], texts: _Texts) -> None:
@@ -121,8 +153,34 @@ def _fold_function(function: dict[str, Any], piece: dict[str, Any], texts: _Text
         texts.add(function, key, piece.get(key))
 
 
-def _fold_responses(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
+_TERMINAL = ("response.completed", "response.incomplete", "response.failed")
+DECIDING = (b'"response"', b'"error"', b"\\u", *(b'"%b"' % kind.encode() for kind in _TERMINAL))
+"""One of these is in every event that has the terminal event's effect, whatever its keys' order and spelling."""
+
+
+def _fold_responses(stream: bytes) -> dict[str, Any]:
     """Return the terminal event's response; without one (a truncated stream) merge the deltas."""
+    deciding = (data for data in data_of(stream) if any(one in data for one in DECIDING))
+    complete = _fold_response_events(filter(None, map(object_of, deciding)))
+    return complete if complete is not None else _fold_response_deltas(objects_of(stream))
+
+
+def _fold_response_events(events: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the response of the terminal event; None without one."""
+    latest: dict[str, Any] = {}
+    failed: dict[str, Any] = {}
+    for event in events:
+        if isinstance(event.get("response"), dict):
+            latest, failed = event["response"], {}
+        if event.get("type") in _TERMINAL:
+            return latest | failed
+        if event.get("type") == "error":
+            failed = {"status": "failed", "error": event}
+    return None
+
+
+def _fold_response_deltas(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Merge the deltas of a response without a terminal event."""
     latest: dict[str, Any] = {}
     failed: dict[str, Any] = {}
     parts: dict[tuple[int | None, int | None], dict[str, Any]] = {}
@@ -132,8 +190,6 @@ def _fold_responses(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
         if isinstance(event.get("response"), dict):
             latest, failed = event["response"], {}
         kind = event.get("type")
-        if kind in ("response.completed", "response.incomplete", "response.failed"):
-            return latest | failed
         if kind == "error":
             failed = {"status": "failed", "error": event}
         elif kind == "response.output_text.delta" and isinstance(event.get("delta"), str):
@@ -151,33 +207,59 @@ def _index(value: Any) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _fold_messages(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def _fold_messages(stream: bytes) -> dict[str, Any]:
     """Merge the events of Anthropic's API into the message."""
     message: dict[str, Any] = {}
     blocks: dict[int, dict[str, Any]] = {}
-    usage: dict[str, Any] = {}
     texts = _Texts()
-    for event in events:
-        kind, index = event.get("type"), event.get("index")
-        index = index if isinstance(index, int) else 0
-        delta = event.get("delta") if isinstance(event.get("delta"), dict) else {}
-        if kind == "message_start" and isinstance(event.get("message"), dict):
-            message = dict(event["message"])
-            usage = dict(message["usage"]) if isinstance(message.get("usage"), dict) else {}
-        elif kind == "content_block_start" and isinstance(event.get("content_block"), dict):
-            blocks[index] = dict(event["content_block"])
-        elif kind == "content_block_delta" and isinstance(delta, dict):
-            block = blocks.setdefault(index, {"type": "text"})
-            for key in ("text", "thinking", "partial_json"):
-                texts.add(block, key, delta.get(key))
-        elif kind == "message_delta" and isinstance(delta, dict):
-            message.update(delta)
-            usage.update(event["usage"] if isinstance(event.get("usage"), dict) else {})
-            message["usage"] = usage
-        elif kind == "error":
-            message["error"] = event.get("error")
+    repeated, target = RepeatedEvents("delta", "text"), message
+    for data in data_of(stream):
+        if (text := repeated.piece(data)) is not None:
+            texts.add(target, "text", text)
+        elif (event := object_of(data)) is not None:
+            message = _fold_message_event(event, message, blocks, texts)
+            repeated.forget()
+            if _of_text_alone(event):
+                repeated.learn(data, event)
+                target = blocks[_index(event.get("index")) or 0]
     texts.join()
     return {**message, "content": [block for _, block in sorted(blocks.items())]}
+
+
+def _fold_message_event(
+    event: dict[str, Any], message: dict[str, Any], blocks: dict[int, dict[str, Any]], texts: _Texts
+) -> dict[str, Any]:
+    """Merge one event; return the message."""
+    kind, index = event.get("type"), _index(event.get("index")) or 0
+    delta = event.get("delta")
+    if kind == "message_start" and isinstance(event.get("message"), dict):
+        return dict(event["message"])
+    if kind == "content_block_start" and isinstance(event.get("content_block"), dict):
+        blocks[index] = dict(event["content_block"])
+    elif kind == "content_block_delta" and isinstance(delta, dict):
+        block = blocks.setdefault(index, {"type": "text"})
+        for key in ("text", "thinking", "partial_json"):
+            texts.add(block, key, delta.get(key))
+    elif kind == "message_delta" and isinstance(delta, dict):
+        usage = {one: value for part in (message, event) for one, value in _usage(part).items()}
+        message.update(delta)
+        message["usage"] = usage
+    elif kind == "error":
+        message["error"] = event.get("error")
+    return message
+
+
+def _of_text_alone(event: dict[str, Any]) -> bool:
+    """Whether an event only adds to the text of a block."""
+    delta = event.get("delta")
+    if event.get("type") != "content_block_delta" or not isinstance(delta, dict):
+        return False
+    return isinstance(delta.get("text"), str) and not delta.keys() & {"thinking", "partial_json"}
+
+
+def _usage(part: dict[str, Any]) -> dict[str, Any]:
+    usage = part.get("usage")
+    return usage if isinstance(usage, dict) else {}
 
 
 def _dicts(value: Any) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,93 @@
+"""Streams whose events differ only in a piece of text: reads the piece without decoding the rest again."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+_decode = msgspec.json.Decoder().decode
+_decode_text = msgspec.json.Decoder(str).decode
+_PROBE = "\x00probe"
+_PROBE_JSON = rb"\u0000probe"
+_PADDING = re.compile(rb',"obfuscation":"[A-Za-z0-9]*"\}\Z')
+"""OpenAI pads its events to equal lengths; the padding means nothing."""
+_MOST_ATTEMPTS = 8
+
+
+class RepeatedEvents:
+    """Recognises events that equal an earlier one in everything but the text under `keys`.
+
+    An earlier event is kept as the bytes before and after that text. Where a later one has the same bytes around a JSON
+    string, decoding it would give the same object with that string, so only the string is decoded. A stream whose
+    events differ in more (log probabilities, say) is given up after a few attempts.
+    """
+
+    def __init__(self, *keys: str | int) -> None:
+        self._keys = keys
+        self._marker = f'"{keys[-1]}":'.encode()
+        self._head = self._tail = b""
+        self._padded = False
+        self._attempts = 0
+
+    def piece(self, data: bytes) -> str | None:
+        """Return the text of an event that repeats the one learned, else None."""
+        if not self._head or not data.startswith(self._head):
+            return None
+        if self._padded:
+            data = _PADDING.sub(b"}", data)
+        if not data.endswith(self._tail) or len(data) < len(self._head) + len(self._tail):
+            return None
+        try:
+            found = _decode_text(b'"%b"' % data[len(self._head) : len(data) - len(self._tail)])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        self._attempts = 0
+        return found
+
+    def forget(self) -> None:
+        """Forget the event that was learned: another one came since, and what is repeated must be the latest."""
+        self._head = b""
+
+    def learn(self, data: bytes, event: dict[str, Any]) -> None:
+        """Learn a decoded event; only its text may have an effect that counts anew when it is repeated."""
+        if self._attempts >= _MOST_ATTEMPTS:
+            self._head = b""
+            return
+        self._attempts += 1
+        self._padded = _PADDING.search(data) is not None
+        plain = _PADDING.sub(b"}", data) if self._padded else data
+        start = plain.find(b'"', plain.find(self._marker) + len(self._marker)) + 1
+        end = _end_of_string(plain, start)
+        head, tail = plain[:start], plain[end:]
+        self._head, self._tail = (head, tail) if self._proven(head, tail, event) else (b"", b"")
+
+    def _proven(self, head: bytes, tail: bytes, event: dict[str, Any]) -> bool:
+        """Whether another string at this place changes the text under the keys and nothing else."""
+        try:
+            other = _decode(head + _PROBE_JSON + tail)
+            found, expected = self._taken(other), self._taken(event)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError):
+            return False
+        if self._padded:
+            event = {key: value for key, value in event.items() if key != "obfuscation"}
+        *path, last = self._keys
+        holder: Any = other
+        for key in path:
+            holder = holder[key]
+        holder[last] = expected
+        return bool(found == _PROBE and other == event)
+
+    def _taken(self, event: Any) -> Any:
+        for key in self._keys:
+            event = event[key]
+        return event
+
+
+def _end_of_string(data: bytes, start: int) -> int:
+    """Return where a JSON string that begins at `start` ends: at the first quote that is not escaped."""
+    end = data.find(b'"', start)
+    while end > start and (end - start - len(data[start:end].rstrip(b"\\"))) % 2:
+        end = data.find(b'"', end + 1)
+    return end
