@@ -146,7 +146,7 @@ def measure(layout: str, count: int, profile: bool) -> dict[str, float]:
     if profile:
         profiler.disable()
         out = io.StringIO()
-        pstats.Stats(profiler, stream=out).sort_stats("tottime").print_stats(45)
+        pstats.Stats(profiler, stream=out).sort_stats(os.environ.get("SORT", "tottime")).print_stats(60)
         print(out.getvalue(), file=sys.stderr)
     warm = taken[len(taken) // 3 :]
     stages = [statistics.median(column) for column in zip(*warm, strict=True)]

@@ -38,6 +38,7 @@ def objects_of(stream: bytes) -> Iterator[dict[str, Any]]:
 
 
 def object_of(data: bytes) -> dict[str, Any] | None:
+    """Decode an event; None if it is no JSON object."""
     try:
         event = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -53,13 +54,16 @@ class _Texts:
 
     def add(self, target: dict[str, Any], key: str, piece: Any) -> None:
         """Append `piece`, if it is a text, to the text under `key` of `target`."""
-        if not isinstance(piece, str):
-            return
+        if isinstance(piece, str):
+            self.pieces_of(target, key).append(piece)
+
+    def pieces_of(self, target: dict[str, Any], key: str) -> list[str]:
+        """Return the pieces of the text under `key` of `target`, to append to."""
         kept = self._pieces.get((id(target), key))
         if kept is None:
             kept = self._pieces[id(target), key] = (target, [str(target.get(key) or "")])
             target[key] = ""
-        kept[1].append(piece)
+        return kept[1]
 
     def join(self) -> None:
         """Join the pieces, and store the texts in their objects."""
@@ -81,16 +85,17 @@ def _fold_choices(stream: bytes) -> dict[str, Any]:
     folded: dict[str, Any] = {}
     choices: dict[int, dict[str, Any]] = {}
     texts = _Texts()
-    repeated, target = RepeatedEvents("choices", 0, "delta", "content"), folded
+    repeated = RepeatedEvents("choices", 0, "delta", "content")
+    pieces: list[str] = []
     for data in data_of(stream):
         if (text := repeated.piece(data)) is not None:
-            texts.add(target, "content", text)
+            pieces.append(text)
         elif (event := object_of(data)) is not None:
             _fold_chunk(event, folded, choices, texts)
             repeated.forget()
             if (index := _of_content_alone(event)) is not None:
                 repeated.learn(data, event)
-                target = choices[index]["message"]
+                pieces = texts.pieces_of(choices[index]["message"], "content")
     texts.join()
     folded["choices"] = [{"index": index, **choice} for index, choice in sorted(choices.items())]
     for choice in folded["choices"]:
@@ -212,16 +217,17 @@ def _fold_messages(stream: bytes) -> dict[str, Any]:
     message: dict[str, Any] = {}
     blocks: dict[int, dict[str, Any]] = {}
     texts = _Texts()
-    repeated, target = RepeatedEvents("delta", "text"), message
+    repeated = RepeatedEvents("delta", "text")
+    pieces: list[str] = []
     for data in data_of(stream):
         if (text := repeated.piece(data)) is not None:
-            texts.add(target, "text", text)
+            pieces.append(text)
         elif (event := object_of(data)) is not None:
             message = _fold_message_event(event, message, blocks, texts)
             repeated.forget()
             if _of_text_alone(event):
                 repeated.learn(data, event)
-                target = blocks[_index(event.get("index")) or 0]
+                pieces = texts.pieces_of(blocks[_index(event.get("index")) or 0], "text")
     texts.join()
     return {**message, "content": [block for _, block in sorted(blocks.items())]}
 

@@ -21,7 +21,7 @@ class RepeatedEvents:
 
     An earlier event is kept as the bytes before and after that text. Where a later one has the same bytes around a JSON
     string, decoding it would give the same object with that string, so only the string is decoded. A stream whose
-    events differ in more (log probabilities, say) is given up after a few attempts.
+    events differ in more (log probabilities, say) is given up after `_MOST_ATTEMPTS`.
     """
 
     def __init__(self, *keys: str | int) -> None:
@@ -33,14 +33,16 @@ class RepeatedEvents:
 
     def piece(self, data: bytes) -> str | None:
         """Return the text of an event that repeats the one learned, else None."""
-        if not self._head or not data.startswith(self._head):
+        head, tail = self._head, self._tail
+        if not head or not data.startswith(head):
             return None
         if self._padded:
             data = _PADDING.sub(b"}", data)
-        if not data.endswith(self._tail) or len(data) < len(self._head) + len(self._tail):
+        if not data.endswith(tail) or len(data) < len(head) + len(tail):
             return None
         try:
-            found = _decode_text(b'"%b"' % data[len(self._head) : len(data) - len(self._tail)])
+            # With the quotes that end the head and begin the tail.
+            found = _decode_text(data[len(head) - 1 : 1 - len(tail) or None])
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
         self._attempts = 0
@@ -53,7 +55,6 @@ class RepeatedEvents:
     def learn(self, data: bytes, event: dict[str, Any]) -> None:
         """Learn a decoded event; only its text may have an effect that counts anew when it is repeated."""
         if self._attempts >= _MOST_ATTEMPTS:
-            self._head = b""
             return
         self._attempts += 1
         self._padded = _PADDING.search(data) is not None

@@ -32,6 +32,10 @@ PATTERN_S = 0.1
 _MILLION = 1_000_000
 _REMEMBERED = 200
 """Instructions whose redacted text is remembered: of at most 33 KB each."""
+_CLEAN_FROM = 200
+"""Characters from which a text without anything to redact is remembered; a shorter one is searched as fast."""
+_MOST_CLEAN = 8192
+"""Hashes of such texts in each of two generations, together 1.5 MB: passages and instructions recur."""
 _NAME = regex.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
@@ -57,10 +61,25 @@ class Redactor:
         self._order = {kind: rank for rank, kind in enumerate([*names, *FINDERS])}
         self._key = blake2b(salt.encode("utf-8", "surrogatepass")).digest()
         self._known: dict[bytes, str] = {}
+        self._clean: set[bytes] = set()
+        self._clean_before: set[bytes] = set()
         self.withheld = 0
 
     def redact(self, text: str) -> str:
         """Return `text` with placeholders. Never raises; the time grows with the length of the text."""
+        if len(text) < _CLEAN_FROM:
+            return self._redacted(text)
+        key = _key_of(text)
+        if key in self._clean or key in self._clean_before:
+            return text
+        redacted = self._redacted(text)
+        if redacted is text:
+            if len(self._clean) >= _MOST_CLEAN:
+                self._clean, self._clean_before = set(), self._clean
+            self._clean.add(key)
+        return redacted
+
+    def _redacted(self, text: str) -> str:
         try:
             spans = self.spans(text)
         except TimeoutError:
@@ -162,7 +181,7 @@ class Redactor:
 
     def _repeated(self, text: str) -> str:
         """Redact a text that mostly was redacted before: an app sends the same instructions with every request."""
-        key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        key = _key_of(text)
         if (known := self._known.get(key)) is not None:
             return known
         withheld = self.withheld
@@ -180,6 +199,10 @@ class Redactor:
     def _hash(self, kind: str, value: str) -> str:
         said = f"{kind}\0{value}".encode("utf-8", "surrogatepass")
         return blake2b(said, key=self._key, digest_size=16).hexdigest()
+
+
+def _key_of(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _without_words(capture: CaptureInfo) -> CaptureInfo:
