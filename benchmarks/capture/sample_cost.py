@@ -13,7 +13,6 @@ import argparse
 import cProfile
 import io
 import json
-import os
 import platform
 import pstats
 import random
@@ -21,17 +20,63 @@ import statistics
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, sys.argv[sys.argv.index("--tree") + 1] if "--tree" in sys.argv else str(ROOT))
+
+from gateway.capture import result  # noqa: E402 - of the tree that is measured
+from gateway.capture.factory import capture_of  # noqa: E402
+from gateway.config import Capture as Settings  # noqa: E402
+from gateway.exchange import Recording  # noqa: E402
+from gateway.handoff.sampler_process import Answer, frame  # noqa: E402
+
 BATCH, POOL, ROUNDS = 20, 200, 3
-WORDS = (
-    "valve shelf ferry orchard ledger boiler harbour meter garden bridge engine parcel refund customer warranty "
-    "invoice return delivery carrier label account after before within days weeks the a of to is are must may by with"
-).split()
+WORDS = [
+    "valve",
+    "shelf",
+    "ferry",
+    "orchard",
+    "ledger",
+    "boiler",
+    "harbour",
+    "meter",
+    "garden",
+    "bridge",
+    "engine",
+    "parcel",
+    "refund",
+    "customer",
+    "warranty",
+    "invoice",
+    "return",
+    "delivery",
+    "carrier",
+    "label",
+    "account",
+    "after",
+    "before",
+    "within",
+    "days",
+    "weeks",
+    "the",
+    "a",
+    "of",
+    "to",
+    "is",
+    "are",
+    "must",
+    "may",
+    "by",
+    "with",
+]
 PATTERN = (
-    "Use the following pieces of context to answer the question at the end. If you don't know the answer, just say that "
-    "you don't know.\n\n{contexts}\n\nQuestion: {question}\nHelpful Answer:"
+    "Use the following pieces of context to answer the question at the end. If you don't know the answer, just say "
+    "that you don't know.\n\n{contexts}\n\nQuestion: {question}\nHelpful Answer:"
 )
 OWN = "Help our customers. Be brief.\n\nWhat we know:\n{contexts}\n\nThe customer writes: {question}"
 
@@ -51,8 +96,6 @@ def text(rng: random.Random, words: int) -> str:
 
 def recordings(layout: str, count: int) -> list[Any]:
     """Return recordings of one app."""
-    from gateway.exchange import Recording
-
     rng = random.Random(layout)
     pool = [text(rng, 330) for _ in range(POOL)]
     found = []
@@ -96,7 +139,8 @@ def completion(answer: str) -> bytes:
     """Return the body of an answer."""
     choice = {"index": 0, "message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 2100, "completion_tokens": 400, "total_tokens": 2500}
-    return json.dumps({"id": "c", "object": "chat.completion", "model": "m", "choices": [choice], "usage": usage}).encode()
+    body = {"id": "c", "object": "chat.completion", "model": "m", "choices": [choice], "usage": usage}
+    return json.dumps(body).encode()
 
 
 def streamed(answer: str) -> list[bytes]:
@@ -106,26 +150,19 @@ def streamed(answer: str) -> list[bytes]:
         choice = {"index": 0, "delta": {"content": f"{word} "}, "finish_reason": None}
         event = {"id": "c", "object": "chat.completion.chunk", "model": "m", "choices": [choice]}
         found.append(b"data: " + json.dumps(event).encode() + b"\n\n")
-    end = {"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    last = {"index": 0, "delta": {}, "finish_reason": "stop"}
+    end = {"id": "c", "object": "chat.completion.chunk", "choices": [last]}
     return [*found, b"data: " + json.dumps(end).encode() + b"\n\n", b"data: [DONE]\n\n"]
 
 
-def measure(layout: str, count: int, profile: bool) -> dict[str, float]:
+def measure(layout: str, count: int, *, profile: bool) -> dict[str, float]:
     """CPU microseconds per exchange by stage."""
-    import msgspec
-
-    from gateway.capture import result
-    from gateway.capture.factory import capture_of
-    from gateway.config import Capture as Settings
-    from gateway.exchange import Recording
-    from gateway.handoff.sampler_process import Answer, frame
-
     events: list[Any] = []
     capture = capture_of(Settings(), "key", events.append)
     decoder = msgspec.msgpack.Decoder(list[Recording])
     made = recordings(layout, count)
     batches = [frame(made[start : start + BATCH]) for start in range(0, count, BATCH)]
-    taken: list[tuple[float, float, float]] = []
+    taken: list[tuple[float, ...]] = []
     sources: dict[str, int] = {}
     profiler = cProfile.Profile()
     for number, batch in enumerate(batches):
@@ -138,7 +175,7 @@ def measure(layout: str, count: int, profile: bool) -> dict[str, float]:
         at.append(time.process_time_ns())
         frame(Answer(results=results, events=[]))
         at.append(time.process_time_ns())
-        taken.append(tuple((b - a) / 1000 / len(decoded) for a, b in zip(at, at[1:], strict=False)))  # type: ignore[arg-type]
+        taken.append(tuple((b - a) / 1000 / len(decoded) for a, b in pairwise(at)))
         if number >= len(batches) // 3:
             for one in results:
                 name = one.sample.context_source if one.sample else str(one.error)
@@ -146,7 +183,7 @@ def measure(layout: str, count: int, profile: bool) -> dict[str, float]:
     if profile:
         profiler.disable()
         out = io.StringIO()
-        pstats.Stats(profiler, stream=out).sort_stats(os.environ.get("SORT", "tottime")).print_stats(60)
+        pstats.Stats(profiler, stream=out).sort_stats("tottime").print_stats(60)
         print(out.getvalue(), file=sys.stderr)
     warm = taken[len(taken) // 3 :]
     stages = [statistics.median(column) for column in zip(*warm, strict=True)]
@@ -165,22 +202,20 @@ def main() -> None:
     parser.add_argument("--before", type=Path, help="another checkout of the project")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--one", choices=LAYOUTS, help=argparse.SUPPRESS)
+    parser.add_argument("--tree", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    here = Path(__file__).parents[2]
     if arguments.one:
-        sys.path.insert(0, os.environ.get("CHECKOUT", str(here)))
-        print(json.dumps(measure(arguments.one, arguments.exchanges, arguments.profile)))
+        print(json.dumps(measure(arguments.one, arguments.exchanges, profile=arguments.profile)))
         return
-    trees = {"now": here} | ({"before": arguments.before.resolve()} if arguments.before else {})
+    trees = {"now": ROOT} | ({"before": arguments.before.resolve()} if arguments.before else {})
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     for _ in range(1 if arguments.profile else ROUNDS):
         for layout in LAYOUTS:
             for name, tree in trees.items():
                 command = [sys.executable, __file__, "--one", layout, "--exchanges", str(arguments.exchanges)]
+                command += ["--tree", str(tree)]
                 command += ["--profile"] if arguments.profile else []
-                done = subprocess.run(
-                    command, env={**os.environ, "CHECKOUT": str(tree)}, cwd=tree, check=True, stdout=subprocess.PIPE
-                )
+                done = subprocess.run(command, cwd=tree, check=True, stdout=subprocess.PIPE)
                 found.setdefault((layout, name), []).append(json.loads(done.stdout))
     print(f"{platform.python_version()}, {platform.processor() or platform.machine()}; us of CPU per exchange\n")
     print("| prompt | tree | all | decode | sample | encode | first batch |\n|---|---|--:|--:|--:|--:|--:|")

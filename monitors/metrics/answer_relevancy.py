@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from monitors.judges import Judge, JudgeError
 from monitors.metrics.embeddings import Embeddings
+from monitors.metrics.judged import follow_ups
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.claims import Verdicts
 from monitors.metrics.judged.items import unanswered
@@ -25,6 +26,9 @@ class AnswerRelevancy:
     reconstructs from the response, clipped to [0, 1]. Raises ValueError without `embeddings`.
     `method="statements"`: relevant claims / claims; borderline ones pass, as DeepEval scores. The first is the answer
     relevance of RAGAS (arXiv 2309.15217).
+
+    With `history` a follow-up is judged as its question stands alone. The first method takes that question from the
+    call that gets the claims of the response, which faithfulness makes as well.
     """
 
     name = "answer_relevancy"
@@ -36,6 +40,7 @@ class AnswerRelevancy:
         embeddings: Embeddings | None,
         *,
         method: Literal["questions", "statements"] = "questions",
+        history: bool = True,
     ) -> None:
         if method not in ("questions", "statements"):
             raise ValueError(f"answer_relevancy has no method {method!r}; there are 'questions' and 'statements'")
@@ -44,21 +49,25 @@ class AnswerRelevancy:
         self._llm = judge
         self._verdicts = verdicts
         self._embeddings = embeddings if method == "questions" else None
-        self._questions = prompting.load("generated_questions")
+        self._questions = follow_ups.FollowUps(prompting.load("generated_questions"))
         used = self._questions.version if method == "questions" else verdicts.version("relevance")
+        self._history = history
         self.judge = judge.model
-        self.version = f"1-{used}"
+        from_claims = [verdicts.version("claims")] if history and method == "questions" else []
+        self.version = follow_ups.version(1, used, *from_claims, history=history)
 
     async def score(self, sample: Sample) -> Score | Skipped:
         if (skipped := unanswered(sample, "response", "question")) is not None:
             return skipped
+        seen = sample if self._history else follow_ups.without_history(sample)
         if self._embeddings is None:
-            return await self._by_statements(sample)
-        return await self._by_questions(sample.response, sample.question or "", self._embeddings)
+            return await self._by_statements(seen)
+        return await self._by_questions(seen, self._embeddings)
 
     async def _by_statements(self, sample: Sample) -> Score | Skipped:
         rated = await self._verdicts.relevance(sample)
-        evidence = tuple({"claim": claim, "relevance": relevance} for claim, relevance in rated.claims)
+        claims = ({"claim": claim, "relevance": relevance} for claim, relevance in rated.claims)
+        evidence: tuple[dict[str, Any], ...] = (*follow_ups.evidence_of(rated.standalone), *claims)
         if rated.noncommittal:
             return Score(0.0, "the response is noncommittal", evidence)
         if not rated.claims:
@@ -66,24 +75,28 @@ class AnswerRelevancy:
         passed = sum(relevance != "irrelevant" for _, relevance in rated.claims)
         return Score(passed / len(rated.claims), f"{passed} of {len(rated.claims)} claims are relevant", evidence)
 
-    async def _by_questions(self, response: str, question: str, embeddings: Embeddings) -> Score:
-        noncommittal, questions = await self._generate(response)
+    async def _by_questions(self, sample: Sample, embeddings: Embeddings) -> Score:
+        noncommittal, questions = await self._generate(sample)
         if noncommittal:
             return Score(0.0, "the response is noncommittal", tuple({"question": one} for one in questions))
-        cosines = await cosines_with_first(embeddings, [question, *questions])
+        standalone = await self._verdicts.standalone(sample)
+        cosines = await cosines_with_first(embeddings, [standalone or sample.question or "", *questions])
         return Score(
             clipped(float(cosines.mean())),
             f"mean cosine of {len(questions)} questions reconstructed from the response",
-            tuple({"question": one, "cosine": float(c)} for one, c in zip(questions, cosines, strict=True)),
+            (
+                *follow_ups.evidence_of(standalone),
+                *({"question": one, "cosine": float(c)} for one, c in zip(questions, cosines, strict=True)),
+            ),
         )
 
-    async def _generate(self, response: str) -> tuple[bool, list[str]]:
+    async def _generate(self, sample: Sample) -> tuple[bool, list[str]]:
         """Return three different questions, from at most two calls, and the first answer's noncommittal flag."""
         noncommittal: bool | None = None
         questions: dict[str, str] = {}
         for _ in range(_ATTEMPTS):
             known = [Datum("known_question", one, id=id_) for id_, one in enumerate(questions.values())]
-            prompt = self._questions.fill([Datum("response", response), *known])
+            prompt = self._questions.fill(sample, [Datum("response", sample.response), *known])
             answer = await self._llm.ask(prompt, GeneratedQuestions)
             noncommittal = answer.noncommittal if noncommittal is None else noncommittal
             for one in answer.questions:

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from monitors.judges import Judge
+from monitors.metrics.judged import follow_ups
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.claims import Verdicts
-from monitors.metrics.judged.items import complete, contexts_of, question_of, sent_contexts, unanswered
-from monitors.metrics.judged.prompts import Datum, Template
+from monitors.metrics.judged.follow_ups import FollowUps
+from monitors.metrics.judged.items import complete, contexts_of, sent_contexts, unanswered
+from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.schemas import ContextRating, ContextRatings, StatementsOfContext
 from monitors.records import Sample, Score, Skipped
 
@@ -28,33 +30,38 @@ class ContextRelevancy:
     worded prompts rate each context 0, 1 or 2; contexts with a mean of 1 or more / contexts. `method="joined"`: the
     same two on all contexts joined into one text; the mean / 2, as RAGAS does. One of the two without a rating is no
     score. Source of the first: the context relevance of RAGAS (arXiv 2309.15217), with statements in place of
-    sentences.
+    sentences. With `history` a follow-up is judged as its question stands alone.
     """
 
     name = "context_relevancy"
 
-    def __init__(self, judge: Judge, verdicts: Verdicts, *, method: Method = "statements") -> None:
+    def __init__(
+        self, judge: Judge, verdicts: Verdicts, *, method: Method = "statements", history: bool = True
+    ) -> None:
         if method not in _METHODS:
             raise ValueError(f"context_relevancy has no method {method!r}; there are {', '.join(_METHODS)}")
         self._llm = judge
         self._verdicts = verdicts
         self._method = method
-        self._raters = [prompting.load("context_ratings"), prompting.load("context_ratings_reworded")]
+        self._history = history
+        self._raters = [FollowUps(prompting.load(one)) for one in ("context_ratings", "context_ratings_reworded")]
         self.judge = judge.model
         if method == "statements":
-            self.version = f"1-{verdicts.version('statements')}"
+            self.version = follow_ups.version(1, verdicts.version("statements"), history=history)
         else:
-            self.version = "-".join(["1", *(one.version for one in self._raters), method])
+            self.version = follow_ups.version(1, *(one.version for one in self._raters), method, history=history)
 
     async def score(self, sample: Sample) -> Score | Skipped:
         if (skipped := unanswered(sample, "question", "contexts")) is not None:
             return skipped
+        seen = sample if self._history else follow_ups.without_history(sample)
         if self._method == "statements":
-            return await self._by_statements(sample)
-        return await (self._joined(sample) if self._method == "joined" else self._by_context(sample))
+            return await self._by_statements(seen)
+        return await (self._joined(seen) if self._method == "joined" else self._by_context(seen))
 
     async def _by_statements(self, sample: Sample) -> Score | Skipped:
-        contexts = await self._verdicts.statements(sample)
+        found = await self._verdicts.statements(sample)
+        contexts = found.contexts
         total = sum(len(context.statements) for context in contexts)
         if not total:
             return Skipped("no_statements")
@@ -62,32 +69,47 @@ class ContextRelevancy:
         return Score(
             relevant / total,
             f"{relevant} of {total} statements in the contexts are relevant",
-            tuple(_evidence(context) for context in contexts),
+            (*follow_ups.evidence_of(found.standalone), *(_evidence(context) for context in contexts)),
         )
 
     async def _by_context(self, sample: Sample) -> Score:
-        rated = await self._rated(question_of(sample), contexts_of(sample))
+        rated, standalone = await self._rated(sample, contexts_of(sample))
         relevant = sum(sum(ratings) / len(ratings) >= _RELEVANT for ratings in rated.values())
         return Score(
             relevant / len(rated),
             f"{relevant} of {len(rated)} contexts are relevant to two judges",
-            tuple({"context": index, "ratings": list(ratings)} for index, ratings in rated.items()),
+            (
+                *follow_ups.evidence_of(standalone),
+                *({"context": index, "ratings": list(ratings)} for index, ratings in rated.items()),
+            ),
         )
 
     async def _joined(self, sample: Sample) -> Score:
         joined = "\n\n".join(sample.contexts[index].text for index in sent_contexts(sample))
-        (ratings,) = (await self._rated(question_of(sample), [Datum("context", joined, index=0)])).values()
+        rated, standalone = await self._rated(sample, [Datum("context", joined, index=0)])
+        (ratings,) = rated.values()
         mean = sum(ratings) / len(ratings)
-        return Score(mean / _BEST, f"two judges rate the contexts {mean:g} of {_BEST}", ({"ratings": list(ratings)},))
+        return Score(
+            mean / _BEST,
+            f"two judges rate the contexts {mean:g} of {_BEST}",
+            (*follow_ups.evidence_of(standalone), {"ratings": list(ratings)}),
+        )
 
-    async def _rated(self, question: Sequence[Datum], contexts: Sequence[Datum]) -> Mapping[int, tuple[int, ...]]:
-        """Return both prompts' ratings of each context. If one call fails, the other still completes."""
+    async def _rated(
+        self, sample: Sample, contexts: Sequence[Datum]
+    ) -> tuple[Mapping[int, tuple[int, ...]], str | None]:
+        """Return both prompts' ratings of each context, and the question as it stands alone.
 
-        async def rate(template: Template) -> Mapping[int, ContextRating]:
+        If one call fails, the other still completes.
+        """
+        standalone: list[str | None] = []
+
+        async def rate(template: FollowUps) -> Mapping[int, ContextRating]:
             async def ask(indexes: Sequence[int]) -> Iterable[tuple[int, ContextRating]]:
-                data = [*question, *(one for one in contexts if one.index in indexes)]
-                answer = await self._llm.ask(template.fill(data), ContextRatings)
-                return [(one.index, one) for one in answer.contexts]
+                data = [one for one in contexts if one.index in indexes]
+                found = await template.ask(self._llm, sample, data, ContextRatings)
+                standalone.append(found.standalone)
+                return [(one.index, one) for one in found.answer.contexts]
 
             return await complete(ask, [one.index for one in contexts if one.index is not None])
 
@@ -96,7 +118,7 @@ class ContextRelevancy:
             if isinstance(found, BaseException):
                 raise found
             both.append(found)
-        return {index: tuple(one[index].rating for one in both) for index in both[0]}
+        return {index: tuple(one[index].rating for one in both) for index in both[0]}, standalone[0]
 
 
 def _relevant(context: StatementsOfContext) -> int:

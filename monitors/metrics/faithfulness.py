@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from monitors.metrics.judged import follow_ups
 from monitors.metrics.judged.claims import JudgedClaim, Verdicts
 from monitors.metrics.judged.items import unanswered
 from monitors.records import Sample, Score, Skipped
@@ -12,22 +13,24 @@ class Faithfulness:
 
     A claim the contexts do not mention counts against the response. With `contradiction_only` it does not, which is
     how DeepEval scores and hides what most hallucinations are: for comparison with it only. RAGAS (arXiv 2309.15217).
+    With `history` the judge sees the conversation before a follow-up, to name what the response refers to; what was
+    said there supports no claim.
     """
 
     name = "faithfulness"
 
-    def __init__(self, verdicts: Verdicts, *, contradiction_only: bool = False) -> None:
+    def __init__(self, verdicts: Verdicts, *, contradiction_only: bool = False, history: bool = True) -> None:
         self._verdicts = verdicts
         self._passing = {"supported", "not_mentioned"} if contradiction_only else {"supported"}
         self.judge = verdicts.model
-        self.version = "-".join(
-            ["1", verdicts.version("claims"), *(["contradiction_only"] if contradiction_only else [])]
-        )
+        self._history = history
+        version = follow_ups.version(1, verdicts.version("claims"), history=history)
+        self.version = f"{version}-contradiction_only" if contradiction_only else version
 
     async def score(self, sample: Sample) -> Score | Skipped:
         if (skipped := unanswered(sample, "response", "contexts")) is not None:
             return skipped
-        judged = await self._verdicts.claims(sample)
+        judged = await self._verdicts.claims(sample if self._history else follow_ups.without_history(sample))
         if not judged.claims:
             return Skipped("no_claims")
         passed = sum(claim.verdict in self._passing for claim in judged.claims)
@@ -35,7 +38,7 @@ class Faithfulness:
         return Score(
             passed / len(judged.claims),
             f"{passed} of {len(judged.claims)} claims {what}" + ("; noncommittal" if judged.noncommittal else ""),
-            tuple(_evidence(claim) for claim in judged.claims),
+            (*follow_ups.evidence_of(judged.standalone), *(_evidence(claim) for claim in judged.claims)),
         )
 
 

@@ -15,7 +15,9 @@ from typing import Annotated
 import msgspec
 
 from monitors.judges import Judge, JudgeError, MinimalJudge, Prompt, adapted
+from monitors.metrics.judged import follow_ups
 from monitors.metrics.judged import prompts as prompting
+from monitors.metrics.judged.follow_ups import FollowUps
 from monitors.metrics.judged.items import Part, contexts_of, question_of, unanswered
 from monitors.metrics.judged.prompts import Datum, Template
 from monitors.metrics.judged.schemas import GEvalForm, GEvalSteps
@@ -34,6 +36,8 @@ class GEval:
     `samples` answers, which the evidence says; alike answers mean that the judge's temperature is 0, and the mean is
     no better than one of them. A score outside the scale, twice, is a JudgeError.
 
+    With `history` the judge sees the conversation before a follow-up, if `params` names the question.
+
     Liu et al.: G-Eval (arXiv 2303.16634). Raises ValueError for a criterion, scale or rubric that cannot be used.
     """
 
@@ -49,6 +53,7 @@ class GEval:
         rubric: Mapping[str, str] | None = None,
         samples: Annotated[int, msgspec.Meta(ge=1, le=20)] = 5,
         lower_is_better: bool = False,
+        history: bool = True,
         steps_dir: Path | None = None,
     ) -> None:
         self._criterion = criterion = Criterion(
@@ -66,7 +71,8 @@ class GEval:
         self.lower_is_better = lower_is_better
         told = msgspec.json.encode((criterion, self._given, samples))
         used = [self._token.version, self._form.version, *([] if steps else [self._steps.version])]
-        self.version = "-".join(["1", *used, sha256(told).hexdigest()[:8]])
+        self._history = history and "question" in params
+        self.version = follow_ups.version(1, *used, sha256(told).hexdigest()[:8], history=self._history)
 
     async def score(self, sample: Sample) -> Score | Skipped:
         if (skipped := unanswered(sample, *self._criterion.texts)) is not None:
@@ -130,7 +136,8 @@ class GEval:
             "RUBRIC": f" What the scores stand for:\n{rubric}" if rubric else "",
         }
         text = re.sub(rf"\b({'|'.join(words)})\b", lambda match: words[match[1]], template.text)
-        return replace(template, text=text).fill(_data(sample, self._criterion.texts))
+        seen = sample if self._history else follow_ups.without_history(sample)
+        return FollowUps(replace(template, text=text)).fill(seen, _data(sample, self._criterion.texts))
 
 
 def _data(sample: Sample, texts: Sequence[str]) -> list[Datum]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from monitors.metrics.judged import follow_ups
 from monitors.metrics.judged.claims import Verdicts
 from monitors.metrics.judged.items import unanswered
 from monitors.records import Sample, Score, Skipped
@@ -10,20 +11,22 @@ from monitors.records import Sample, Score, Skipped
 class Hallucination:
     """Contexts contradicted by the response / contexts; 0 is best.
 
-    DeepEval from 4.3 on reports 1 minus this number.
+    DeepEval from 4.3 on reports 1 minus this number. `history` as for faithfulness.
     """
 
     name = "hallucination"
 
-    def __init__(self, verdicts: Verdicts) -> None:
+    def __init__(self, verdicts: Verdicts, *, history: bool = True) -> None:
         self._verdicts = verdicts
         self.judge = verdicts.model
-        self.version = f"1-{verdicts.version('contradicted')}"
+        self._history = history
+        self.version = follow_ups.version(1, verdicts.version("contradicted"), history=history)
 
     async def score(self, sample: Sample) -> Score | Skipped:
         if (skipped := unanswered(sample, "response", "contexts")) is not None:
             return skipped
-        contexts = await self._verdicts.contradicted(sample)
+        seen = sample if self._history else follow_ups.without_history(sample)
+        contexts = await self._verdicts.contradicted(seen)
         contradicted = sum(context.contradicted for context in contexts)
         return Score(
             contradicted / len(contexts),

@@ -105,6 +105,9 @@ def facts_of(sample: Sample) -> list[tuple[str, str, str]]:
         ("Prompt version", sample.prompt or "", alike(prompt=sample.prompt or "")),
         *[(f"Tag {name}", value, alike(tag=f"{name}={value}")) for name, value in sorted(sample.tags.items())],
         ("Session", sample.session or "", ""),
+        ("Conversation", sample.conversation or "", ""),
+        ("Turn", str(sample.turn or ""), ""),
+        ("Hop", str(sample.hop or ""), ""),
         ("Trace id", sample.trace_id or "", ""),
         ("Response id", sample.response_id or "", ""),
         ("Context key", sample.context_key or "", ""),
@@ -113,6 +116,15 @@ def facts_of(sample: Sample) -> list[tuple[str, str, str]]:
         ("Sampling probability", f"{sample.rate:.3g}", ""),
     ]
     return [row for row in rows if row[1]]
+
+
+def standalone_of(sample: Sample, evaluations: Sequence[Evaluation]) -> str:
+    """A follow-up's question as a judge read it after the conversation; "" where it says the same as the question."""
+    for one in evaluations:
+        for item in one.outcome.evidence if isinstance(one.outcome, Score) else ():
+            if isinstance(found := item.get("standalone_question"), str):
+                return "" if found == (sample.question or "").strip() else found
+    return ""
 
 
 def is_hashed(sample: Sample) -> bool:
@@ -154,6 +166,7 @@ def exchange_handlers(site: Site) -> list[Any]:
             title="Exchange",
             sample=sample,
             question=(sample.question or "")[: MOST if everything else SHOWN],
+            standalone=standalone_of(sample, evaluations),
             reading=reading,
             prompt=prompt_of(sample, everything=everything),
             lines=[line_of(one) for one in evaluations],

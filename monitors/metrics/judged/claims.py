@@ -9,6 +9,7 @@ from typing import Literal, Protocol, TypeAlias
 from monitors.judges import Judge
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged import schemas as answers
+from monitors.metrics.judged.follow_ups import Asked, FollowUps
 from monitors.metrics.judged.items import claims_of, complete, contexts_of, question_of, sent_contexts
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.single_flight import SingleFlight
@@ -29,22 +30,35 @@ class JudgedClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedClaims:
-    """The claims of a response, and whether it is noncommittal."""
+    """The claims of a response, whether it is noncommittal, and a follow-up's question as it stands alone."""
 
     noncommittal: bool
     claims: tuple[JudgedClaim, ...]
+    standalone: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatedClaims:
-    """The claims of a response with their relevance to the question."""
+    """The claims of a response with their relevance to the question, which `standalone` is for a follow-up."""
 
     noncommittal: bool
     claims: tuple[tuple[str, answers.Relevance], ...]
+    standalone: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedContexts:
+    """The statements of each non-empty context, in order, and a follow-up's question as it stands alone."""
+
+    contexts: tuple[answers.StatementsOfContext, ...]
+    standalone: str | None = None
 
 
 class Verdicts(Protocol):
-    """The port for a judge's verdicts on one sample. Every method raises JudgeError; empty contexts are not sent."""
+    """The port for a judge's verdicts on one sample. Every method raises JudgeError; empty contexts are not sent.
+
+    A sample with history is judged as what its question means after it; without the history, by itself.
+    """
 
     @property
     def model(self) -> str:
@@ -68,8 +82,11 @@ class Verdicts(Protocol):
     async def contradicted(self, sample: Sample) -> tuple[answers.ContradictedContext, ...]:
         """Return, for each non-empty context in order, whether the response contradicts it."""
 
-    async def statements(self, sample: Sample) -> tuple[answers.StatementsOfContext, ...]:
+    async def statements(self, sample: Sample) -> JudgedContexts:
         """Return, for each non-empty context in order, its statements and their relevance to the question."""
+
+    async def standalone(self, sample: Sample) -> str | None:
+        """Return a follow-up's question as it stands alone, from the call for the claims; None without history."""
 
 
 class Fused:
@@ -77,10 +94,10 @@ class Fused:
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
-        self._claims = prompting.load("claims_verdicts")
+        self._claims = FollowUps(prompting.load("claims_verdicts"))
         self._verdicts = _ClaimVerdicts(judge)
         self._statements = _Statements(judge)
-        self._shared: SingleFlight[answers.ClaimsVerdicts] = SingleFlight()
+        self._shared: SingleFlight[Asked[answers.ClaimsVerdicts]] = SingleFlight()
 
     @property
     def model(self) -> str:
@@ -94,10 +111,10 @@ class Fused:
         return self._statements.version if question == "statements" else self._claims.version
 
     async def claims(self, sample: Sample) -> JudgedClaims:
-        answer = await self._answer(sample)
+        found = await self._answer(sample)
         sent = frozenset(sent_contexts(sample))
-        claims = [_judged(one.claim, one, sent) for one in answer.claims]
-        return JudgedClaims(noncommittal=answer.noncommittal, claims=tuple(claims))
+        claims = [_judged(one.claim, one, sent) for one in found.answer.claims]
+        return JudgedClaims(noncommittal=found.answer.noncommittal, claims=tuple(claims), standalone=found.standalone)
 
     async def located(self, sample: Sample) -> JudgedClaims:
         judged = await self.claims(sample)
@@ -107,9 +124,9 @@ class Fused:
         return await self._verdicts.on(_with_context(sample, text), claims)
 
     async def relevance(self, sample: Sample) -> RatedClaims:
-        answer = await self._answer(sample)
-        claims = [(one.claim, one.relevance) for one in answer.claims]
-        return RatedClaims(noncommittal=answer.noncommittal, claims=tuple(claims))
+        found = await self._answer(sample)
+        claims = [(one.claim, one.relevance) for one in found.answer.claims]
+        return RatedClaims(noncommittal=found.answer.noncommittal, claims=tuple(claims), standalone=found.standalone)
 
     async def contradicted(self, sample: Sample) -> tuple[answers.ContradictedContext, ...]:
         judged = await self.claims(sample)
@@ -122,17 +139,21 @@ class Fused:
             for index in sent_contexts(sample)
         )
 
-    async def statements(self, sample: Sample) -> tuple[answers.StatementsOfContext, ...]:
+    async def statements(self, sample: Sample) -> JudgedContexts:
         return await self._statements.of(sample)
 
-    async def _answer(self, sample: Sample) -> answers.ClaimsVerdicts:
+    async def standalone(self, sample: Sample) -> str | None:
+        return (await self._answer(sample)).standalone if sample.history else None
+
+    async def _answer(self, sample: Sample) -> Asked[answers.ClaimsVerdicts]:
         return await self._shared.get(_key(sample), lambda: self._ask(sample))
 
-    async def _ask(self, sample: Sample) -> answers.ClaimsVerdicts:
-        data = [*question_of(sample), Datum("response", sample.response), *contexts_of(sample)]
-        answer = await self._judge.ask(self._claims.fill(data), answers.ClaimsVerdicts)
-        claims = [one for one in answer.claims if one.claim.strip()]
-        return answers.ClaimsVerdicts(noncommittal=answer.noncommittal, claims=claims)
+    async def _ask(self, sample: Sample) -> Asked[answers.ClaimsVerdicts]:
+        data = [Datum("response", sample.response), *contexts_of(sample)]
+        found = await self._claims.ask(self._judge, sample, data, answers.ClaimsVerdicts)
+        claims = [one for one in found.answer.claims if one.claim.strip()]
+        answer = answers.ClaimsVerdicts(noncommittal=found.answer.noncommittal, claims=claims)
+        return Asked(answer=answer, standalone=found.standalone)
 
 
 class Separate:
@@ -140,12 +161,12 @@ class Separate:
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
-        self._claims = prompting.load("claims")
+        self._claims = FollowUps(prompting.load("claims"))
         self._verdicts = _ClaimVerdicts(judge)
         self._relevance = prompting.load("claim_relevance")
-        self._contradicted = prompting.load("contradicted_contexts")
+        self._contradicted = FollowUps(prompting.load("contradicted_contexts"))
         self._statements = _Statements(judge)
-        self._shared: SingleFlight[answers.Claims] = SingleFlight()
+        self._shared: SingleFlight[Asked[answers.Claims]] = SingleFlight()
 
     @property
     def model(self) -> str:
@@ -163,8 +184,8 @@ class Separate:
 
     async def claims(self, sample: Sample) -> JudgedClaims:
         extracted = await self._extracted(sample)
-        claims = await self._verdicts.on(sample, extracted.claims)
-        return JudgedClaims(noncommittal=extracted.noncommittal, claims=claims)
+        claims = await self._verdicts.on(sample, extracted.answer.claims)
+        return JudgedClaims(noncommittal=extracted.answer.noncommittal, claims=claims, standalone=extracted.standalone)
 
     async def located(self, sample: Sample) -> JudgedClaims:
         judged = await self.claims(sample)
@@ -175,32 +196,40 @@ class Separate:
 
     async def relevance(self, sample: Sample) -> RatedClaims:
         extracted = await self._extracted(sample)
+        said = extracted.answer.claims
+        asked = sample if extracted.standalone is None else replace(sample, question=extracted.standalone)
 
         async def ask(ids: Sequence[int]) -> Iterable[tuple[int, answers.RelevanceVerdict]]:
-            prompt = self._relevance.fill([*question_of(sample), *claims_of(extracted.claims, ids)])
+            prompt = self._relevance.fill([*question_of(asked), *claims_of(said, ids)])
             return [(one.id, one) for one in (await self._judge.ask(prompt, answers.ClaimRelevance)).verdicts]
 
-        found = await complete(ask, range(len(extracted.claims)))
-        claims = [(claim, found[id_].relevance) for id_, claim in enumerate(extracted.claims)]
-        return RatedClaims(noncommittal=extracted.noncommittal, claims=tuple(claims))
+        found = await complete(ask, range(len(said)))
+        claims = [(claim, found[id_].relevance) for id_, claim in enumerate(said)]
+        return RatedClaims(
+            noncommittal=extracted.answer.noncommittal, claims=tuple(claims), standalone=extracted.standalone
+        )
 
     async def contradicted(self, sample: Sample) -> tuple[answers.ContradictedContext, ...]:
         async def ask(indexes: Sequence[int]) -> Iterable[tuple[int, answers.ContradictedContext]]:
-            prompt = self._contradicted.fill([Datum("response", sample.response), *contexts_of(sample, indexes)])
+            data = [Datum("response", sample.response), *contexts_of(sample, indexes)]
+            prompt = self._contradicted.fill(sample, data)
             return [(one.index, one) for one in (await self._judge.ask(prompt, answers.ContradictedContexts)).contexts]
 
         return tuple((await complete(ask, sent_contexts(sample))).values())
 
-    async def statements(self, sample: Sample) -> tuple[answers.StatementsOfContext, ...]:
+    async def statements(self, sample: Sample) -> JudgedContexts:
         return await self._statements.of(sample)
 
-    async def _extracted(self, sample: Sample) -> answers.Claims:
+    async def standalone(self, sample: Sample) -> str | None:
+        return (await self._extracted(sample)).standalone if sample.history else None
+
+    async def _extracted(self, sample: Sample) -> Asked[answers.Claims]:
         return await self._shared.get(_key(replace(sample, contexts=())), lambda: self._extract(sample))
 
-    async def _extract(self, sample: Sample) -> answers.Claims:
-        prompt = self._claims.fill([*question_of(sample), Datum("response", sample.response)])
-        answer = await self._judge.ask(prompt, answers.Claims)
-        return answers.Claims(answer.noncommittal, [claim for claim in answer.claims if claim.strip()])
+    async def _extract(self, sample: Sample) -> Asked[answers.Claims]:
+        found = await self._claims.ask(self._judge, sample, [Datum("response", sample.response)], answers.Claims)
+        claims = [claim for claim in found.answer.claims if claim.strip()]
+        return Asked(answer=answers.Claims(found.answer.noncommittal, claims), standalone=found.standalone)
 
 
 class _ClaimVerdicts:
@@ -256,22 +285,27 @@ class _Statements:
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
-        self._template = prompting.load("context_statements")
-        self._shared: SingleFlight[tuple[answers.StatementsOfContext, ...]] = SingleFlight()
+        self._template = FollowUps(prompting.load("context_statements"))
+        self._shared: SingleFlight[JudgedContexts] = SingleFlight()
 
     @property
     def version(self) -> str:
         return self._template.version
 
-    async def of(self, sample: Sample) -> tuple[answers.StatementsOfContext, ...]:
+    async def of(self, sample: Sample) -> JudgedContexts:
         return await self._shared.get(_key(sample), lambda: self._ask(sample))
 
-    async def _ask(self, sample: Sample) -> tuple[answers.StatementsOfContext, ...]:
-        async def ask(indexes: Sequence[int]) -> Iterable[tuple[int, answers.StatementsOfContext]]:
-            prompt = self._template.fill([*question_of(sample), *contexts_of(sample, indexes)])
-            return [(one.index, one) for one in (await self._judge.ask(prompt, answers.ContextStatements)).contexts]
+    async def _ask(self, sample: Sample) -> JudgedContexts:
+        standalone: list[str | None] = []
 
-        return tuple((await complete(ask, sent_contexts(sample))).values())
+        async def ask(indexes: Sequence[int]) -> Iterable[tuple[int, answers.StatementsOfContext]]:
+            data = contexts_of(sample, indexes)
+            found = await self._template.ask(self._judge, sample, data, answers.ContextStatements)
+            standalone.append(found.standalone)
+            return [(one.index, one) for one in found.answer.contexts]
+
+        contexts = tuple((await complete(ask, sent_contexts(sample))).values())
+        return JudgedContexts(contexts=contexts, standalone=standalone[0] if standalone else None)
 
 
 def _judged(claim: str, verdict: answers.FusedClaim | answers.ClaimVerdict, sent: frozenset[int]) -> JudgedClaim:
@@ -283,7 +317,7 @@ def _judged(claim: str, verdict: answers.FusedClaim | answers.ClaimVerdict, sent
 
 def _key(sample: Sample) -> Hashable:
     """Return the sample's id and a hash of its texts, since contexts or a question may be joined to it later."""
-    return sample.id, hash((sample.question, sample.response, sample.contexts))
+    return sample.id, hash((sample.question, sample.response, sample.contexts, sample.history))
 
 
 def _with_context(sample: Sample, text: str) -> Sample:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
@@ -51,7 +52,16 @@ class Template:
             user="\n".join([*(_fence(datum, nonce) for datum in data), CLOSING]),
         )
 
+    def with_part(self, part: Template) -> Template:
+        """Return this prompt with the text of another before its last paragraph, which explains the fences."""
+        before, gap, last = self.text.rpartition("\n\n")
+        _, _, added = part.text.partition("\n\n")
+        return Template(
+            task=self.task, version=f"{self.version}-{part.version}", text=f"{before}{gap}{added}{gap}{last}"
+        )
 
+
+@cache
 def load(task: str) -> Template:
     """Read the prompt file of `task`. Raises ValueError when its first line does not name the task."""
     content = (files("monitors") / "prompts" / f"{task}.md").read_bytes()

@@ -62,7 +62,9 @@ class AnswerCorrectness:
         return Score(clipped(value), reason, ({"f1": f1, "similarity": similarity}, *_evidence(ours, expected)))
 
     async def _check(self, sample: Sample, text: str, against: str) -> JudgedClaims:
-        return await self._verdicts.claims(replace(sample, response=text, contexts=(Context(text=against),)))
+        return await self._verdicts.claims(
+            replace(sample, response=text, contexts=(Context(text=against),), history=())
+        )
 
 
 def _evidence(ours: JudgedClaims, expected: JudgedClaims) -> list[dict[str, object]]:

@@ -26,7 +26,7 @@ class ContextRecall:
     async def score(self, sample: Sample) -> Score | Skipped:
         if (skipped := unanswered(sample, "reference", "contexts")) is not None:
             return skipped
-        judged = await self._verdicts.claims(replace(sample, response=sample.reference or ""))
+        judged = await self._verdicts.claims(replace(sample, response=sample.reference or "", history=()))
         if not judged.claims:
             return Skipped("no_reference_claims")
         found = sum(claim.verdict == "supported" for claim in judged.claims)

@@ -31,7 +31,7 @@ class NoiseSensitivity:
     async def score(self, sample: Sample) -> Score | Skipped:
         if (skipped := unanswered(sample, "reference", "response", "contexts")) is not None:
             return skipped
-        reference = sample.reference or ""
+        reference, sample = sample.reference or "", replace(sample, history=())
         located = self._noise != "any"
         judged = await (self._verdicts.located(sample) if located else self._verdicts.claims(sample))
         if not judged.claims:

@@ -17,7 +17,7 @@ from monitors.judges.openai import OpenAIJudge
 from monitors.metrics.judged import prompts as prompting
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.registry import BUILT_IN, ON_REQUEST, build
-from monitors.records import Context, Sample
+from monitors.records import Context, Message, Sample
 from tests.support.llm_server import LLMServer, Reply
 
 CORPUS = [
@@ -26,7 +26,8 @@ CORPUS = [
     if line
 ]
 PLANTED = {one["id"]: one["text"] for one in CORPUS}
-TASKS = sorted(path.name.removesuffix(".md") for path in (files("monitors") / "prompts").iterdir())
+PARTS = {"follow_up", "earlier_messages"}
+TASKS = sorted({path.name.removesuffix(".md") for path in (files("monitors") / "prompts").iterdir()} - PARTS)
 MARK = re.compile(r"heliotrope-\d\d")
 PLACES = ("question", "passage", "answer")
 
@@ -154,7 +155,7 @@ def test_a_judge_that_obeys_what_stands_outside_the_fence_never_sees_a_planted_s
 
 
 def sample(one):
-    """A sample with the string planted in its place, and in the reference."""
+    """A sample with the string planted in its place, in the reference and in the conversation before."""
     texts = {"question": "How many moons has Mars?", "passage": "Mars has two moons.", "answer": "Mars has two moons."}
     texts[one["place"]] = one["text"]
     return Sample(
@@ -164,4 +165,5 @@ def sample(one):
         response=texts["answer"],
         contexts=(Context(text=texts["passage"]),),
         reference=one["text"],
+        history=(Message(role="user", text=one["text"]), Message(role="assistant", text=one["text"])),
     )

@@ -166,7 +166,7 @@ def test_a_metric_may_have_a_judge_of_its_own(module):
         ({"answer_similarity": {"threshold": 1.5}}, "metrics.answer_similarity.threshold: Expected `float` <= 1.0"),
         (
             {"hallucination": {"x": 1}},
-            "metrics.hallucination.x: unknown option; known: enabled, rate, threshold, objective",
+            "metrics.hallucination.x: unknown option; known: history, enabled, rate, threshold, objective",
         ),
         (
             {"faithfulness": {"contradiction_only": "yes"}},

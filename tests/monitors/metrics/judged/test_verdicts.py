@@ -347,8 +347,10 @@ def test_orders_inside_the_response_reach_the_judge_only_as_data():
 def test_the_version_names_the_prompts_that_were_used():
     judge = same_verdicts()
     fused, separate = Fused(judge), Separate(judge)
-    assert re.fullmatch(r"1-[0-9a-f]{8}", Faithfulness(fused).version)
-    assert re.fullmatch(r"1-[0-9a-f]{8}-[0-9a-f]{8}", Faithfulness(separate).version)
+    assert re.fullmatch(r"1-[0-9a-f]{8}", Faithfulness(fused, history=False).version)
+    assert re.fullmatch(r"1-[0-9a-f]{8}-[0-9a-f]{8}", Faithfulness(separate, history=False).version)
+    old = Faithfulness(fused, history=False).version.removeprefix("1-")
+    assert re.fullmatch(rf"2-{old}(-[0-9a-f]{{8}}){{2}}", Faithfulness(fused).version)
     assert ContextRelevancy(judge, fused).version == ContextRelevancy(judge, separate).version
     assert Hallucination(fused).version != Hallucination(separate).version
     assert {metric.judge for metric in four(judge, Fused)} == {"judge-1"}
