@@ -8,15 +8,24 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+TOOL_SOURCES = ("tools", "results")
+"""The `context_source` of passages that tools returned."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """One retrieved passage."""
+    """One retrieved passage.
+
+    `hop` is the exchange of the user's turn, from 1, whose response called the tool that retrieved it, and `tool` that
+    tool's name; None where they are unknown, and for apps without tools.
+    """
 
     text: str
     id: str | None = None
     score: float | None = None
     source: str | None = None
+    hop: int | None = None
+    tool: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +85,14 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A tool that the model called in its response; `arguments` is JSON text, which may have been shortened."""
+    """A tool that the model called; `arguments` is JSON text, which may have been shortened.
+
+    `hop` is the exchange of the turn whose response called it, on the answer that all calls of the turn led to.
+    """
 
     name: str
     arguments: str = ""
+    hop: int | None = None
 
 
 class Links(msgspec.Struct, frozen=True, kw_only=True):  # one for every exchange: made ten times as fast
@@ -130,8 +143,8 @@ class Sample:
     `conversation` is the id of the conversation: a hash of the session, or the id of its first known exchange; None
     until the monitors looked for it, and for data sets. `turn` counts the user's turns in it from 1, `hop` the
     exchanges that answer one turn. `history` holds the messages before the question, the oldest first. `calls` are the
-    tools that the response calls. `cost_usd` is the cost of the exchange at the gateway's prices; None without one.
-    `links` are removed once the sample is joined to its conversation.
+    tools that the response calls; of an answer, all that were called for it. `cost_usd` is the cost of the exchange at
+    the gateway's prices; None without one. `links` are removed once the sample is joined to its conversation.
     """
 
     id: str
@@ -287,8 +300,9 @@ class Alert:
     `slice` is the part of the app's traffic concerned, as `name=value` ("model=gpt-x", "tag:tenant=a"), or "" for all
     of it; `affected` lists the slices with evidence of a drop of their own. `cause_detail` is the cause in a sentence;
     `examples` are the worst exchanges with their faults. `first_cause` is the first cause other than "unknown" that was
-    found. While it fires, `recovery` is the share in [0, 1] of the evidence for a recovery, and `recovering_since` the
-    time from which on that evidence has grown; exchanges after it do not change the cause.
+    found. `cause_hop` and `cause_tool` name the step of an agent that retrieves worse, where only one does. While it
+    fires, `recovery` is the share in [0, 1] of the evidence for a recovery, and `recovering_since` the time from which
+    on that evidence has grown; exchanges after it do not change the cause.
     """
 
     fingerprint: str
@@ -312,3 +326,5 @@ class Alert:
     first_cause: Cause | None = None
     recovery: float | None = None
     recovering_since: float | None = None
+    cause_hop: int | None = None
+    cause_tool: str | None = None

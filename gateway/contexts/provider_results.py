@@ -26,7 +26,7 @@ class ResultExtractor:
         hops: list[Call] = []
         steps = _items(request, response) if request.route == "responses" else _beside_the_answer(response.body)
         for call, found in steps:
-            contexts += found
+            contexts += call.placed(found)
             hops.append(call)
         if not hops:
             return None
@@ -42,14 +42,18 @@ def _items(request: Request, response: Response) -> Iterator[_Step]:
     turn: list[dict[str, Any]] = []
     calls: dict[str, Call] = {}
     descriptions = descriptions_of(request.body)
+    hop, calling = 0, False
     for item in messages_of(request):
         if item.get("role") == "user":
             turn.clear()
+            hop, calling = 0, False
         elif isinstance(item.get("type"), str):
             turn.append(item)
             if item["type"] in ("function_call", "custom_tool_call") and isinstance(item.get("call_id"), str):
+                hop += not calling  # several calls in a row are one response's
                 arguments = item.get("arguments", item.get("input"))
-                calls[item["call_id"]] = Call(_string(item.get("name")), arguments)
+                calls[item["call_id"]] = Call(_string(item.get("name")), arguments, hop)
+            calling = item["type"] in ("function_call", "custom_tool_call")
     for item in [*turn[-MOST_HOPS:], *_dicts(response.body.get("output"))[:MOST_HOPS]]:
         yield from _item(item, calls, descriptions)
 

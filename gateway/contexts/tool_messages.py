@@ -5,7 +5,8 @@ What counts as retrieval is said in `retrieval`. Every hop since the last user t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,10 +26,18 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Call(NamedTuple):
-    """A tool call of the model. `arguments` is JSON text, or (Anthropic) an object."""
+    """A tool call of the model. `arguments` is JSON text, or (Anthropic) an object.
+
+    `hop` counts the model's messages with calls since the last user turn, from 1; None if the call is not shown.
+    """
 
     name: str | None
     arguments: Any
+    hop: int | None = None
+
+    def placed(self, found: Iterable[Context]) -> Iterable[Context]:
+        """Return passages that it retrieved, with its hop and its name, where the hop is known."""
+        return found if self.hop is None else (replace(one, hop=self.hop, tool=self.name) for one in found)
 
 
 class ToolExtractor:
@@ -42,7 +51,7 @@ class ToolExtractor:
         descriptions = descriptions_of(request.body)
         for call, content in _results_of_this_turn(request):
             if (found := retrieved(call.name, content, descriptions.get(call.name or ""))) is not None:
-                contexts += found
+                contexts += call.placed(found)
                 hops.append(call)
         if not hops:
             return None
@@ -76,12 +85,16 @@ def marker_of(hops: list[Call]) -> str:
 def _results_of_this_turn(request: Request) -> list[tuple[Call, Any]]:
     calls: dict[str, Call] = {}
     turn: list[tuple[Call, Any]] = []
+    hop = 0
     for message in messages_of(request):
         role = message.get("role")
         if role == "user" and not message.get(BESIDE_RESULTS) and text_of(message.get("content")).strip():
             turn.clear()
+            hop = 0
         elif role == "assistant":
-            calls.update(_calls_of(message))
+            called = {name: call._replace(hop=hop + 1) for name, call in _calls_of(message)}
+            hop += bool(called)
+            calls |= called
         elif role in ("tool", "function"):
             identity, name = message.get("tool_call_id"), message.get("name")
             call = calls.get(identity) if isinstance(identity, str) else None

@@ -11,6 +11,7 @@ from monitors.alerting.causes import Explanation, JudgeEvidence, Observation, ex
 from monitors.alerting.causes.topics import topics
 from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import OTHER
+from monitors.alerting.steps import find_fallen_step
 from monitors.alerting.stream import Case, on_scale, usable
 from monitors.records import Alert, Evaluation, Example, Score
 from monitors.statistics.clusters import groups_of
@@ -117,6 +118,7 @@ class Describer:
         if why.cause == "unknown" and self._judge.score_more is not None:
             sides = await self._judge.score_more.complete(alert.metric, old, new)
             why = await self._explain(alert.metric, *sides) if sides is not None else why
+        step = await find_fallen_step(self._store, old, new) if why.cause == "retrieval" else None
         return replace(
             alert,
             finding=replace(
@@ -130,7 +132,9 @@ class Describer:
             ci=_own_scale(interval, flipped=flipped),
             likely_cause=why.cause,
             first_cause=alert.first_cause or (why.cause if why.cause != "unknown" else None),
-            cause_detail=why.detail,
+            cause_detail=why.detail if step is None else f"{why.detail} {step.sentence()}",
+            cause_hop=None if step is None else step.step.hop,
+            cause_tool=None if step is None else step.step.tool,
             affected=tuple(dict.fromkeys([*_fallen(why), *affected])),
             worst_exchanges=tuple(one.id for one in examples),
             examples=examples,

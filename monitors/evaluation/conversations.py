@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.persist import Persistence
-from monitors.records import Sample
+from monitors.records import TOOL_SOURCES, Context, Sample
 from monitors.storage.conversations import (
     JOINED,
     TRACE_S,
@@ -193,6 +193,17 @@ class _Decision:
             moved = following
 
 
+def _of_the_hop_before(sample: Sample, hop: int) -> tuple[Context, ...]:
+    """Return the passages of tools with their hop, where the request shows no calls but of the response it continues.
+
+    Such a request names that response by its id, so it counts hops from 1 whatever came before.
+    """
+    stored = sample.links is not None and (sample.links.follows or "").startswith("r:")
+    if not stored or hop <= 1 or sample.context_source not in TOOL_SOURCES:
+        return sample.contexts
+    return tuple(replace(one, hop=hop - 1) for one in sample.contexts)
+
+
 def _joined(sample: Sample, one: Linked | None) -> Sample:
     """Return a sample at its place. What is known to be a step on the way to an answer is not judged as one."""
     if one is None:
@@ -204,6 +215,7 @@ def _joined(sample: Sample, one: Linked | None) -> Sample:
         turn=one.place.turn,
         hop=one.place.hop,
         cluster=cluster_with(one) if one.named else sample.cluster,
+        contexts=_of_the_hop_before(sample, one.place.hop),
         skip_reason=HOP if step and sample.skip_reason is None else sample.skip_reason,
         links=None if one.place.before is None else sample.links,
     )

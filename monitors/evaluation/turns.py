@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from monitors.evaluation.persist import Persistence
-from monitors.records import Context, Message, Sample
-from monitors.runtime.bounds import MAX_HISTORY_TEXT, passages
+from monitors.records import TOOL_SOURCES, Context, Message, Sample
+from monitors.runtime.bounds import MAX_CALLS, MAX_HISTORY_TEXT, passages
 from monitors.storage.conversations import TRACE_S, Linked, Lookup
 from monitors.storage.engines.failures import engine_failed
 from monitors.storage.stores import Store
@@ -60,7 +60,7 @@ class TurnGatherer:
             if known.complete or time.monotonic() >= deadline:
                 break
             await asyncio.sleep(_POLL_S)
-        completed = _with_hops(sample, known.turn) if links.within_turn else sample
+        completed = _with_calls(_with_hops(sample, known.turn), known.turn) if links.within_turn else sample
         return _with_history(completed, known.answers, links.recall) if recalls else completed
 
     async def _known(self, sample: Sample) -> _Known:
@@ -99,14 +99,44 @@ def _with_hops(sample: Sample, hops: Sequence[Sample]) -> Sample:
     # A request that names the response before by its id has the user's words no more: its question is a tool's query.
     stored = sample.links is not None and (sample.links.follows or "").startswith("r:")
     question = asked or sample.question if stored else sample.question or asked
-    known = {one.text for one in sample.contexts}
+    called = {one.hop: frozenset(call.name for call in one.calls) for one in hops if one.hop is not None}
+    own = _placed(sample, called)
+    known = {one.text for one in own}
     new: dict[str, Context] = {}
     for hop in hops:
-        new |= {one.text: one for one in hop.contexts if one.text not in known and one.text not in new}
+        new |= {one.text: one for one in _placed(hop, called) if one.text not in known and one.text not in new}
     found = any(one.context_source != "none" for one in hops)
     source = HOPS if sample.context_source == "none" and found else sample.context_source
-    contexts = passages((*sample.contexts, *new.values())).contexts if new else sample.contexts
+    contexts = passages((*own, *new.values())).contexts if new else own
     return replace(sample, question=question, contexts=contexts, context_source=source)
+
+
+def _with_calls(sample: Sample, hops: Sequence[Sample]) -> Sample:
+    """Return an answer with the tool calls of its turn, in their order."""
+    calls = [replace(call, hop=one.hop) for one in (*hops, sample) for call in one.calls]
+    return replace(sample, calls=tuple(calls[-MAX_CALLS:]))
+
+
+def _placed(one: Sample, called: Mapping[int, frozenset[str]]) -> tuple[Context, ...]:
+    """Return an exchange's passages, each with the hop and the tool that retrieved it, as far as they are known.
+
+    `called` are the tools that the response of each hop called. Passages in the prompt of an exchange, as a
+    sub-agent's, are its own.
+    """
+    own_hop = None if one.context_source in TOOL_SOURCES else one.hop
+    earlier = {hop: names for hop, names in called.items() if one.hop is None or hop < one.hop}
+    return tuple(_at_step(context, own_hop, earlier) for context in one.contexts)
+
+
+def _at_step(context: Context, own_hop: int | None, called: Mapping[int, frozenset[str]]) -> Context:
+    hop, tool = context.hop or own_hop, context.tool
+    if context.hop is not None:
+        names = called.get(context.hop, frozenset())
+        if tool is None:
+            tool = next(iter(names)) if len(names) == 1 else None
+        elif tool not in names:  # a sub-agent counts its own hops
+            hop = max((number for number, some in called.items() if tool in some), default=hop)
+    return context if (hop, tool) == (context.hop, context.tool) else replace(context, hop=hop, tool=tool)
 
 
 def _with_history(sample: Sample, answers: Sequence[Sample], most: int) -> Sample:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from monitors.exporters import retrieval_spans as retrieval
 from monitors.exporters.http import Api
 from monitors.exporters.outbox import Delivery, Observer, OutboxExporter, SampleScores
+from monitors.passage_relevance import relevances
 from monitors.records import Sample
 
 Annotations: TypeAlias = tuple[str, list[dict[str, Any]]]
@@ -54,7 +55,7 @@ class PhoenixSink(OutboxExporter[Annotations]):
                     "result": {"score": relevance},
                 }
                 for one in scores
-                for place, relevance in retrieval.relevances(sample, one)
+                for place, relevance in relevances(sample.contexts, one.score.evidence)
             ]
             if documents:
                 yield Delivery(("document_annotations", documents), f"{sample.id} documents", len(documents))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
-from monitors.exporters.outbox import SampleScores
 from monitors.records import Sample
 
 LONGEST = 8_000
-_BEST_RATING = 2
 
 
 def span_id(sample: Sample) -> str:
@@ -47,18 +44,3 @@ def attributes(sample: Sample) -> dict[str, Any]:
 def cut(text: str) -> str:
     """Return the text, shortened when it is very long."""
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"
-
-
-def relevances(sample: Sample, scored: SampleScores) -> Iterator[tuple[int, float]]:
-    """Yield the index and the relevance, in [0, 1], of each passage that the metric judged separately."""
-    for item in scored.score.evidence:
-        place = item.get("context")
-        if not isinstance(place, int) or not 0 <= place < len(sample.contexts):
-            continue
-        ratings = item.get("ratings")
-        if isinstance(item.get("useful"), bool):
-            yield place, float(item["useful"])
-        elif isinstance(item.get("ratio"), int | float):
-            yield place, float(item["ratio"])
-        elif isinstance(ratings, list) and ratings:
-            yield place, sum(ratings) / len(ratings) / _BEST_RATING

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from statistics import fmean
+from typing import Any, Literal, TypeAlias
 
 from monitors.judges import Judge
 from monitors.metrics.judged import follow_ups
@@ -14,6 +15,7 @@ from monitors.metrics.judged.follow_ups import FollowUps
 from monitors.metrics.judged.items import complete, contexts_of, sent_contexts, unanswered
 from monitors.metrics.judged.prompts import Datum
 from monitors.metrics.judged.schemas import ContextRating, ContextRatings, StatementsOfContext
+from monitors.passage_relevance import by_step, relevances
 from monitors.records import Sample, Score, Skipped
 
 Method: TypeAlias = Literal["statements", "dual_judge", "joined"]
@@ -69,7 +71,7 @@ class ContextRelevancy:
         return Score(
             relevant / total,
             f"{relevant} of {total} statements in the contexts are relevant",
-            (*follow_ups.evidence_of(found.standalone), *(_evidence(context) for context in contexts)),
+            _with_steps(sample, found.standalone, [_evidence(context) for context in contexts]),
         )
 
     async def _by_context(self, sample: Sample) -> Score:
@@ -78,9 +80,8 @@ class ContextRelevancy:
         return Score(
             relevant / len(rated),
             f"{relevant} of {len(rated)} contexts are relevant to two judges",
-            (
-                *follow_ups.evidence_of(standalone),
-                *({"context": index, "ratings": list(ratings)} for index, ratings in rated.items()),
+            _with_steps(
+                sample, standalone, [{"context": index, "ratings": list(ratings)} for index, ratings in rated.items()]
             ),
         )
 
@@ -121,11 +122,18 @@ class ContextRelevancy:
         return {index: tuple(one[index].rating for one in both) for index in both[0]}, standalone[0]
 
 
+def _with_steps(sample: Sample, standalone: str | None, rated: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Return the evidence: the question as it stands alone, each context, and the mean of each hop and tool."""
+    steps = by_step(sample.contexts, relevances(sample.contexts, rated))
+    means = ({"hop": hop, "tool": tool, "relevance": fmean(some)} for (hop, tool), some in steps.items())
+    return (*follow_ups.evidence_of(standalone), *rated, *means)
+
+
 def _relevant(context: StatementsOfContext) -> int:
     return sum(statement.relevant for statement in context.statements)
 
 
-def _evidence(context: StatementsOfContext) -> dict[str, object]:
+def _evidence(context: StatementsOfContext) -> dict[str, Any]:
     return {
         "context": context.index,
         "ratio": _relevant(context) / len(context.statements) if context.statements else None,

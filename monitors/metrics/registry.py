@@ -273,6 +273,7 @@ ON_REQUEST = {
     "context_utilization": "monitors.metrics.reference.context_precision:ContextUtilization",
     "mrr": "monitors.metrics.ranking:Mrr",
     "noise_sensitivity": "monitors.metrics.reference.noise_sensitivity:NoiseSensitivity",
+    "tool_use": "monitors.metrics.tool_use:ToolUse",
 }
 """On when the configuration names them: most need a reference, or the ids of the relevant passages."""
 

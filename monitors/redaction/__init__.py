@@ -166,7 +166,13 @@ class Redactor:
 
     def _contexts(self, contexts: tuple[Context, ...]) -> tuple[Context, ...]:
         return tuple(
-            replace(one, text=self.redact(one.text), id=self._optional(one.id), source=self._optional(one.source))
+            replace(
+                one,
+                text=self.redact(one.text),
+                id=self._optional(one.id),
+                source=self._optional(one.source),
+                tool=self._optional(one.tool),
+            )
             for one in contexts
         )
 

@@ -193,11 +193,12 @@ def bounded_passages(contexts: tuple[Context, ...]) -> tuple[Context, ...]:
 
 
 def bounded_passage(context: Context) -> Context:
-    """Return a passage whose id and source are bounded."""
+    """Return a passage whose id, source and tool are bounded."""
     name, source = optional_name(context.id, MAX_PASSAGE_NAME), optional_name(context.source, MAX_PASSAGE_NAME)
-    if name == context.id and source == context.source:
+    tool = optional_name(context.tool)
+    if name == context.id and source == context.source and tool == context.tool:
         return context
-    return replace(context, id=name, source=source)
+    return replace(context, id=name, source=source, tool=tool)
 
 
 def bounded_sample(sample: Sample) -> Sample:

@@ -87,7 +87,7 @@ class Script:
         await asyncio.sleep(self.delay_s if judging else 0.0)
         said = {"error": {"message": "out", "type": "server_error", "param": None, "code": None}}
         if status == 200:
-            said = _completion(body, json.dumps(self.judge(body)) if judging else self.answer(body))
+            said = completion(body, json.dumps(self.judge(body)) if judging else self.answer(body))
         headers = [(b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": json.dumps(said).encode()})
@@ -141,7 +141,7 @@ def _sentences(text: str) -> list[str]:
     return [one.strip(" .\n") for one in text.split(". ") if one.strip(" .\n")]
 
 
-def _completion(body: dict[str, Any], content: str) -> dict[str, Any]:
+def completion(body: dict[str, Any], content: str) -> dict[str, Any]:
     """Four characters of messages, schema and answer count as a token."""
     message = {"role": "assistant", "content": content, "refusal": None}
     asked = "".join(one["content"] for one in body["messages"]) + json.dumps(body.get("response_format", ""))
@@ -357,9 +357,10 @@ def lab(
     judge: str = "",
     metrics: str = JUDGED_TOO,
     more: str = "",
+    script: Script | None = None,
 ) -> Iterator[Lab]:
     """Run all of it; `rules` are apps and the mean faithfulness they are promised, `more` is put after them."""
-    script = Script()
+    script = script or Script()
     with contextlib.ExitStack() as stack:
         hook = stack.enter_context(contextlib.closing(Webhook()))
         real = stack.enter_context(alertmanager(directory))

@@ -155,6 +155,21 @@ class ReferenceEntities(Answer, frozen=True):
     entities: list[Entity]
 
 
+class JudgedCall(Answer, frozen=True):
+    """Whether one tool call was sensible, and its arguments right."""
+
+    id: int
+    choice: Literal["sensible", "unnecessary", "wrong"]
+    arguments: Literal["right", "incomplete", "wrong"]
+    reason: str = ""
+
+
+class JudgedCalls(Answer, frozen=True):
+    """The answer to `tool_calls`."""
+
+    calls: list[JudgedCall]
+
+
 class GEvalSteps(Answer, frozen=True):
     """The answer to `geval_steps`."""
 

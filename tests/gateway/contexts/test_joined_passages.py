@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -78,21 +79,26 @@ def test_the_passages_that_a_search_joined_are_taken_apart(content):
     assert texts("search_library", content) == PASSAGES
 
 
+def plain(name, content):
+    """The passages found, without the call that found them."""
+    return tuple(replace(one, hop=None, tool=None) for one in found(name, content))
+
+
 def test_what_stands_beside_a_passage_is_kept():
     content = "1. Loans\n   URL: https://a.example/loans\n   Score: 0.8\n   " + ONE + "\n2. Late books\n   " + TWO
-    assert found("web_search", content) == (
+    assert plain("web_search", content) == (
         Context(text=ONE, id="1", score=0.8, source="Loans"),
         Context(text=TWO, id="2", source="Late books"),
     )
-    assert found("web_search", f"[1] (source: a.md) {ONE}\n[2] (source: b.md) {TWO}") == (
+    assert plain("web_search", f"[1] (source: a.md) {ONE}\n[2] (source: b.md) {TWO}") == (
         Context(text=ONE, id="1", source="a.md"),
         Context(text=TWO, id="2", source="b.md"),
     )
     content = json.dumps([{"result": {"text": ONE, "source": "a.md", "id": "7"}, "score": 0.7}])
-    assert found("search", content) == (Context(text=ONE, id="7", score=0.7, source="a.md"),)
+    assert plain("search", content) == (Context(text=ONE, id="7", score=0.7, source="a.md"),)
     content = f'<item id="7"><title>Loans</title><score>0.5</score><content><![CDATA[{ONE}]]></content></item>'
-    assert found("search", content) == (Context(text=ONE, id="7", score=0.5, source="Loans"),)
-    assert found("search", json.dumps([{"name": ONE, "similarity": 0.5}])) == (Context(text=ONE, score=0.5),)
+    assert plain("search", content) == (Context(text=ONE, id="7", score=0.5, source="Loans"),)
+    assert plain("search", json.dumps([{"name": ONE, "similarity": 0.5}])) == (Context(text=ONE, score=0.5),)
 
 
 @pytest.mark.parametrize(

@@ -153,11 +153,12 @@ def test_id_score_and_source_of_a_hit_are_kept():
         {"_id": "e1", "_score": 2, "_source": {"text": "three", "title": "T"}},
         {"text": "four", "score": True, "id": False},
     ]
+    by = {"hop": 1, "tool": "search"}
     assert found(asked("search", json.dumps(hits))).contexts == (
-        Context(text="one", id="7", score=0.5, source="a.md"),
-        Context(text="two", id="c9", source="https://example.com"),
-        Context(text="three", id="e1", score=2.0, source="T"),
-        Context(text="four"),
+        Context(text="one", id="7", score=0.5, source="a.md", **by),
+        Context(text="two", id="c9", source="https://example.com", **by),
+        Context(text="three", id="e1", score=2.0, source="T", **by),
+        Context(text="four", **by),
     )
 
 
@@ -182,6 +183,40 @@ def test_several_hops_of_one_turn_are_kept_in_order_and_other_tools_are_left_out
     )
     assert (texts(extraction), extraction.question) == (["one", "two", "three", "four"], "second")
     assert extraction.marker == "search_docs, search_web"
+
+
+def steps(extraction):
+    return [(one.text, one.hop, one.tool) for one in extraction.contexts]
+
+
+def test_each_passage_names_its_hop_and_its_tool_since_the_last_user_turn():
+    def calls(*named):
+        return {
+            "role": "assistant",
+            "tool_calls": [{"id": one, "function": {"name": name, "arguments": "{}"}} for one, name in named],
+        }
+
+    def result(identity, text):
+        return {"role": "tool", "tool_call_id": identity, "content": json.dumps([text])}
+
+    messages = [
+        {"role": "user", "content": "Before?"},
+        calls(("x", "search_old")),
+        result("x", "old"),
+        {"role": "assistant", "content": "Thus."},
+        {"role": "user", "content": "Now?"},
+        calls(("a", "search_faq")),
+        result("a", "one"),
+        calls(("b", "search_docs"), ("c", "search_wiki")),
+        result("b", "two"),
+        result("c", "three"),
+    ]
+    assert steps(found(messages)) == [("one", 1, "search_faq"), ("two", 2, "search_docs"), ("three", 2, "search_wiki")]
+
+
+def test_a_result_whose_call_is_not_shown_has_no_hop():
+    messages = [{"role": "user", "content": "Now?"}, {"role": "tool", "name": "search", "content": '["one"]'}]
+    assert steps(found(messages)) == [("one", None, None)]
 
 
 def test_calls_made_at_once_are_told_apart_by_their_ids():
@@ -229,7 +264,7 @@ def test_anthropic_tool_results_are_passages_and_their_call_is_known():
     extraction = found(anthropic([{"type": "text", "text": "short"}]), "messages")
     assert (texts(extraction), extraction.marker, extraction.question) == (["short"], "search", "How far?")
     block = {"type": "search_result", "source": "u", "title": "t", "content": [{"type": "text", "text": "one"}]}
-    assert found(anthropic([block]), "messages").contexts == (Context(text="one", source="u"),)
+    assert found(anthropic([block]), "messages").contexts == (Context(text="one", source="u", hop=1, tool="search"),)
     assert texts(found(anthropic("boom", is_error=True), "messages")) == []
 
 

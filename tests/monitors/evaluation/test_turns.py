@@ -132,6 +132,8 @@ def test_an_answer_is_judged_with_the_passages_of_all_its_hops(tmp_path, stored_
     seen, stored = judged(tmp_path, stored_loop, batches=batches)
     assert set(seen) == {"t1", "h3"}
     assert [one.text for one in seen["h3"].contexts] == [PASSAGES["battery"], PASSAGES["warranty"]]
+    assert [(one.hop, one.tool) for one in seen["h3"].contexts] == [(2, "search_docs"), (1, "search_docs")]
+    assert [(one.name, one.hop) for one in seen["h3"].calls] == [("search_docs", 1), ("search_docs", 2)]
     assert seen["h3"].question == "How long is the warranty?"
     assert [(one.role, one.text) for one in seen["h3"].history] == [
         ("user", "Is it sturdy?"),
@@ -185,6 +187,7 @@ def test_the_answer_of_a_sub_agent_is_a_hop_and_its_passages_are_those_of_the_an
     assert set(seen) == {"a2"}
     assert {one.text for one in seen["a2"].contexts} == set(PASSAGES.values())
     assert seen["a2"].context_source == "hops"
+    assert {(one.hop, one.tool) for one in seen["a2"].contexts} == {(2, "search_docs")}
     assert seen["a2"].question == "What is covered for how long?"
     assert stored["b2"][1] == Skipped("hop")
     assert {sample.conversation for sample, _ in stored.values()} == {"a1"}

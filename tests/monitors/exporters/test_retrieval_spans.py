@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from monitors.exporters import retrieval_spans as retrieval
 from monitors.exporters.otel import OTelExporter
 from monitors.exporters.outbox import SampleScores
+from monitors.passage_relevance import relevances
 from monitors.records import Context, Evaluation, Score
 from tests.monitors.exporters.test_http import FAITHFUL, RELEVANT, SAMPLE, SPAN, TRACE
 
@@ -107,4 +108,4 @@ def test_events_can_be_left_out_for_endpoints_that_take_none():
 def test_the_relevance_of_each_passage_is_read_from_the_evidence(evidence, found):
     score = Score(0.5, "", evidence)
     scored = SampleScores(Evaluation(sample_id="x1", metric="m", version="1", outcome=score), score)
-    assert list(retrieval.relevances(SAMPLE, scored)) == found
+    assert list(relevances(SAMPLE.contexts, scored.score.evidence)) == found

@@ -1,0 +1,92 @@
+"""Which step of an agent retrieves worse: relevance of the passages by hop and tool, before and since an onset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from monitors.alerting.causes.observations import ALPHA
+from monitors.statistics.decomposition import fall
+from monitors.statistics.weighted_mean import Estimate, hajek
+
+MAX_STEPS = 20
+"""Steps that are compared; the most frequent ones since the onset."""
+_APART = 0.5
+"""A step is named if the fall of every other one is below this part of its own."""
+
+
+class Step(NamedTuple):
+    """A place where passages come from: the hop of the turn, and the tool that was called in it."""
+
+    hop: int | None
+    tool: str | None
+
+    def __str__(self) -> str:
+        parts = [f"hop {self.hop}"] if self.hop is not None else []
+        return ", ".join([*parts, f"tool {self.tool}"] if self.tool else parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retrieved:
+    """One exchange: the mean relevance, in [0, 1], of the passages of each step, and its sampling rate."""
+
+    relevance: Mapping[Step, float]
+    rate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FallenStep:
+    """A step whose passages became less relevant, unlike those of the others; means with their numbers of exchanges."""
+
+    step: Step
+    before: float
+    since: float
+    n_before: int
+    n_since: int
+
+    def sentence(self) -> str:
+        """Return what alerts say of it."""
+        return (
+            f"The passages of {self.step} became less relevant, {self.before:.2f} to {self.since:.2f} "
+            f"(n {self.n_before} before, {self.n_since} since); those of other hops did not."
+        )
+
+
+def fallen_step(before: Sequence[Retrieved], since: Sequence[Retrieved]) -> FallenStep | None:
+    """Return the step that fell while all others did not, or None.
+
+    Needs two steps on both sides, each with 10 effective exchanges. The step's fall must be clear at level 5 % over the
+    number of steps, its interval must lie above that of every other step, and no other may have fallen half as much.
+    """
+    steps = _most_frequent(since)
+    found = {}
+    for step in steps:
+        old, new = _mean(before, step), _mean(since, step)
+        if old is not None and new is not None and (dropped := fall(old, new)) is not None:
+            found[step] = old, new, dropped
+    if len(found) < 2:  # noqa: PLR2004 - one step is all of the retrieval
+        return None
+    alpha = ALPHA / len(found)
+    step, (old, new, worst) = max(found.items(), key=lambda item: item[1][2].value)
+    others = [dropped for one, (_, _, dropped) in found.items() if one != step]
+    if not worst.clear(alpha) or any(
+        one.value >= _APART * worst.value or one.interval(ALPHA)[1] >= worst.value for one in others
+    ):
+        return None
+    return FallenStep(step=step, before=old.mean, since=new.mean, n_before=old.n, n_since=new.n)
+
+
+def _most_frequent(some: Sequence[Retrieved]) -> list[Step]:
+    counts: dict[Step, int] = {}
+    for one in some:
+        for step in one.relevance:
+            counts[step] = counts.get(step, 0) + 1
+    return sorted(counts, key=lambda step: -counts[step])[:MAX_STEPS]
+
+
+def _mean(some: Sequence[Retrieved], step: Step) -> Estimate | None:
+    there = [one for one in some if step in one.relevance]
+    if not there:
+        return None
+    return hajek([one.relevance[step] for one in there], [one.rate for one in there])
