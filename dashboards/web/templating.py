@@ -21,6 +21,7 @@ from litestar.types import Message, Scope
 from markupsafe import Markup
 
 from dashboards.web import format as words
+from monitors.alerting.notifiers.message import strength
 
 POLICY = "; ".join(
     [
@@ -47,6 +48,7 @@ FILTERS = {
     "duration": words.duration,
     "iso": words.iso,
     "listed": words.listed,
+    "strength": strength,
 }
 """`value|number`, `low|interval(high)`, `share|percent`, `at|when` (UTC, and how long ago), `seconds|duration` ..."""
 

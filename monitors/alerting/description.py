@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from monitors.alerting.causes import Explanation, JudgeEvidence, Observation, explain
+from monitors.alerting.causes import Explanation, JudgeEvidence, Observation, Passages, explain, is_retrieval
 from monitors.alerting.causes.topics import topics
+from monitors.alerting.passages import read_passages
 from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import OTHER
 from monitors.alerting.steps import find_fallen_step
 from monitors.alerting.stream import Case, on_scale, usable
 from monitors.records import Alert, Evaluation, Example, Score
+from monitors.runtime.normalising import nfkc
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import confidence_sequence
 from monitors.statistics.weighted_mean import Estimate, hajek
@@ -27,6 +30,8 @@ _INTERVAL_FROM = 100
 """Effective scores since the onset, which is chosen because they are low: an interval around few would be biased."""
 _SHORT = 300
 _HASHED = "blake2b:"
+_LONGEST = 2000
+_WORD = re.compile(r"[^\W\d_]+")
 
 
 class ScoreCompletion(Protocol):
@@ -114,10 +119,7 @@ class Describer:
         examples = await self._examples(await self._store.series(lowest))
         before, after = _mean(old, alert.metric, flipped=flipped), _mean(new, alert.metric, flipped=flipped)
         interval = confidence_sequence(after) if after is not None and after.n_eff >= _INTERVAL_FROM else None
-        why = await self._explain(alert.metric, old, new)
-        if why.cause == "unknown" and self._judge.score_more is not None:
-            sides = await self._judge.score_more.complete(alert.metric, old, new)
-            why = await self._explain(alert.metric, *sides) if sides is not None else why
+        why = await self._cause(alert.metric, old, new)
         step = await find_fallen_step(self._store, old, new) if why.cause == "retrieval" else None
         return replace(
             alert,
@@ -135,19 +137,41 @@ class Describer:
             cause_detail=why.detail if step is None else f"{why.detail} {step.sentence()}",
             cause_hop=None if step is None else step.step.hop,
             cause_tool=None if step is None else step.step.tool,
+            cause_strength=why.strength,
+            cause_evidence=why.evidence,
             affected=tuple(dict.fromkeys([*_fallen(why), *affected])),
             worst_exchanges=tuple(one.id for one in examples),
             examples=examples,
         )
 
-    async def _explain(self, metric: str, old: Sequence[Point], new: Sequence[Point]) -> Explanation:
+    async def _cause(self, metric: str, old: Sequence[Point], new: Sequence[Point]) -> Explanation:
+        """Explain a drop; read or judge more exchanges only if the scores alone leave it open."""
+        why = await self._explain(metric, old, new)
+        if why.cause == "unknown" and self._judge.score_more is not None:
+            sides = await self._judge.score_more.complete(metric, old, new)
+            if sides is not None:
+                old, new = sides
+                why = await self._explain(metric, old, new)
+        if why.cause in ("generation", "unknown") and not is_retrieval(metric):
+            passages = await read_passages(self._store, metric, (old, new), quote=self._content)
+            why = await self._explain(metric, old, new, passages) if passages else why
+        return why
+
+    async def _explain(
+        self,
+        metric: str,
+        old: Sequence[Point],
+        new: Sequence[Point],
+        passages: Mapping[str, Passages] | None = None,
+    ) -> Explanation:
         questions = await self._questions(old, metric), await self._questions(new, metric)
 
         def find_cause() -> Explanation:
             found = topics(*questions) if all(questions) else {}
-            before, since = ([self._observed(point, found) for point in points] for points in (old, new))
+            equal = {one: _words(question) for side in questions for one, question in side.items()}
+            before, since = ([self._observed(point, found, equal) for point in points] for points in (old, new))
             judge = self._judge.evidence(metric)
-            return explain(metric, before, since, judge=judge, lower_is_better=self._lower_is_better)
+            return explain(metric, before, since, judge=judge, passages=passages, lower_is_better=self._lower_is_better)
 
         return await asyncio.to_thread(find_cause)  # takes up to a second
 
@@ -159,7 +183,7 @@ class Describer:
         questions = await self._store.questions(list(ids)[:_TOPICS_FROM])
         return {key: question for key, question in questions.items() if not question.startswith(_HASHED)}
 
-    def _observed(self, point: Point, topic: Mapping[str, str]) -> Observation:
+    def _observed(self, point: Point, topic: Mapping[str, str], equal: Mapping[str, str]) -> Observation:
         strata = {"model": point.model, **{f"tag:{name}": value for name, value in point.tags.items()}}
         if point.prompt is not None:
             strata["prompt"] = point.prompt
@@ -177,6 +201,7 @@ class Describer:
             version=point.version,
             judge=point.judge,
             strata=strata,
+            question=equal.get(point.sample_id, ""),
         )
 
     async def _examples(self, points: Sequence[Point]) -> tuple[Example, ...]:
@@ -196,6 +221,11 @@ class Describer:
 def _fallen(why: Explanation) -> tuple[str, ...]:
     """Return the slice the cause is confined to; a slice named by "traffic_mix" grew, its scores did not fall."""
     return (why.slice,) if why.slice and why.cause not in ("traffic_mix", "unknown") else ()
+
+
+def _words(question: str) -> str:
+    """Return the words of a question, the same for questions that differ in case, punctuation or numbers only."""
+    return " ".join(_WORD.findall(nfkc(question[:_LONGEST]).casefold()))
 
 
 def faults_of(evaluations: Iterable[Evaluation], metric: str) -> tuple[str, ...]:

@@ -42,6 +42,15 @@ class Contrast:
         """Return whether the whole interval is above 0."""
         return self.interval(alpha)[0] > 0.0
 
+    @property
+    def p_value(self) -> float:
+        """The one-sided p-value of "it did not fall", in [0, 1].
+
+        >>> round(Contrast(value=0.1, se=0.05).p_value, 4)
+        0.0228
+        """
+        return 0.5 * math.erfc(self.value / self.se / math.sqrt(2.0)) if self.se > 0.0 else 1.0
+
 
 def fall(before: Estimate | None, since: Estimate | None, *, least: float = LEAST_N_EFF) -> Contrast | None:
     """Return the fall of the mean from `before` to `since`; None if either has fewer than `least` effective scores.

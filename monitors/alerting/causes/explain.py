@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from monitors.alerting.causes import judge_changed, retrieval_or_generation, slices, traffic_mix
+from monitors.alerting.causes import documents, judge_changed, retrieval_or_generation, slices, traffic_mix, weighing
 from monitors.alerting.causes.observations import (
     ALPHA,
     Explanation,
@@ -24,6 +24,7 @@ def explain(
     since: Sequence[Observation],
     *,
     judge: JudgeEvidence | None = None,
+    passages: Mapping[str, documents.Passages] | None = None,
     lower_is_better: Callable[[str], bool] = lambda _: False,
 ) -> Explanation:
     """Explain why `metric` is lower `since` an onset than `before` it, from the evaluations of all metrics.
@@ -34,7 +35,9 @@ def explain(
     "generation" (answers clearly fell, and no retrieval metric fell by half as much), else "unknown". If the drop is
     confined to one slice, the last three are sought in that slice. Without anchors (`judge` is None) a drop of every
     judged metric and of nothing else stays "unknown"; so does a drop of answers and retrieval together while the
-    anchors are being judged.
+    anchors are being judged. "retrieval" and "generation" must also be likely beside their alternatives (`weighing`),
+    and a drop confined to exchanges that got one document, with contradictions, is "retrieval" (`passages`, by
+    sample id).
 
     Means are Hajek's with normal intervals (both sides are closed). The level is split over all comparisons, so that
     together they are wrong in 5 % of cases if scores are independent. `lower_is_better` only affects the wording.
@@ -58,16 +61,47 @@ def explain(
     place = slices.confined(some, drop.contrast, alpha)
     if (detail := _undecided(judge, evidence, alpha, words, place)) is not None:
         return Explanation(cause="unknown", detail=detail)
-    if place is not None:
-        inside = retrieval_or_generation.Evidence(
-            place.fall,
-            before if place.new else [one for one in before if place.contains(one)],
-            [one for one in since if place.contains(one)],
-        )
-        found = retrieval_or_generation.blamed(inside, alpha, words, place)
-    found = found or retrieval_or_generation.blamed(evidence, alpha, words, place)
+    found = _in_app(
+        evidence, before, since, place=place, alpha=alpha, words=words, judge=judge, passages=passages or {}
+    )
     found = found or Explanation(cause="unknown", detail=retrieval_or_generation.doubt(evidence, words))
-    return _placed(found, place, slices.arrived(some), words)
+    return found if found.slice else _placed(found, place, slices.arrived(some), words)
+
+
+def _in_app(
+    evidence: retrieval_or_generation.Evidence,
+    before: Sequence[Observation],
+    since: Sequence[Observation],
+    *,
+    place: slices.Slice | None,
+    alpha: float,
+    words: Words,
+    judge: JudgeEvidence | None,
+    passages: Mapping[str, documents.Passages],
+) -> Explanation | None:
+    """Return the cause in the app: one document, the retrieval or the generation; None if the metrics show neither."""
+    inside = evidence if place is None else _inside(place, before, since)
+    suspects = documents.suspects(inside.drop, passages)
+    if (found := documents.blamed(inside.drop, suspects, words)) is not None:
+        return found
+    for part in dict.fromkeys((inside, evidence)):
+        found = retrieval_or_generation.blamed(part, alpha, words, place)
+        if found is not None:
+            found = weighing.weighed(found, part, words, judge=judge, place=place)
+            seen = sum(one.sample_id in passages for one in inside.drop.since)
+            return documents.doubted(found, suspects, inside.drop, words, seen=seen)
+    return None
+
+
+def _inside(
+    place: slices.Slice, before: Sequence[Observation], since: Sequence[Observation]
+) -> retrieval_or_generation.Evidence:
+    """Return the evidence within a slice."""
+    return retrieval_or_generation.Evidence(
+        place.fall,
+        before if place.new else [one for one in before if place.contains(one)],
+        [one for one in since if place.contains(one)],
+    )
 
 
 def _undecided(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from monitors.alerting.causes.hypotheses import from_p_value
 from monitors.alerting.causes.observations import (
     ALPHA,
     Explanation,
@@ -20,6 +21,8 @@ from monitors.statistics.weighted_mean import Estimate
 
 MATERIAL = 0.05
 """Smaller changes of a share are not named as a cause, however significant they are."""
+KNOWN = 0.95
+"""The strength where a change of the judge is a fact, and something else would have to have changed with it."""
 _REPLACED = 0.9
 
 
@@ -27,7 +30,12 @@ def drifted(judge: JudgeEvidence | None) -> Explanation | None:
     """Return the cause "judge" if the anchors drifted: only the judge can move them."""
     if judge is None or not judge.drifted:
         return None
-    return Explanation(cause="judge", detail=judge.detail or "The judge scores its anchors differently than expected.")
+    return Explanation(
+        cause="judge",
+        detail=judge.detail or "The judge scores its anchors differently than expected.",
+        strength=KNOWN,
+        evidence=("anchors that moved",),
+    )
 
 
 def failing(before: Sequence[Observation], since: Sequence[Observation], alpha: float) -> Explanation | None:
@@ -41,6 +49,8 @@ def failing(before: Sequence[Observation], since: Sequence[Observation], alpha: 
     return Explanation(
         cause="judge",
         detail=f"{percent(new.mean)} of the evaluations failed ({words}), {percent(old.mean)} before (n {new.n}).",
+        strength=from_p_value(more.p_value * ALPHA / alpha),
+        evidence=("share of failed evaluations",),
     )
 
 
@@ -73,6 +83,8 @@ def replaced(drop: Fall, alpha: float, words: Words) -> Explanation | None:
     return Explanation(
         cause="judge",
         detail=f"{made}; {words.change(drop.metric, drop.old, drop.new)} compares the two, not the answers.",
+        strength=KNOWN if parts is None or not explained else from_p_value(parts.mix.p_value * ALPHA / alpha),
+        evidence=("version and judge model of the scores",),
     )
 
 

@@ -21,7 +21,8 @@ class Observation:
     """One evaluation of one exchange. `value` is on the "higher is better" scale, None unless it is a score.
 
     `rate` is its inclusion probability, `reason` that of a skip or failure; `version` and `judge` produced the outcome.
-    `strata` are the exchange's values of "model", "prompt", "tag:NAME" and "topic".
+    `strata` are the exchange's values of "model", "prompt", "tag:NAME" and "topic"; `question` is the same for equal
+    questions, "" if unknown.
     """
 
     sample_id: str
@@ -34,6 +35,7 @@ class Observation:
     version: str
     judge: str | None
     strata: Mapping[str, str]
+    question: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +49,17 @@ class JudgeEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A cause with its numbers, and the slice ("model=gpt-x") it is confined to, if any."""
+    """A cause with its numbers, and the slice ("model=gpt-x") it is confined to, if any.
+
+    `strength`, in [0, 1], is the probability of the cause under stated priors, None for "unknown"; `evidence` names
+    what it rests on.
+    """
 
     cause: Cause
     detail: str
     slice: str = ""
+    strength: float | None = None
+    evidence: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,8 @@ RETRIEVAL = (
 """Metrics of the retrieval alone. `context_utilization` is not one: it depends on the answer."""
 ANSWERS = ("faithfulness", "answer_relevancy", "hallucination", "answer_correctness", "lexical_groundedness")
 NO_CONTEXTS = "no_contexts"
+CONTEXTS_MISSING = 0.9
+"""The strength of fewer exchanges with contexts: more small talk, which needs none, looks the same."""
 _QUARTER = 0.25
 """A retrieval metric explains a drop only if it fell by at least this part of it."""
 _RECENT = 200
@@ -139,15 +141,20 @@ def _retrieval(evidence: Evidence, alpha: float, words: Words) -> Explanation | 
     rarer = fall(old, new)
     if old is not None and new is not None and rarer is not None and rarer.clear(alpha) and rarer.value >= MATERIAL:
         detail = f"Contexts came with {percent(new.mean)} of the exchanges, with {percent(old.mean)} before (n {new.n})"
-        return Explanation(cause="retrieval", detail=f"{detail}; {words.whole(drop)}.")
+        return Explanation(
+            cause="retrieval",
+            detail=f"{detail}; {words.whole(drop)}.",
+            strength=CONTEXTS_MISSING,
+            evidence=("share of exchanges with contexts",),
+        )
     large = _QUARTER * _size(drop)
     fallen = [one for one in evidence.retrieval if one.clear(alpha) and _size(one) >= large]
     for one in sorted(fallen, key=_size, reverse=True):
-        order, gap = _order(one, drop)
-        if order == "later":
+        which, gap = order(one, drop)
+        if which == "later":
             continue
         what = words.change(one.metric, one.old, one.new)
-        if order == "first":
+        if which == "first":
             detail = f"{one.metric} fell first, {what}; {drop.metric} followed {duration(gap)} later"
         else:
             detail = f"{one.metric} fell with {drop.metric}, {what}"
@@ -175,7 +182,7 @@ def _generation(evidence: Evidence, alpha: float, words: Words, place: Slice | N
         return Explanation(cause="generation", detail=f"{words.whole(worst)}.")
     steady = [one for one in known if one.at_most(ALPHA / len(known)) < ROOM * _size(worst)]
     rest = [one for one in known if one not in steady]
-    late = [one for one in rest if one.clear(alpha) and _order(one, evidence.drop)[0] == "later"]
+    late = [one for one in rest if one.clear(alpha) and order(one, evidence.drop)[0] == "later"]
     if len(steady) + len(late) < len(known):
         return None
     others = ", ".join(f"{one.metric} did not, {words.change(one.metric, one.old, one.new)}" for one in steady[:2])
@@ -183,7 +190,7 @@ def _generation(evidence: Evidence, alpha: float, words: Words, place: Slice | N
     return Explanation(cause="generation", detail=f"{words.whole(worst)}; {others}.")
 
 
-def _order(one: Fall, drop: Fall) -> tuple[str, float]:
+def order(one: Fall, drop: Fall) -> tuple[str, float]:
     """Return "first", "later" or "together" (not distinguishable), and the time between the onsets."""
     ours, theirs = _dated(one), _dated(drop)
     if ours is None or theirs is None:

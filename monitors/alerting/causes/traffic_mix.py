@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from monitors.alerting.causes.observations import Explanation, Fall, Observation, Words, percent, values_of
+from monitors.alerting.causes.hypotheses import from_p_value
+from monitors.alerting.causes.observations import ALPHA, Explanation, Fall, Observation, Words, percent, values_of
 from monitors.records import Cause
 from monitors.statistics.decomposition import LEAST_N_EFF, Decomposition, Group, Grouped, decompose
 from monitors.statistics.weighted_mean import Estimate
@@ -106,7 +107,13 @@ def shifted(drop: Fall, keys: Sequence[str], alpha: float, words: Words) -> Expl
         found,
         key=lambda shift: (not shift.explains(alpha), shift.key == "topic", -min(1.0, shift.carried), -_z(shift)),
     )
-    return _explanation(best, drop, "traffic_mix" if best.explains(alpha) else "unknown", words)
+    if not best.explains(alpha):
+        return _explanation(best, drop, "unknown", words)
+    return replace(
+        _explanation(best, drop, "traffic_mix", words),
+        strength=from_p_value(best.parts.mix.p_value * ALPHA / alpha),
+        evidence=(f"means and shares by {best.key}",),
+    )
 
 
 def shift_of(key: str, drop: Fall) -> Shift | None:

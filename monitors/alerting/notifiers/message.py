@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import Any
 from urllib.parse import quote
 
+from monitors.alerting.causes import strength_word
 from monitors.records import JUDGE_BLIND, Alert, Finding
 
 WATCHDOG = "watchdog"
@@ -148,6 +149,8 @@ def facts(alert: Alert) -> list[tuple[str, str]]:
         ("95 % interval", ci if measured else ""),
         ("Onset", rfc3339(alert.finding.onset) if measured else ""),
         ("Likely cause", alert.likely_cause.replace("_", " ")),
+        ("Evidence for it", strength(alert)),
+        ("Rests on", "; ".join(map(bounded, alert.cause_evidence))),
         ("Why", alert.cause_detail),
         ("Cause found first", first.replace("_", " ") if first != alert.likely_cause else ""),
         ("Also fell", ", ".join(map(bounded, alert.affected))),
@@ -205,6 +208,8 @@ def annotations_of(alert: Alert, public_url: str | None = None, runbook_url: str
         "evidence": f"{alert.finding.evidence_log10:.2f}",
         "likely_cause": alert.likely_cause,
         "cause_detail": alert.cause_detail,
+        "cause_strength": strength(alert),
+        "cause_evidence": "; ".join(map(bounded, alert.cause_evidence)),
         "first_cause": alert.first_cause or "",
         "affected_slices": ",".join(map(bounded, alert.affected)),
         "worst_exchanges": ",".join(alert.worst_exchanges),
@@ -212,6 +217,13 @@ def annotations_of(alert: Alert, public_url: str | None = None, runbook_url: str
         "worst_answers": worst_answers(alert),
         "runbook": runbook_url,
     }
+
+
+def strength(alert: Alert) -> str:
+    """Return the strength of the cause in a word and as a number, "" for an unknown cause."""
+    if alert.cause_strength is None:
+        return ""
+    return f"{strength_word(alert.cause_strength)} ({min(0.99, alert.cause_strength):.2f})"
 
 
 def summary(alert: Alert) -> str:
@@ -233,7 +245,8 @@ def summary(alert: Alert) -> str:
         if alert.ci is not None
         else "too few scores for an interval"
     )
-    cause = "" if alert.likely_cause == "unknown" else f"; look at {alert.likely_cause.replace('_', ' ')} first"
+    known = f" ({strength_word(alert.cause_strength)} evidence)" if alert.cause_strength is not None else ""
+    cause = "" if alert.likely_cause == "unknown" else f"; look at {alert.likely_cause.replace('_', ' ')} first{known}"
     return (
         f"{what} {move} from {number(alert.mean_before)} to {number(alert.mean_since)} ({interval}, "
         f"{alert.finding.n} scores) since about {rfc3339(alert.finding.onset)}{cause}"

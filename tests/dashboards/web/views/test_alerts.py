@@ -10,7 +10,7 @@ from dashboards.web.charts import Dot
 from dashboards.web.views.alert_forms import silence_of
 from dashboards.web.views.alerts import chart, history, query_of, span
 from monitors.alerting.acknowledgements import UndeliveredNotification
-from monitors.alerting.notifiers.message import labels_of
+from monitors.alerting.notifiers.message import labels_of, strength
 from monitors.alerting.repeat_policy import Progress
 from tests.support.pages import ALERTS, EVIL, world
 from tests.support.receivers import alert as an_alert
@@ -57,6 +57,20 @@ def test_an_alert_says_what_happened_since_when_why_and_what_to_read(tmp_path):
     assert {"href": f"/runbook#{alert.likely_cause}"} in page.all("a")
     assert "people: “firing” delivered" in page.words
     assert f"/alerts/{alert.fingerprint}" in [one.get("href") for one in listed.all("a")]
+
+
+def test_an_alert_says_how_strong_the_evidence_for_its_cause_is_and_what_it_rests_on(tmp_path):
+    async def scenario(w):
+        now = time.time()
+        for index in range(320):  # the passages stop fitting when the answers drop
+            await w.add(0.9 if index < 200 else 0.05, at=now - 7200.0 * (1 - index / 320), metric="context_relevancy")
+        alert = await fired(w)
+        return alert, await w.page(f"/alerts/{alert.fingerprint}")
+
+    alert, page = run(tmp_path, scenario)
+    assert alert.likely_cause == "retrieval"
+    assert strength(alert) in page.words
+    assert f"Cause rests on {alert.cause_evidence[0]}" in page.words
 
 
 def test_it_is_acknowledged_and_taken_back(tmp_path):

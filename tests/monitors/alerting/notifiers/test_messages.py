@@ -7,13 +7,14 @@ import base64
 import json
 import logging
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
 
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.notifiers.log import LogNotifier
-from monitors.alerting.notifiers.message import summary
+from monitors.alerting.notifiers.message import facts, strength, summary
 from monitors.alerting.notifiers.webhook import WebhookNotifier
 from monitors.records import Alert, Finding
 from tests.support.alerting import webhook_body
@@ -108,6 +109,8 @@ def test_a_firing_alert_is_told_in_alertmanagers_words():
         "evidence": "0.25",
         "likely_cause": "retrieval",
         "cause_detail": "",
+        "cause_strength": "",
+        "cause_evidence": "",
         "first_cause": "",
         "affected_slices": "",
         "worst_exchanges": "x1,x2",
@@ -115,6 +118,18 @@ def test_a_firing_alert_is_told_in_alertmanagers_words():
         "worst_answers": "",
         "runbook": "http://127.0.0.1:9465/runbook",
     }
+
+
+def test_a_cause_is_sent_with_its_strength_and_what_it_rests_on():
+    alert = replace(FIRING, cause_strength=0.97, cause_evidence=("sizes of the falls of faithfulness", "anchors"))
+    notes = webhook_body(alert)["commonAnnotations"]
+    assert notes["cause_strength"] == "strong (0.97)"
+    assert notes["cause_evidence"] == "sizes of the falls of faithfulness; anchors"
+    assert notes["summary"].endswith("; look at retrieval first (strong evidence)")
+    assert ("Evidence for it", "strong (0.97)") in facts(alert)
+    assert strength(replace(FIRING, cause_strength=0.9999)) == "strong (0.99)"
+    assert strength(replace(FIRING, cause_strength=0.7)) == "weak (0.70)"
+    assert strength(FIRING) == ""
 
 
 def test_what_is_not_known_is_said_and_every_annotation_is_a_string():

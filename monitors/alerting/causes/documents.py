@@ -1,0 +1,195 @@
+"""The cause "retrieval" where one document contradicts the answers: the drop is confined to exchanges that got it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from monitors.alerting.causes.hypotheses import from_p_value
+from monitors.alerting.causes.observations import ALPHA, Explanation, Fall, Observation, Words, compare, percent, share
+from monitors.alerting.causes.slices import ROOM
+from monitors.alerting.causes.traffic_mix import CARRIED
+from monitors.statistics.decomposition import LEAST_N_EFF, Contrast, fall
+from monitors.statistics.weighted_mean import Estimate
+
+MAX_DOCUMENTS = 20
+"""Documents that are compared; the most frequent ones since the onset."""
+LARGEST = 0.9
+_LONGEST_NAME = 60
+_PLAIN, _PART, _ENOUGH = 0.1, 0.3, 50
+_UNSEEN = 0.8
+"""One in five drops of the answers beside steady relevance is taken to be a document, where none can be seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passages:
+    """What an exchange was given: the names of its documents, and whether the judge found a contradiction.
+
+    A contradiction is a claim of the answer that a passage contradicts, or a passage that the answer contradicts; None
+    if the judge did not look for one.
+    """
+
+    documents: frozenset[str]
+    contradicted: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """A document: the fall of the scores of exchanges that got it, and that of the rest, with the contradictions."""
+
+    name: str
+    share: float
+    inside: Fall
+    rest: Fall
+    apart: float
+    p_apart: float
+    contradictions: Contrast
+    contradicted: tuple[float, float]
+
+    @property
+    def p(self) -> float:
+        """The larger p-value: of equal falls, and of equally frequent contradictions."""
+        return max(self.p_apart, self.contradictions.p_value)
+
+    def can_carry(self, drop: Contrast) -> bool:
+        """Return whether its exchanges are so many that their fall to 0 would be most of the drop."""
+        return self.inside.old is not None and self.share * self.inside.old.mean >= CARRIED * drop.value
+
+    def confines(self, drop: Contrast, alpha: float) -> bool:
+        """Return whether only exchanges with this document fell, and they have clearly more contradictions."""
+        ours, theirs = self.inside.contrast, self.rest.contrast
+        return (
+            ours is not None
+            and theirs is not None
+            and ours.clear(alpha)
+            and self.p < alpha / 2.0
+            and theirs.interval(ALPHA)[0] <= ROOM * ROOM * ours.value
+            and theirs.value < ROOM * ours.value
+            and self.share * (ours.value - theirs.value) >= CARRIED * drop.value - _room(drop)
+        )
+
+    def doubtful(self, drop: Contrast, alpha: float) -> bool:
+        """Return whether the document cannot be ruled out: scores and contradictions together point at it.
+
+        The two p-values are combined by Fisher's method; neither may be large.
+        """
+        one, other = self.p_apart, self.contradictions.p_value
+        product = max(one * other, 1e-300)
+        pointed = self.share * self.apart >= _PART * drop.value
+        return pointed and max(one, other) < _PLAIN and product * (1.0 - math.log(product)) < alpha
+
+
+def suspects(drop: Fall, passages: Mapping[str, Passages]) -> list[Suspect]:
+    """Return the documents since the onset that can be compared, the most suspicious first."""
+    before, since = ([one for one in side if one.sample_id in passages] for side in (drop.before, drop.since))
+    counts = Counter(name for one in since for name in passages[one.sample_id].documents)
+    common = [name for name in sorted(counts, key=lambda name: (-counts[name], name)) if counts[name] >= LEAST_N_EFF]
+    found = [_suspect(name, drop.metric, before, since, passages) for name in common[:MAX_DOCUMENTS]]
+    large = [one for one in found if one is not None and drop.contrast is not None and one.can_carry(drop.contrast)]
+    return sorted(large, key=lambda one: (one.p, one.name))
+
+
+def blamed(drop: Fall, some: Sequence[Suspect], words: Words) -> Explanation | None:
+    """Return the cause "retrieval" with the document that the drop is confined to."""
+    if drop.contrast is None or not some:
+        return None
+    alpha = ALPHA / len(some)
+    found = next((one for one in some if one.confines(drop.contrast, alpha)), None)
+    if found is None:
+        return None
+    here = words.change(drop.metric, found.inside.old, found.inside.new)
+    rest = words.change(drop.metric, found.rest.old, found.rest.new)
+    inside, outside = found.contradicted
+    name = shortened(found.name)
+    return Explanation(
+        cause="retrieval",
+        detail=(
+            f"Only exchanges that got the document {name} changed ({percent(found.share)}): {drop.metric} {here}, the "
+            f"rest {rest}. In {percent(inside)} of them passages and answer contradict each other, in "
+            f"{percent(outside)} of the rest. Check whether the document contradicts the others."
+        ),
+        slice=f"document={name}",
+        strength=from_p_value(min(1.0, found.p * len(some))),
+        evidence=(f"scores of exchanges with and without the document {name}", "contradicted claims or passages"),
+    )
+
+
+def doubted(found: Explanation, some: Sequence[Suspect], drop: Fall, words: Words, *, seen: int) -> Explanation:
+    """Return "unknown" instead of "generation" while a document may be the cause.
+
+    Where the documents of fewer than 50 exchanges since were `seen`, "generation" is named with less strength.
+    """
+    if found.cause != "generation" or drop.contrast is None:
+        return found
+    doubtful = next((one for one in some if one.doubtful(drop.contrast, ALPHA / len(some))), None)
+    if doubtful is None and seen < _ENOUGH:
+        return replace(found, strength=_UNSEEN * (found.strength or 0.0))
+    if doubtful is None:
+        return replace(found, evidence=(*found.evidence, "no document that the drop is confined to"))
+    here = words.change(drop.metric, doubtful.inside.old, doubtful.inside.new)
+    rest = words.change(drop.metric, doubtful.rest.old, doubtful.rest.new)
+    return Explanation(
+        cause="unknown",
+        detail=(
+            f"{words.whole(drop)}. It is the answers, or the document {shortened(doubtful.name)}: with it {here}, "
+            f"the rest {rest}."
+        ),
+    )
+
+
+def shortened(name: str) -> str:
+    """Return a document's name, cut to a length that fits a sentence."""
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+
+
+def _suspect(
+    name: str,
+    metric: str,
+    before: Sequence[Observation],
+    since: Sequence[Observation],
+    passages: Mapping[str, Passages],
+) -> Suspect | None:
+    """Compare exchanges with the document and without; a document without enough scores before counts as new."""
+    old, old_rest = _divided(name, before, passages)
+    new, new_rest = _divided(name, since, passages)
+    part = share((name in passages[one.sample_id].documents, one.rate) for one in since)
+    if part is None or part.mean > LARGEST:
+        return None
+    fresh = len(old) < LEAST_N_EFF
+    inside, rest = compare(metric, before if fresh else old, new), compare(metric, old_rest, new_rest)
+    here, there = _contradicted(new, passages), _contradicted(new_rest, passages)
+    more = fall(here, there)
+    if inside.contrast is None or rest.contrast is None or more is None or here is None or there is None:
+        return None
+    apart = Contrast(
+        value=inside.contrast.value - rest.contrast.value, se=math.hypot(inside.contrast.se, rest.contrast.se)
+    )
+    return Suspect(
+        name=name,
+        share=part.mean,
+        inside=inside,
+        rest=rest,
+        apart=apart.value,
+        p_apart=apart.p_value,
+        contradictions=more,
+        contradicted=(here.mean, there.mean),
+    )
+
+
+def _divided(
+    name: str, side: Sequence[Observation], passages: Mapping[str, Passages]
+) -> tuple[list[Observation], list[Observation]]:
+    with_it = [one for one in side if name in passages[one.sample_id].documents]
+    return with_it, [one for one in side if name not in passages[one.sample_id].documents]
+
+
+def _contradicted(side: Sequence[Observation], passages: Mapping[str, Passages]) -> Estimate | None:
+    known = ((passages[one.sample_id].contradicted, one.rate) for one in side)
+    return share((flag, rate) for flag, rate in known if flag is not None)
+
+
+def _room(drop: Contrast) -> float:
+    """Return one standard error: the drop is estimated, and from more scores than the documents."""
+    return drop.se
