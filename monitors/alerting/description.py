@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from monitors.alerting.causes import Explanation, JudgeEvidence, Observation, Passages, explain, is_retrieval
+from monitors.alerting.causes.steps import Step
 from monitors.alerting.causes.topics import topics
 from monitors.alerting.passages import read_passages
 from monitors.alerting.rule_watch import ALL
@@ -119,8 +120,7 @@ class Describer:
         examples = await self._examples(await self._store.series(lowest))
         before, after = _mean(old, alert.metric, flipped=flipped), _mean(new, alert.metric, flipped=flipped)
         interval = confidence_sequence(after) if after is not None and after.n_eff >= _INTERVAL_FROM else None
-        why = await self._cause(alert.metric, old, new)
-        step = await find_fallen_step(self._store, old, new) if why.cause == "retrieval" else None
+        why, step = await self._cause(alert.metric, old, new)
         return replace(
             alert,
             finding=replace(
@@ -134,9 +134,9 @@ class Describer:
             ci=_own_scale(interval, flipped=flipped),
             likely_cause=why.cause,
             first_cause=alert.first_cause or (why.cause if why.cause != "unknown" else None),
-            cause_detail=why.detail if step is None else f"{why.detail} {step.sentence()}",
-            cause_hop=None if step is None else step.step.hop,
-            cause_tool=None if step is None else step.step.tool,
+            cause_detail=why.detail,
+            cause_hop=None if step is None else step.hop,
+            cause_tool=None if step is None else step.tool,
             cause_strength=why.strength,
             cause_evidence=why.evidence,
             affected=tuple(dict.fromkeys([*_fallen(why), *affected])),
@@ -144,8 +144,11 @@ class Describer:
             examples=examples,
         )
 
-    async def _cause(self, metric: str, old: Sequence[Point], new: Sequence[Point]) -> Explanation:
-        """Explain a drop; read or judge more exchanges only if the scores alone leave it open."""
+    async def _cause(self, metric: str, old: Sequence[Point], new: Sequence[Point]) -> tuple[Explanation, Step | None]:
+        """Explain a drop, with the step of an agent that retrieves worse.
+
+        More exchanges are read or judged only if the scores alone leave the cause open.
+        """
         why = await self._explain(metric, old, new)
         if why.cause == "unknown" and self._judge.score_more is not None:
             sides = await self._judge.score_more.complete(metric, old, new)
@@ -155,7 +158,8 @@ class Describer:
         if why.cause in ("generation", "unknown") and not is_retrieval(metric):
             passages = await read_passages(self._store, metric, (old, new), quote=self._content)
             why = await self._explain(metric, old, new, passages) if passages else why
-        return why
+        step = await find_fallen_step(self._store, old, new) if why.cause in ("retrieval", "unknown") else None
+        return (why, None) if step is None else (step.explain(why), step.step)
 
     async def _explain(
         self,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from monitors.alerting.causes.observations import ALPHA
+from monitors.alerting.causes.observations import ALPHA, Explanation
 from monitors.statistics.decomposition import fall
 from monitors.statistics.weighted_mean import Estimate, hajek
 
 MAX_STEPS = 20
 """Steps that are compared; the most frequent ones since the onset."""
+_ALONE = 0.8
+"""Strength of "retrieval" where nothing else says so: questions that need more of this step would look the same."""
 _APART = 0.5
 """A step is named if the fall of every other one is below this part of its own."""
 
@@ -44,6 +46,17 @@ class FallenStep:
     since: float
     n_before: int
     n_since: int
+
+    def explain(self, why: Explanation) -> Explanation:
+        """Return an explanation with the step. One that fell alone rules out a stricter judge, which all would show."""
+        if why.cause != "unknown":
+            return replace(why, detail=f"{why.detail} {self.sentence()}")
+        return Explanation(
+            cause="retrieval",
+            detail=self.sentence(),
+            strength=_ALONE,
+            evidence=(f"relevance of {self.step} fell alone",),
+        )
 
     def sentence(self) -> str:
         """Return what alerts say of it."""

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from monitors.alerting.causes.observations import Explanation
 from monitors.alerting.causes.steps import Retrieved, Step, fallen_step
 
 FAQ, DOCS, WIKI = Step(1, "search_faq"), Step(2, "search_docs"), Step(3, "search_wiki")
@@ -24,6 +25,15 @@ def test_the_step_that_fell_alone_is_named_with_its_figures():
     assert found.since < 0.2
     assert found.sentence().startswith("The passages of hop 2, tool search_docs became less relevant, 0.")
     assert found.sentence().endswith("(n 100 before, 30 since); those of other hops did not.")
+
+
+def test_a_step_that_fell_alone_decides_what_was_left_open():
+    found = fallen_step(exchanges(100, 1, faq=0.8, docs=0.8), exchanges(30, 2, faq=0.8, docs=0.1))
+    said = found.explain(Explanation(cause="unknown", detail="A judge may be stricter."))
+    assert (said.cause, said.strength) == ("retrieval", 0.8)
+    assert said.detail.startswith("The passages of hop 2")
+    kept = found.explain(Explanation(cause="retrieval", detail="Fell.", strength=0.97, evidence=("a",)))
+    assert (kept.cause, kept.strength, kept.evidence) == ("retrieval", 0.97, ("a",))
 
 
 def test_two_that_fell_alike_are_not_told_apart():
