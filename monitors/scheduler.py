@@ -14,6 +14,7 @@ from typing import Any
 
 from monitors.alerting.engine import AlertEngine
 from monitors.analysis.capture_coverage import CaptureCoverage, Captured, found_in
+from monitors.analysis.growing_window import GrowingWindow
 from monitors.analysis.human_labels import WINDOW_S, labelled, passings
 from monitors.analysis.quality import COVARIATE, Quality, comparable, estimate, largest
 from monitors.config import Config, Judge, Sampled, Shared
@@ -108,6 +109,7 @@ class Scheduler:
         self._engine = engine
         self._instruments = instruments
         self._quality: Sequence[Quality] = ()
+        self._growing = GrowingWindow(store, config.monitors.window_s)
         self._capture = CaptureCoverage(state_store, _replica(config), config.monitors.window_s)
         self._has_covariate = any(one.metric.name == COVARIATE for one in catalogue.enabled) and judging is not None
         self._fits: dict[tuple[str, str], Fit] = {}
@@ -274,7 +276,9 @@ class Scheduler:
                 self._refit_at = now + window_s / 4
             paired = await self.store.paired(window, COVARIATE)
         summaries = largest(await self.store.summary(window))
-        self._quality = estimate(summaries, paired, self._fits, self._engine.design_effects())
+        effects = self._engine.design_effects()
+        found = estimate(summaries, paired, self._fits, effects, window_s=window_s)
+        self._quality = await self._growing.grown(found, now, effects)
         objectives = {one.metric.name: (one.objective, one.threshold) for one in self._catalogue.enabled}
         self._instruments.show_quality(self._quality, objectives)
         self._instruments.show_capture(self._capture.captured())

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from monitors.statistics.confidence_sequence import MIN_N_EFF, confidence_sequence
+from monitors.statistics.confidence_sequence import MIN_N_EFF, closed_window, confidence_sequence
 from monitors.statistics.control_variate import Fit, Powered, powered
 from monitors.statistics.weighted_mean import Estimate, WeightedSums
 from monitors.storage.stores import PairedSums, Summary
@@ -22,9 +22,11 @@ Fits = Mapping[tuple[str, str], Fit]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """The mean of one metric of one app (or slice) over a window, on the metric's own scale.
+    """The mean of one metric of one app (or slice) over the last `window_s` seconds, on the metric's own scale.
 
-    `mean`, `ci_low`, `ci_high` are None below an effective sample size of 10. `coverage_ratio` is the share of
+    `mean` and the intervals are None below an effective sample size of 10. `ci_low` to `ci_high` is valid however often
+    it is looked at; `fixed_low` to `fixed_high`, which is narrower, if it is looked at once, at a time that the scores
+    do not decide. `coverage_ratio` is the share of
     applicable samples with a score (the others failed). With `method` "powered" the estimate uses the covariate:
     `correlation` is that of the two scores, `saving` the factor by which judge calls would grow without it.
     `design_effect`, at least 1, is the factor by which clusters (sessions, users, ...) widen the variance; `n_eff` is
@@ -40,6 +42,9 @@ class Quality:
     mean: float | None = None
     ci_low: float | None = None
     ci_high: float | None = None
+    fixed_low: float | None = None
+    fixed_high: float | None = None
+    window_s: float = 0.0
     method: Literal["hajek", "powered"] = "hajek"
     correlation: float | None = None
     saving: float | None = None
@@ -51,8 +56,10 @@ def estimate(
     paired: Iterable[PairedSums] = (),
     fits: Fits | None = None,
     effects: Mapping[tuple[str, str, str], float] | None = None,
+    *,
+    window_s: float = 0.0,
 ) -> list[Quality]:
-    """Estimate from a window's summaries; return estimates sorted by app, metric and slice.
+    """Estimate from the summaries of a window of `window_s`; return estimates sorted by app, metric and slice.
 
     `paired` are sums of scores paired with the covariate, `fits` the controls fitted to an earlier window. `effects`
     are the design effects by app, metric and slice.
@@ -65,6 +72,7 @@ def estimate(
             one,
             None if one.slice else better.get((one.app, one.metric)),
             widened.get((one.app, one.metric, one.slice), 1.0),
+            window_s,
         )
         for one in ordered
     ]
@@ -97,7 +105,7 @@ def _powered(one: PairedSums, fits: Fits) -> Powered | None:
     return found if found.enough else None
 
 
-def _quality(one: Summary, better: Powered | None, effect: float) -> Quality:
+def _quality(one: Summary, better: Powered | None, effect: float, window_s: float) -> Quality:
     covered = one.n / (one.n + one.failed) if one.n or one.failed else 0.0
     found = WeightedSums(one.n, one.w, one.wx, one.w2, one.w2x, one.w2x2).estimate()
     use = better if better is not None and found is not None and better.n_eff > found.n_eff else None
@@ -105,6 +113,7 @@ def _quality(one: Summary, better: Powered | None, effect: float) -> Quality:
     if known is not None:
         known = replace(known, n_eff=known.n_eff / effect, design_effect=effect)
     low, mean, high = _interval(known)
+    fixed_low, fixed_high = closed_window(known) if known is not None and mean is not None else (None, None)
     return Quality(
         app=one.app,
         metric=one.metric,
@@ -115,6 +124,9 @@ def _quality(one: Summary, better: Powered | None, effect: float) -> Quality:
         mean=mean,
         ci_low=low,
         ci_high=high,
+        fixed_low=fixed_low,
+        fixed_high=fixed_high,
+        window_s=window_s,
         method="powered" if use is not None else "hajek",
         correlation=better.correlation if better is not None else None,
         saving=better.saving if better is not None else None,

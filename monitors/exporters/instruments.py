@@ -72,6 +72,7 @@ class Instruments(Observer):
         self.quality_mean = gauge("quality_mean", "Estimated mean score over the window.", stream)
         self.quality_ci_low = gauge("quality_ci_low", "Lower end of the 95 % confidence sequence.", stream)
         self.quality_ci_high = gauge("quality_ci_high", "Upper end of the 95 % confidence sequence.", stream)
+        self.quality_window = gauge("quality_window_seconds", "Length of the window of the mean.", stream)
         self.quality_n_eff = gauge("quality_n_eff", "Effective number of scores behind the mean.", stream)
         self.quality_coverage_ratio = gauge(
             "quality_coverage_ratio", "Share of the applicable samples that have a score.", stream
@@ -231,9 +232,10 @@ class Instruments(Observer):
             if app != OVERFLOW:
                 shown.add((app, one.metric))
                 numbers = one.n_eff, one.coverage_ratio, one.mean, one.ci_low, one.ci_high, one.correlation, one.saving
-                self._set((app, one.metric), numbers + promises.get(one.metric, (None, None)))
+                window_s = one.window_s if one.mean is not None else None
+                self._set((app, one.metric), (*numbers, window_s, *promises.get(one.metric, (None, None))))
         for gone in self._shown - shown:
-            self._set(gone, (None,) * 9)
+            self._set(gone, (None,) * 10)
         self._shown = shown
 
     def show_labels(self, rows: Sequence[Labelled]) -> None:
@@ -266,7 +268,7 @@ class Instruments(Observer):
         gauges = (
             *(self.quality_n_eff, self.quality_coverage_ratio, self.quality_mean, self.quality_ci_low),
             *(self.quality_ci_high, self.quality_cheap_correlation, self.quality_judge_saving_ratio),
-            *(self.slo_objective_ratio, self.score_threshold_ratio),
+            *(self.quality_window, self.slo_objective_ratio, self.score_threshold_ratio),
         )
         _set(gauges, labels, values)
 

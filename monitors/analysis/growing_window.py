@@ -1,0 +1,83 @@
+"""Streams with few scores: the shortest longer window in which they have a basis for an estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from monitors.analysis.quality import MAX_STREAMS, Quality, estimate, largest
+from monitors.storage.stores import Query, Summary
+
+WINDOWS_S = (6 * 3600.0, 24 * 3600.0, 7 * 86_400.0)
+"""Windows that are tried after the configured one, the shortest first."""
+_REREAD = 60.0
+"""A window is read again after a sixtieth of its length: 6 minutes, 24 minutes, 2.8 hours."""
+_FIRST_S = 60.0
+"""A stream that has no basis in any window read is looked for again after this time."""
+_DAY_S = 86_400.0
+
+
+class Summaries(Protocol):
+    """The part of the store that is read."""
+
+    async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
+        """Return one summary per app and metric."""
+
+
+@dataclass(slots=True)
+class _Read:
+    at: float
+    quality: Mapping[tuple[str, str], Quality]
+
+
+class GrowingWindow:
+    """Replaces estimates without a basis by those of longer windows, which are read rarely.
+
+    `window_s` is the configured window. Estimates of longer windows are Hajek's, without the covariate. At most
+    `MAX_STREAMS` are kept for each window.
+    """
+
+    def __init__(self, store: Summaries, window_s: float) -> None:
+        self._store = store
+        self._windows = tuple(one for one in WINDOWS_S if one > window_s)
+        self._read: dict[float, _Read] = {}
+
+    async def grown(
+        self, found: Sequence[Quality], now: float, effects: Mapping[tuple[str, str, str], float]
+    ) -> Sequence[Quality]:
+        """Return the estimates of the configured window, and of a longer one where it has fewer than 10 effective
+        scores; sorted by app, metric and slice. Raises EngineError.
+        """
+        streams = {(one.app, one.metric): one for one in found if not one.slice}
+        for window_s in self._windows:
+            quality = await self._quality(window_s, now, effects, wanted=streams)
+            for key, one in quality.items():
+                known = streams.get(key)
+                if one.mean is not None and (known is None or known.mean is None):
+                    streams[key] = one
+        slices = [one for one in found if one.slice]
+        return sorted([*streams.values(), *slices], key=lambda one: (one.app, one.metric, one.slice))[:MAX_STREAMS]
+
+    async def _quality(
+        self,
+        window_s: float,
+        now: float,
+        effects: Mapping[tuple[str, str, str], float],
+        *,
+        wanted: Mapping[tuple[str, str], Quality],
+    ) -> Mapping[tuple[str, str], Quality]:
+        known = self._read.get(window_s)
+        if known is not None:
+            age_s = now - known.at
+            lacking = any(one.mean is None and key not in known.quality for key, one in wanted.items())
+            if age_s < window_s / _REREAD and not (lacking and age_s >= _FIRST_S):
+                return known.quality
+        summaries = largest(await self._store.summary(Query(since=now - window_s, until=now + _DAY_S)))
+        quality = {
+            (one.app, one.metric): replace(one, window_s=window_s)
+            for one in estimate(summaries, effects=effects)
+            if not one.slice
+        }
+        self._read[window_s] = _Read(now, quality)
+        return quality
