@@ -65,7 +65,7 @@ def pieces(law, rng, mean: float, n: int, runs: int) -> Iterator[Array]:
 
 
 def rates(chart, limits: Array, law, rng, *, runs: int, n: int) -> Array:
-    """Alarms per 1e5 scores without a change, for each limit; a stream that alarmed starts afresh."""
+    """Alarms per 1e5 scores without a change, for each limit; a stream that alarmed starts again."""
     watching = chart((len(limits), runs))
     counts = np.zeros(len(limits))
     for scores in pieces(law, rng, M0, n, runs):
