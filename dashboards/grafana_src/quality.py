@@ -25,7 +25,7 @@ STREAM = ("app", "metric")
 METRICS = (
     *("faithfulness", "answer_relevancy", "context_relevancy", "hallucination", "lexical_groundedness"),
     *("answer_correctness", "answer_similarity", "context_entity_recall", "context_precision", "context_recall"),
-    *("context_utilization", "mrr", "noise_sensitivity", "tool_use"),
+    *("context_utilization", "mrr", "noise_sensitivity", "tool_use", "asked_again"),
 )
 """Metrics with filled confidence bands; others show the interval ends as lines."""
 

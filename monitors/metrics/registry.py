@@ -267,6 +267,7 @@ BUILT_IN = {
 ON_REQUEST = {
     "answer_correctness": "monitors.metrics.reference.answer_correctness:AnswerCorrectness",
     "answer_similarity": "monitors.metrics.reference.answer_similarity:AnswerSimilarity",
+    "asked_again": "monitors.metrics.asked_again:AskedAgain",
     "context_entity_recall": "monitors.metrics.reference.context_entity_recall:ContextEntityRecall",
     "context_precision": "monitors.metrics.reference.context_precision:ContextPrecision",
     "context_recall": "monitors.metrics.reference.context_recall:ContextRecall",

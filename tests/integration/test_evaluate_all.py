@@ -39,6 +39,7 @@ criteria = "Is the response clear and complete?"
 
 [metrics."precision@1"]
 """
+OF_CONVERSATIONS = ("tool_use", "asked_again")
 PER_CALL = (1000 * 1.0 + 100 * 10.0) / 1e6
 
 
@@ -101,14 +102,15 @@ def mean(run, metric):
 
 
 def scored(run):
-    """All metrics but the one that needs an agent."""
-    return [one for one in run.summary if one.metric != "tool_use"]
+    """All metrics but those that need a conversation or an agent."""
+    return [one for one in run.summary if one.metric not in OF_CONVERSATIONS]
 
 
 def test_every_metric_there_is_has_scores_and_none_fails(run, done):
     assert {one.metric for one in run.summary} == {*BUILT_IN, *ON_REQUEST, *AT_FIVE, "geval:clarity", "precision@1"}
     assert len(run.rows) == len(ROWS) == 42
-    assert next(one.skipped for one in run.summary if one.metric == "tool_use") == {"no_tool_calls": 42}
+    skipped = {one.metric: dict(one.skipped) for one in run.summary if one.metric in OF_CONVERSATIONS}
+    assert skipped == {"tool_use": {"no_tool_calls": 42}, "asked_again": {"no_history": 42}}
     for one in scored(run):
         assert one.n >= 10, one
         assert not one.failed, one

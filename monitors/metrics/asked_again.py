@@ -1,0 +1,122 @@
+"""Asked again: whether a user's question is the one before it, reworded. Needs no judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from monitors.metrics.judged.items import unanswered
+from monitors.metrics.lexical.idf import Weights, shipped
+from monitors.metrics.lexical.sentences import Allowance, TooLongError, parse, stem, weight_of_length
+from monitors.records import Sample, Score, Skipped
+
+MAX_TOKENS = 400
+"""Tokens of a question that is compared; a longer one is a text, not a question that somebody types again."""
+LONGEST_QUESTION = 4_000
+_CONTENT = 0.3
+"""Stems that weigh less are grammar, and so are words of two letters."""
+_GRAMMAR = 2
+_ENDING, _SHORTEST = 2, 4
+"""Stems are the same word if one is the other with up to two letters more: takes, covered."""
+_KEPT = 0.6
+"""Share of the earlier question's content, by weight, that the later one has."""
+_INTERROGATIVES = tuple(
+    frozenset(words.split())
+    for words in (
+        "how wie comment cómo como hoe jak",
+        "what which was welche welcher welches welchen que quoi quel quelle qué cual cuál wat",
+        "when wann quand cuándo cuando wanneer",
+        "where wo woher wohin où dónde donde waar",
+        "who whom wer wen wem qui quién wie's",
+        "why warum wieso weshalb pourquoi porqué waarom",
+        "combien cuánto cuánta cuántos cuántas wieviel",
+    )
+)
+_FILLERS = frozenset(
+    stem(word)
+    for words in (
+        "again still please really actually asked asking ask question mean meant said say saying tell told answer",
+        "answered answering sorry but well just simply exactly once more repeat understand hello thanks thank you",
+        "know want need",
+        "nochmal nochmals noch bitte wirklich eigentlich gefragt frage fragte meine meinte sagte sag sagen antwort",
+        "danke hallo genau einfach also doch weiß wissen möchte will denn nun mal ich habe mein",
+        "meinen meiner mir mich man",
+        "je mon mes encore svp plaît vraiment demandé demande question répond réponse dis dire veux merci bonjour donc",
+        "exactement",
+        "mis yo otra vez favor pregunta pregunté pregunto dije dime decir realmente gracias hola entonces exactamente",
+        "saber quiero",
+    )
+    for word in words.split()
+)
+"""Words of somebody who asks again, in four languages."""
+
+
+class AskedAgain:
+    """1 where the user's question rewords the one before it, which was not answered then; 0 where it is another one.
+
+    A rewording has at least 60 % of the earlier question's content words (by inverse document frequency), none of its
+    own, and no other interrogative. So it finds repetitions in nearly the same words, and seldom takes a follow-up for
+    one. The first question of a conversation is skipped.
+    """
+
+    name = "asked_again"
+    version = "1"
+    lower_is_better = True
+
+    def __init__(self) -> None:
+        self._weights = shipped()
+
+    async def score(self, sample: Sample) -> Score | Skipped:
+        if (skipped := unanswered(sample, "question")) is not None:
+            return skipped
+        earlier = next((one.text for one in reversed(sample.history) if one.role == "user"), None)
+        if earlier is None:
+            return Skipped("no_history")
+        again = rewords(sample.question or "", earlier, self._weights)
+        reason = "the question rewords the one before" if again else "the question is another one than before"
+        return Score(float(again), reason, ({"earlier_question": earlier},))
+
+
+def rewords(question: str, earlier: str, weights: Weights) -> bool:
+    """Return whether a question is an earlier one in nearly the same words.
+
+    >>> rewords("I asked how long a refund takes!", "How long does a refund take?", shipped())
+    True
+    >>> rewords("How long does a refund for a bike take?", "How long does a refund take?", shipped())
+    False
+    """
+    if max(len(question), len(earlier)) > LONGEST_QUESTION:
+        return question.split() == earlier.split()
+    try:
+        new, old = (parse(text, allowance=Allowance(MAX_TOKENS)).tokens for text in (question, earlier))
+    except TooLongError:
+        return question.split() == earlier.split()
+    if _asks_otherwise(new, old):
+        return False
+    ours, theirs = _content(new, weights), _content(old, weights)
+    if not ours or any(not any(_same(one, other) for other in theirs) for one in ours):
+        return False
+    kept = sum(weight for other, weight in theirs.items() if any(_same(one, other) for one in ours))
+    return kept >= _KEPT * sum(theirs.values())
+
+
+def _same(one: str, other: str) -> bool:
+    short, long = sorted((one, other), key=len)
+    return one == other or (
+        len(short) >= _SHORTEST and short.isalpha() and long.startswith(short) and len(long) - len(short) <= _ENDING
+    )
+
+
+def _content(tokens: Iterable[str], weights: Weights) -> dict[str, float]:
+    """Return the stems that say what a question is about, with their weights."""
+    found = {stem(token): weights.of(stem(token)) * weight_of_length(token) for token in tokens}
+    return {
+        one: weight
+        for one, weight in found.items()
+        if weight >= _CONTENT and one not in _FILLERS and not (len(one) <= _GRAMMAR and one.isascii() and one.isalpha())
+    }
+
+
+def _asks_otherwise(new: Iterable[str], old: Iterable[str]) -> bool:
+    """Whether both have interrogatives, and none in common."""
+    kinds = [{kind for kind, words in enumerate(_INTERROGATIVES) if not words.isdisjoint(some)} for some in (new, old)]
+    return all(kinds) and kinds[0].isdisjoint(kinds[1])
