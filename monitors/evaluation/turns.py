@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from monitors.evaluation.persist import Persistence
@@ -22,6 +23,9 @@ WAIT_S = 3.0
 """How long an answer waits until its earlier hops are stored: another worker may have them."""
 
 _POLL_S = 0.2
+_LONGEST_PLAIN = 200
+"""Characters from which a message of the user may be a prompt with passages."""
+_COMPARED = 500
 _SAID_BY_THE_APP = ("explicit", "contexts_api", "feedback")
 
 
@@ -44,13 +48,14 @@ class TurnGatherer:
     async def gather(self, sample: Sample) -> Sample | None:
         """Return an answer with the contexts and the question of its turn, and with the history that it lacks.
 
-        Other samples are returned as they are; None when the worker is stopped first.
+        Earlier prompts in a history become the questions that were found in them. Other samples are returned as they
+        are; None when the worker is stopped first.
         """
         links = sample.links
         if links is None or sample.skip_reason is not None:
             return sample
         recalls = links.recall > 0 and not sample.history
-        if not links.within_turn and not recalls:
+        if not links.within_turn and not recalls and not _holds_prompts(sample):
             return sample
         deadline = time.monotonic() + self._wait_s
         while True:
@@ -61,7 +66,9 @@ class TurnGatherer:
                 break
             await asyncio.sleep(_POLL_S)
         completed = _with_calls(_with_hops(sample, known.turn), known.turn) if links.within_turn else sample
-        return _with_history(completed, known.answers, links.recall) if recalls else completed
+        if recalls:
+            return _with_history(completed, known.answers, links.recall)
+        return _with_questions(completed, known.answers)
 
     async def _known(self, sample: Sample) -> _Known:
         """Look up the exchanges before: a session may hold several conversations at once, so links decide."""
@@ -80,6 +87,8 @@ class TurnGatherer:
             chain[before] = earlier[before]
             before = rows[before].place.before
         answers = [one for one in chain.values() if one.skip_reason is None and (one.turn or 0) < own.place.turn]
+        if _holds_prompts(sample) and own.place.before is not None:
+            expected.add(own.place.before)
         return _Known(turn, answers[::-1], complete=expected <= earlier.keys() and (start in chain or start == own.id))
 
     async def _served(self, own: Linked) -> Sequence[Linked]:
@@ -137,6 +146,29 @@ def _at_step(context: Context, own_hop: int | None, called: Mapping[int, frozens
         elif tool not in names:  # a sub-agent counts its own hops
             hop = max((number for number, some in called.items() if tool in some), default=hop)
     return context if (hop, tool) == (context.hop, context.tool) else replace(context, hop=hop, tool=tool)
+
+
+def _holds_prompts(sample: Sample) -> bool:
+    return any(one.role == "user" and len(one.text) > _LONGEST_PLAIN for one in sample.history)
+
+
+def _with_questions(sample: Sample, answers: Sequence[Sample]) -> Sample:
+    """Return a sample whose history has questions in place of prompts, as far as the exchanges before are known.
+
+    An app that puts passages into the user's message hands them back with the history. Which exchange a message is from
+    is decided by the answer after it.
+    """
+    questions = {_beginning(one.response): one.question for one in answers if one.question and one.response.strip()}
+    said = list(sample.history)
+    for index, (one, after) in enumerate(pairwise(sample.history)):
+        question = questions.get(_beginning(after.text)) if (one.role, after.role) == ("user", "assistant") else None
+        if question is not None and len(question) < len(one.text):
+            said[index] = replace(one, text=question[:MAX_HISTORY_TEXT])
+    return replace(sample, history=tuple(said))
+
+
+def _beginning(text: str) -> str:
+    return " ".join(text[:_COMPARED].split())
 
 
 def _with_history(sample: Sample, answers: Sequence[Sample], most: int) -> Sample:

@@ -204,3 +204,42 @@ def test_an_answer_whose_hops_were_not_captured_is_judged_by_itself(tmp_path, st
     seen, stored = judged(tmp_path, {"h3": stored_loop["h3"]})
     assert [one.text for one in seen["h3"].contexts] == [PASSAGES["battery"]]
     assert stored["h3"][0].conversation == "h3"
+
+
+PROMPT = "Use these passages to answer.\n\n{passages}\n\nQuestion: {question}\nHelpful Answer:"
+
+
+def test_earlier_prompts_become_the_questions_that_were_found_in_them(tmp_path):
+    app, messages = App(), [{"role": "system", "content": "You help customers."}]
+    passages = "\n\n".join(PASSAGES.values())
+    for number, question in enumerate(("How long is the warranty?", "And the battery?", "Who pays the parcel?")):
+        prompt = PROMPT.format(passages=passages, question=question)
+        messages = [*messages, {"role": "user", "content": prompt}]
+        said = f"Answer number {number}, which is long enough to be told from the others by its own words."
+        answer = {"choices": [{"message": {"role": "assistant", "content": said}}]}
+        app.send(f"e{number}", {"messages": messages}, answer)
+        messages = [*messages, {"role": "assistant", "content": said}]
+    for sample in app.samples.values():
+        assert sample.question in ("How long is the warranty?", "And the battery?", "Who pays the parcel?")
+    seen, _ = judged(tmp_path, app.samples)
+    assert [one.text for one in seen["e2"].history if one.role == "user"] == [
+        "How long is the warranty?",
+        "And the battery?",
+    ]
+    assert [one.text[:15] for one in seen["e2"].history if one.role == "assistant"] == [
+        "Answer number 0",
+        "Answer number 1",
+    ]
+
+
+def test_a_prompt_whose_exchange_is_not_stored_stays_in_the_history(tmp_path):
+    app = App()
+    long = PROMPT.format(passages="\n\n".join(PASSAGES.values()), question="How long is the warranty?")
+    messages = [
+        {"role": "user", "content": long},
+        {"role": "assistant", "content": "Two years, says the manual of it."},
+    ]
+    messages += [{"role": "user", "content": "And the battery?"}]
+    app.send("e", {"messages": messages}, {"choices": [{"message": {"role": "assistant", "content": "Six months."}}]})
+    seen, _ = judged(tmp_path, app.samples)
+    assert seen["e"].history[0].text == long[:2000]
