@@ -23,7 +23,7 @@ WAIT_S = 3.0
 """How long an answer waits until its earlier hops are stored: another worker may have them."""
 
 _POLL_S = 0.2
-_LONGEST_PLAIN = 200
+_PROMPT_FROM = 200
 """Characters from which a message of the user may be a prompt with passages."""
 _COMPARED = 500
 _SAID_BY_THE_APP = ("explicit", "contexts_api", "feedback")
@@ -149,7 +149,7 @@ def _at_step(context: Context, own_hop: int | None, called: Mapping[int, frozens
 
 
 def _holds_prompts(sample: Sample) -> bool:
-    return any(one.role == "user" and len(one.text) > _LONGEST_PLAIN for one in sample.history)
+    return any(one.role == "user" and len(one.text) > _PROMPT_FROM for one in sample.history)
 
 
 def _with_questions(sample: Sample, answers: Sequence[Sample]) -> Sample:
