@@ -71,6 +71,7 @@ class LangfuseSink(OutboxExporter[dict[str, Any]]):
                 "app": sample.app,
                 "version": evaluation.version,
                 "judge": evaluation.judge or "none",
+                **({"conversation": name} if (name := sample.session or sample.conversation) else {}),
             },
         }
         return {key: value for key, value in told.items() if value is not None}

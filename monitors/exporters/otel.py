@@ -58,6 +58,7 @@ class OTelExporter(Exporter):
             "gaugeway.exchange.id": sample.id,
             "gaugeway.app": sample.app,
             "gen_ai.request.model": sample.model,
+            **retrieval.conversation_of(sample),
             **(_content(sample) if self._content else {}),
         }
         for index, evaluation in enumerate(evaluations):
@@ -116,6 +117,7 @@ class OTelExporter(Exporter):
             "gaugeway.evaluation.version": evaluation.version,
             "gaugeway.evaluation.judge.model": evaluation.judge,
             "gaugeway.exchange.id": sample.id,
+            **retrieval.conversation_of(sample),
         }
         self._logger.emit(
             timestamp=now,

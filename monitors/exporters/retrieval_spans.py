@@ -24,6 +24,7 @@ def attributes(sample: Sample) -> dict[str, Any]:
         "gaugeway.exchange.id": sample.id,
         "gaugeway.app": sample.app,
         "gaugeway.context.source": sample.context_source,
+        **conversation_of(sample),
     }
     if sample.question:
         found["gen_ai.retrieval.query.text"] = found["input.value"] = cut(sample.question)
@@ -39,6 +40,12 @@ def attributes(sample: Sample) -> dict[str, Any]:
             found[f"retrieval.documents.{index}.document.{key}"] = shown
     found["gen_ai.retrieval.documents"] = json.dumps(documents, ensure_ascii=False)
     return found
+
+
+def conversation_of(sample: Sample) -> dict[str, str]:
+    """Return the conversation's id: the session that the app names, else the conversation that was found."""
+    name = sample.session or sample.conversation
+    return {"gen_ai.conversation.id": name} if name else {}
 
 
 def cut(text: str) -> str:

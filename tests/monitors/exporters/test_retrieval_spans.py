@@ -109,3 +109,18 @@ def test_the_relevance_of_each_passage_is_read_from_the_evidence(evidence, found
     score = Score(0.5, "", evidence)
     scored = SampleScores(Evaluation(sample_id="x1", metric="m", version="1", outcome=score), score)
     assert list(relevances(SAMPLE.contexts, scored.score.evidence)) == found
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ({"session": "chat-7", "conversation": "a1b2"}, "chat-7"),
+        ({"conversation": "a1b2"}, "a1b2"),
+        ({}, None),
+    ],
+)
+def test_spans_and_events_name_the_conversation(names, expected):
+    spans, logs = exported(replace(SAMPLE, **names))
+    found = [dict(one.attributes) for one in spans] + [dict(one.log_record.attributes) for one in logs]
+    assert len(found) == 3
+    assert {one.get("gen_ai.conversation.id") for one in found} == {expected}
