@@ -20,10 +20,14 @@ from dashboards.web.views.exchange_prompt import prompt_of
 from dashboards.web.views.exchange_text import MOST, SHOWN, SIGNS, read
 from monitors.analysis.prompt_text import HASHED
 from monitors.records import Evaluation, Failed, Sample, Score, Skipped, Supplement
+from monitors.storage.stores import Store
 
 MAX_LABEL, MAX_COMMENT, MAX_REFERENCE = 200, 2000, 40_000
 RATINGS = {"1": 1.0, "0.5": 0.5, "0": 0.0}
 MAX_SUPPLEMENTS = 50
+MAX_STEPS = 50
+"""Exchanges of a conversation that are listed, the latest."""
+_STEP = 160
 _EVIDENCE = 4000
 
 
@@ -127,6 +131,44 @@ def standalone_of(sample: Sample, evaluations: Sequence[Evaluation]) -> str:
     return ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One exchange of a conversation: its place, and the beginning of what was asked or, for a tool call, done."""
+
+    id: str
+    turn: int | None
+    hop: int | None
+    text: str
+    note: str
+    current: bool
+
+
+async def _steps(store: Store, sample: Sample) -> list[Step]:
+    return steps_of(sample, await store.conversation(sample.conversation, MAX_STEPS)) if sample.conversation else []
+
+
+def steps_of(sample: Sample, stored: Sequence[Sample]) -> list[Step]:
+    """The exchanges of a sample's conversation in the order of time; none if there is no other."""
+    others = {one.id: one for one in stored if one.app == sample.app} | {sample.id: sample}
+    if len(others) < 2:  # noqa: PLR2004 - the exchange itself
+        return []
+    return [
+        Step(
+            id=one.id,
+            turn=one.turn,
+            hop=one.hop,
+            text=_short(", ".join(f"{call.name}()" for call in one.calls) if one.skip_reason else one.question or ""),
+            note=(one.skip_reason or "").replace("_", " "),
+            current=one.id == sample.id,
+        )
+        for one in sorted(others.values(), key=lambda one: one.started_at)
+    ]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _STEP else f"{text[:_STEP]} …"
+
+
 def is_hashed(sample: Sample) -> bool:
     """Whether the store keeps only hashes of the texts."""
     texts: Sequence[str | None] = (sample.question, sample.response)
@@ -167,6 +209,7 @@ def exchange_handlers(site: Site) -> list[Any]:
             sample=sample,
             question=(sample.question or "")[: MOST if everything else SHOWN],
             standalone=standalone_of(sample, evaluations),
+            steps=await _steps(store, sample),
             reading=reading,
             prompt=prompt_of(sample, everything=everything),
             lines=[line_of(one) for one in evaluations],

@@ -20,6 +20,7 @@ from monitors.records import (
     Score,
     Skipped,
     Supplement,
+    ToolCall,
     Usage,
 )
 from tests.support.pages import EVIL, world
@@ -362,3 +363,36 @@ def test_long_evidence_is_cut():
     assert len(line.evidence) < 5200
     assert line.evidence.endswith("(6 more items)")
     assert len(line_of(judged(({"claim": "c" * 100_000},))).evidence) < 4100
+
+
+def test_the_exchanges_of_a_conversation_are_listed_in_order(tmp_path):
+    at = time.time()
+
+    async def scenario(w):
+        about = {"conversation": "c", "app": "shop", "response": "So."}
+        samples = [
+            Sample(id="b", started_at=at, question="And then?", turn=2, hop=1, **about),
+            Sample(
+                id="a",
+                started_at=at - 5,
+                question="First <b>?",
+                turn=1,
+                hop=1,
+                skip_reason="tool_call",
+                calls=(ToolCall(name="search"),),
+                **about,
+            ),
+            Sample(id="other", started_at=at, question="Mine?", **(about | {"app": "bank"})),
+            Sample(id="alone", started_at=at, question="Alone?", app="shop", response="So."),
+        ]
+        for one in samples:
+            await w.store.add(one, [])
+        page = await w.page("/exchanges/b")
+        listed = page.text[page.text.index("Question or tool") :]
+        assert listed.index("search()") < listed.index("And then?")
+        assert "tool call" in listed
+        assert ("a", {"href": "/exchanges/a"}) in page.elements
+        assert "Mine?" not in page.text
+        assert "Question or tool" not in (await w.page("/exchanges/alone")).text
+
+    run(tmp_path, scenario)
