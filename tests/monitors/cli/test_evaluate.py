@@ -94,7 +94,14 @@ def test_every_metric_over_the_example_data_set(llm, config, tmp_path):
     run = Run.load(outputs[2])
     assert len(run.rows) >= 40
     assert len(run.measures) >= ALL - 1
+    of_conversations = {one.metric: one for one in run.summary if one.metric in ("asked_again", "tool_use")}
+    assert {name: dict(one.skipped) for name, one in of_conversations.items()} == {
+        "asked_again": {"no_history": len(run.rows)},
+        "tool_use": {"no_tool_calls": len(run.rows)},
+    }
     for one in run.summary:
+        if one.metric in of_conversations:
+            continue
         assert one.n >= 10, one
         assert not one.failed, one
         assert 0.0 <= one.low <= one.mean <= one.high <= 1.0
