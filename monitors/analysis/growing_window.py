@@ -54,10 +54,12 @@ class GrowingWindow:
             quality = await self._quality(window_s, now, effects, wanted=streams)
             for key, one in quality.items():
                 known = streams.get(key)
-                if one.mean is not None and (known is None or known.mean is None):
+                if one.mean is None or (known is not None and known.mean is not None):
+                    continue
+                if known is not None or len(streams) < MAX_STREAMS:
                     streams[key] = one
         slices = [one for one in found if one.slice]
-        return sorted([*streams.values(), *slices], key=lambda one: (one.app, one.metric, one.slice))[:MAX_STREAMS]
+        return sorted([*streams.values(), *slices], key=lambda one: (one.app, one.metric, one.slice))
 
     async def _quality(
         self,
@@ -70,7 +72,9 @@ class GrowingWindow:
         known = self._read.get(window_s)
         if known is not None:
             age_s = now - known.at
-            lacking = any(one.mean is None and key not in known.quality for key, one in wanted.items())
+            lacking = len(known.quality) < MAX_STREAMS and any(
+                one.mean is None and key not in known.quality for key, one in wanted.items()
+            )
             if age_s < window_s / _REREAD and not (lacking and age_s >= _FIRST_S):
                 return known.quality
         summaries = largest(await self._store.summary(Query(since=now - window_s, until=now + _DAY_S)))

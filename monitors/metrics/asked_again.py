@@ -12,6 +12,8 @@ from monitors.records import Sample, Score, Skipped
 MAX_TOKENS = 400
 """Tokens of a question that is compared; a longer one is a text, not a question that somebody types again."""
 LONGEST_QUESTION = 4_000
+_PROMPT_FROM = 400
+"""Characters from which the message before is a prompt with passages, whose question is not known."""
 _CONTENT = 0.3
 """Stems that weigh less are grammar, and so are words of two letters."""
 _GRAMMAR = 2
@@ -55,7 +57,7 @@ class AskedAgain:
 
     A rewording has at least 60 % of the earlier question's content words (by inverse document frequency), none of its
     own, and no other interrogative. So it finds repetitions in nearly the same words, and seldom takes a follow-up for
-    one. The first question of a conversation is skipped.
+    one. The first question of a conversation is skipped, and one after a prompt whose question is not known.
     """
 
     name = "asked_again"
@@ -71,6 +73,8 @@ class AskedAgain:
         earlier = next((one.text for one in reversed(sample.history) if one.role == "user"), None)
         if earlier is None:
             return Skipped("no_history")
+        if len(earlier) > _PROMPT_FROM > len(sample.question or ""):
+            return Skipped("no_earlier_question")
         again = rewords(sample.question or "", earlier, self._weights)
         reason = "the question rewords the one before" if again else "the question is another one than before"
         return Score(float(again), reason, ({"earlier_question": earlier},))

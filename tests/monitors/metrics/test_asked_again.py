@@ -50,6 +50,7 @@ def test_the_last_question_of_the_user_is_compared():
         (sample("What does it weigh?"), "no_history"),
         (sample("What does it weigh?", ("assistant", "Hello, how can I help?")), "no_history"),
         (sample(" ", ("user", "What does it weigh?")), "no_question"),
+        (sample("What does it weigh?", ("user", f"{'Passage. ' * 100} Question: What is it?")), "no_earlier_question"),
     ],
 )
 def test_a_first_question_is_skipped(one, reason):
