@@ -36,7 +36,7 @@ from monitors.exporters import Exporter
 from monitors.exporters.factory import open_sinks
 from monitors.exporters.instruments import AlertGauges, Instruments
 from monitors.exporters.prometheus import PrometheusExporter
-from monitors.metrics import LOWER_IS_BETTER, Metric, lower_is_better
+from monitors.metrics import LOWER_IS_BETTER, Metric, lower_is_better, scores_conversations
 from monitors.metrics.registry import Catalogue, Draft, build, draft
 from monitors.records import Supplement
 from monitors.redaction import Redactor
@@ -345,7 +345,7 @@ def _engine(
     if judging is not None and kept and config.alerts.cause_samples:
         extra = CauseJudging(
             store,
-            judged,
+            [one for one in judged if not scores_conversations(one)],
             samples=config.alerts.cause_samples,
             allowed=judging.is_available,
             on_judged=lambda metric: instruments.cause_evaluations.labels(metric).inc(),

@@ -42,6 +42,7 @@ class Monitors(Table, frozen=True):
     `join_window_s` for them before it is evaluated without; 0 disables waiting. `replica` identifies this process among
     those with the same store; None stands for host name and port. The page reads counts from the admin ports
     `gateways`; None: that of `[gateway]`. `trusted_proxies` are addresses or networks whose `X-Forwarded-For` is used.
+    A conversation is over after `conversation_silence_s` without an exchange.
     """
 
     host: str = "127.0.0.1"
@@ -55,6 +56,7 @@ class Monitors(Table, frozen=True):
     replica: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     gateways: tuple[Annotated[str, msgspec.Meta(pattern="^https?://[^/]")], ...] | None = None
     trusted_proxies: tuple[str, ...] = ()
+    conversation_silence_s: Annotated[float, msgspec.Meta(ge=1.0, le=86_400.0)] = 900.0
 
 
 class Price(Table, frozen=True):

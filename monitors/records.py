@@ -145,6 +145,9 @@ class Sample:
     exchanges that answer one turn. `history` holds the messages before the question, the oldest first. `calls` are the
     tools that the response calls; of an answer, all that were called for it. `cost_usd` is the cost of the exchange at
     the gateway's prices; None without one. `links` are removed once the sample is joined to its conversation.
+
+    A sample with a `transcript` stands for a whole conversation that has ended: `transcript` holds its messages, the
+    oldest first, and the sample has no question, response or contexts of its own.
     """
 
     id: str
@@ -178,6 +181,7 @@ class Sample:
     calls: tuple[ToolCall, ...] = ()
     cost_usd: float | None = None
     links: Links | None = None
+    transcript: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

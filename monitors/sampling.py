@@ -205,6 +205,7 @@ _REFUSALS = re.compile(
 class MetricSampler:
     """Decides which metrics a sample gets, by a salted hash of its trace id (`nested_with_otel`: OpenTelemetry's rule)
     or, with `by_conversation`, of its conversation, so that all exchanges of a conversation get the same metrics.
+    Samples that stand for a whole conversation are always drawn by it.
 
     `bias` raises the rate of judged metrics for some exchanges: the first matching rule counts, and the probability is
     stored with the evaluation, so that estimates stay unbiased. Raises ValueError for factors more than 4 to 1 apart.
@@ -253,7 +254,7 @@ class MetricSampler:
 
     def _conversation(self, sample: Sample) -> str | None:
         """The key of the sample's conversation, which no trace id and no session name in the gateway equals."""
-        if not self._by_conversation or sample.conversation is None:
+        if sample.conversation is None or not (self._by_conversation or sample.transcript):
             return None
         return f"conversation:{sample.conversation}"
 
@@ -274,6 +275,8 @@ def signals_of(sample: Sample, free: Sequence[Evaluation]) -> frozenset[str]:
     >>> sorted(signals_of(Sample(id="1", started_at=0.0, response="I'm sorry, I don't know."), []))
     ['no_contexts', 'refusal']
     """
+    if sample.transcript:
+        return frozenset()
     poor = any(isinstance(one.outcome, Score) and one.outcome.value < LOW for one in free)
     refused = _REFUSALS.match(sample.response[:_EXAMINED].lstrip()) is not None
     signals: list[tuple[Signal, bool]] = [

@@ -24,18 +24,19 @@ from monitors.evaluation.evaluator import BudgetFactor, Evaluator
 from monitors.evaluation.models import JudgeSetup
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.prompt_marking import EVERY_S, PromptMarking
+from monitors.evaluation.transcripts import TranscriptMaker
 from monitors.evaluation.worker import Worker, WorkerSettings
 from monitors.exporters import Exporter
 from monitors.exporters.instruments import Instruments
 from monitors.judges.anchors import AnchorWatch, Drift
 from monitors.judges.budget import BudgetSync
-from monitors.metrics import lower_is_better
+from monitors.metrics import lower_is_better, scores_conversations
 from monitors.metrics.registry import Catalogue
 from monitors.records import Alert, Evaluation, Sample, Score
 from monitors.runtime.label_cap import OVERFLOW
 from monitors.runtime.settings import ConfigError
 from monitors.runtime.tasks import spawn
-from monitors.sampling import MetricSampler
+from monitors.sampling import MAX_RATIO, MetricSampler
 from monitors.statistics.control_variate import Fit, fitted
 from monitors.storage.joining import SOURCES
 from monitors.storage.leader import Alone, Leader, while_leading
@@ -49,6 +50,7 @@ _CALLS_AT_ONCE, _CALLS_IN_A_ROW = 5, 3
 """Most judge calls of one sample at once (one a metric) and in a row (claims, verdicts, missing verdicts)."""
 
 
+_TRANSCRIPTS_EVERY_S = 30.0
 _PAUSE_S = 15.0
 """Longest pause between alert ticks: an alert that took long to describe is sent in the next one."""
 
@@ -122,6 +124,7 @@ class Scheduler:
         self._budget_sync = (
             BudgetSync(state_store, self._pacer, _replica(config)) if state_store and self._pacer else None
         )
+        self._transcripts = self._make_transcripts()
         self._judge_pace = JudgePace(config.monitors.concurrency, target_s=config.queue.target_age_s)
         observer = WorkerCounts(instruments, engine, self._capture)
         self._worker = Worker(
@@ -169,6 +172,11 @@ class Scheduler:
                 else []
             ),
             *(
+                [spawn(while_leading(self._leader, self._transcribe, name="transcripts"), name="transcripts leader")]
+                if self._transcripts
+                else []
+            ),
+            *(
                 [spawn(_every(10.0, self._spend, self._failed("spending")), name="spending")]
                 if self._budget_sync
                 else []
@@ -206,6 +214,7 @@ class Scheduler:
                     "threshold": one.threshold,
                     "objective": one.objective,
                     "lower_is_better": lower_is_better(one.metric),
+                    "of_conversations": scores_conversations(one.metric),
                 }
                 for one in self._catalogue.enabled
             ],
@@ -258,6 +267,33 @@ class Scheduler:
         watch = AnchorWatch(judging.anchors, score, every_s=self._config.judge.anchors_every_s, on_drift=show)
         judging.wake_anchors.append(watch.wake)
         return watch
+
+    def _make_transcripts(self) -> TranscriptMaker | None:
+        """Return what queues whole conversations, if a metric scores them and their texts are stored."""
+        rates = [one.rate for one in self._catalogue.enabled if scores_conversations(one.metric)]
+        capture, silence_s = self._config.capture, self._config.monitors.conversation_silence_s
+        if rates and not capture.content:
+            _log.warning("conversations are not scored: [capture] content = false keeps no transcripts")
+        if not rates or not capture.content:
+            return None
+        sampler, highest = sampler_of(capture, self._config.judge), max(rates)
+
+        async def oldest() -> float | None:
+            return (await self._queue.depth()).oldest_started_at
+
+        return TranscriptMaker(
+            self.store,
+            self._queue,
+            silence_s=silence_s,
+            whole=capture.sample_by == "conversation",
+            chosen=lambda sample: sampler.keeps(sample, min(1.0, highest * MAX_RATIO)),
+            oldest=oldest,
+        )
+
+    async def _transcribe(self) -> None:
+        if (transcripts := self._transcripts) is not None:
+            every_s = min(_TRANSCRIPTS_EVERY_S, self._config.monitors.conversation_silence_s / 2)
+            await _every(every_s, transcripts.tick, self._failed("transcripts"))
 
     async def _spend(self) -> None:
         if self._budget_sync is not None and self._pacer is not None:
@@ -356,7 +392,7 @@ def _replica(config: Config) -> str:
 
 
 async def _every(
-    seconds: float, action: Callable[[], Awaitable[None]], failed: Callable[[], None], *, longest_s: float = math.inf
+    seconds: float, action: Callable[[], Awaitable[object]], failed: Callable[[], None], *, longest_s: float = math.inf
 ) -> None:
     """Repeat `action`; count each failure and log the first of consecutive ones.
 

@@ -26,6 +26,7 @@ METRICS = (
     *("faithfulness", "answer_relevancy", "context_relevancy", "hallucination", "lexical_groundedness"),
     *("answer_correctness", "answer_similarity", "context_entity_recall", "context_precision", "context_recall"),
     *("context_utilization", "mrr", "noise_sensitivity", "tool_use", "asked_again"),
+    *("goal_met", "gave_up", "turns_to_resolution"),
 )
 """Metrics with filled confidence bands; others show the interval ends as lines."""
 

@@ -18,6 +18,7 @@ from dashboards.web.templating import templates as page_templates
 from dashboards.web.views.alert_forms import alert_form_handlers
 from dashboards.web.views.alerts import alert_view_handlers
 from dashboards.web.views.compare import compare_view_handlers
+from dashboards.web.views.conversations import conversation_handlers
 from dashboards.web.views.exchange import exchange_handlers
 from dashboards.web.views.explore import explore_handlers
 from dashboards.web.views.overview import overview_handlers
@@ -36,6 +37,7 @@ VIEWS: tuple[Callable[[Site], list[Any]], ...] = (
     alert_view_handlers,
     alert_form_handlers,
     exchange_handlers,
+    conversation_handlers,
     explore_handlers,
     compare_view_handlers,
     prompt_handlers,

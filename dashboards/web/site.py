@@ -32,6 +32,7 @@ NAVIGATION = (
     ("/", "Overview"),
     ("/alerts", "Alerts"),
     ("/explore", "Explore"),
+    ("/conversations", "Conversations"),
     ("/compare", "Compare"),
     ("/prompts", "Prompts"),
     ("/pipeline", "Pipeline"),
@@ -144,6 +145,11 @@ class Site:
             "done": DONE.get(request.query_params.get("done", "")),
         }
         return Template(template, context={**frame, **context}, status_code=status, media_type="text/html")
+
+    async def lower_is_better(self) -> frozenset[str]:
+        """The metrics in use whose best value is 0."""
+        metrics = (await self.insight.status())["metrics"]
+        return frozenset(one["name"] for one in metrics if one["lower_is_better"])
 
     async def form(self, request: Page) -> dict[str, str]:
         """Fields of a submitted form. Raises PermissionDeniedException if its key is foreign or expired."""

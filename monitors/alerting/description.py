@@ -16,7 +16,7 @@ from monitors.alerting.rule_watch import ALL
 from monitors.alerting.slices import OTHER
 from monitors.alerting.steps import find_fallen_step
 from monitors.alerting.stream import Case, on_scale, usable
-from monitors.records import Alert, Evaluation, Example, Score
+from monitors.records import Alert, Evaluation, Example, Sample, Score
 from monitors.runtime.normalising import nfkc
 from monitors.statistics.clusters import groups_of
 from monitors.statistics.confidence_sequence import confidence_sequence
@@ -216,7 +216,7 @@ class Describer:
             stored = await self._store.sample(point.sample_id) if self._content else None
             example = Example(id=point.sample_id, value=point.value or 0.0)
             if stored is not None:
-                question, answer = _quoted(stored[0].question or ""), _quoted(stored[0].response)
+                question, answer = map(_quoted, _said(stored[0]))
                 example = replace(example, question=question, answer=answer, faults=faults_of(stored[1], point.metric))
             examples.append(example)
         return tuple(examples)
@@ -250,6 +250,15 @@ def _fault(piece: Mapping[str, Any]) -> str | None:
     if piece.get("unsupported_numbers") or piece.get("unsupported_names"):
         return str(piece.get("sentence") or "") or None
     return None
+
+
+def _said(sample: Sample) -> tuple[str, str]:
+    """Return question and answer; of a whole conversation the first question and the last answer."""
+    if not sample.transcript:
+        return sample.question or "", sample.response
+    asked = [one.text for one in sample.transcript if one.role == "user"]
+    answers = [one.text for one in sample.transcript if one.role == "assistant"]
+    return next(iter(asked), ""), answers[-1] if answers else ""
 
 
 def _quoted(text: str) -> str:

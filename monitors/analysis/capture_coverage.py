@@ -52,12 +52,12 @@ class Captured:
 
 
 def found_in(sample: Sample) -> Found | None:
-    """Return what was found in an exchange; None for one that did not answer a user.
+    """Return what was found in an exchange; None for one that did not answer a user, and for a whole conversation.
 
     >>> found_in(Sample(id="x", started_at=0.0, question="How long?", context_source="tools"))
     'both'
     """
-    if sample.skip_reason is not None:
+    if sample.skip_reason is not None or sample.transcript:
         return None
     question = bool((sample.question or "").strip())
     if sample.context_source != "none":

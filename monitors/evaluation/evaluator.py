@@ -13,7 +13,7 @@ from monitors.evaluation.backpressure import JudgePace
 from monitors.evaluation.evaluate import TIMEOUT_S, evaluate, judge_of
 from monitors.evaluation.observer import WorkerObserver
 from monitors.judges.middleware.deadline import DEADLINE, Deadline
-from monitors.metrics import Metric
+from monitors.metrics import Metric, scores_conversations
 from monitors.records import Evaluation, Sample, Skipped
 from monitors.sampling import MetricSampler
 
@@ -76,9 +76,14 @@ class Evaluator:
         self._observer = observer or WorkerObserver()
 
     async def evaluate(self, sample: Sample) -> Sequence[Evaluation]:
-        """Return one evaluation for each metric chosen for the sample. Raises nothing that a metric raises."""
-        judged = [one for one in self._metrics if judge_of(one.metric) is not None]
-        free = [one for one in self._metrics if judge_of(one.metric) is None and self._choice.keeps(sample, one.rate)]
+        """Return one evaluation for each metric chosen for the sample. Raises nothing that a metric raises.
+
+        Conversations have metrics of their own.
+        """
+        whole = bool(sample.transcript)
+        fitting = [one for one in self._metrics if scores_conversations(one.metric) == whole]
+        judged = [one for one in fitting if judge_of(one.metric) is not None]
+        free = [one for one in fitting if judge_of(one.metric) is None and self._choice.keeps(sample, one.rate)]
         began, pace = time.monotonic(), self.judge_pace.factor
         done = await asyncio.gather(*(self._run(one, sample, one.rate, one.rate) for one in free))
         if expired := sample.skip_reason is None and time.time() - sample.started_at > self._max_age_s:

@@ -7,7 +7,7 @@ from typing import Protocol
 from monitors.metrics.judged.prompts import Datum, Template
 from monitors.records import Sample, Score, Skipped
 
-__all__ = ["LOWER_IS_BETTER", "Datum", "Metric", "Template", "lower_is_better"]
+__all__ = ["LOWER_IS_BETTER", "Datum", "Metric", "Template", "lower_is_better", "scores_conversations"]
 
 LOWER_IS_BETTER = frozenset({"hallucination", "noise_sensitivity"})
 """Built-in metrics whose best value is 0; other metrics set the attribute `lower_is_better = True`."""
@@ -31,3 +31,8 @@ class Metric(Protocol):
 def lower_is_better(metric: Metric) -> bool:
     """Whether 0 is this metric's best value."""
     return metric.name in LOWER_IS_BETTER or bool(getattr(metric, "lower_is_better", False))
+
+
+def scores_conversations(metric: Metric) -> bool:
+    """Whether this metric scores whole conversations instead of answers: its attribute `of_conversations` is True."""
+    return bool(getattr(metric, "of_conversations", False))

@@ -15,6 +15,7 @@ from monitors.metrics import Metric, lower_is_better
 from monitors.metrics.embeddings import MinimalEmbeddings
 from monitors.metrics.embeddings import adapted as adapted_embeddings
 from monitors.metrics.judged.claims import Fused, Separate
+from monitors.metrics.judged.outcomes import Outcomes
 from monitors.metrics.lexical.idf import shipped
 from monitors.metrics.lexical.idf.traffic import TrafficIdf
 from monitors.runtime.options import fitting, hint
@@ -25,7 +26,7 @@ RATE, RATE_WITH_LLM = 1.0, 0.1
 THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD = 0.7, 0.3
 
 Mode: TypeAlias = Literal["fused", "separate"]
-_LLM = frozenset({"judge", "verdicts"})
+_LLM = frozenset({"judge", "verdicts", "outcomes"})
 _PAID = _LLM | {"embeddings"}
 _GIVEN = _PAID | {"steps_dir", "idf"}
 _COMMON = tuple(key for key in config.Metric.__struct_fields__ if key != "options")
@@ -83,9 +84,9 @@ def build(
 ) -> Catalogue:
     """Build the metrics. Raises ConfigError with every problem found.
 
-    A metric's constructor is given what it names: `judge`, `verdicts` (shared between metrics), `embeddings`. Its other
-    parameters are its options. `steps_dir` keeps the steps a judge wrote for `geval:` metrics; without it every process
-    has them written again.
+    A metric's constructor is given what it names: `judge`, `verdicts` and `outcomes` (shared between metrics),
+    `embeddings`. Its other parameters are its options. `steps_dir` keeps the steps a judge wrote for `geval:` metrics;
+    without it every process has them written again.
     """
     found = draft(settings, judge, embeddings, mode, steps_dir=steps_dir)
     if problems := [*found.names, *found.problems]:
@@ -206,7 +207,9 @@ class _Builder:
 
     def _judging(self, judge: MinimalJudge | None) -> dict[str, Any]:
         own = None if judge is None else adapted(judge)
-        return {"judge": own, "verdicts": None if own is None else self._verdicts(own)}
+        if own is None:
+            return {"judge": None, "verdicts": None, "outcomes": None}
+        return {"judge": own, "verdicts": self._verdicts(own), "outcomes": Outcomes(own)}
 
     def _own_judge(self, name: str, wanted: Any) -> dict[str, Any]:
         """Return the judge arguments of a metric with its own judge (an import string, called without arguments)."""
@@ -272,9 +275,12 @@ ON_REQUEST = {
     "context_precision": "monitors.metrics.reference.context_precision:ContextPrecision",
     "context_recall": "monitors.metrics.reference.context_recall:ContextRecall",
     "context_utilization": "monitors.metrics.reference.context_precision:ContextUtilization",
+    "gave_up": "monitors.metrics.conversation_outcome:GaveUp",
+    "goal_met": "monitors.metrics.conversation_outcome:GoalMet",
     "mrr": "monitors.metrics.ranking:Mrr",
     "noise_sensitivity": "monitors.metrics.reference.noise_sensitivity:NoiseSensitivity",
     "tool_use": "monitors.metrics.tool_use:ToolUse",
+    "turns_to_resolution": "monitors.metrics.conversation_outcome:TurnsToResolution",
 }
 """On when the configuration names them: most need a reference, or the ids of the relevant passages."""
 

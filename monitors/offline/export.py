@@ -45,7 +45,7 @@ async def export(
         if found is None:  # deleted by retention meanwhile
             continue
         sample, evaluations = found
-        if sample.skip_reason is not None:
+        if sample.skip_reason is not None or sample.transcript:
             exported.left_out += 1
             continue
         record = captured.as_record(sample, {one.metric: one for one in evaluations})

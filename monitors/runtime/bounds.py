@@ -41,6 +41,10 @@ MAX_HISTORY = 50
 MAX_HISTORY_TEXT = 2_000
 """Characters of one earlier message."""
 
+MAX_TRANSCRIPT = 100
+"""Messages of a whole conversation kept for its scores: the first ten, and the last."""
+_BEGINNING = 10
+
 MAX_CALLS = 32
 """Tool calls kept of one response."""
 
@@ -226,14 +230,25 @@ def bounded_sample(sample: Sample) -> Sample:
         history=bounded_history(sample.history),
         calls=bounded_calls(sample.calls),
         links=None if sample.links is None else _bounded_links(sample.links),
+        transcript=bounded_transcript(sample.transcript),
     )
 
 
 def bounded_history(history: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return the last messages of a history, each cut."""
-    kept = history[-MAX_HISTORY:]
+    return _shortened_messages(history[-MAX_HISTORY:])
+
+
+def bounded_transcript(transcript: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return the first and the last messages of a conversation, each cut."""
+    if len(transcript) > MAX_TRANSCRIPT:
+        transcript = (*transcript[:_BEGINNING], *transcript[_BEGINNING - MAX_TRANSCRIPT :])
+    return _shortened_messages(transcript)
+
+
+def _shortened_messages(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     return tuple(
-        one if len(one.text) <= MAX_HISTORY_TEXT else replace(one, text=one.text[:MAX_HISTORY_TEXT]) for one in kept
+        one if len(one.text) <= MAX_HISTORY_TEXT else replace(one, text=one.text[:MAX_HISTORY_TEXT]) for one in messages
     )
 
 

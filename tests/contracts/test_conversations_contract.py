@@ -193,6 +193,27 @@ def test_the_samples_of_a_conversation_come_in_order(run):
     run(scenario)
 
 
+def test_silent_conversations_are_those_without_a_later_sample(run):
+    async def scenario(store):
+        for name, conversation, at in (
+            ("0", "over", 0.0),
+            ("1", "over", 100.0),
+            ("2", "goes on", 90.0),
+            ("3", "goes on", 300.0),
+            ("4", "earlier", -50.0),
+            ("5", "the next day", 86_400.0),
+            ("6", None, 100.0),
+        ):
+            sample = exchange(name, None, at=at, sample={"conversation": conversation})
+            await store.add(replace(sample, links=None), [])
+        assert list(await store.silent(NOW, NOW + 200.0)) == ["over"]
+        assert sorted(await store.silent(NOW - 100.0, NOW + 200.0)) == ["earlier", "over"]
+        assert list(await store.silent(NOW, NOW + 100.0)) == []
+        assert sorted(await store.silent(NOW + 200.0, NOW + 90_000.0)) == ["goes on", "the next day"]
+
+    run(scenario)
+
+
 def test_a_sample_that_is_delivered_again_stays_where_it_is(run):
     async def scenario(store):
         one = joiner(store)

@@ -39,7 +39,8 @@ criteria = "Is the response clear and complete?"
 
 [metrics."precision@1"]
 """
-OF_CONVERSATIONS = ("tool_use", "asked_again")
+WHOLE = ("goal_met", "gave_up", "turns_to_resolution")
+OF_CONVERSATIONS = ("tool_use", "asked_again", *WHOLE)
 PER_CALL = (1000 * 1.0 + 100 * 10.0) / 1e6
 
 
@@ -110,7 +111,8 @@ def test_every_metric_there_is_has_scores_and_none_fails(run, done):
     assert {one.metric for one in run.summary} == {*BUILT_IN, *ON_REQUEST, *AT_FIVE, "geval:clarity", "precision@1"}
     assert len(run.rows) == len(ROWS) == 42
     skipped = {one.metric: dict(one.skipped) for one in run.summary if one.metric in OF_CONVERSATIONS}
-    assert skipped == {"tool_use": {"no_tool_calls": 42}, "asked_again": {"no_history": 42}}
+    whole = {name: {"no_transcript": 42} for name in WHOLE}
+    assert skipped == {"tool_use": {"no_tool_calls": 42}, "asked_again": {"no_history": 42}, **whole}
     for one in scored(run):
         assert one.n >= 10, one
         assert not one.failed, one

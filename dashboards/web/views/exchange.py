@@ -149,7 +149,7 @@ async def _steps(store: Store, sample: Sample) -> list[Step]:
 
 def steps_of(sample: Sample, stored: Sequence[Sample]) -> list[Step]:
     """The exchanges of a sample's conversation in the order of time; none if there is no other."""
-    others = {one.id: one for one in stored if one.app == sample.app} | {sample.id: sample}
+    others = {one.id: one for one in stored if one.app == sample.app and not one.transcript} | {sample.id: sample}
     if len(others) < 2:  # noqa: PLR2004 - the exchange itself
         return []
     return [
@@ -187,10 +187,11 @@ def exchange_handlers(site: Site) -> list[Any]:
         return found
 
     @get("/exchanges/{exchange_id:str}")
-    async def exchange(request: Page, exchange_id: FromPath[str]) -> Template:
+    async def exchange(request: Page, exchange_id: FromPath[str]) -> Template | Redirect:
         sample, evaluations = await stored(exchange_id)
-        said = await store.supplements_of(sample)
-        everything = request.query_params.get("all") == "1"
+        if sample.transcript:  # alerts and search results link to exchanges
+            return Redirect(f"/conversations/{quote(sample.id, safe='')}")
+        said, everything = await store.supplements_of(sample), request.query_params.get("all") == "1"
         reading = await asyncio.to_thread(
             read,
             sample.response,
@@ -200,7 +201,6 @@ def exchange_handlers(site: Site) -> list[Any]:
             by=request.query_params.get("claims", ""),
             everything=everything,
         )
-        about = await site.insight.status()
         here = f"/exchanges/{quote(sample.id, safe='')}"
         return site.render(
             request,
@@ -217,7 +217,7 @@ def exchange_handlers(site: Site) -> list[Any]:
             said=said[-MAX_SUPPLEMENTS:],
             earlier=max(0, len(said) - MAX_SUPPLEMENTS),
             signs=SIGNS,
-            lower={one["name"] for one in about["metrics"] if one["lower_is_better"]},
+            lower=await site.lower_is_better(),
             hashed=is_hashed(sample),
             here=here,
             everything=everything,

@@ -178,7 +178,7 @@ async def lines(store: Store, query: Query) -> AsyncIterator[bytes]:
                 continue
             written.add(one.sample_id)
             stored = await store.sample(one.sample_id)
-            if stored is not None and stored[0].skip_reason is None:
+            if stored is not None and stored[0].skip_reason is None and not stored[0].transcript:
                 record = captured.as_record(stored[0], {made.metric: made for made in stored[1]})
                 yield msgspec.json.encode(record) + b"\n"
 

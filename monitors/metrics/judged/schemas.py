@@ -170,6 +170,16 @@ class JudgedCalls(Answer, frozen=True):
     calls: list[JudgedCall]
 
 
+class ConversationOutcome(Answer, frozen=True):
+    """The answer to `conversation_outcome`: how a conversation ended for its user."""
+
+    goal: str
+    outcome: Literal["met", "partly_met", "not_met"]
+    met_in_turn: int
+    gave_up: bool
+    reason: str = ""
+
+
 class GEvalSteps(Answer, frozen=True):
     """The answer to `geval_steps`."""
 

@@ -189,6 +189,10 @@ class Store(Protocol):
         """Return the last `limit` stored samples of a conversation, the oldest first."""
         return ()
 
+    async def silent(self, since: float, until: float) -> Sequence[str]:  # noqa: ARG002 - the port's shape
+        """Return the conversations whose last stored sample started from `since` to before `until`, Unix seconds."""
+        return ()
+
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
         """Return the questions of those samples that are stored and have one, by id; a few thousand at once."""
 

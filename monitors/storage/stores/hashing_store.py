@@ -88,6 +88,9 @@ class HashingStore(Store):
         kept = [one for until, one in self._hops.values() if until > now and one.conversation == name]
         return sorted(kept, key=lambda one: (one.started_at, one.id))[-limit:]
 
+    async def silent(self, since: float, until: float) -> Sequence[str]:
+        return await self._store.silent(since, until)
+
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
         return await self._store.questions(sample_ids)
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from monitors.records import Evaluation, Failed, Outcome, Sample, Score, Skipped, Supplement
+from monitors.records import Evaluation, Failed, Message, Outcome, Sample, Score, Skipped, Supplement
 from monitors.statistics.control_variate import Sums
 from monitors.storage.conversations import Linked
 from monitors.storage.engines.failures import encoded
@@ -214,18 +214,20 @@ class _Asked(msgspec.Struct):
 
     id: str
     question: str | None = None
+    transcript: tuple[Message, ...] = ()
 
 
 def questions(payloads: Iterable[str]) -> dict[str, str]:
-    """The questions by id of stored samples that can be read."""
+    """The questions by id of stored samples that can be read; of a conversation its first one."""
     found = {}
     for payload in payloads:
         try:
             asked = msgspec.json.decode(payload, type=_Asked)
         except (TypeError, ValueError):
             continue
-        if asked.question:
-            found[asked.id] = asked.question
+        opening = next((one.text for one in asked.transcript if one.role == "user"), None)
+        if (question := asked.question or opening) is not None:
+            found[asked.id] = question
     return found
 
 

@@ -98,7 +98,16 @@ def test_an_open_page_shows_what_happens_without_being_reloaded(tmp_path, monkey
 
 def test_what_clients_write_runs_nowhere(tmp_path):
     def visit(tab, base, alert, soon, w):
-        for path in ("/", "/?by=model", "/alerts", f"/alerts/{alert.fingerprint}", "/pipeline", "/setup", "/runbook"):
+        for path in (
+            "/",
+            "/?by=model",
+            "/alerts",
+            f"/alerts/{alert.fingerprint}",
+            "/conversations",
+            "/pipeline",
+            "/setup",
+            "/runbook",
+        ):
             tab.open(f"{base}{path}")
             assert not tab.complaints, path
             assert tab.run("document.querySelectorAll('img, script:not([src]), [onerror]').length") == 0

@@ -94,10 +94,12 @@ def test_every_metric_over_the_example_data_set(llm, config, tmp_path):
     run = Run.load(outputs[2])
     assert len(run.rows) >= 40
     assert len(run.measures) >= ALL - 1
-    of_conversations = {one.metric: one for one in run.summary if one.metric in ("asked_again", "tool_use")}
+    names = ("asked_again", "tool_use", "goal_met", "gave_up", "turns_to_resolution")
+    of_conversations = {one.metric: one for one in run.summary if one.metric in names}
     assert {name: dict(one.skipped) for name, one in of_conversations.items()} == {
         "asked_again": {"no_history": len(run.rows)},
         "tool_use": {"no_tool_calls": len(run.rows)},
+        **{name: {"no_transcript": len(run.rows)} for name in ("goal_met", "gave_up", "turns_to_resolution")},
     }
     for one in run.summary:
         if one.metric in of_conversations:

@@ -40,6 +40,11 @@ _CONVERSATION = f"""
     SELECT payload, conversation, turn, hop FROM samples FINAL WHERE conversation = {{name:String}}
     ORDER BY started_at DESC, id DESC LIMIT {{limit:UInt64}} {APART}
 """  # noqa: S608 - put together from constants
+_SILENT = f"""
+    SELECT conversation FROM samples FINAL
+    WHERE day >= {{day:Int32}} AND started_at >= {{since:Float64}} AND conversation IS NOT NULL
+    GROUP BY conversation HAVING max(started_at) < {{until:Float64}} {APART}
+"""  # noqa: S608 - put together from constants
 _EVALUATIONS = f"""
     SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, weight
     FROM evaluations FINAL WHERE day = {{day:Int32}} AND started_at = {{at:Float64}} AND sample_id = {{id:String}}
@@ -123,6 +128,10 @@ class ClickHouseStore(rows.Lenient, EngineStore):
     async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
         found = await self.database.query(_CONVERSATION, {"name": name, "limit": limit})
         return self._read(rows.placed_sample, found)[::-1]
+
+    async def silent(self, since: float, until: float) -> Sequence[str]:
+        span = {"day": day_of(since), "since": since, "until": until}
+        return [row[0] for row in await self.database.query(_SILENT, span)]
 
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
         found = await self._paged(_PAYLOADS, "ids", sample_ids)

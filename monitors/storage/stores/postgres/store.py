@@ -83,6 +83,12 @@ _CONVERSATION = """
     SELECT payload::text, conversation, turn, hop FROM samples WHERE conversation = $1
     ORDER BY started_at DESC, id DESC LIMIT $2
 """
+_SILENT = """
+    SELECT DISTINCT conversation FROM samples AS last
+    WHERE started_at >= $1 AND started_at < $2 AND day BETWEEN $3 AND $4 AND conversation IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM samples WHERE conversation = last.conversation AND started_at >= $2 AND day >= $4
+    )
+"""
 _EVALUATIONS = """
     SELECT metric, version, outcome, value, reason, detail, evidence::text, judge, seconds, cost_usd, rate, weight
     FROM evaluations WHERE sample_id = $1 AND day = $2 ORDER BY position
@@ -166,6 +172,10 @@ class PostgresStore(rows.Lenient, EngineStore):
 
     async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
         return self._read(rows.placed_sample, await self._fetch(_CONVERSATION, [plain(name), limit]))[::-1]
+
+    async def silent(self, since: float, until: float) -> Sequence[str]:
+        days = [day_of(since), day_of(until)]
+        return [row[0] for row in await self._fetch(_SILENT, [since, until, *days])]
 
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
         async with self.database.transaction(reading=True) as connection:

@@ -88,6 +88,12 @@ _CONVERSATION = """
     SELECT payload, conversation, turn, hop FROM samples WHERE conversation = ?
     ORDER BY started_at DESC, id DESC LIMIT ?
 """
+_SILENT = """
+    SELECT DISTINCT conversation FROM samples AS last
+    WHERE started_at >= ?1 AND started_at < ?2 AND conversation IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM samples WHERE conversation = last.conversation AND started_at >= ?2
+    )
+"""
 _PAYLOADS = "SELECT payload FROM samples WHERE id IN (SELECT value FROM json_each(?))"
 _EVALUATIONS = """
     SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, weight
@@ -174,6 +180,10 @@ class SQLiteStore(rows.Lenient, EngineStore):
         async with self._reader.reading() as connection:
             found = await connection.execute_fetchall(_CONVERSATION, (name, limit))
         return self._read(rows.placed_sample, found)[::-1]
+
+    async def silent(self, since: float, until: float) -> Sequence[str]:
+        async with self._reader.reading() as connection:
+            return [row[0] for row in await connection.execute_fetchall(_SILENT, (since, until))]
 
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
         async with self._reader.reading() as connection:

@@ -1,0 +1,113 @@
+"""Conversations: those that have ended, with the scores of each, and the transcript of one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from litestar import get
+from litestar.exceptions import NotFoundException
+from litestar.params import FromPath
+from litestar.response import Template
+
+from dashboards.web.site import Page, Site
+from dashboards.web.views.exchange import facts_of, line_of, steps_of
+from dashboards.web.views.explore import SPANS, Selection, selection, shortened
+from dashboards.web.views.explore_search import Cursor, Found, search
+from monitors.records import Evaluation, Sample, Score
+from monitors.storage.stores import Store
+
+ROWS, MAX_STEPS = 50, 200
+BUDGET_S = 0.14
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """One conversation as a table row; `values` are its scores by metric, `outcomes` why others have none."""
+
+    id: str
+    app: str
+    ended_at: float
+    opening: str
+    turns: int
+    values: Mapping[str, float]
+    outcomes: Mapping[str, str]
+
+
+def conversation_of(sample: Sample, evaluations: Sequence[Evaluation]) -> Conversation:
+    """Table row of a conversation."""
+    users = [one.text for one in sample.transcript if one.role == "user"]
+    values = {one.metric: one.outcome.value for one in evaluations if isinstance(one.outcome, Score)}
+    lines = [line_of(one) for one in evaluations if not isinstance(one.outcome, Score)]
+    return Conversation(
+        id=sample.id,
+        app=sample.app,
+        ended_at=sample.started_at,
+        opening=shortened(users[0] if users else ""),
+        turns=len(users),
+        values=values,
+        outcomes={line.evaluation.metric: f"{line.kind}: {line.reason}" for line in lines},
+    )
+
+
+async def listed(
+    store: Store, chosen: Selection, metrics: Sequence[str], after: Cursor | None
+) -> tuple[list[Conversation], Found]:
+    """A page of conversations, found by the first of the metrics."""
+    metric = chosen.query.metric if chosen.query.metric in metrics else metrics[0]
+    query = replace(chosen.query, metric=metric)
+    found = await search(store, query, after=after, wanted=ROWS, budget_s=BUDGET_S, clock=time.monotonic)
+    ids = list(dict.fromkeys(one.sample_id for one in found.points))
+    stored = await asyncio.gather(*(store.sample(one) for one in ids))
+    return [conversation_of(*one) for one in stored if one is not None and one[0].transcript], found
+
+
+def conversation_handlers(site: Site) -> list[Any]:
+    """The handlers of `/conversations` and `/conversations/{id}`."""
+    store = site.insight.store
+
+    @get("/conversations")
+    async def conversations(request: Page) -> Template:
+        params = request.query_params
+        about = await site.insight.status()
+        metrics = [one["name"] for one in about["metrics"] if one["of_conversations"]]
+        chosen = selection(params, site.clock())
+        after = Cursor.read(params.get("after", ""))
+        rows, found = await listed(store, chosen, metrics, after) if metrics and not chosen.problems else ([], Found())
+        return site.render(
+            request,
+            "conversations.html",
+            title="Conversations",
+            status=400 if chosen.problems else 200,
+            chosen=chosen,
+            metrics=metrics,
+            rows=rows,
+            found=found,
+            paged=after is not None,
+            spans=SPANS,
+            lower=await site.lower_is_better(),
+            silence_s=site.config.monitors.conversation_silence_s,
+        )
+
+    @get("/conversations/{conversation_id:str}")
+    async def conversation(request: Page, conversation_id: FromPath[str]) -> Template:
+        found = await store.sample(conversation_id)
+        if found is None or not found[0].transcript:
+            raise NotFoundException(f"no conversation has the id {conversation_id[:100]}; it may have expired")
+        sample, evaluations = found
+        exchanges = await store.conversation(sample.conversation or "", MAX_STEPS)
+        return site.render(
+            request,
+            "conversation.html",
+            title=conversation_of(sample, ()).opening or "Conversation",
+            sample=sample,
+            lines=[line_of(one) for one in evaluations],
+            steps=[one for one in steps_of(sample, exchanges) if not one.current],
+            facts=facts_of(sample),
+            lower=await site.lower_is_better(),
+        )
+
+    return [conversations, conversation]

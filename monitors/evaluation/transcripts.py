@@ -1,0 +1,132 @@
+"""Transcripts: a conversation that has been silent for a while becomes a sample of its own, for its own metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from hashlib import blake2b
+
+from monitors.records import Message, Sample
+from monitors.runtime.bounds import bounded_transcript
+from monitors.storage.queues import Queue
+from monitors.storage.stores import Store
+
+MOST_EXCHANGES = 200
+"""Stored exchanges of a conversation that are read, the latest."""
+
+INCOMPLETE = "incomplete"
+"""Why a conversation is skipped: some of its exchanges are not known."""
+
+_ENDED_WITHOUT_ANSWER = frozenset(
+    {
+        *("client_cancelled", "upstream_truncated", "upstream_error", "timeout", "rejected", "error_response"),
+        *("refusal", "content_filter", "truncated_response", "empty_response"),
+    }
+)
+"""Skip reasons of exchanges that the user saw end; others are steps on the way to an answer, or are not the user's."""
+_RESTART_S = 3600.0
+"""How far a new process looks back. Conversations that have their scores are left out."""
+_AT_ONCE = 50
+
+
+class TranscriptMaker:
+    """Queues the transcript of each conversation once it has been silent for `silence_s` seconds.
+
+    `chosen(conversation)` says whether any metric will be computed for a conversation, so that the others are not read.
+    `whole` says that conversations are captured whole or not at all. A conversation that goes on later gets another
+    transcript, of all of it. Samples in the queue hold back what is as old as they are: they may be its last.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        queue: Queue,
+        *,
+        silence_s: float,
+        whole: bool,
+        chosen: Callable[[Sample], bool],
+        oldest: Callable[[], Awaitable[float | None]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._queue = queue
+        self._silence_s = silence_s
+        self._whole = whole
+        self._chosen = chosen
+        self._oldest = oldest
+        self._clock = clock
+        self._until: float | None = None
+
+    async def tick(self) -> int:
+        """Queue the transcripts that are due; return how many. Raises EngineError and QueueFull."""
+        now, oldest = self._clock(), await self._oldest()
+        until = min(now, now if oldest is None else oldest) - self._silence_s
+        since = until - _RESTART_S if self._until is None else self._until
+        if until <= since:
+            return 0
+        names = [name for name in await self._store.silent(since, until) if self._chosen(_blank(name))]
+        made = 0
+        for start in range(0, len(names), _AT_ONCE):
+            found = [await self._transcript(name) for name in names[start : start + _AT_ONCE]]
+            transcripts = [one for one in found if one is not None]
+            await self._queue.put(transcripts)
+            made += len(transcripts)
+        self._until = until
+        return made
+
+    async def _transcript(self, name: str) -> Sample | None:
+        stored = await self._store.conversation(name, MOST_EXCHANGES)
+        if not stored or stored[-1].transcript:
+            return None
+        exchanges = [one for one in stored if not one.transcript]
+        return transcript_of(name, exchanges, silence_s=self._silence_s, whole=self._whole)
+
+
+def transcript_of(name: str, exchanges: Sequence[Sample], *, silence_s: float, whole: bool) -> Sample | None:
+    """Return the sample that stands for a conversation; None when no exchange of it answers the user.
+
+    `exchanges` are those stored of it, the oldest first. It is skipped as "incomplete" where earlier turns are known
+    neither as exchanges nor from the first one's history, and where exchanges are captured one by one at a lower rate
+    than 1.
+    """
+    answers = [one for one in exchanges if one.skip_reason is None or one.skip_reason in _ENDED_WITHOUT_ANSWER]
+    if not answers:
+        return None
+    first, last = answers[0], answers[-1]
+    begun = list(first.history)
+    asked_before = sum(one.role == "user" for one in begun)
+    known = asked_before >= (first.turn or 1) - 1 and len(exchanges) < MOST_EXCHANGES
+    rate = min(one.rate for one in answers)
+    complete = known and (whole or rate == 1.0)
+    messages = [*begun, *(message for one in answers for message in _messages(one))]
+    return Sample(
+        id=f"conversation-{blake2b(f'{name} {last.id}'.encode(), digest_size=12).hexdigest()}",
+        started_at=last.started_at + silence_s,
+        app=last.app,
+        model=last.model,
+        tags=last.tags,
+        session=last.session,
+        rate=rate,
+        prompt=last.prompt,
+        cluster=last.cluster,
+        conversation=name,
+        cost_usd=_total([one.cost_usd for one in exchanges]),
+        transcript=bounded_transcript(tuple(messages)),
+        skip_reason=None if complete else INCOMPLETE,
+    )
+
+
+def _messages(answer: Sample) -> list[Message]:
+    said = [] if not (answer.question or "").strip() else [Message(role="user", text=answer.question or "")]
+    text = answer.response if answer.response.strip() else f"[no answer: {answer.skip_reason or 'empty'}]"
+    return [*said, Message(role="assistant", text=text)]
+
+
+def _total(costs: Sequence[float | None]) -> float | None:
+    known = [one for one in costs if one is not None]
+    return sum(known) if known else None
+
+
+def _blank(name: str) -> Sample:
+    """A sample that is drawn as the conversation's transcript will be."""
+    return Sample(id="", started_at=0.0, conversation=name, transcript=(Message(role="user", text=""),))
