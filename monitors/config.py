@@ -193,8 +193,9 @@ class Rule(Table, frozen=True):
     """`[[alerts.rules]]`: alerts when the mean of `metric` drops.
 
     It is compared with `slo` (the least mean, or the greatest where 0 is best) or with a `baseline` learned from the
-    traffic; a drop of up to `tolerance` is allowed (default: 0.05, for severity "warn" 0.02; 0 with `slo`). `detector`
-    is "esr", "threshold" or an import string; `options` are its own.
+    traffic; a drop of up to `tolerance` is allowed. Its default is 0 with `slo`, 0.02 for severity "warn", for a page
+    below the baseline "auto" what the hourly means of the last week varied by (0.02 to 0.05), else 0.05. `detector` is
+    "esr", "threshold" or an import string; `options` are its own.
     """
 
     metric: str

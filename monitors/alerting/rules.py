@@ -70,10 +70,15 @@ def _detector_problems(rule: Rule, where: str) -> list[str]:
     return [f"{where}.options.{key}: {problem}" for key, problem in wrong.items()]
 
 
-def tolerance_of(rule: Rule) -> float:
-    """Return how far the mean may fall below the baseline before it is a drop; 0 for an SLO by default."""
+def tolerance_of(rule: Rule) -> float | None:
+    """Return how far the mean may fall below the baseline before it is a drop; 0 for an SLO by default.
+
+    None: what the hourly means have varied by, for rules with the default baseline that page.
+    """
     if rule.tolerance is not None:
         return rule.tolerance
+    if rule.baseline == "auto" and rule.severity == "page":
+        return None
     return 0.0 if rule.slo is not None else TOLERANCES.get(rule.severity, _DEFAULT_TOLERANCE)
 
 
@@ -82,7 +87,7 @@ def watch_of(rule: Rule, config: Alerts, *, rules: int, lower_is_better: bool) -
     parts = [dimension for dimension in config.slices if dimension != "app"]
     tolerance = tolerance_of(rule)
     if rule.slo is not None:
-        slo = max(1e-6, on_scale(rule.slo, flipped=lower_is_better) - tolerance)
+        slo = max(1e-6, on_scale(rule.slo, flipped=lower_is_better) - (tolerance or 0.0))
         baseline = partial(baseline_of, "fixed", slo=slo)
     else:
         baseline = partial(baseline_of, rule.baseline or "auto", tolerance=tolerance)

@@ -70,11 +70,12 @@ class Traffic:
 class Setting:
     """A simulated setting: `budget_per_s` is the stream's share of the budget, `rate` scales the judged answers.
 
-    `baseline` builds the baseline, without a tolerance; for an SLO it is `Fixed`.
+    `baseline` builds the baseline, without a tolerance; for an SLO it is `Fixed`. With the `tolerance` None the
+    baseline learns it.
     """
 
     name: str
-    tolerance: float
+    tolerance: float | None
     budget_per_s: float
     baseline: Callable[[], Baseline]
     rate: float = 1.0
@@ -270,7 +271,8 @@ class _Run:
     def _m0(self, baselines: Sequence[Baseline], hour: int) -> Array:
         """Return m0 by stream; NaN while it is being learned."""
         bounds = [baseline.m0(hour * HOUR_S) for baseline in baselines]
-        known = np.array([np.nan if bound is None else bound - self._setting.tolerance for bound in bounds])
+        tolerance = self._setting.tolerance or 0.0
+        known = np.array([np.nan if bound is None else bound - tolerance for bound in bounds])
         kept: Array = np.clip(known, EDGE, 1.0 - EDGE)
         return kept
 

@@ -120,13 +120,15 @@ def _settings(rule: Rule, alerts: Alerts, *, rules: int, flipped: bool) -> list[
     stream = watch_of(rule, alerts, rules=rules, lower_is_better=flipped).stream("*")
     tolerance, per_month = tolerance_of(rule), alerts.false_alerts_per_30d
     if rule.slo is not None:
-        baseline = partial(build, "fixed", slo=on_scale(rule.slo, flipped=flipped))
-        name = f"as configured: slo {rule.slo:g}, tolerance {tolerance:g}"
+        plain = partial(build, "fixed", slo=on_scale(rule.slo, flipped=flipped))
+        name = f"as configured: slo {rule.slo:g}, tolerance {tolerance or 0.0:g}"
     else:
-        baseline = partial(build, rule.baseline or "auto")
-        name = f"as configured: tolerance {tolerance:g}"
+        plain = partial(build, rule.baseline or "auto")
+        name = f"as configured: tolerance {'learned' if tolerance is None else f'{tolerance:g}'}"
 
-    def setting(name: str, *, tolerance: float = tolerance, alarms: float = 1.0, rate: float = 1.0) -> Setting:
+    def setting(name: str, *, tolerance: float | None = tolerance, alarms: float = 1.0, rate: float = 1.0) -> Setting:
+        learns = rule.slo is None and tolerance is None
+        baseline = partial(plain, tolerance=None) if learns else plain
         budget = stream.budget_per_s * alarms if stream is not None else 0.0
         return Setting(name=name, tolerance=tolerance, budget_per_s=budget, baseline=baseline, rate=rate)
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from monitors.alerting.detectors import Baseline, Bucket
+from monitors.alerting.detectors.margins import MOST_MARGIN, HourlyMargin
 from monitors.statistics.betting_bounds import RunningLower, Spread, WindowLower, packed, unpacked
 from monitors.statistics.eprocess import Array, checked
 
@@ -258,7 +259,7 @@ class Auto:
 
     The window and the ratchet have half of 1 - level each, so the flat bound holds at `level`. An hour's bound can only
     lower it, which preserves the guarantee; it is for streams whose mean follows the time of day, and holds at `level`
-    too.
+    too. Without a `tolerance` the margin is learned: what the hourly means of the last week varied by.
 
     >>> baseline = Auto(n0=200)
     >>> for i in range(20):
@@ -267,15 +268,24 @@ class Auto:
     0.828
     """
 
-    def __init__(self, n0: int = WINDOW, *, lag: int = LAG, level: float = LEVEL, tolerance: float = 0.0) -> None:
+    def __init__(
+        self, n0: int = WINDOW, *, lag: int = LAG, level: float = LEVEL, tolerance: float | None = 0.0
+    ) -> None:
         self.level, self.tolerance = level, tolerance
+        self._margin = HourlyMargin()
         half = 0.5 + level / 2.0
         self._window = Window(n0, level=half)
         self._ratchet = Ratchet(n0, lag=lag, level=half)
         self._seasonal = Seasonal(least=LEAST_IN_HOUR, level=level)
         self._parts: tuple[Baseline, ...] = (self._window, self._ratchet, self._seasonal)
 
+    @property
+    def margin(self) -> float:
+        """How far the mean may fall below the bound before it is a drop."""
+        return self._margin.value if self.tolerance is None else self.tolerance
+
     def rebaseline(self) -> None:
+        self._margin = HourlyMargin()
         for part in self._parts:
             part.rebaseline()
 
@@ -285,27 +295,32 @@ class Auto:
             return None
         flat = max(flat, self._ratchet.bound or 0.0)
         hour = self._seasonal.bound(at)
-        return _lowered(flat if hour is None else min(flat, hour), self.tolerance)
+        return _lowered(flat if hour is None else min(flat, hour), self.margin)
 
     def update(self, bucket: Bucket) -> None:
         for part in self._parts:
             part.update(bucket)
+        if self.tolerance is None:
+            self._margin.update(bucket.start, *_independent(bucket))
 
     def progress(self) -> tuple[int, int]:
         return self._window.progress()
 
     def dumps(self) -> str:
         parts = [part.dumps() for part in self._parts]
-        return _written(self._identity(), {"parts": [json.loads(part) for part in parts]})
+        margin = {} if self.tolerance is not None else {"margin": self._margin.dumps()}
+        return _written(self._identity(), {"parts": [json.loads(part) for part in parts], **margin})
 
     def loads(self, state: str) -> None:
         saved = _read(state, self._identity())
         for part, own in zip(self._parts, saved["parts"], strict=True):
             part.loads(json.dumps(own))
+        if "margin" in saved:  # a release without learned margins saved the same parts
+            self._margin.loads(saved["margin"])
 
     def _identity(self) -> dict[str, Any]:
         own = {"kind": "auto", "n0": self._window.n0, "lag": self._ratchet.lag}
-        return own | {"level": self.level, "tolerance": self.tolerance}
+        return own | {"level": self.level, "tolerance": MOST_MARGIN if self.tolerance is None else self.tolerance}
 
 
 KINDS: Mapping[str, Callable[..., Baseline]] = {

@@ -185,7 +185,7 @@ def test_the_command_tries_the_rules_out_on_captured_scores(store, tmp_path):
     assert "faithfulness in shop" in said["about"][0]
     assert "5 scores of other apps" in said["about"][1]
     names = [row["setting"]["name"] for row in said["rows"]]
-    assert names[0] == "as configured: tolerance 0.05"
+    assert names[0] == "as configured: tolerance learned"
     assert "3 x as many judged" not in names
     assert said["rows"][0]["months"] > 0
     assert "<svg" in page.read_text()
