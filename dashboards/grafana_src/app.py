@@ -42,7 +42,7 @@ def _scores() -> list[Built]:
     mean = lines(
         "$metric: mean and baseline",
         "Mean over the window with its 95 % confidence sequence, and the baseline or SLO of each rule.",
-        "percentunit",
+        "score",
         Query(series("gaugeway_quality_mean", *STREAM), "mean"),
         Query(series("gaugeway_quality_ci_low", *STREAM), "low"),
         Query(series("gaugeway_quality_ci_high", *STREAM), "high"),

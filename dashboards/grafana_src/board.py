@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from grafana_foundation_sdk.builders import dashboard as build
 from grafana_foundation_sdk.models import dashboard
@@ -11,6 +12,8 @@ from grafana_foundation_sdk.models import dashboard
 from dashboards.grafana_src.panels import SOURCE, Built, series
 
 TAG = "gaugeway"
+_OPEN_ROWS = 2
+"""Rows that are open at first; Grafana queries the panels of a closed row only once it is opened."""
 _ALL = dashboard.VariableOption(selected=True, text="All", value="$__all")
 
 
@@ -44,17 +47,31 @@ class Board:
             board.with_variable(_variable(chosen))
         for annotation in _annotations():
             board.annotation(annotation)
-        for heading, panels in self.rows:
-            board.with_row(build.Row(heading))
+        for number, (heading, panels) in enumerate(self.rows):
+            if number < _OPEN_ROWS:
+                board.with_row(build.Row(heading))
+                for panel in panels:
+                    board.with_panel(panel)
+                continue
+            closed = build.Row(heading).collapsed(collapsed=True)
             for panel in panels:
-                board.with_panel(panel)
+                closed.with_panel(panel)
+            board.with_row(closed)
         built = board.build()
-        for number, placed in enumerate(built.panels or (), 1):
+        for number, placed in enumerate(_all(built), 1):
             placed.id_val = number
         shown = [*(built.links or ()), *(built.annotations.list_val or ())]
         for one in shown:
             one.placement = None  # the library's default hides them in a menu
         return built
+
+
+def _all(built: dashboard.Dashboard) -> Iterator[Any]:
+    """Yield rows and panels, those inside closed rows included."""
+    for placed in built.panels or ():
+        yield placed
+        if isinstance(placed, dashboard.RowPanel):
+            yield from placed.panels
 
 
 def _data_source() -> build.DatasourceVariable:

@@ -18,10 +18,11 @@ EVERY = 'job=~"$job", instance=~"$instance"'
 """Matchers common to all selectors: several Gaugeways may share a Prometheus."""
 GREEN, YELLOW, RED = "green", "yellow", "red"
 HEIGHT, FULL, HALF, THIRD = 8, 24, 12, 8
+NO_DATA = "no data"
 TOP = 4
 """Height and width of the single-value panels in the first row."""
 
-Unit: TypeAlias = Literal["percentunit", "short", "none", "s", "reqps", "ops", "currencyUSD", "decbytes"]
+Unit: TypeAlias = Literal["score", "percentunit", "short", "none", "s", "reqps", "ops", "currencyUSD", "decbytes"]
 Built: TypeAlias = timeseries.Panel | stat.Panel | table.Panel | heatmap.Panel | statetimeline.Panel
 Step: TypeAlias = tuple[float | None, str]
 """(lower bound, colour); the first step has no bound."""
@@ -130,7 +131,7 @@ def figure(
     """Single-value panel coloured by `steps`; `names` maps values to texts."""
     panel = stat.Panel().graph_mode(common.BigValueGraphMode.NONE).color_mode(common.BigValueColorMode.VALUE)
     panel.reduce_options(build_common.ReduceDataOptions().calcs(["lastNotNull"]))
-    panel.thresholds(_thresholds(steps)).no_value("no data")
+    panel.thresholds(_thresholds(steps))
     if names:
         results = {value: dashboard.ValueMappingResult(text=text) for value, text in names.items()}
         panel.mappings([dashboard.ValueMap(options=results)])
@@ -155,10 +156,10 @@ def listing(title: str, description: str, unit: Unit, columns: Sequence[tuple[st
 def heat(title: str, description: str, expr: str, *, repeat: str) -> heatmap.Panel:
     """Heat map of a histogram's buckets over time."""
     panel = heatmap.Panel().calculate(calculate=False).repeat(repeat).repeat_direction("h").max_per_row(2)
-    panel.y_axis(heatmap.YAxisConfig().unit("percentunit").min(0).max(1)).cell_gap(1)
+    panel.y_axis(heatmap.YAxisConfig().unit("none").decimals(2).min(0).max(1)).cell_gap(1)
     panel.color(heatmap.HeatmapColorOptions().mode(heatmaps.HeatmapColorMode.SCHEME).scheme("Blues").steps(32))
     panel.with_target(_target("A", Query(expr, "{{le}}", exemplars=True)).range().format(PromQueryFormat.HEATMAP))
-    _describe(panel, title, description, "percentunit").span(FULL)
+    _describe(panel, title, description, "score").span(FULL)
     return panel
 
 
@@ -185,7 +186,11 @@ def _lettered(queries: Iterable[Query]) -> list[tuple[str, Query]]:
 
 
 def _describe(panel: Any, title: str, description: str, unit: Unit) -> Any:
-    return panel.title(title).description(description).unit(unit).datasource(SOURCE).height(HEIGHT)
+    if unit == "score":  # as on the operator's page
+        panel.unit("none").decimals(3)
+    else:
+        panel.unit(unit)
+    return panel.title(title).description(description).datasource(SOURCE).height(HEIGHT).no_value(NO_DATA)
 
 
 def _thresholds(steps: Sequence[Step]) -> build.ThresholdsConfig:

@@ -38,6 +38,7 @@ def board() -> Board:
             ("Judge", _judge()),
             ("Cost", _cost()),
             ("Trust in the judge", _trust()),
+            ("Conversations", _conversations()),
             ("Supplements", _supplements()),
         ),
     )
@@ -266,9 +267,9 @@ def _saving() -> list[Built]:
     lookups = "gaugeway_judge_cache_lookups_total"
     return [
         lines(
-            "Judge tokens",
+            "Judge tokens per second",
             "Input and output tokens of the judges.",
-            "ops",
+            "short",
             Query(rate(series("gaugeway_judge_tokens_total"), "judge_model", "type"), "{{judge_model}} {{type}}"),
             width=THIRD,
         ),
@@ -375,6 +376,30 @@ def _trust() -> list[Built]:
                 "{{model}}",
             ),
             width=THIRD,
+            top=1,
+        ),
+    ]
+
+
+def _conversations() -> list[Built]:
+    links = "gaugeway_conversation_links_total"
+    joined = rate(series(links, result="~response_id|tool_call|text|trace|session"))
+    lost = rate(series(links, result="~missing|ambiguous|weak"))
+    return [
+        lines(
+            "Exchanges by how they were joined",
+            "response_id, tool_call, text and trace continue a known exchange; session: named by the app; first: begins"
+            " a conversation.",
+            "ops",
+            Query(rate(series(links), "result"), "{{result}}"),
+            stacked="normal",
+        ),
+        lines(
+            "Follow-ups not joined",
+            "Share of the exchanges with earlier answers that fit no known exchange, several, or one by a short text"
+            " alone. Name the session if it is high.",
+            "percentunit",
+            Query(share(lost, f"({joined} + {lost})"), "not joined"),
             top=1,
         ),
     ]

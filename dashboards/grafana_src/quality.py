@@ -60,6 +60,8 @@ def board() -> Board:
             ("Alerts", _alarms()),
             ("Objectives", _objectives()),
             ("Coverage", _coverage()),
+            ("Basis of the means", _estimates()),
+            ("Human labels", _labels()),
         ),
     )
 
@@ -135,7 +137,7 @@ def _means() -> list[Built]:
         "Confidence bands: $app",
         "Means over the window (an hour by default) with their 95 % confidence sequences, which stay valid however"
         " often you look. A gap: fewer than 10 effective scores.",
-        "percentunit",
+        "score",
         Query(gauge("mean"), "{{metric}}"),
         Query(gauge("ci_low"), "{{metric}} low"),
         Query(gauge("ci_high"), "{{metric}} high"),
@@ -146,14 +148,14 @@ def _means() -> list[Built]:
         listing(
             "Means now",
             "Mean of each metric and app over the window, its 95 % confidence sequence, objective and threshold. For"
-            " `hallucination` and `noise_sensitivity` 0 is best.",
-            "percentunit",
+            " `hallucination`, `noise_sensitivity`, `asked_again` and `gave_up` 0 is best.",
+            "score",
             columns,
         ),
         lines(
             "Mean of $metric",
             "The same mean for all apps.",
-            "percentunit",
+            "score",
             Query(gauge("mean"), "{{app}}"),
             top=1,
             repeat="metric",
@@ -233,20 +235,6 @@ def _coverage() -> list[Built]:
             top=1,
         ),
         lines(
-            "Effective scores",
-            "Effective number of scores of each mean; means and intervals require 100.",
-            "short",
-            Query(series("gaugeway_quality_n_eff", *STREAM), stream),
-            width=THIRD,
-        ),
-        lines(
-            "Scores",
-            "Scores by app and metric.",
-            "ops",
-            Query(rate(series("gaugeway_score_count", *STREAM), *STREAM), stream),
-            width=THIRD,
-        ),
-        lines(
             "Scores ignored by alerts",
             "Scores that alerts do not use because too many evaluations around them failed.",
             "ops",
@@ -266,5 +254,60 @@ def _coverage() -> list[Built]:
             "none",
             Query(series("gaugeway_quality_judge_saving_ratio", *STREAM), stream),
             width=THIRD,
+        ),
+    ]
+
+
+def _estimates() -> list[Built]:
+    stream = "{{app}} {{metric}}"
+    return [
+        lines(
+            "Effective scores",
+            "Effective number of scores of each mean; a mean needs 10. Scores of one conversation count less than"
+            " independent ones.",
+            "short",
+            Query(series("gaugeway_quality_n_eff", *STREAM), stream),
+            width=THIRD,
+        ),
+        lines(
+            "Window of the mean",
+            "Time over which each mean is taken: the shortest of the configured window, 6 h, 24 h and 7 d with 10"
+            " effective scores.",
+            "s",
+            Query(series("gaugeway_quality_window_seconds", *STREAM), stream),
+            width=THIRD,
+        ),
+        lines(
+            "Scores",
+            "Scores per second by app and metric.",
+            "ops",
+            Query(rate(series("gaugeway_score_count", *STREAM), *STREAM), stream),
+            width=THIRD,
+        ),
+    ]
+
+
+def _labels() -> list[Built]:
+    stream = "{{app}} {{metric}}"
+
+    def corrected(end: str) -> str:
+        return series(f"gaugeway_quality_corrected_{end}", *STREAM)
+
+    return [
+        lines(
+            "Corrected mean",
+            "The judge's mean corrected by human labels, with its 95 % interval. Needs labels: rate answers on the"
+            " operator's page.",
+            "score",
+            Query(corrected("mean"), stream),
+            Query(corrected("ci_low"), f"{stream} low"),
+            Query(corrected("ci_high"), f"{stream} high"),
+            top=1,
+        ),
+        lines(
+            "Agreement with people",
+            "Cohen's kappa between the judge and human labels on pass or fail: 1 perfect, 0 no better than chance.",
+            "none",
+            Query(series("gaugeway_judge_agreement_kappa", *STREAM), stream),
         ),
     ]

@@ -214,9 +214,9 @@ def _upstreams() -> list[Built]:
 def _tokens() -> list[Built]:
     return [
         lines(
-            "Tokens",
+            "Tokens per second",
             "Tokens reported by the upstream; cached tokens are included in the input.",
-            "ops",
+            "short",
             Query(rate(series("gaugeway_tokens_total", *CALLER), "type"), "{{type}}"),
             width=THIRD,
         ),

@@ -31,12 +31,18 @@ def test_promtool_takes_the_rules():
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_promtool_takes_the_configuration(tmp_path):
+@pytest.mark.parametrize("with_tokens", [False, True])
+def test_promtool_takes_the_configuration(tmp_path, with_tokens):
     shutil.copytree(FOLDER / "prometheus", tmp_path / "prometheus")
-    for plane in ("gateway", "monitors"):
-        (tmp_path / "prometheus" / f"{plane}.token").write_text("secret")
-    checked = run("promtool", "check", "config", tmp_path / "prometheus" / "prometheus.yml")
+    config = tmp_path / "prometheus" / "prometheus.yml"
+    if with_tokens:
+        config.write_text(config.read_text().replace("# authorization:", "authorization:"))
+        for plane in ("gateway", "monitors"):
+            (tmp_path / "prometheus" / f"{plane}.token").write_text("secret")
+    checked = run("promtool", "check", "config", config)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+    jobs = yaml.safe_load(config.read_text())["scrape_configs"]
+    assert ["authorization" in job for job in jobs] == [with_tokens] * 2
 
 
 def test_amtool_takes_the_routes():

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from monitors.alerting.detectors import Baseline, Bucket
-from monitors.alerting.detectors.margins import MOST_MARGIN, HourlyMargin
+from monitors.alerting.detectors.margins import WIDEST, HourlyMargin
 from monitors.statistics.betting_bounds import RunningLower, Spread, WindowLower, packed, unpacked
 from monitors.statistics.eprocess import Array, checked
 
@@ -320,7 +320,7 @@ class Auto:
 
     def _identity(self) -> dict[str, Any]:
         own = {"kind": "auto", "n0": self._window.n0, "lag": self._ratchet.lag}
-        return own | {"level": self.level, "tolerance": MOST_MARGIN if self.tolerance is None else self.tolerance}
+        return own | {"level": self.level, "tolerance": WIDEST if self.tolerance is None else self.tolerance}
 
 
 KINDS: Mapping[str, Callable[..., Baseline]] = {

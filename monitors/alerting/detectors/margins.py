@@ -10,7 +10,7 @@ import numpy as np
 from monitors.statistics.betting_bounds import packed, unpacked
 from monitors.statistics.eprocess import Array
 
-LEAST_MARGIN, MOST_MARGIN = 0.02, 0.05
+NARROWEST, WIDEST = 0.02, 0.05
 """The margin without any variation, and with much of it, or before there are enough hours."""
 HOURS_KEPT, HOURS_NEEDED = 168, 24
 LAG_HOURS = 6
@@ -45,7 +45,7 @@ class HourlyMargin:
         self._hour: int | None = None
         self._sums = np.zeros(4)  # of w, w^2, w x, w x^2; the squared weights serve the standard error
         self._past: list[tuple[float, float, float]] = []  # hour, mean, squared standard error
-        self._value = MOST_MARGIN
+        self._value = WIDEST
 
     @property
     def value(self) -> float:
@@ -94,8 +94,8 @@ def margin_of(hours: Iterable[tuple[float, float]]) -> float:
     """
     known = np.array(list(hours), dtype=np.float64).reshape(-1, 2)
     if len(known) < HOURS_NEEDED:
-        return MOST_MARGIN
+        return WIDEST
     means, errors2 = known.T
     between = math.sqrt(max(0.0, float(means.var(ddof=1) - errors2.mean())))
     lowest = float((means.mean() - means - _SIGMAS * np.sqrt(errors2)).max())
-    return min(MOST_MARGIN, max(LEAST_MARGIN, _SPREAD * between, lowest))
+    return min(WIDEST, max(NARROWEST, _SPREAD * between, lowest))

@@ -9,7 +9,7 @@ import pytest
 
 from monitors.alerting.detectors import Bucket
 from monitors.alerting.detectors.baselines import Auto
-from monitors.alerting.detectors.margins import HOURS_KEPT, LEAST_MARGIN, MOST_MARGIN, HourlyMargin
+from monitors.alerting.detectors.margins import HOURS_KEPT, NARROWEST, WIDEST, HourlyMargin
 from monitors.alerting.rules import tolerance_of
 from monitors.config import Rule
 
@@ -27,14 +27,14 @@ def fed(shift, hours, *, size=200, margin=None, start=0, seed=1):
 
 
 def test_steady_scores_have_the_least_margin_once_there_are_24_hours():
-    assert fed(lambda _: 0.0, 29).value == MOST_MARGIN
-    assert fed(lambda _: 0.0, 40).value == LEAST_MARGIN
+    assert fed(lambda _: 0.0, 29).value == WIDEST
+    assert fed(lambda _: 0.0, 40).value == NARROWEST
 
 
 @pytest.mark.parametrize("by", [0.02, 0.03, 0.04])
 def test_a_daily_cycle_has_a_margin_that_covers_its_lowest_hour(by):
     value = fed(lambda hour: by * np.sin(hour * np.pi / 12), 8 * 24).value
-    assert by <= value <= MOST_MARGIN
+    assert by <= value <= WIDEST
 
 
 def test_one_bad_night_a_week_counts():
@@ -42,13 +42,13 @@ def test_one_bad_night_a_week_counts():
 
 
 def test_few_scores_an_hour_keep_the_margin_wide():
-    assert fed(lambda _: 0.0, 100, size=20).value == MOST_MARGIN
+    assert fed(lambda _: 0.0, 100, size=20).value == WIDEST
 
 
 def test_a_drop_does_not_widen_the_margin_it_is_judged_by_for_six_hours():
     margin = fed(lambda _: 0.0, 60)
-    assert fed(lambda _: -0.1, 6, margin=margin, start=60).value == LEAST_MARGIN
-    assert fed(lambda _: -0.1, 6, margin=margin, start=66).value > LEAST_MARGIN
+    assert fed(lambda _: -0.1, 6, margin=margin, start=60).value == NARROWEST
+    assert fed(lambda _: -0.1, 6, margin=margin, start=66).value > NARROWEST
 
 
 def test_the_state_is_bounded_and_survives_in_the_middle_of_an_hour():
@@ -72,13 +72,13 @@ def test_auto_learns_its_margin_only_without_a_tolerance():
     for hour in range(60):
         for one in (learned, fixed):
             one.update(bucket(hour, rng.beta(8, 2, 100)))
-    assert (learned.margin, fixed.margin) == (LEAST_MARGIN, 0.05)
+    assert (learned.margin, fixed.margin) == (NARROWEST, 0.05)
     assert "margin" not in json.loads(fixed.dumps())["state"]
     restored = Auto(tolerance=None)
     restored.loads(learned.dumps())
     assert restored.m0(HOUR * 60) == learned.m0(HOUR * 60)
     learned.rebaseline()
-    assert learned.margin == MOST_MARGIN
+    assert learned.margin == WIDEST
 
 
 def test_what_an_older_release_learned_is_kept():
