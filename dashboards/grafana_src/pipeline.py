@@ -383,8 +383,8 @@ def _trust() -> list[Built]:
 
 def _conversations() -> list[Built]:
     links = "gaugeway_conversation_links_total"
-    joined = rate(series(links, result="~response_id|tool_call|text|trace|session"))
-    lost = rate(series(links, result="~missing|ambiguous|weak"))
+    counted = "response_id|tool_call|text|trace|session|first"  # "late" ones are counted twice
+    lost = "missing|ambiguous|weak"
     return [
         lines(
             "Exchanges by how they were joined",
@@ -395,11 +395,14 @@ def _conversations() -> list[Built]:
             stacked="normal",
         ),
         lines(
-            "Follow-ups not joined",
-            "Share of the exchanges with earlier answers that fit no known exchange, several, or one by a short text"
-            " alone. Name the session if it is high.",
+            "Exchanges not joined",
+            "Share of the exchanges that show earlier answers but fit no known exchange, several, or one by a short"
+            " text alone. Name the session if it is high.",
             "percentunit",
-            Query(share(lost, f"({joined} + {lost})"), "not joined"),
+            Query(
+                share(rate(series(links, result=f"~{lost}")), rate(series(links, result=f"~{counted}|{lost}"))),
+                "not joined",
+            ),
             top=1,
         ),
     ]
