@@ -19,7 +19,11 @@ from monitors.statistics import eprocess
 BUDGET = 0.25 / 43_200  # a minute
 CALM, LONGEST, HISTORY = 600, 6000, 2000
 DROPS = (0.05, 0.10, 0.20)
-MODES = {"SLO at the mean": None, "learned, less .02 (warn)": 0.02, "learned, less .05 (page)": 0.05}
+MODES = {
+    "SLO at the mean": None,
+    "learned, less .02 (warn; page on steady scores)": 0.02,
+    "learned, less .05 (page at first, or where means vary)": 0.05,
+}
 
 
 def minutes(rng, drop: float, *, a_minute: int, runs: int, tolerance: float | None):
