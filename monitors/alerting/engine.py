@@ -38,7 +38,8 @@ class StreamStatus:
     """The state of one stream, for gauges and the page.
 
     `m0` is the baseline mean on the metric's own scale, None while it is being learned (`learned` of `needed` scores
-    seen); the alarm is at `evidence_log10` 0. `slice` is "" for the whole app.
+    seen); the alarm is at `evidence_log10` 0. `margin` is how far it lies below the learned mean. `slice` is "" for the
+    whole app.
     """
 
     rule: str
@@ -51,6 +52,7 @@ class StreamStatus:
     slice: str = ""
     learned: int = 0
     needed: int = 0
+    margin: float = 0.0
 
 
 class AlertObserver(DeliveryObserver, Protocol):
@@ -342,4 +344,5 @@ def status_of(watch: RuleWatch, stream: Stream, closed_until: float) -> StreamSt
         slice=stream.slice,
         learned=learned,
         needed=needed,
+        margin=stream.baseline.margin,
     )

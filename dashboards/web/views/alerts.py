@@ -165,6 +165,7 @@ def alert_view_handlers(site: Site) -> list[Any]:
             measured=measured,
             chart=chart(found, dots, since, until, baseline),
             baseline=baseline,
+            margin=watched[0].margin if watched else 0.0,
             ack=site.engine.acknowledgements.acks().get(fingerprint),
             silences=[one for one in silences if one.mutes(labels_of(found), now)],
             history=None if site.delivery_progress is None else history(site.delivery_progress(fingerprint)),

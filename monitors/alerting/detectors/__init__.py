@@ -84,6 +84,10 @@ class Detector(Protocol):
 class Baseline(Protocol):
     """The baseline of a stream: the mean below which there is a drop, configured or learned."""
 
+    @property
+    def margin(self) -> float:
+        """How far the mean may fall below what was learned before it is a drop."""
+
     def m0(self, at: float) -> float | None:
         """Return the lowest mean that is not a drop for scores at Unix time `at`, in (0, 1); None while learning."""
 
@@ -97,7 +101,7 @@ class Baseline(Protocol):
         """Discard what was learned and start again."""
 
     def dumps(self) -> str:
-        """Return the state as JSON, under 4 kB."""
+        """Return the state as JSON, under 10 kB."""
 
     def loads(self, state: str) -> None:
         """Restore a state from `dumps`. Raises ValueError, without a change, for another baseline's state."""

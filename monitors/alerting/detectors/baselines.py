@@ -38,6 +38,7 @@ class Fixed:
         if not 0.0 < slo < 1.0:
             raise ValueError(f"an SLO lies in (0, 1), got {slo!r}")
         self.slo = slo
+        self.margin = 0.0
 
     def m0(self, at: float) -> float | None:
         del at
@@ -75,7 +76,7 @@ class Window:
     """
 
     def __init__(self, n0: int = WINDOW, *, level: float = LEVEL, tolerance: float = 0.0) -> None:
-        self.n0, self.level, self.tolerance = n0, level, tolerance
+        self.n0, self.level, self.margin = n0, level, tolerance
         self.rebaseline()
 
     def rebaseline(self) -> None:
@@ -89,7 +90,7 @@ class Window:
 
     def m0(self, at: float) -> float | None:
         del at
-        return _lowered(self._bound, self.tolerance)
+        return _lowered(self._bound, self.margin)
 
     def update(self, bucket: Bucket) -> None:
         scores, weights = _independent(bucket)
@@ -115,7 +116,7 @@ class Window:
         self._learning, self._bound = learning, saved["bound"]
 
     def _identity(self) -> dict[str, Any]:
-        return {"kind": "window", "n0": self.n0, "level": self.level, "tolerance": self.tolerance}
+        return {"kind": "window", "n0": self.n0, "level": self.level, "tolerance": self.margin}
 
 
 class Ratchet:
@@ -137,7 +138,7 @@ class Ratchet:
     def __init__(self, n0: int = WINDOW, *, lag: int = LAG, level: float = LEVEL, tolerance: float = 0.0) -> None:
         if lag < 1:
             raise ValueError(f"the lag must be at least one score, got {lag!r}")
-        self.n0, self.lag, self.level, self.tolerance = n0, lag, level, tolerance
+        self.n0, self.lag, self.level, self.margin = n0, lag, level, tolerance
         self.rebaseline()
 
     def rebaseline(self) -> None:
@@ -153,7 +154,7 @@ class Ratchet:
 
     def m0(self, at: float) -> float | None:
         del at
-        return _lowered(self.bound, self.tolerance) if self._running.n >= self.n0 else None
+        return _lowered(self.bound, self.margin) if self._running.n >= self.n0 else None
 
     def update(self, bucket: Bucket) -> None:
         scores, weights = _independent(bucket)
@@ -188,7 +189,7 @@ class Ratchet:
 
     def _identity(self) -> dict[str, Any]:
         own = {"kind": "ratchet", "n0": self.n0, "lag": self.lag}
-        return own | {"level": self.level, "tolerance": self.tolerance}
+        return own | {"level": self.level, "tolerance": self.margin}
 
 
 class Seasonal:
@@ -206,7 +207,7 @@ class Seasonal:
     """
 
     def __init__(self, *, least: int = 100, level: float = LEVEL, tolerance: float = 0.0) -> None:
-        self.least, self.level, self.tolerance = least, level, tolerance
+        self.least, self.level, self.margin = least, level, tolerance
         self.rebaseline()
 
     def rebaseline(self) -> None:
@@ -222,7 +223,7 @@ class Seasonal:
         return hour.bound or None if known and hour.n >= self.least else None
 
     def m0(self, at: float) -> float | None:
-        return _lowered(self.bound(at), self.tolerance)
+        return _lowered(self.bound(at), self.margin)
 
     def update(self, bucket: Bucket) -> None:
         scores, weights = _independent(bucket)
@@ -251,7 +252,7 @@ class Seasonal:
 
     def _identity(self) -> dict[str, Any]:
         own = {"kind": "seasonal", "least": self.least}
-        return own | {"level": self.level, "tolerance": self.tolerance}
+        return own | {"level": self.level, "tolerance": self.margin}
 
 
 class Auto:

@@ -19,7 +19,7 @@ LEAST_SCORES = 30
 """Independent scores an hour needs to count."""
 _SPREAD, _SIGMAS = 2.0, 2.5
 _HOUR_S = 3600.0
-_FIELDS = 5
+_SUMS = 4
 
 
 class HourlyMargin:
@@ -43,7 +43,7 @@ class HourlyMargin:
 
     def __init__(self) -> None:
         self._hour: int | None = None
-        self._sums = np.zeros(4)  # of w, w^2, w x, w x^2; the squared weights serve the standard error
+        self._sums = np.zeros(_SUMS)  # of w, w^2, w x, w x^2; the squared weights serve the standard error
         self._past: list[tuple[float, float, float]] = []  # hour, mean, squared standard error
         self._value = WIDEST
 
@@ -64,7 +64,7 @@ class HourlyMargin:
 
     def _close(self, now: int) -> None:
         w, w2, wx, wxx = self._sums
-        self._sums = np.zeros(4)
+        self._sums = np.zeros(_SUMS)
         if w2 > 0.0 and w * w / w2 >= LEAST_SCORES:
             mean = wx / w
             variance = max(wxx / w - mean * mean, 0.25 / (w * w / w2))
@@ -73,17 +73,18 @@ class HourlyMargin:
         self._value = margin_of((mean, error2) for hour, mean, error2 in self._past if hour <= now - LAG_HOURS)
 
     def dumps(self) -> str:
-        """Return the state."""
-        open_hour = (math.nan if self._hour is None else float(self._hour), *self._sums)
-        past = [(*one, 0.0, 0.0) for one in self._past]
-        return packed(np.array([open_hour, (self._value, 0.0, 0.0, 0.0, 0.0), *past]))
+        """Return the state, under 6 kB."""
+        hour = math.nan if self._hour is None else float(self._hour)
+        past = [value for one in self._past for value in one]
+        return packed(np.array([hour, self._value, *self._sums, *past]))
 
     def loads(self, state: str) -> None:
         """Restore a state. Raises ValueError."""
-        first, (value, *_), *past = unpacked(state, (-1, _FIELDS)).tolist()
-        self._hour = None if math.isnan(first[0]) else int(first[0])
-        self._sums, self._value = np.array(first[1:]), value
-        self._past = [(hour, mean, error2) for hour, mean, error2, *_ in past]
+        hour, value, *rest = unpacked(state, (-1,)).tolist()
+        self._hour = None if math.isnan(hour) else int(hour)
+        self._sums, self._value = np.array(rest[:_SUMS]), value
+        past = iter(rest[_SUMS:])
+        self._past = list(zip(past, past, past, strict=True))
 
 
 def margin_of(hours: Iterable[tuple[float, float]]) -> float:

@@ -56,7 +56,7 @@ def test_the_state_is_bounded_and_survives_in_the_middle_of_an_hour():
     other = HourlyMargin()
     other.loads(margin.dumps())
     assert other.dumps() == margin.dumps()
-    assert len(margin.dumps()) < 10_000
+    assert len(margin.dumps()) < 6_000
     more = [fed(lambda _: 0.0, 30, margin=one, start=HOURS_KEPT + 50, seed=3) for one in (margin, other)]
     assert more[0].value == more[1].value
     assert more[0].dumps() == more[1].dumps()
