@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from monitors.metrics.judged.outcomes import Outcomes, turns_of, unscorable
@@ -11,7 +12,7 @@ from monitors.records import Sample, Score, Skipped
 _MET = {"met": 1.0, "partly_met": 0.5, "not_met": 0.0}
 
 
-class _OfConversations:
+class _OfConversations(ABC):
     """What the three metrics share: one judge call for each conversation."""
 
     of_conversations = True
@@ -27,8 +28,9 @@ class _OfConversations:
         value = self._value(found)
         return value if isinstance(value, Skipped) else Score(value, found.reason, _evidence(sample, found))
 
+    @abstractmethod
     def _value(self, found: ConversationOutcome) -> float | Skipped:
-        raise NotImplementedError
+        """Return the score of an outcome."""
 
 
 class GoalMet(_OfConversations):
