@@ -17,10 +17,10 @@ MOST_EXCHANGES = 200
 INCOMPLETE = "incomplete"
 """Why a conversation is skipped: some of its exchanges are not known."""
 
-_ENDED_WITHOUT_ANSWER = frozenset(
+_SEEN_BY_THE_USER = frozenset(
     {
         *("client_cancelled", "upstream_truncated", "upstream_error", "timeout", "rejected", "error_response"),
-        *("refusal", "content_filter", "truncated_response", "empty_response"),
+        *("refusal", "content_filter", "truncated_response", "empty_response", "cache_hit"),
     }
 )
 """Skip reasons of exchanges that the user saw end; others are steps on the way to an answer, or are not the user's."""
@@ -89,7 +89,7 @@ def transcript_of(name: str, exchanges: Sequence[Sample], *, silence_s: float, w
     neither as exchanges nor from the first one's history, and where exchanges are captured one by one at a lower rate
     than 1.
     """
-    answers = [one for one in exchanges if one.skip_reason is None or one.skip_reason in _ENDED_WITHOUT_ANSWER]
+    answers = [one for one in exchanges if one.skip_reason is None or one.skip_reason in _SEEN_BY_THE_USER]
     if not answers:
         return None
     first, last = answers[0], answers[-1]

@@ -50,11 +50,14 @@ def test_a_transcript_holds_questions_and_answers_in_order():
 def test_steps_on_the_way_to_an_answer_are_left_out_and_failures_are_named():
     steps = [answer(1, id=reason, skip_reason=reason) for reason in ("tool_call", "hop", "auxiliary", "resubmission")]
     failed = answer(2, response="", skip_reason="upstream_error")
-    assert said(made(*steps, answer(1), failed)) == [
+    cached = answer(3, skip_reason="cache_hit")
+    assert said(made(*steps, answer(1), failed, cached)) == [
         "question 1",
         "answer 1",
         "question 2",
         "[no answer: upstream_error]",
+        "question 3",
+        "answer 3",
     ]
     assert made(*steps) is None
 
