@@ -6,13 +6,14 @@ import asyncio
 
 from monitors.metrics.judged.items import sent_contexts
 from monitors.metrics.lexical.idf import Fixed, Idf, shipped
-from monitors.metrics.lexical.matching import Compared, Source
+from monitors.metrics.lexical.matching import Compared, Source, compare
+from monitors.metrics.lexical.passages import PassageCache
 from monitors.metrics.lexical.sentences import Allowance, TooLongError, sentences
 from monitors.records import Sample, Score, Skipped
 
 _OVERLAP, _BIGRAMS, _RUN = 0.6, 0.2, 0.2
-_NUMBER_PENALTY, _NAME_PENALTY, _NEGATION_PENALTY = 0.3, 0.2, 0.15
-_MANY_CHARACTERS = 10_000
+_NUMBER_PENALTY, _NAME_PENALTY = 0.3, 0.2
+_MANY_CHARACTERS, _VERY_MANY_CHARACTERS = 50_000, 200_000
 MAX_CONTEXT_TOKENS, MAX_RESPONSE_TOKENS = 400_000, 100_000
 """A number counts as 8. Bounds the time (some seconds) and the memory (about 100 MB) of a score."""
 
@@ -21,50 +22,63 @@ MAX_EVIDENCE = 200
 
 
 class LexicalGroundedness:
-    """(mean + minimum)/2 over the response's sentences of what follows, clipped to [0, 1].
+    """The mean of two shares in [0, 1]: of the whole response's words that occur in the contexts, by weight; and the
+    mean over its sentences of what follows, clipped to [0, 1].
 
     0.6 x weighted overlap with the best window of three sentences of one context + 0.2 x share of the word pairs found
     in a context + 0.2 x longest run of words found in a context (6 are full marks), minus 0.3 x share of the numbers
-    (dates are numbers) and 0.2 x share of the names found in no context, minus 0.15 when a negation stands in the
-    sentence and not in the context sentence it is closest to, or the other way round.
+    (dates are numbers) and 0.2 x share of the names found in no context.
 
     A word weighs the mean of its inverse document frequency among the sample's own sentences and that of `idf`: an
     object that may learn from the contexts read here, without one the weights that come with the package.
 
     A sample with more tokens than MAX_CONTEXT_TOKENS and MAX_RESPONSE_TOKENS is skipped as "too_long". Long ones are
-    scored in a thread, one at a time.
+    scored in a thread, one at a time. Passages that recur are parsed once; `passages` says how often.
 
-    It finds invented answers, not subtle ones, and punishes honest paraphrase: a cheap signal for all traffic whose
-    shifts mean something, not a measure of faithfulness.
+    It finds invented answers, not subtle ones, and punishes honest paraphrase: a cheap signal for all traffic, not a
+    measure of faithfulness.
     """
 
     name = "lexical_groundedness"
-    version = "2"
+    version = "3"
     judge = None
 
     def __init__(self, idf: Idf | None = None) -> None:
         self._idf = idf if idf is not None else Fixed(shipped())
         self._place = asyncio.Semaphore()
+        self.passages = PassageCache()
 
     async def score(self, sample: Sample) -> Score | Skipped:
         if not sample.response.strip():
             return Skipped("no_response")
         size = len(sample.response) + sum(len(context.text) for context in sample.contexts)
-        if size < _MANY_CHARACTERS:
-            return self._score(sample)
+        self.passages.trim()
+        if size < _MANY_CHARACTERS or (size < _VERY_MANY_CHARACTERS and self._known(sample)):
+            return self._score(sample, self.passages)
         async with self._place:  # side by side they would only take more memory
-            return await asyncio.to_thread(self._score, sample)
+            return await asyncio.to_thread(self._score, sample, PassageCache())
 
-    def _score(self, sample: Sample) -> Score | Skipped:
-        contexts = [(index, sample.contexts[index].text) for index in sent_contexts(sample)]
+    def _known(self, sample: Sample) -> bool:
+        """Whether little of a sample is new."""
+        new = sum(len(one.text) for one in sample.contexts if one.text not in self.passages)
+        return len(sample.response) + new < _MANY_CHARACTERS
+
+    def _score(self, sample: Sample, passages: PassageCache) -> Score | Skipped:
+        allowance = Allowance(MAX_CONTEXT_TOKENS)
+        contexts, new = [], []
         try:
-            source = Source(contexts, self._idf.weights(), Allowance(MAX_CONTEXT_TOKENS))
-            outcome = grade(sample.response, source) if source.sentences else Skipped("no_contexts")
+            for index in sent_contexts(sample):
+                text = sample.contexts[index].text
+                passage, is_new = passages.get(text, allowance)
+                if passage.sentences:
+                    contexts.append((index, text, passage))
+                    new += [passage] if is_new else []
+            source = Source(contexts, passages.vocabulary, self._idf.weights())
+            outcome = grade(sample.response, source) if contexts else Skipped("no_contexts")
         except TooLongError:
             return Skipped("too_long")
-        if not source.sentences:
-            return outcome
-        self._idf.observe(source.stems())
+        for passage in new:
+            self._idf.observe(map(passages.vocabulary.stem_texts, passage.sentence_stems()))
         return outcome
 
 
@@ -78,9 +92,9 @@ def grade(response: str, source: Source) -> Score | Skipped:
     stated = [one for one in said if not one.text.endswith(("?", "\uff1f", "\u061f"))]
     if not stated:
         return Skipped("no_claims")
-    compared = [source.compare(sentence) for sentence in stated]
+    share, compared = compare(stated, source)
     scores = [_grade(one) for one in compared]
-    value = (sum(scores) / len(scores) + min(scores)) / 2
+    value = (sum(scores) / len(scores) + share) / 2
     reason = f"{len(scores)} sentences, the least grounded {min(scores):.2f}"
     shown = sorted(sorted(range(len(scores)), key=scores.__getitem__)[:MAX_EVIDENCE])
     evidence = tuple(_evidence(compared[index], scores[index]) for index in shown)
@@ -94,7 +108,6 @@ def _grade(one: Compared) -> float:
         + _RUN * one.run
         - _NUMBER_PENALTY * len(one.numbers) / max(1, len(one.sentence.numbers))
         - _NAME_PENALTY * len(one.names) / max(1, len(one.sentence.names))
-        - _NEGATION_PENALTY * one.negation
     )
     return min(1.0, max(0.0, grade))
 
@@ -109,5 +122,4 @@ def _evidence(one: Compared, score: float) -> dict[str, object]:
         "run": round(one.run, 4),
         "unsupported_numbers": list(one.numbers),
         "unsupported_names": list(one.names),
-        "negation_mismatch": one.negation,
     }

@@ -12,16 +12,12 @@ class Language:
     """One language.
 
     `marks` are frequent words that give it away, `openers` words that open sentences and are no part of a name after
-    them. `denies` are its words of negation, in lower case, `suffixes` endings that deny. A negation directly followed
-    by one of `only` denies nothing ("not only"). `counts` are its number words from two on ("one" is an article or a
+    them. `counts` are its number words from two on ("one" is an article or a
     pronoun too often), `tens` those a unit may follow ("twenty-one"). Where nouns are capitalised, a capital alone
     makes no name.
     """
 
     marks: frozenset[str]
-    denies: frozenset[str]
-    suffixes: tuple[str, ...] = ()
-    only: frozenset[str] = frozenset()
     openers: frozenset[str] = frozenset()
     counts: dict[str, str] = field(default_factory=dict)
     tens: frozenset[str] = frozenset()
@@ -44,10 +40,10 @@ _ENGLISH_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
 
 LANGUAGES: dict[str, Language] = {
     "en": Language(
-        marks=_words("the of and to is was that for are with from by this it be has have were which an at not will"),
-        denies=_words("no not never none neither nor without cannot nobody nothing nowhere hardly"),
-        suffixes=("n't",),
-        only=_words("only just merely doubt less later sooner matter"),
+        marks=_words(
+            "the of and to is was that for are with from by this it be has have were which an at not will no not "
+            "never none neither nor without cannot nobody nothing nowhere hardly"
+        ),
         openers=_words(
             "the a an in on at by for from to of with as and but or so if when while after before since until during "
             "although because he she it they we you his her its their our your this that these those there here what "
@@ -64,12 +60,9 @@ LANGUAGES: dict[str, Language] = {
     ),
     "de": Language(
         marks=_words(
-            "der die das und ist nicht ein eine mit von zu den im auf für wird werden sich dem des auch wurde"
-        ),
-        denies=_words(
+            "der die das und ist nicht ein eine mit von zu den im auf für wird werden sich dem des auch wurde "
             "nicht kein keine keinen keinem keiner keines nie niemals niemand nichts nirgends ohne weder kaum"
         ),
-        only=_words("nur bloß zuletzt zweifel weiteres"),
         openers=_words(
             "der die das den dem des ein eine einen einem einer in im am an auf aus bei mit nach von vom vor zu zum "
             "zur für um und aber oder wenn als da weil er sie es wir ihr sein seine seinen ihre dieser diese dieses "
@@ -84,9 +77,10 @@ LANGUAGES: dict[str, Language] = {
         nouns_capitalised=True,
     ),
     "fr": Language(
-        marks=_words("le la les des et est une dans pour que qui sur par avec au aux du il elle sont cette ce été"),
-        denies=_words("ne n pas jamais aucun aucune sans ni rien personne guère nulle"),
-        only=_words("seulement uniquement que doute"),
+        marks=_words(
+            "le la les des et est une dans pour que qui sur par avec au aux du il elle sont cette ce été ne n pas "
+            "jamais aucun aucune sans ni rien personne guère nulle"
+        ),
         openers=_words(
             "le la les un une des du de en dans à au aux par pour sur avec et mais ou si quand comme il elle on nous "
             "vous ils elles son sa ses leur leurs ce cette ces cet selon depuis pendant après avant sous tous toutes"
@@ -97,9 +91,10 @@ LANGUAGES: dict[str, Language] = {
         ),
     ),
     "es": Language(
-        marks=_words("el la los las y es una en para que por con del se al su fue son como está este lo"),
-        denies=_words("no nunca jamás sin ningún ninguna ninguno nadie nada tampoco ni"),
-        only=_words("solo sólo solamente únicamente obstante duda"),
+        marks=_words(
+            "el la los las y es una en para que por con del se al su fue son como está este lo no nunca jamás sin "
+            "ningún ninguna ninguno nadie nada tampoco ni"
+        ),
         openers=_words(
             "el la los las un una unos unas en a al de del por para con sobre y pero o si cuando como su sus este "
             "esta estos estas según desde durante después antes bajo todos todas no"
@@ -111,43 +106,39 @@ LANGUAGES: dict[str, Language] = {
         ),
     ),
     "it": Language(
-        marks=_words("il lo gli e è di che una per con del della nel sono dei alla dal questo anche"),
-        denies=_words("non mai senza nessuno nessuna niente nulla né"),
-        only=_words("solo soltanto solamente"),
+        marks=_words(
+            "il lo gli e è di che una per con del della nel sono dei alla dal questo anche non mai senza nessuno "
+            "nessuna niente nulla né"
+        ),
     ),
     "pt": Language(
-        marks=_words("o os as e é uma em para que por com do da dos das no na foi são não ao"),
-        denies=_words("não nunca jamais sem nem nenhum nenhuma ninguém nada"),
-        only=_words("só somente apenas"),
+        marks=_words(
+            "o os as e é uma em para que por com do da dos das no na foi são não ao não nunca jamais sem nem nenhum "
+            "nenhuma ninguém nada"
+        ),
     ),
     "nl": Language(
-        marks=_words("de het een en van is dat op te met voor zijn niet wordt door aan ook bij"),
-        denies=_words("niet geen nooit zonder niemand niets noch nergens"),
-        only=_words("alleen slechts"),
+        marks=_words(
+            "de het een en van is dat op te met voor zijn niet wordt door aan ook bij niet geen nooit zonder niemand "
+            "niets noch nergens"
+        ),
     ),
-    "tr": Language(marks=_words("ve bir bu için ile olan olarak"), denies=_words("değil yok hiç hiçbir asla")),
-    "ru": Language(marks=_words("и в на что по это как из для"), denies=_words("не нет ни без никогда")),
-    "hi": Language(marks=_words("है की के में और का से को"), denies=_words("नहीं न मत कभी")),
-    "ar": Language(marks=_words("في من على إلى أن عن هذا"), denies=_words("ليس ليست لا لم لن غير بدون")),
+    "tr": Language(marks=_words("ve bir bu için ile olan olarak değil yok hiç hiçbir asla")),
+    "ru": Language(marks=_words("и в на что по это как из для не нет ни без никогда")),
+    "hi": Language(marks=_words("है की के में और का से को नहीं न मत कभी")),
+    "ar": Language(marks=_words("في من على إلى أن عن هذا ليس ليست لا لم لن غير بدون")),
 }
-
-# Scripts without spaces deny inside a run of characters; the marks of other uses of these characters are left out.
-UNSPACED_DENIALS = r"不|没|沒|未[^来來]|ない|ません|なかった|않|없|못하|ไม่|មិន|ບໍ່"
 
 _EVERY = Language(
     marks=frozenset(),
-    # Without a sign of the language a word counts that denies in one and means nothing frequent in another.
-    denies=frozenset().union(*(one.denies for one in LANGUAGES.values())) - _words("ne sin non mai no né e o as sem"),
-    suffixes=("n't",),
-    only=frozenset().union(*(one.only for one in LANGUAGES.values())),
     counts={word: value for one in reversed(LANGUAGES.values()) for word, value in one.counts.items()},
     tens=_words(_ENGLISH_TENS),
 )
 
 
 _VOTES: dict[str, tuple[str, ...]] = {
-    word: tuple(name for name, one in LANGUAGES.items() if word in one.marks or word in one.denies)
-    for word in frozenset().union(*(one.marks | one.denies for one in LANGUAGES.values()))
+    word: tuple(name for name, one in LANGUAGES.items() if word in one.marks)
+    for word in frozenset().union(*(one.marks for one in LANGUAGES.values()))
 }
 
 

@@ -1,22 +1,26 @@
-"""Matching of a response's sentences against the contexts of its sample."""
+"""Matching of a response's sentences against the contexts of its sample, on arrays of word numbers."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
 
 from monitors.metrics.lexical.idf import Weights
 from monitors.metrics.lexical.names import Name
-from monitors.metrics.lexical.runs import Runs
-from monitors.metrics.lexical.sentences import Allowance, Sentence, sentences, stem, weight_of_length
+from monitors.metrics.lexical.passages import Ids, Passage
+from monitors.metrics.lexical.sentences import Sentence
+from monitors.metrics.lexical.vocabulary import Vocabulary
 
 WINDOW = 3
 LONGEST_RUN = 6
-_ABOUT_THE_SAME = 0.5
-# A word in more sentences than this says nothing about the place, and looking it up everywhere would cost the square.
-_EVERYWHERE = 64
 _ABBREVIATION = 2
+_SENTENCES_AT_A_TIME = 16
+# Bounds the memory of one matrix: 32 MB.
+_MOST_CELLS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,113 +34,189 @@ class Compared:
     run: float
     numbers: tuple[str, ...]
     names: tuple[str, ...]
-    negation: bool
 
 
+@dataclass(frozen=True, slots=True)
 class Source:
-    """The contexts of one sample, indexed. A row is a sentence; window r are the rows r, r+1 and r+2 of one context.
+    """The contexts of one sample: index, text and parsed passage of each that has words."""
 
-    Raises TooLongError when they have more tokens than the allowance.
+    contexts: Sequence[tuple[int, str, Passage]]
+    vocabulary: Vocabulary
+    weights: Weights
+
+    @property
+    def sentences(self) -> int:
+        return sum(passage.sentences for _, _, passage in self.contexts)
+
+
+def compare(said: Sequence[Sentence], source: Source) -> tuple[float, list[Compared]]:
+    """Match sentences with the contexts, of which one at least has words.
+
+    Returns the share, by weight, of the different words of all sentences that stand in any context, and the match of
+    each sentence.
+    """
+    words = [source.vocabulary.ids(one.tokens) for one in said]
+    lengths = np.array([len(one) for one in words])
+    flat = np.array(list(chain.from_iterable(words)), np.int32)
+    rows = _Rows(flat, source)
+    pairs, run = _runs(flat, lengths, [passage.words for _, _, passage in source.contexts])
+    of = np.repeat(np.arange(len(said)), lengths)
+    weights, best, held = _overlaps(flat, of, len(said), rows)
+    stated = frozenset[str]()
+    if any(one.numbers for one in said):
+        stated = frozenset().union(*(passage.numbers for _, _, passage in source.contexts))
+    contexts = rows.context[best].tolist()
+    compared = []
+    for at, sentence in enumerate(said):
+        overlap = min(1.0, float(held[at] / weights[at]))
+        neighbours = int(lengths[at]) - 1
+        compared.append(
+            Compared(
+                sentence=sentence,
+                context=contexts[at],
+                overlap=overlap,
+                bigrams=int(pairs[at]) / neighbours if neighbours else overlap,
+                run=int(run[at]) / min(LONGEST_RUN, int(lengths[at])),
+                numbers=tuple(one.text for one in sentence.numbers if not one.supported_by(stated)),
+                names=tuple(one.text for one in sentence.names if not _named(one, rows, source)),
+            )
+        )
+    return rows.share, compared
+
+
+class _Rows:
+    """Which sentences of the contexts, one row each, contain the stems of the response.
+
+    `stem_of` is each word's place among `stems`; entries (`stem`, `row`) are sorted and distinct; `first` and `context`
+    are, for each row, the first row of its context and the index of the context.
     """
 
-    def __init__(
-        self, contexts: Iterable[tuple[int, str]], weights: Weights, allowance: Allowance | None = None
-    ) -> None:
-        self.sentences: list[Sentence] = []
-        self._weights = weights
-        self._context: list[int] = []
-        self._first_row: list[int] = []
-        texts: list[list[str]] = []
-        for index, text in contexts:
-            parsed = sentences(text, allowance)
-            self._first_row += [len(self.sentences)] * len(parsed)
-            self._context += [index] * len(parsed)
-            self.sentences += parsed
-            texts.append([token for sentence in parsed for token in sentence.tokens])
-        self._runs = Runs(texts, LONGEST_RUN)
-        self._rows: dict[str, list[int]] = {}
-        for row, stems in enumerate(self.stems()):
-            for one in stems:
-                self._rows.setdefault(one, []).append(row)
-        self._windows: dict[str, set[int]] = {}
-        self._weights_of: dict[str, float] = {}
-        self._numbers = {state for sentence in self.sentences for number in sentence.numbers for state in number.states}
-        self._initials = {name.initials for sentence in self.sentences for name in sentence.names}
-
-    def stems(self) -> Iterator[frozenset[str]]:
-        """The stems of each row."""
-        return (frozenset(map(stem, sentence.tokens)) for sentence in self.sentences)
-
-    def compare(self, sentence: Sentence) -> Compared:
-        """Match one sentence of the response against all contexts."""
-        weight, (best, overlap), (closest, likeness) = self._overlaps(sentence.tokens)
-        pairs, run = self._runs.found(sentence.tokens)
-        neighbours = len(sentence.tokens) - 1
-        return Compared(
-            sentence=sentence,
-            context=self._context[best],
-            overlap=overlap / weight,
-            bigrams=pairs / neighbours if neighbours else overlap / weight,
-            run=run / min(LONGEST_RUN, len(sentence.tokens)),
-            numbers=tuple(number.text for number in sentence.numbers if not number.supported_by(self._numbers)),
-            names=tuple(name.text for name in sentence.names if not self._names(name)),
-            negation=likeness / weight >= _ABOUT_THE_SAME and sentence.negated != self.sentences[closest].negated,
+    def __init__(self, flat: Ids, source: Source) -> None:
+        vocabulary = source.vocabulary
+        self.stems, self.stem_of = np.unique(np.array(vocabulary.stems(flat.tolist()), np.int32), return_inverse=True)
+        counts = [passage.sentences for _, _, passage in source.contexts]
+        offsets = np.cumsum([0, *counts[:-1]])
+        self.count = sum(counts)
+        self.first = np.repeat(offsets, counts)
+        self.context = np.repeat([index for index, _, _ in source.contexts], counts)
+        there = np.concatenate([passage.stems for _, _, passage in source.contexts])
+        row = np.concatenate(
+            [passage.rows + offset for (_, _, passage), offset in zip(source.contexts, offsets, strict=True)]
         )
+        place = np.minimum(np.searchsorted(self.stems, there), len(self.stems) - 1)
+        asked = self.stems[place] == there
+        entries = np.unique(place[asked].astype(np.int64) * self.count + row[asked])
+        self.stem, self.row = np.divmod(entries, self.count)
+        found = np.bincount(self.stem, minlength=len(self.stems))
+        whole = self.count + 1.0
+        here = np.log(whole / (found + 0.5)) / np.log(whole / 0.5)
+        general = np.array([source.weights.of(one) for one in vocabulary.stem_texts(self.stems.tolist())])
+        length = np.array(vocabulary.length_weights(flat.tolist()))
+        self.weight = ((here + general) / 2)[self.stem_of] * length
+        _, once = np.unique(flat, return_index=True)
+        weight, known = (general[self.stem_of] * length)[once], found[self.stem_of[once]] > 0
+        self.share = float(weight[known].sum() / weight.sum())
 
-    def _windows_of(self, one: str) -> set[int]:
-        """The windows a stem of the contexts stands in; a window ends with its context."""
-        if one not in self._windows:
-            rows = self._rows[one]
-            self._windows[one] = {
-                row - back for row in rows for back in range(WINDOW) if row - back >= self._first_row[row]
-            }
-        return self._windows[one]
-
-    def _overlaps(self, words: Sequence[str]) -> tuple[float, tuple[int, float], tuple[int, float]]:
-        """The weight of all words of a sentence; the best window and row, and how much of it they hold."""
-        total = everywhere = 0.0
-        windows: dict[int, float] = {}
-        rows: dict[int, float] = {}
-        for word in dict.fromkeys(words):
-            one = stem(word)
-            weight = self._weight(one) * weight_of_length(word)
-            total += weight
-            found = self._rows.get(one, ())
-            if len(found) > _EVERYWHERE:
-                everywhere += weight
-            elif found:
-                for row in found:
-                    rows[row] = rows.get(row, 0.0) + weight
-                for window in self._windows_of(one):
-                    windows[window] = windows.get(window, 0.0) + weight
-        best, closest = _heaviest(windows), _heaviest(rows)
-        return total, (best[0], best[1] + everywhere), closest  # words that are everywhere point to no row
-
-    def _weight(self, one: str) -> float:
-        """Return the weight of a stem: the mean of its IDF in these contexts and in general."""
-        if one not in self._weights_of:
-            whole = len(self.sentences) + 1.0
-            here = math.log(whole / (len(self._rows.get(one, ())) + 0.5)) / math.log(whole / 0.5)
-            self._weights_of[one] = (here + self._weights.of(one)) / 2
-        return self._weights_of[one]
-
-    def _names(self, name: Name) -> bool:
-        """Whether the contexts name it: all its words close together, or, for an abbreviation, words it stands for."""
-        stems = {stem(word) for word in name.words}
-        if all(one in self._rows for one in stems):
-            places = [self._windows_of(one) for one in stems if len(self._rows[one]) <= _EVERYWHERE]
-            return not places or bool(set.intersection(*places))
-        return (
-            len(name.words) == 1
-            and name.text.isupper()
-            and len(name.text) >= _ABBREVIATION
-            and (name.words[0] in self._initials)
-        )
+    def windows(self, stem: int) -> set[int]:
+        """The windows that contain a stem, given by its number; window r are the rows r to r + 2 of one context."""
+        place = int(np.searchsorted(self.stems, stem))
+        if place == len(self.stems) or self.stems[place] != stem:
+            return set()
+        begin, end = np.searchsorted(self.stem, [place, place + 1])
+        rows = self.row[begin:end].tolist()
+        return {row - back for row in rows for back in range(WINDOW) if row - back >= self.first[row]}
 
 
-def _heaviest(places: Mapping[int, float]) -> tuple[int, float]:
-    """The place with the largest weight, the first of several; place 0 with nothing where there is none."""
-    if not places:
-        return 0, 0.0
-    best = max(places, key=lambda place: (places[place], -place))
-    return best, places[best]
+def _overlaps(
+    flat: Ids, of: NDArray[np.int64], sentences: int, rows: _Rows
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+    """For each sentence the weight of its different words, its best window, and the weight which that holds."""
+    _, once = np.unique(of * (int(flat.max()) + 1) + flat, return_index=True)
+    of, stem, weight = of[once], rows.stem_of[once], rows.weight[once]
+    total = np.zeros(sentences)
+    np.add.at(total, of, weight)
+    best, held = np.zeros(sentences, np.int64), np.zeros(sentences)
+    at_a_time = max(1, _MOST_CELLS // max(rows.count, 1))
+    for begin in range(0, sentences, _SENTENCES_AT_A_TIME):
+        end = min(begin + _SENTENCES_AT_A_TIME, sentences)
+        part = slice(*np.searchsorted(of, [begin, end]))
+        stems, local = np.unique(stem[part], return_inverse=True)
+        asked = np.zeros((end - begin, len(stems)))
+        np.add.at(asked, (of[part] - begin, local), weight[part])
+        place = np.full(len(rows.stems), -1)
+        place[stems] = np.arange(len(stems))
+        entry = place[rows.stem]
+        windows = np.zeros((end - begin, rows.count))
+        for low in range(0, len(stems), at_a_time):
+            high = min(low + at_a_time, len(stems))
+            inside = (entry >= low) & (entry < high)
+            windows += asked[:, low:high] @ _window_matrix(entry[inside] - low, rows.row[inside], high - low, rows)
+        best[begin:end] = windows.argmax(axis=1)
+        held[begin:end] = windows.max(axis=1)
+    return total, best, held
+
+
+def _window_matrix(stem: NDArray[np.int64], row: NDArray[np.int64], stems: int, rows: _Rows) -> NDArray[np.float64]:
+    """Which stems stand in which windows, as 0 and 1; shape (stems, rows)."""
+    matrix = np.zeros((stems, rows.count))
+    for back in range(WINDOW):
+        inside = row - back >= rows.first[row]
+        matrix[stem[inside], row[inside] - back] = 1.0
+    return matrix
+
+
+def _runs(
+    flat: Ids, lengths: NDArray[np.int64], contexts: Sequence[Ids]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each sentence how many pairs of neighbours stand in a context, and its longest run of words that does.
+
+    A run ends with its sentence and with its context. Runs of one length are numbered; with the next word such a number
+    makes a run one longer, so every run is found exactly without being held.
+    """
+    words, numbered = np.unique(flat, return_inverse=True)
+    ends = np.cumsum(lengths + 1)
+    said = np.zeros(int(ends[-1]), np.int64)  # 0 between sentences
+    said[np.arange(len(flat)) + np.repeat(np.arange(len(lengths)), lengths)] = numbered + 1
+    there = np.concatenate([part for one in contexts for part in (one, [-1])])
+    place = np.minimum(np.searchsorted(words, there), len(words) - 1)
+    given = np.where(words[place] == there, place + 1, 0)
+    base = len(words) + 1
+    longest = np.zeros(len(said), np.int64)
+    pairs = np.zeros(len(said), np.int64)
+    longest[np.isin(said, given) & (said > 0)] = 1
+    (starts,), (places,) = np.nonzero(longest), np.nonzero(given)
+    firsts, known = said[starts], given[places]
+    for length in range(2, LONGEST_RUN + 1):
+        starts, firsts = _longer(said, starts, firsts, length, base)
+        places, known = _longer(given, places, known, length, base)
+        runs, number = np.unique(known, return_inverse=True)
+        if not len(runs):
+            break
+        place = np.minimum(np.searchsorted(runs, firsts), len(runs) - 1)
+        found = runs[place] == firsts
+        starts, firsts, known = starts[found], place[found] + 1, number + 1
+        longest[starts] = length
+        if length == 2:  # noqa: PLR2004 - a pair
+            pairs[starts] = 1
+    begins = ends - lengths - 1
+    return np.add.reduceat(pairs, begins), np.maximum.reduceat(longest, begins)
+
+
+def _longer(
+    words: NDArray[np.int64], starts: NDArray[np.int64], runs: NDArray[np.int64], length: int, base: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The runs of `length` words that begin with these runs of one word less: where, and run and last word in one."""
+    inside = starts + length <= len(words)
+    starts, runs = starts[inside], runs[inside]
+    last = words[starts + (length - 1)]
+    return starts[last > 0], (runs * base + last)[last > 0]
+
+
+def _named(name: Name, rows: _Rows, source: Source) -> bool:
+    """Whether the contexts name it: all its words close together, or, for an abbreviation, words it stands for."""
+    windows = [rows.windows(source.vocabulary.stem_id(word)) for word in dict.fromkeys(name.words)]
+    if all(windows):
+        return bool(set.intersection(*windows))
+    if len(name.words) > 1 or not name.text.isupper() or len(name.text) < _ABBREVIATION:
+        return False
+    return any(name.words[0] in passage.initials(text) for _, text, passage in source.contexts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from monitors.metrics.lexical.languages import Language
 from monitors.metrics.lexical.units import UNITS
@@ -16,11 +17,13 @@ _CLAUSE_BEGINS = tuple(":;\"'\u201c\u201e\u2018\u00ab(*|\u2022#>\u2014\u2013/[")
 # Where all nouns have capitals, one that follows these without an article is a name more often than not.
 _BEFORE_NAMES = frozenset(("in", "aus", "nach", "bei", "von", "gegen", "durch", "um"))
 _TITLE = 3
+# A dot after a word ends a name, unless the word is one of these.
+_TITLES = "dr mr mrs ms prof st mt ft jr sr gen sen rep gov hon rev capt lt col sgt"
+_DOTTED = frozenset(_TITLES.split())
 _LOOK_BACK = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(NamedTuple):
     """A word of a sentence: as written, folded, and where it stands."""
 
     written: str
@@ -43,10 +46,11 @@ def find(text: str, words: Sequence[Word], language: Language) -> tuple[Name, ..
     if _is_title(words, language):
         return ()
     found = []
-    for first, last in _runs(text, words, _BETWEEN_NOUNS if language.nouns_capitalised else _BETWEEN):
+    for first, last in _runs(text, words, language):
         run = list(words[first:last])
-        opens = _opens_clause(text, run[0].start)
-        if opens and run[0].folded in language.openers:
+        before = text[max(0, run[0].start - _LOOK_BACK) : run[0].start].rstrip()
+        opens = not before or before.endswith(_CLAUSE_BEGINS)
+        if (opens or before.endswith(".")) and run[0].folded in language.openers:
             run, opens = run[1:], False
         run = [word for word in run if _capital(word)]
         asked = run[1:] if opens else run
@@ -58,14 +62,15 @@ def find(text: str, words: Sequence[Word], language: Language) -> tuple[Name, ..
     return tuple(found)
 
 
-def _runs(text: str, words: Sequence[Word], between: re.Pattern[str]) -> list[tuple[int, int]]:
+def _runs(text: str, words: Sequence[Word], language: Language) -> list[tuple[int, int]]:
     """From where to where capitalised words stand together, with nothing but "of", "van" and the like in between."""
+    between = _BETWEEN_NOUNS if language.nouns_capitalised else _BETWEEN
     runs: list[tuple[int, int]] = []
     previous: int | None = None
     for index, word in enumerate(words):
         if not _capital(word):
             continue
-        if previous is not None and _stand_together(text, words[previous], word, between):
+        if previous is not None and _stand_together(text, words[previous], word, between, language):
             runs[-1] = (runs[-1][0], index + 1)
         else:
             runs.append((index, index + 1))
@@ -73,10 +78,14 @@ def _runs(text: str, words: Sequence[Word], between: re.Pattern[str]) -> list[tu
     return runs
 
 
-def _stand_together(text: str, first: Word, second: Word, between: re.Pattern[str]) -> bool:
-    """Whether two capitalised words may be one name: "Bank of England", but not "Ada's Paris"."""
-    owner = first.written.endswith(("'s", "\u2019s"))
-    return not owner and between.fullmatch(text, first.end, second.start) is not None
+def _stand_together(text: str, first: Word, second: Word, between: re.Pattern[str], language: Language) -> bool:
+    """Whether two capitalised words may be one name: "Bank of England", but not "Ada's Paris" nor "CA. It"."""
+    if first.written.endswith(("'s", "\u2019s")) or between.fullmatch(text, first.end, second.start) is None:
+        return False
+    if "." not in text[first.end : second.start]:
+        return True
+    dotted = first.folded in _DOTTED or not text.startswith(".", first.end)
+    return dotted and second.folded not in language.openers
 
 
 def _capital(word: Word) -> bool:
@@ -87,11 +96,6 @@ def _capital(word: Word) -> bool:
         and not word.written.startswith(("I'", "I\u2019"))
         and word.folded not in UNITS
     )
-
-
-def _opens_clause(text: str, start: int) -> bool:
-    before = text[max(0, start - _LOOK_BACK) : start].rstrip()
-    return not before or before.endswith(_CLAUSE_BEGINS)
 
 
 def _name_among_nouns(words: Sequence[Word], first: int, asked: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from monitors.metrics.lexical.units import SCALES, UNITS
@@ -39,7 +40,7 @@ class Number:
     tokens: tuple[str, ...]
     end: int
 
-    def supported_by(self, stated: set[str]) -> bool:
+    def supported_by(self, stated: AbstractSet[str]) -> bool:
         """Whether contexts that state this support the number."""
         return any(ask <= stated for ask in self.asks)
 

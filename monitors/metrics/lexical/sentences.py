@@ -1,4 +1,4 @@
-"""Sentence analysis: the sentences of a text, and each sentence's words, numbers, names and negations."""
+"""Sentence analysis: the sentences of a text, and each sentence's words, numbers and names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from monitors.metrics.lexical import names
 from monitors.metrics.lexical.dates import MONTH, MONTHS, date_at, date_from_month
-from monitors.metrics.lexical.languages import UNSPACED_DENIALS, Language, language_of
+from monitors.metrics.lexical.languages import Language, language_of
 from monitors.metrics.lexical.names import Name, Word
 from monitors.metrics.lexical.numbers import NUMBER, Number, Quantity, quantity, spelled
 from monitors.runtime.normalising import nfkc
@@ -31,9 +31,11 @@ _TOKEN = re.compile(
     r"(?:['\u2019](?:[sStTdDmM]|[rR][eE]|[vV][eE]|[lL]{2})(?![^\W_]))?)"
     rf"|(?P<placeholder>{_PLACEHOLDER})|(?P<number>{NUMBER})|(?P<unspaced>[{_UNSPACED}]+)"
 )
+# The same for a sentence of ASCII without digits and brackets, which most are.
+_PLAIN = re.compile(r"[A-Za-z]++(?:'(?:[sStTdDmM]|[rR][eE]|[vV][eE]|[lL]{2})(?![A-Za-z]))?")
+_NOT_PLAIN = re.compile(r"[0-9\[]")
 _THREES = re.compile(f"[{_THAI}]")
 _CHARACTERS = re.compile(f"[{_UNSPACED}]")
-_DENIES = re.compile(UNSPACED_DENIALS)
 _THIN_SPACES = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")
 _NOT_STATED = re.compile(
     r"\[\d++(?:\s*+,\s*+\d++)*+\]"
@@ -56,7 +58,6 @@ _PREFIX = 6
 _FEW = 3
 _VOTERS = 100
 _CURRENCIES = frozenset(("usd", "eur", "gbp", "jpy", "inr", "krw", "chf"))
-_NUMBERED = re.compile(r"\.\s?\d")
 _GAP = re.compile(r"[\s-]?")
 _TEN = 10
 _NUMBER_TOKENS = 8
@@ -65,13 +66,12 @@ _NUMBER_TOKENS = 8
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence taken apart. `tokens` are what overlaps are counted in; `negated` says whether it denies anything."""
+    """A sentence taken apart. `tokens` are what overlaps are counted in."""
 
     text: str
     tokens: tuple[str, ...]
     numbers: tuple[Number, ...]
     names: tuple[Name, ...]
-    negated: bool
 
 
 class TooLongError(ValueError):
@@ -91,7 +91,7 @@ class Allowance:
             raise TooLongError("too many tokens")
 
 
-def sentences(text: str, allowance: Allowance | None = None) -> list[Sentence]:
+def sentences(text: str, allowance: Allowance | None = None, *, with_names: bool = True) -> list[Sentence]:
     """Take `text` apart. Fragments shorter than three tokens join the next; list marks and [1] are dropped.
 
     Raises TooLongError when there are more tokens than the allowance has left.
@@ -102,11 +102,13 @@ def sentences(text: str, allowance: Allowance | None = None) -> list[Sentence]:
     found = 0
     for piece in _pieces(text):
         fragments.append(piece)
-        found += len((sentence := parse(piece, language, allowance)).tokens)
+        found += len((sentence := parse(piece, language, allowance, with_names=with_names)).tokens)
         if found >= _FEW:
-            result.append(sentence if len(fragments) == 1 else parse(" ".join(fragments), language, allowance))
+            if len(fragments) > 1:
+                sentence = parse(" ".join(fragments), language, allowance, with_names=with_names)
+            result.append(sentence)
             fragments, found = [], 0
-    return [*result, parse(" ".join(fragments), language, allowance)] if found else result
+    return [*result, parse(" ".join(fragments), language, allowance, with_names=with_names)] if found else result
 
 
 def guess(text: str) -> Language:
@@ -128,12 +130,15 @@ def _pieces(text: str) -> Iterator[str]:
 
 def _goes_on(before: str, piece: str) -> bool:
     """Whether the dot at the end of `before` ends no sentence."""
-    if _ABBREVIATED.search(before[-12:]) is not None:
-        return True
+    if (found := _ABBREVIATED.search(before[-12:])) is not None:
+        word = found[0].strip(" (.")
+        return len(word) == 1 or not word.isupper()  # "CA." is a state, "ca." is about
     return _DAY.search(before[-4:]) is not None and _BEGINS_WITH_MONTH.match(piece) is not None
 
 
-def parse(text: str, language: Language | None = None, allowance: Allowance | None = None) -> Sentence:
+def parse(
+    text: str, language: Language | None = None, allowance: Allowance | None = None, *, with_names: bool = True
+) -> Sentence:
     """Take one sentence apart. Raises TooLongError when there are more tokens than the allowance has left.
 
     >>> parse("In Ghent, Ms Ode sold 1,234.50 kg.").tokens
@@ -141,14 +146,29 @@ def parse(text: str, language: Language | None = None, allowance: Allowance | No
     >>> parse("東京は").tokens
     ('東京', '京は')
     """
-    read = _Reading(nfkc(_THIN_SPACES.sub("", text)), language or guess(text), allowance)
+    language = language or guess(text)
+    if text.isascii() and _NOT_PLAIN.search(text) is None:
+        found = _PLAIN.findall(text)
+        words = [word.lower() for word in found] if "'" not in text else list(map(fold, found))
+        if language.counts.keys().isdisjoint(words):
+            if allowance is not None:
+                allowance.use(len(words))
+            return Sentence(text.strip(), tuple(words), (), _names(text, found, language) if with_names else ())
+    read = _Reading(nfkc(_THIN_SPACES.sub("", text)), language, allowance)
     return Sentence(
         text=text.strip(),
         tokens=tuple(read.tokens()),
         numbers=tuple(found for found in read.found if isinstance(found, Number)),
-        names=names.find(read.text, read.words, read.language),
-        negated=read.negated,
+        names=names.find(read.text, read.words, read.language) if with_names else (),
     )
+
+
+def _names(text: str, found: list[str], language: Language) -> tuple[Name, ...]:
+    """The names of a plain sentence; most have none, which the capitals tell."""
+    if not any(word[0] < "a" for word in found[1:]):
+        return ()
+    places = _PLAIN.finditer(text)
+    return names.find(text, [Word(one[0], fold(one[0]), one.start(), one.end()) for one in places], language)
 
 
 def fold(word: str) -> str:
@@ -177,7 +197,6 @@ class _Reading:
         self._allowance = allowance or Allowance()
         self.language = language
         self.words: list[Word] = []
-        self.negated = False
         self._found: list[str | Quantity | Number] = []
         self._tens = False
         self._all()
@@ -240,8 +259,6 @@ class _Reading:
         value = "1" if self._tens and word == "one" else self.language.counts.get(word)
         if value is not None:
             return self._spelled(word, value, start, end)
-        if word in self.language.denies or word.endswith(self.language.suffixes or ("\0",)):
-            self._deny(end)
         self.words.append(Word(match[0], word, start, end))
         self._found.append(word)
         return end
@@ -257,16 +274,8 @@ class _Reading:
         self._tens = word in self.language.tens
         return end
 
-    def _deny(self, end: int) -> None:
-        """Count a negation, unless it denies nothing: "not only", "No. 5"."""
-        following = _TOKEN.search(self.text, end)
-        said = fold(following[0]) if following is not None else ""
-        if said not in self.language.only and _NUMBERED.match(self.text, end) is None:
-            self.negated = True
-
     def _unspaced(self, run: str) -> None:
         """Characters written without spaces: all pairs, or all threes, of neighbours."""
-        self.negated |= _DENIES.search(run) is not None
         size = 3 if _THREES.match(run) else 2
         if len(run) <= size:
             self._found.append(run)

@@ -1,4 +1,4 @@
-"""The score without an LLM: numbers, names, negations, scripts, and how long it takes."""
+"""The score without an LLM: numbers, names, scripts, recurring passages, and hostile texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from monitors.metrics.lexical import sentences as tokens
 from monitors.metrics.lexical.idf import Fixed, shipped
 from monitors.metrics.lexical.idf.traffic import TrafficIdf
-from monitors.metrics.lexical.runs import Runs
+from monitors.metrics.lexical.matching import LONGEST_RUN, Source, compare
+from monitors.metrics.lexical.passages import PassageCache
 from monitors.metrics.lexical_groundedness import MAX_EVIDENCE, LexicalGroundedness
 from monitors.records import Context, Sample, Score, Skipped
 from monitors.runtime.normalising import nfkc
@@ -48,10 +49,12 @@ def test_an_invented_answer_scores_far_below_a_copied_one_and_a_paraphrase_betwe
     assert invented + 0.3 < paraphrased < copied
 
 
-def test_one_invented_sentence_pulls_the_score_below_the_mean():
-    result = score("It weighs 1,234.5 g and costs 79 euros. Aliens landed near Tessaro yesterday evening.")
+def test_the_score_is_the_mean_of_the_words_share_and_the_mean_sentence():
+    result = score("It weighs 1,234.5 g and costs 79 euros. Xylophones vanish.")
     first, second = (one["score"] for one in result.evidence)
-    assert result.value == pytest.approx(((first + second) / 2 + second) / 2, abs=1e-3)
+    words = 2 * result.value - (first + second) / 2
+    assert second == 0.0
+    assert 0.5 < words < 1.0, "two of eleven words stand nowhere"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +93,7 @@ def test_another_number_costs_and_is_named(said, given):
     right = score(f"The total weight is {given} here.", f"The total weight is {given} here.")
     wrong = score(f"The total weight is {said} here.", f"The total weight is {given} here.")
     assert wrong.evidence[0]["unsupported_numbers"] == [said]
-    assert wrong.value < right.value - 0.25
+    assert wrong.value < right.value - 0.15
 
 
 def test_list_marks_and_citations_are_no_numbers():
@@ -101,27 +104,11 @@ def test_list_marks_and_citations_are_no_numbers():
 def test_a_name_that_is_nowhere_costs_and_is_named():
     right, wrong = (score(f"Home of the company is {name}.") for name in ("Ghent", "Bruges"))
     assert (right.evidence[0]["unsupported_names"], wrong.evidence[0]["unsupported_names"]) == ([], ["Bruges"])
-    assert wrong.value < right.value - 0.2
+    assert wrong.value < right.value - 0.1
 
 
 def test_a_possessive_is_the_same_name():
     assert score("The lamp is Orla\u2019s and Ghent's pride.").evidence[0]["unsupported_names"] == []
-
-
-@pytest.mark.parametrize(
-    ("right", "wrong", "context"),
-    [
-        ("The battery is not replaceable.", "The battery is replaceable.", LAMP),
-        ("It isn\u2019t waterproof at all.", "It is waterproof at all.", "It isn't waterproof at all."),
-        ("Der Akku ist nicht wechselbar.", "Der Akku ist wechselbar.", "Der Akku ist nicht wechselbar."),
-        ("La pile n'est pas amovible ici.", "La pile est amovible ici.", "La pile n'est pas amovible ici."),
-        ("電池は交換できない。", "電池は交換できる。", "電池は交換できない。"),
-    ],
-)
-def test_a_negation_that_came_or_went_costs(right, wrong, context):
-    good, bad = score(right, context), score(wrong, context)
-    assert (good.evidence[0]["negation_mismatch"], bad.evidence[0]["negation_mismatch"]) == (False, True)
-    assert bad.value < good.value - 0.1
 
 
 @pytest.mark.parametrize(
@@ -199,17 +186,6 @@ def words(count, seed):
     return ". ".join(" ".join(rng.choices(pool, k=15)).capitalize() for _ in range(count // 15)) + "."
 
 
-def test_a_usual_sample_takes_a_few_milliseconds():
-    context, response = words(500, 1), words(150, 1)
-    score(response, context)
-    took = []
-    for _ in range(15):
-        started = time.process_time()
-        score(response, context)
-        took.append(time.process_time() - started)
-    assert sorted(took)[len(took) // 2] < 0.02, "the goal is 8 ms; the margin is for a busy machine"
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -267,19 +243,26 @@ def test_of_many_sentences_the_least_grounded_are_shown_in_their_order():
     assert shown == said[1 : 2 * MAX_EVIDENCE : 2]
 
 
+WORDS = st.sampled_from(["alpha", "bravo", "carol"])
+
+
 @given(
-    st.lists(st.lists(st.sampled_from("abc"), max_size=12), max_size=4),
-    st.lists(st.sampled_from("abcd"), max_size=12),
-    st.integers(2, 6),
+    st.lists(st.lists(WORDS, min_size=3, max_size=12), min_size=1, max_size=4),
+    st.lists(st.lists(st.one_of(WORDS, st.just("delta")), min_size=3, max_size=12), min_size=1, max_size=3),
 )
-def test_runs_are_found_exactly(texts, said, longest):
+def test_runs_are_found_exactly(texts, said):
     def runs(words, length):
         return set(zip(*(words[at:] for at in range(length)), strict=False))
 
-    there = {length: set().union(*(runs(text, length) for text in texts)) for length in range(1, longest + 1)}
-    pairs = sum(pair in there[2] for pair in pairwise(said))
-    most = max((length for length in there if runs(said, length) & there[length]), default=0)
-    assert Runs(texts, longest).found(said) == (pairs, most)
+    passages = PassageCache()
+    contexts = [(at, " ".join(one), passages.get(" ".join(one), tokens.Allowance())[0]) for at, one in enumerate(texts)]
+    source = Source(contexts, passages.vocabulary, shipped())
+    _, compared = compare([tokens.parse(" ".join(one)) for one in said], source)
+    there = {length: set().union(*(runs(text, length) for text in texts)) for length in range(1, LONGEST_RUN + 1)}
+    for words, one in zip(said, compared, strict=True):
+        assert one.bigrams == pytest.approx(sum(pair in there[2] for pair in pairwise(words)) / (len(words) - 1))
+        most = max((length for length in there if runs(words, length) & there[length]), default=0)
+        assert one.run == pytest.approx(most / min(LONGEST_RUN, len(words)))
 
 
 @pytest.mark.parametrize("row", ["\u0301\u0316", "\uff9e\u0316", "\u0f73\u0301\u0316", "\u0344\u0327"])
@@ -323,10 +306,72 @@ def test_a_huge_text_is_scored_beside_the_event_loop(size, here):
     assert idf.threads == [here]
 
 
+def test_a_passage_that_was_seen_scores_the_same():
+    metric = LexicalGroundedness()
+    contexts = (Context(text=LAMP), Context(text=RIVER), Context(text=words(300, 8)))
+    sample = Sample(id="s", started_at=0.0, response="On one charge the Orla runs 9 hours.", contexts=contexts)
+    first = asyncio.run(metric.score(sample))
+    again = asyncio.run(metric.score(sample))
+    assert (first, metric.passages.misses, metric.passages.hits) == (again, 3, 3)
+    assert asyncio.run(LexicalGroundedness().score(sample)) == first
+
+
+def test_the_passages_used_last_are_kept():
+    kept = PassageCache(max_tokens=1_000)
+    texts = [words(150, seed) for seed in range(40)]
+    for text in [*texts, texts[-1]]:
+        kept.trim()
+        assert kept.tokens <= 1_000
+        kept.get(text, tokens.Allowance())
+    assert kept.hits == 1, "the last one is still there"
+    kept.get(texts[0], tokens.Allowance())
+    assert kept.hits == 1, "the first one is not"
+
+
+def test_a_full_vocabulary_starts_again():
+    kept = PassageCache(max_words=500)
+    for seed in range(20):
+        kept.trim()
+        assert len(kept.vocabulary) <= 500
+        passage, _ = kept.get(words(150, seed), tokens.Allowance())
+        assert passage.words.max() < len(kept.vocabulary)
+
+
+def test_a_passage_counts_once_for_the_learned_weights():
+    learned = []
+
+    class Learning(Fixed):
+        def observe(self, sentences):
+            learned.extend(frozenset(one) for one in sentences)
+
+    metric = LexicalGroundedness(Learning(shipped()))
+    sample = Sample(id="s", started_at=0.0, response="Otters eat fish.", contexts=(Context(text=RIVER),))
+    for _ in range(3):
+        asyncio.run(metric.score(sample))
+    assert len(learned) == 2
+    assert {"otters", "river"} <= learned[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("It was built in Fresno, CA. It is open today.", ["Fresno", "CA"]),
+        ("We took Vitamin C. It helped us a lot.", ["Vitamin"]),
+        ("They met St. Odo and Dr. Ode there.", ["St. Odo", "Dr. Ode"]),
+        ("They met J. R. Orla there.", ["Orla"]),
+        ("He moved to Ghent. Tessaro stayed.", ["Ghent"]),
+    ],
+)
+def test_a_name_ends_with_its_sentence(text, names):
+    assert [name.text for one in tokens.sentences(text) for name in one.names] == names
+
+
 def seconds(times):
     response, context = words(150 * times, 3), words(500 * times, 4)
+    sample = Sample(id="s", started_at=0.0, response=response, contexts=(Context(text=context),))
+    metric = LexicalGroundedness()
     started = time.process_time()
-    score(response, context)
+    asyncio.run(metric.score(sample))
     return time.process_time() - started
 
 
