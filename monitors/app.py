@@ -35,8 +35,10 @@ from monitors.evaluation.prompt_marking import PromptMarking
 from monitors.exporters import Exporter
 from monitors.exporters.factory import open_sinks
 from monitors.exporters.instruments import AlertGauges, Instruments
+from monitors.exporters.passage_cache import PassageCacheCollector
 from monitors.exporters.prometheus import PrometheusExporter
 from monitors.metrics import LOWER_IS_BETTER, Metric, lower_is_better, scores_conversations
+from monitors.metrics.lexical.passages import PassageCache
 from monitors.metrics.registry import Catalogue, Draft, build, draft
 from monitors.records import Supplement
 from monitors.redaction import Redactor
@@ -88,6 +90,9 @@ async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None
     catalogue = build(config.metrics, judge, embeddings, config.judge.mode, steps_dir=data_dir / "geval")
     for note in catalogue.notes:
         _log.warning("%s", note)
+    for one in catalogue.enabled:
+        if isinstance(cache := getattr(one.metric, "passages", None), PassageCache):
+            instruments.registry.register(PassageCacheCollector(cache))
     queue, store = _queue(config, data_dir), _store(config, data_dir)
     redactor = _redactor(config, data_dir)
     exporters = _exporters(config, catalogue, instruments)

@@ -33,7 +33,7 @@ class LexicalGroundedness:
     object that may learn from the contexts read here, without one the weights that come with the package.
 
     A sample with more tokens than MAX_CONTEXT_TOKENS and MAX_RESPONSE_TOKENS is skipped as "too_long". Long ones are
-    scored in a thread, one at a time. Passages that recur are parsed once; `passages` says how often.
+    scored in a thread; others wait for them. Passages that recur are parsed once; `passages` says how often.
 
     It finds invented answers, not subtle ones, and punishes honest paraphrase: a cheap signal for all traffic, not a
     measure of faithfulness.
@@ -52,33 +52,33 @@ class LexicalGroundedness:
         if not sample.response.strip():
             return Skipped("no_response")
         size = len(sample.response) + sum(len(context.text) for context in sample.contexts)
-        self.passages.trim()
-        if size < _MANY_CHARACTERS or (size < _VERY_MANY_CHARACTERS and self._known(sample)):
-            return self._score(sample, self.passages)
         async with self._place:  # side by side they would only take more memory
-            return await asyncio.to_thread(self._score, sample, PassageCache())
+            self.passages.trim()
+            if size < _MANY_CHARACTERS or (size < _VERY_MANY_CHARACTERS and self._known(sample)):
+                return self._score(sample)
+            return await asyncio.to_thread(self._score, sample)
 
     def _known(self, sample: Sample) -> bool:
         """Whether little of a sample is new."""
         new = sum(len(one.text) for one in sample.contexts if one.text not in self.passages)
         return len(sample.response) + new < _MANY_CHARACTERS
 
-    def _score(self, sample: Sample, passages: PassageCache) -> Score | Skipped:
+    def _score(self, sample: Sample) -> Score | Skipped:
         allowance = Allowance(MAX_CONTEXT_TOKENS)
         contexts, new = [], []
         try:
             for index in sent_contexts(sample):
                 text = sample.contexts[index].text
-                passage, is_new = passages.get(text, allowance)
+                passage, is_new = self.passages.get(text, allowance)
                 if passage.sentences:
                     contexts.append((index, text, passage))
                     new += [passage] if is_new else []
-            source = Source(contexts, passages.vocabulary, self._idf.weights())
+            source = Source(contexts, self.passages.vocabulary, self._idf.weights())
             outcome = grade(sample.response, source) if contexts else Skipped("no_contexts")
         except TooLongError:
             return Skipped("too_long")
         for passage in new:
-            self._idf.observe(map(passages.vocabulary.stem_texts, passage.sentence_stems()))
+            self._idf.observe(map(self.passages.vocabulary.stem_texts, passage.sentence_stems()))
         return outcome
 
 

@@ -55,6 +55,7 @@ NOT_FROM_OUTSIDE: dict[str, str] = {
     "gateway.supervisor:_MAX_BACK_OFF_S": _RETRY,
     "gateway.api.feedback:_MAX_BACK_OFF_S": _RETRY,
     "gateway.access.limit_sync:_LONGEST_S": _RETRY,
+    "monitors.metrics.lexical.matching:_MOST_CELLS": "size of a matrix; more are computed one after the other",
     "monitors.runtime.audit:_LONGEST": "a field of a line of the audit log, cut",
     "monitors.storage.engines.clickhouse:_LONGEST_LINGER_MS": "size of a batch",
     "monitors.storage.engines.circuit:_MAX_BACK_OFF_S": _RETRY,

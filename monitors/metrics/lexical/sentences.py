@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from monitors.metrics.lexical import names
@@ -42,10 +42,12 @@ _NOT_STATED = re.compile(
     rf"|^[ \t]*(?:\d{{1,2}}[.)](?![ \t]+{MONTH})|[-*\u2022])[ \t]+",
     re.MULTILINE | re.IGNORECASE,
 )
+# Begins with one set of characters, which the engine looks for fast; what is between two sentences is group 1.
 _SENTENCE_END = re.compile(
-    r"(?<=[.!?\u2026])[\"'\u201d\u2019)\]]*\s+(?![a-z])|(?<=[\u3002\uff01\uff1f\u061f\u0964])|\n+"
-    rf"|(?<=[{_THAI}]) +(?=[{_THAI}])"
+    r"[.!?\u2026\u3002\uff01\uff1f\u061f\u0964\n]"
+    r"(?:(?<=[.!?\u2026])([\"'\u201d\u2019)\]]*\s+)(?![a-z])|(?<=[\u3002\uff01\uff1f\u061f\u0964])()|(?<=\n))"
 )
+_THAI_SENTENCE_END = re.compile(f"(?<=[{_THAI}]) +(?=[{_THAI}])")
 _ABBREVIATED = re.compile(
     r"(?:(?:^|[\s(])(?:[^\W\d_]|mr|mrs|ms|dr|prof|st|no|nr|vs|bzw|ca|approx|inc|gen|mio|mrd|tsd|jan|feb|apr|aug|sept?|o[ck]t|nov|de[cz]|sen|rev|hon|sr|sra|mme|z\.\s?b"
     r"|e\.g|i\.e|d\.h|p\.\s?ej))\.$",
@@ -119,13 +121,30 @@ def guess(text: str) -> Language:
 def _pieces(text: str) -> Iterator[str]:
     """The text cut at the ends of sentences, but not after "Dr." or within "6. Mai"."""
     kept: list[str] = []
-    for piece in filter(None, map(str.strip, _SENTENCE_END.split(_NOT_STATED.sub(" ", text)))):
+    for piece in filter(None, map(str.strip, _cut(_NOT_STATED.sub(" ", text)))):
         if kept and not _goes_on(kept[-1], piece):
             yield " ".join(kept)
             kept = []
         kept.append(piece)
     if kept:
         yield " ".join(kept)
+
+
+def _cut(text: str) -> Iterator[str]:
+    """The text cut after the characters that may end a sentence."""
+    begin = 0
+    for end in _SENTENCE_END.finditer(text):
+        if end.lastindex:
+            yield from _cut_thai(text[begin : end.start(end.lastindex)])
+        else:
+            yield from _cut_thai(text[begin : end.start()])
+        begin = end.end()
+    yield from _cut_thai(text[begin:])
+
+
+def _cut_thai(text: str) -> Iterable[str]:
+    """The text cut where a space ends a sentence."""
+    return (text,) if text.isascii() else _THAI_SENTENCE_END.split(text)
 
 
 def _goes_on(before: str, piece: str) -> bool:
@@ -154,7 +173,7 @@ def parse(
             if allowance is not None:
                 allowance.use(len(words))
             return Sentence(text.strip(), tuple(words), (), _names(text, found, language) if with_names else ())
-    read = _Reading(nfkc(_THIN_SPACES.sub("", text)), language, allowance)
+    read = _Reading(nfkc(_THIN_SPACES.sub("", text)), language, allowance, with_names=with_names)
     return Sentence(
         text=text.strip(),
         tokens=tuple(read.tokens()),
@@ -192,8 +211,9 @@ def weight_of_length(token: str) -> float:
 class _Reading:
     """One pass over a sentence: what was found, in order."""
 
-    def __init__(self, text: str, language: Language, allowance: Allowance | None) -> None:
+    def __init__(self, text: str, language: Language, allowance: Allowance | None, *, with_names: bool) -> None:
         self.text = text
+        self._with_names = with_names
         self._allowance = allowance or Allowance()
         self.language = language
         self.words: list[Word] = []
@@ -203,12 +223,22 @@ class _Reading:
         self.found: list[str | Number] = [one.number(text) if isinstance(one, Quantity) else one for one in self._found]
 
     def _all(self) -> None:
-        position, matches = 0, _TOKEN.finditer(self.text)
+        position, matches, plain = 0, _TOKEN.finditer(self.text), 0
+        counts, found, words = self.language.counts, self._found, self.words
         while (match := next(matches, None)) is not None:
-            if match.start() >= position:
+            start, end = match.span()
+            if start < position:
+                if end > position:  # what was taken ends within this token
+                    matches = _TOKEN.finditer(self.text, position)
+            elif match.lastgroup != "word" or (word := fold(match[0])) in MONTHS or word in counts or word == "one":
                 position = self._read(match)
-            elif match.end() > position:  # what was taken ends within this token
-                matches = _TOKEN.finditer(self.text, position)
+            else:
+                position = end
+                plain += 1
+                found.append(word)
+                if self._with_names:
+                    words.append(Word(match[0], word, start, end))
+        self._allowance.use(plain)
 
     def tokens(self) -> Iterator[str]:
         """The tokens of all that was found."""

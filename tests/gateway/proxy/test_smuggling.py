@@ -269,7 +269,7 @@ def run(scenario, **settings):
         async with (
             asyncio.timeout(120),
             tcp_server(upstream) as port,
-            running_gateway(f"http://127.0.0.1:{port}/v1", read_timeout_s=2, **settings) as gateway,
+            running_gateway(f"http://127.0.0.1:{port}/v1", read_timeout_s=20, **settings) as gateway,
         ):
             await scenario(gateway, upstream)
 
