@@ -1,6 +1,6 @@
 """How well the lexical score tells responses people found consistent with their source from the others.
 
-    python benchmarks/groundedness/auroc.py DATA [DATA ...] [--half test|dev|all] [--learnt] [--resamples 2000]
+    python benchmarks/groundedness/auroc.py DATA [DATA ...] [--half test|dev|all] [--resamples 2000]
 
 A DATA file holds JSON lines with `id`, `response`, `retrieved_contexts` and `label`, the share of people who found the
 response consistent. None comes with the project. Each row of the table is one file and one cut of the label: grounded
@@ -8,8 +8,7 @@ is more than half of the people, or all of them. Columns are areas under the ROC
 bootstrap over sources: responses to one text are drawn together), and the difference to word overlap, drawn in pairs.
 
 Choices were made on the half `dev`; `test` is for telling how they did. A source belongs to a half by the hash of its
-text, so that no source is in both. With `--learnt` the word weights are those the monitors would have after this
-traffic: all responses of a file were scored once before. Below the table stands the mean score of each file.
+text, so that no source is in both. Below the table stands the mean score of each file.
 """
 
 from __future__ import annotations
@@ -30,9 +29,7 @@ import numpy as np
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from monitors.metrics.lexical.idf import shipped  # noqa: E402 - the tree is not installed everywhere
-from monitors.metrics.lexical.idf.traffic import TrafficIdf  # noqa: E402
-from monitors.metrics.lexical_groundedness import LexicalGroundedness  # noqa: E402
+from monitors.metrics.lexical_groundedness import LexicalGroundedness  # noqa: E402 - the tree may not be installed
 from monitors.records import Context, Sample, Score  # noqa: E402
 
 CUTS = {"more than half": 0.5, "all": 0.999}
@@ -42,7 +39,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="+", type=Path)
     parser.add_argument("--half", choices=("test", "dev", "all"), default="test")
-    parser.add_argument("--learnt", action="store_true")
     parser.add_argument("--resamples", type=int, default=2_000)
     options = parser.parse_args()
     print(f"Python {platform.python_version()}, numpy {version('numpy')}, {platform.machine()}, ", end="")
@@ -52,7 +48,7 @@ def main():
     means = []
     for path in options.data:
         rows = [row for row in read(path) if options.half in ("all", half(row))]
-        metric = taught(read(path)) if options.learnt else LexicalGroundedness()
+        metric = LexicalGroundedness()
         scores = {
             "lexical": np.array([score(metric, row) for row in rows]),
             "overlap": np.array([overlap(row) for row in rows]),
@@ -66,14 +62,6 @@ def main():
 
 def read(path):
     return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line]
-
-
-def taught(rows):
-    """The metric with the word weights of these rows."""
-    metric = LexicalGroundedness(TrafficIdf(shipped()))
-    for row in rows:
-        score(metric, row)
-    return metric
 
 
 def source(row):

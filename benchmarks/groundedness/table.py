@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 from monitors.metrics.lexical.sentences import sentences, stem  # noqa: E402 - the tree is not installed everywhere
 
-TABLE = ROOT / "monitors" / "metrics" / "lexical" / "idf" / "shipped.tsv"
+TABLE = ROOT / "monitors" / "metrics" / "lexical" / "idf.tsv"
 SENTENCES = 1_000
 HEAD = """# How many of 1,000 sentences each stem stands in, in the language where that is most; stems of two or more.
 # Made by benchmarks/groundedness/table.py from sentences written for it. "=" is the number of sentences.
@@ -32,7 +32,7 @@ def main():
     parser.add_argument("--check", action="store_true")
     made = table()
     if parser.parse_args().check:
-        sys.exit("shipped.tsv is not what the sentences give" if TABLE.read_text("utf-8") != made else 0)
+        sys.exit("idf.tsv is not what the sentences give" if TABLE.read_text("utf-8") != made else 0)
     TABLE.write_text(made, "utf-8")
     print(f"{TABLE.relative_to(ROOT)}: {made.count(chr(10)) - 3} stems")
 

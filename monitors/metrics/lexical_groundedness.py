@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from monitors.metrics.judged.items import sent_contexts
-from monitors.metrics.lexical.idf import Fixed, Idf, shipped
+from monitors.metrics.lexical.idf import Weights, shipped
 from monitors.metrics.lexical.matching import Compared, Source, compare
 from monitors.metrics.lexical.passages import PassageCache
 from monitors.metrics.lexical.sentences import Allowance, TooLongError, sentences
@@ -29,8 +29,8 @@ class LexicalGroundedness:
     in a context + 0.2 x longest run of words found in a context (6 are full marks), minus 0.3 x share of the numbers
     (dates are numbers) and 0.2 x share of the names found in no context.
 
-    A word weighs the mean of its inverse document frequency among the sample's own sentences and that of `idf`: an
-    object that may learn from the contexts read here, without one the weights that come with the package.
+    In a sentence a word weighs the mean of its inverse document frequency among the sample's own sentences and that of
+    `weights`, in the whole response the latter; without `weights` those that come with the package.
 
     A sample with more tokens than MAX_CONTEXT_TOKENS and MAX_RESPONSE_TOKENS is skipped as "too_long". Long ones are
     scored in a thread; others wait for them. Passages that recur are parsed once; `passages` says how often.
@@ -43,10 +43,9 @@ class LexicalGroundedness:
     version = "3"
     judge = None
 
-    def __init__(self, idf: Idf | None = None) -> None:
-        self._idf = idf if idf is not None else Fixed(shipped())
+    def __init__(self, weights: Weights | None = None) -> None:
         self._place = asyncio.Semaphore()
-        self.passages = PassageCache()
+        self.passages = PassageCache(weights or shipped())
 
     async def score(self, sample: Sample) -> Score | Skipped:
         if not sample.response.strip():
@@ -65,21 +64,16 @@ class LexicalGroundedness:
 
     def _score(self, sample: Sample) -> Score | Skipped:
         allowance = Allowance(MAX_CONTEXT_TOKENS)
-        contexts, new = [], []
+        contexts = []
         try:
             for index in sent_contexts(sample):
                 text = sample.contexts[index].text
-                passage, is_new = self.passages.get(text, allowance)
-                if passage.sentences:
+                if (passage := self.passages.get(text, allowance)).sentences:
                     contexts.append((index, text, passage))
-                    new += [passage] if is_new else []
-            source = Source(contexts, self.passages.vocabulary, self._idf.weights())
-            outcome = grade(sample.response, source) if contexts else Skipped("no_contexts")
+            source = Source(contexts, self.passages.vocabulary)
+            return grade(sample.response, source) if contexts else Skipped("no_contexts")
         except TooLongError:
             return Skipped("too_long")
-        for passage in new:
-            self._idf.observe(map(self.passages.vocabulary.stem_texts, passage.sentence_stems()))
-        return outcome
 
 
 def grade(response: str, source: Source) -> Score | Skipped:

@@ -16,8 +16,6 @@ from monitors.metrics.embeddings import MinimalEmbeddings
 from monitors.metrics.embeddings import adapted as adapted_embeddings
 from monitors.metrics.judged.claims import Fused, Separate
 from monitors.metrics.judged.outcomes import Outcomes
-from monitors.metrics.lexical.idf import shipped
-from monitors.metrics.lexical.idf.traffic import TrafficIdf
 from monitors.runtime.options import fitting, hint
 from monitors.runtime.plugins import load, reason
 from monitors.runtime.settings import ConfigError
@@ -28,7 +26,7 @@ THRESHOLD, THRESHOLD_IF_LOW_IS_GOOD = 0.7, 0.3
 Mode: TypeAlias = Literal["fused", "separate"]
 _LLM = frozenset({"judge", "verdicts", "outcomes"})
 _PAID = _LLM | {"embeddings"}
-_GIVEN = _PAID | {"steps_dir", "idf"}
+_GIVEN = _PAID | {"steps_dir"}
 _COMMON = tuple(key for key in config.Metric.__struct_fields__ if key != "options")
 _COMPARING = ("answer_correctness", "answer_similarity")
 
@@ -119,7 +117,6 @@ class _Builder:
         self._given: dict[str, Any] = {
             "embeddings": None if embeddings is None else adapted_embeddings(embeddings),
             "steps_dir": steps_dir,
-            "idf": TrafficIdf(shipped()),
         } | self._judging(judge)
         self._enabled: list[Enabled] = []
         self._notes: list[str] = []

@@ -13,6 +13,9 @@ from prometheus_client import CollectorRegistry
 from gateway.config import Config
 from gateway.telemetry.metrics import Instruments as GatewayInstruments
 from monitors.exporters.instruments import Instruments as MonitorsInstruments
+from monitors.exporters.passage_cache import PassageCacheCollector
+from monitors.metrics.lexical.idf import shipped
+from monitors.metrics.lexical.passages import PassageCache
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "limits.md"
@@ -152,8 +155,9 @@ def default_of(key: str) -> object:
 def series() -> set[str]:
     names = set()
     for instruments in (GatewayInstruments, MonitorsInstruments):
-        registry = CollectorRegistry()
+        registry = CollectorRegistry(auto_describe=True)
         instruments(registry, version="0")
+        registry.register(PassageCacheCollector(PassageCache(shipped())))
         names |= set(registry._names_to_collectors)  # noqa: SLF001 - `collect` has no suffixes
     return names
 

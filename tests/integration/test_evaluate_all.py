@@ -15,6 +15,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from examples import rules
+from monitors.metrics.lexical.idf import shipped
 from monitors.metrics.registry import BUILT_IN, ON_REQUEST
 from monitors.offline import Run
 from monitors.offline.plan import AT_FIVE
@@ -165,9 +166,13 @@ def test_one_answer_by_hand(run):
     assert score(run, "fin-03", "noise_sensitivity") == 1 / 2
     assert score(run, "fin-03", "geval:clarity") == (5 - 1) / (5 - 1)
     # All words of the first sentence stand in a row in one of the context's, 10 of its 13 pairs as well. The other is
-    # not grounded at all. Half of the score is the worst sentence's.
+    # not grounded at all. Of the words of both, weighted by rarity and length, three are in no context.
     first = 0.6 * 1.0 + 0.2 * 10 / 13 + 0.2 * 1.0
-    assert score(run, "fin-03", "lexical_groundedness") == pytest.approx(0.5 * (first + 0.0) / 2 + 0.5 * 0.0, abs=1e-4)
+    text = "employers often match half of each dollar up to 6 percent the salary paying in 8 doubles"
+    lengths = {word: 1.0 if word.isdigit() else min(1.0, len(word) / 5) for word in text.split()}
+    weights = {word: shipped().of(word[:6]) * length for word, length in lengths.items()}
+    share = 1.0 - sum(weights[word] for word in ("paying", "8", "doubles")) / sum(weights.values())
+    assert score(run, "fin-03", "lexical_groundedness") == pytest.approx(((first + 0.0) / 2 + share) / 2, abs=1e-4)
 
 
 def test_similarity_is_the_cosine_of_the_words(run):

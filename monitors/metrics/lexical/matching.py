@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from monitors.metrics.lexical.idf import Weights
 from monitors.metrics.lexical.names import Name
-from monitors.metrics.lexical.passages import Ids, Passage
+from monitors.metrics.lexical.passages import Passage
 from monitors.metrics.lexical.sentences import Sentence
-from monitors.metrics.lexical.vocabulary import Vocabulary
+from monitors.metrics.lexical.vocabulary import Ids, Vocabulary
 
 WINDOW = 3
 LONGEST_RUN = 6
 _ABBREVIATION = 2
 _SENTENCES_AT_A_TIME = 16
+# Bounds the table of pairs: 4 MB.
+_WORDS_AT_A_TIME = 1_000
 # Bounds the memory of one matrix: 32 MB.
 _MOST_CELLS = 4_000_000
+_BREAK = np.array([-1], np.int32)
+
+Ints: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,6 @@ class Source:
 
     contexts: Sequence[tuple[int, str, Passage]]
     vocabulary: Vocabulary
-    weights: Weights
 
     @property
     def sentences(self) -> int:
@@ -59,7 +63,7 @@ def compare(said: Sequence[Sentence], source: Source) -> tuple[float, list[Compa
     lengths = np.array([len(one) for one in words])
     flat = np.array(list(chain.from_iterable(words)), np.int32)
     rows = _Rows(flat, source)
-    pairs, run = _runs(flat, lengths, [passage.words for _, _, passage in source.contexts])
+    pairs, run = _runs(words, source)
     of = np.repeat(np.arange(len(said)), lengths)
     weights, best, held = _overlaps(flat, of, len(said), rows)
     stated = frozenset[str]()
@@ -87,13 +91,13 @@ def compare(said: Sequence[Sentence], source: Source) -> tuple[float, list[Compa
 class _Rows:
     """Which sentences of the contexts, one row each, contain the stems of the response.
 
-    `stem_of` is each word's place among `stems`; entries (`stem`, `row`) are sorted and distinct; `first` and `context`
-    are, for each row, the first row of its context and the index of the context.
+    `stem_of` is each word's place among `stems`; entries (`stem`, `row`) are distinct; `first` and `context` are, for
+    each row, the first row of its context and the index of the context.
     """
 
     def __init__(self, flat: Ids, source: Source) -> None:
         vocabulary = source.vocabulary
-        self.stems, self.stem_of = np.unique(np.array(vocabulary.stems(flat.tolist()), np.int32), return_inverse=True)
+        self.stems, self.stem_of = np.unique(vocabulary.stems(flat), return_inverse=True)
         counts = [passage.sentences for _, _, passage in source.contexts]
         offsets = np.cumsum([0, *counts[:-1]])
         self.count = sum(counts)
@@ -103,15 +107,15 @@ class _Rows:
         row = np.concatenate(
             [passage.rows + offset for (_, _, passage), offset in zip(source.contexts, offsets, strict=True)]
         )
-        place = np.minimum(np.searchsorted(self.stems, there), len(self.stems) - 1)
-        asked = self.stems[place] == there
-        entries = np.unique(place[asked].astype(np.int64) * self.count + row[asked])
-        self.stem, self.row = np.divmod(entries, self.count)
+        self._place = np.full(len(vocabulary), -1)
+        self._place[self.stems] = np.arange(len(self.stems))
+        place = self._place[there]
+        self.stem, self.row = place[place >= 0], row[place >= 0]
         found = np.bincount(self.stem, minlength=len(self.stems))
         whole = self.count + 1.0
         here = np.log(whole / (found + 0.5)) / np.log(whole / 0.5)
-        general = np.array([source.weights.of(one) for one in vocabulary.stem_texts(self.stems.tolist())])
-        length = np.array(vocabulary.length_weights(flat.tolist()))
+        general = vocabulary.idf(self.stems)
+        length = vocabulary.length_weights(flat)
         self.weight = ((here + general) / 2)[self.stem_of] * length
         _, once = np.unique(flat, return_index=True)
         weight, known = (general[self.stem_of] * length)[once], found[self.stem_of[once]] > 0
@@ -119,17 +123,15 @@ class _Rows:
 
     def windows(self, stem: int) -> set[int]:
         """The windows that contain a stem, given by its number; window r are the rows r to r + 2 of one context."""
-        place = int(np.searchsorted(self.stems, stem))
-        if place == len(self.stems) or self.stems[place] != stem:
+        if stem < 0 or (place := self._place[stem]) < 0:
             return set()
-        begin, end = np.searchsorted(self.stem, [place, place + 1])
-        rows = self.row[begin:end].tolist()
+        rows = self.row[self.stem == place].tolist()
         return {row - back for row in rows for back in range(WINDOW) if row - back >= self.first[row]}
 
 
 def _overlaps(
-    flat: Ids, of: NDArray[np.int64], sentences: int, rows: _Rows
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+    flat: Ids, of: Ints, sentences: int, rows: _Rows
+) -> tuple[NDArray[np.float64], Ints, NDArray[np.float64]]:
     """For each sentence the weight of its different words, its best window, and the weight which that holds."""
     _, once = np.unique(of * (int(flat.max()) + 1) + flat, return_index=True)
     of, stem, weight = of[once], rows.stem_of[once], rows.weight[once]
@@ -156,7 +158,7 @@ def _overlaps(
     return total, best, held
 
 
-def _window_matrix(stem: NDArray[np.int64], row: NDArray[np.int64], stems: int, rows: _Rows) -> NDArray[np.float64]:
+def _window_matrix(stem: Ints, row: Ints, stems: int, rows: _Rows) -> NDArray[np.float64]:
     """Which stems stand in which windows, as 0 and 1; shape (stems, rows)."""
     matrix = np.zeros((stems, rows.count))
     for back in range(WINDOW):
@@ -165,46 +167,59 @@ def _window_matrix(stem: NDArray[np.int64], row: NDArray[np.int64], stems: int, 
     return matrix
 
 
-def _runs(
-    flat: Ids, lengths: NDArray[np.int64], contexts: Sequence[Ids]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _runs(words: Sequence[Sequence[int]], source: Source) -> tuple[Ints, Ints]:
     """For each sentence how many pairs of neighbours stand in a context, and its longest run of words that does.
 
-    A run ends with its sentence and with its context. Runs of one length are numbered; with the next word such a number
-    makes a run one longer, so every run is found exactly without being held.
+    A run ends with its sentence and with its context.
     """
-    words, numbered = np.unique(flat, return_inverse=True)
-    ends = np.cumsum(lengths + 1)
-    said = np.zeros(int(ends[-1]), np.int64)  # 0 between sentences
-    said[np.arange(len(flat)) + np.repeat(np.arange(len(lengths)), lengths)] = numbered + 1
-    there = np.concatenate([part for one in contexts for part in (one, [-1])])
-    place = np.minimum(np.searchsorted(words, there), len(words) - 1)
-    given = np.where(words[place] == there, place + 1, 0)
-    base = len(words) + 1
+    said = np.array([word for one in words for word in (*one, -1)], np.int32)
+    there = np.concatenate([part for _, _, passage in source.contexts for part in (passage.words, _BREAK)])
+    table = np.zeros(len(source.vocabulary) + 1, np.int32)
     longest = np.zeros(len(said), np.int64)
-    pairs = np.zeros(len(said), np.int64)
-    longest[np.isin(said, given) & (said > 0)] = 1
-    (starts,), (places,) = np.nonzero(longest), np.nonzero(given)
-    firsts, known = said[starts], given[places]
+    for begin in range(0, len(said), _WORDS_AT_A_TIME):
+        part = _longest_runs(said[begin : begin + _WORDS_AT_A_TIME + LONGEST_RUN - 1], there, table)
+        longest[begin : begin + _WORDS_AT_A_TIME] = part[:_WORDS_AT_A_TIME]
+    begins = np.cumsum([0, *(len(one) + 1 for one in words[:-1])])
+    return np.add.reduceat(longest > 1, begins, dtype=np.int64), np.maximum.reduceat(longest, begins)
+
+
+def _longest_runs(said: Ids, there: Ids, table: Ids) -> Ints:
+    """For each place in `said` the length of the longest run from it that stands in `there`; -1 is no word.
+
+    Runs of one length are numbered. With the next word such a number makes a run one longer, so every run is found
+    exactly without being held.
+    """
+    words, given = _numbered(said, there, table)
+    words[said < 0] = given[there < 0] = 0
+    longest = (words > 0).astype(np.int64)
+    base = len(said) + 1
+    table = np.zeros(base * base, np.int32)
+    (starts,), (places,) = np.nonzero(words), np.nonzero(given)
+    runs, known = words[starts], given[places]
     for length in range(2, LONGEST_RUN + 1):
-        starts, firsts = _longer(said, starts, firsts, length, base)
+        starts, runs = _longer(words, starts, runs, length, base)
         places, known = _longer(given, places, known, length, base)
-        runs, number = np.unique(known, return_inverse=True)
-        if not len(runs):
-            break
-        place = np.minimum(np.searchsorted(runs, firsts), len(runs) - 1)
-        found = runs[place] == firsts
-        starts, firsts, known = starts[found], place[found] + 1, number + 1
+        runs, known = _numbered(runs, known, table)
+        starts, runs = starts[runs > 0], runs[runs > 0]
+        places, known = places[known > 0], known[known > 0]
         longest[starts] = length
-        if length == 2:  # noqa: PLR2004 - a pair
-            pairs[starts] = 1
-    begins = ends - lengths - 1
-    return np.add.reduceat(pairs, begins), np.maximum.reduceat(longest, begins)
+    return longest
 
 
-def _longer(
-    words: NDArray[np.int64], starts: NDArray[np.int64], runs: NDArray[np.int64], length: int, base: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _numbered(said: Ids, there: Ids, table: Ids) -> tuple[Ids, Ids]:
+    """Numbers from 1 for the values that are in both, equal for equal values, and 0 for the others.
+
+    `table` is all 0, before and after, and has a place for each value.
+    """
+    table[said] = np.arange(1, len(said) + 1)
+    numbers, found = table[said], table[there]
+    table[said] = 0
+    both = np.zeros(len(said) + 1, bool)
+    both[found] = True
+    return numbers * both[numbers], found
+
+
+def _longer(words: Ids, starts: Ints, runs: Ids, length: int, base: int) -> tuple[Ints, Ids]:
     """The runs of `length` words that begin with these runs of one word less: where, and run and last word in one."""
     inside = starts + length <= len(words)
     starts, runs = starts[inside], runs[inside]

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from monitors.metrics.lexical.idf import Weights
 from monitors.metrics.lexical.sentences import Allowance, sentences
-from monitors.metrics.lexical.vocabulary import MAX_WORDS, Vocabulary
-
-Ids: TypeAlias = NDArray[np.int32]
+from monitors.metrics.lexical.vocabulary import MAX_WORDS, Ids, Vocabulary
 
 MAX_TOKENS = 2_000_000
 """Tokens of the passages that are kept, with 12 bytes each."""
@@ -23,7 +18,10 @@ MAX_TOKENS = 2_000_000
 
 @dataclass(slots=True)
 class Passage:
-    """A parsed passage: for each token its word, its stem and its sentence; and the values its numbers state."""
+    """A parsed passage: its words in order, the different stems of each sentence, and the values its numbers state.
+
+    `stems` and `rows` are pairs of a stem and the sentence it stands in, each pair once, in the order of the sentences.
+    """
 
     words: Ids
     stems: Ids
@@ -38,12 +36,6 @@ class Passage:
             self._initials = frozenset(name.initials for one in sentences(text) for name in one.names)
         return self._initials
 
-    def sentence_stems(self) -> Iterator[frozenset[int]]:
-        """The numbers of the stems of each sentence."""
-        bounds = np.searchsorted(self.rows, np.arange(self.sentences + 1))
-        stems = self.stems.tolist()
-        return (frozenset(stems[begin:end]) for begin, end in pairwise(bounds))
-
 
 def read_passage(text: str, vocabulary: Vocabulary, allowance: Allowance) -> Passage:
     """Parse a passage. Raises TooLongError when it has more tokens than the allowance has left."""
@@ -55,10 +47,13 @@ def read_passage(text: str, vocabulary: Vocabulary, allowance: Allowance) -> Pas
         lengths.append(len(one.tokens))
         for number in one.numbers:
             numbers |= number.states
+    ids = np.array(words, np.int32)
+    rows = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
+    row, stem = np.divmod(np.unique(rows * len(vocabulary) + vocabulary.stems(ids)), max(1, len(vocabulary)))
     return Passage(
-        words=np.array(words, np.int32),
-        stems=np.array(vocabulary.stems(words), np.int32),
-        rows=np.repeat(np.arange(len(lengths), dtype=np.int32), lengths),
+        words=ids,
+        stems=stem.astype(np.int32),
+        rows=row.astype(np.int32),
         sentences=len(lengths),
         numbers=frozenset(numbers),
     )
@@ -67,8 +62,9 @@ def read_passage(text: str, vocabulary: Vocabulary, allowance: Allowance) -> Pas
 class PassageCache:
     """Parsed passages by the hash of their text; the least recently used go first. Not safe for several threads."""
 
-    def __init__(self, max_tokens: int = MAX_TOKENS, max_words: int = MAX_WORDS) -> None:
-        self.vocabulary = Vocabulary()
+    def __init__(self, weights: Weights, max_tokens: int = MAX_TOKENS, max_words: int = MAX_WORDS) -> None:
+        self._weights = weights
+        self.vocabulary = Vocabulary(weights)
         self.hits = 0
         self.misses = 0
         self._max_tokens, self._max_words = max_tokens, max_words
@@ -89,15 +85,15 @@ class PassageCache:
     def trim(self) -> None:
         """Bring the cache back to its limits. Call it between samples: numbers of words do not survive it."""
         if len(self.vocabulary) > self._max_words:
-            self.vocabulary = Vocabulary()
+            self.vocabulary = Vocabulary(self._weights)
             self._passages.clear()
             self._tokens = 0
         while self._tokens > self._max_tokens:
             _, oldest = self._passages.popitem(last=False)
             self._tokens -= len(oldest.words)
 
-    def get(self, text: str, allowance: Allowance) -> tuple[Passage, bool]:
-        """Return the parsed passage, and whether it was new.
+    def get(self, text: str, allowance: Allowance) -> Passage:
+        """Return the parsed passage.
 
         Raises TooLongError when it has more tokens than the allowance has left.
         """
@@ -106,11 +102,11 @@ class PassageCache:
             self._passages.move_to_end(key)
             self.hits += 1
             allowance.use(len(found.words))
-            return found, False
+            return found
         self.misses += 1
         parsed = self._passages[key] = read_passage(text, self.vocabulary, allowance)
         self._tokens += len(parsed.words)
-        return parsed, True
+        return parsed
 
 
 def _key(text: str) -> bytes:

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from monitors.metrics.lexical.idf import Weights
 from monitors.metrics.lexical.sentences import stem, weight_of_length
+
+Ids: TypeAlias = NDArray[np.int32]
 
 MAX_WORDS = 200_000
 """Distinct words that are numbered before the vocabulary starts again (about 30 MB)."""
+_FIRST = 4_096
 
 
 class Vocabulary:
-    """Numbers for words and for their stems. Not safe for several threads."""
+    """Numbers for words and for their stems, and what each weighs. Not safe for several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
         self._words: dict[str, int] = {}
         self._stems: dict[str, int] = {}
-        self._stem_of: list[int] = []
-        self._length_of: list[float] = []
-        self._stem_texts: list[str] = []
+        self._stem_of = np.zeros(_FIRST, np.int32)
+        self._length = np.zeros(_FIRST)
+        self._idf = np.zeros(_FIRST)
 
     def __len__(self) -> int:
         return len(self._words)
@@ -28,17 +37,17 @@ class Vocabulary:
         known = self._words
         return [known[word] if word in known else self._add(word) for word in words]
 
-    def stems(self, ids: Iterable[int]) -> list[int]:
+    def stems(self, ids: Ids) -> Ids:
         """Return the number of each word's stem."""
-        return list(map(self._stem_of.__getitem__, ids))
+        return self._stem_of[ids]
 
-    def length_weights(self, ids: Iterable[int]) -> list[float]:
+    def length_weights(self, ids: Ids) -> NDArray[np.float64]:
         """Return what each word weighs by its length, in (0, 1]."""
-        return list(map(self._length_of.__getitem__, ids))
+        return self._length[ids]
 
-    def stem_texts(self, stems: Iterable[int]) -> Sequence[str]:
-        """Return the stems behind these numbers."""
-        return list(map(self._stem_texts.__getitem__, stems))
+    def idf(self, stems: Ids) -> NDArray[np.float64]:
+        """Return the inverse document frequency of each stem, in (0, 1]."""
+        return self._idf[stems]
 
     def stem_id(self, word: str) -> int:
         """Return the number of a word's stem, -1 where no word with it was numbered."""
@@ -46,10 +55,14 @@ class Vocabulary:
 
     def _add(self, word: str) -> int:
         number = self._words[word] = len(self._words)
+        if number == len(self._stem_of):
+            self._stem_of, self._length, self._idf = (
+                np.concatenate([old, np.zeros_like(old)]) for old in (self._stem_of, self._length, self._idf)
+            )
         root = stem(word)
         if root not in self._stems:
+            self._idf[len(self._stems)] = self._weights.of(root)
             self._stems[root] = len(self._stems)
-            self._stem_texts.append(root)
-        self._stem_of.append(self._stems[root])
-        self._length_of.append(weight_of_length(word))
+        self._stem_of[number] = self._stems[root]
+        self._length[number] = weight_of_length(word)
         return number

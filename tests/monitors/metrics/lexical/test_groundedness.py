@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitors.metrics.lexical import sentences as tokens
-from monitors.metrics.lexical.idf import Fixed, shipped
-from monitors.metrics.lexical.idf.traffic import TrafficIdf
+from monitors.metrics.lexical.idf import shipped
 from monitors.metrics.lexical.matching import LONGEST_RUN, Source, compare
 from monitors.metrics.lexical.passages import PassageCache
 from monitors.metrics.lexical_groundedness import MAX_EVIDENCE, LexicalGroundedness
@@ -254,9 +253,9 @@ def test_runs_are_found_exactly(texts, said):
     def runs(words, length):
         return set(zip(*(words[at:] for at in range(length)), strict=False))
 
-    passages = PassageCache()
-    contexts = [(at, " ".join(one), passages.get(" ".join(one), tokens.Allowance())[0]) for at, one in enumerate(texts)]
-    source = Source(contexts, passages.vocabulary, shipped())
+    passages = PassageCache(shipped())
+    contexts = [(at, " ".join(one), passages.get(" ".join(one), tokens.Allowance())) for at, one in enumerate(texts)]
+    source = Source(contexts, passages.vocabulary)
     _, compared = compare([tokens.parse(" ".join(one)) for one in said], source)
     there = {length: set().union(*(runs(text, length) for text in texts)) for length in range(1, LONGEST_RUN + 1)}
     for words, one in zip(said, compared, strict=True):
@@ -281,29 +280,29 @@ def test_a_number_is_one_word_however_it_is_grouped(written):
     assert tokens.parse(f"about {written} people").tokens == ("about", "1000", "people")
 
 
-class Watching(Fixed):
-    """Weights that know which thread asked for them."""
+class Watching(LexicalGroundedness):
+    """Knows in which threads it scored."""
 
     def __init__(self):
-        super().__init__(shipped())
+        super().__init__()
         self.threads = []
 
-    def weights(self):
+    def _score(self, sample):
         self.threads.append(threading.current_thread() is threading.main_thread())
-        return super().weights()
+        return super()._score(sample)
 
 
 @pytest.mark.parametrize(("size", "here"), [(1_000, True), (60_000, False)])
 def test_a_huge_text_is_scored_beside_the_event_loop(size, here):
-    idf = Watching()
+    metric = Watching()
     sample = Sample(
         id="s",
         started_at=0.0,
         response="The battery is not replaceable.",
         contexts=(Context(text=LAMP * (size // len(LAMP) + 1)),),
     )
-    assert asyncio.run(LexicalGroundedness(idf).score(sample)).value == pytest.approx(1.0)
-    assert idf.threads == [here]
+    assert asyncio.run(metric.score(sample)).value == pytest.approx(1.0)
+    assert metric.threads == [here]
 
 
 def test_a_passage_that_was_seen_scores_the_same():
@@ -317,7 +316,7 @@ def test_a_passage_that_was_seen_scores_the_same():
 
 
 def test_the_passages_used_last_are_kept():
-    kept = PassageCache(max_tokens=1_000)
+    kept = PassageCache(shipped(), max_tokens=1_000)
     texts = [words(150, seed) for seed in range(40)]
     for text in [*texts, texts[-1]]:
         kept.trim()
@@ -329,27 +328,12 @@ def test_the_passages_used_last_are_kept():
 
 
 def test_a_full_vocabulary_starts_again():
-    kept = PassageCache(max_words=500)
+    kept = PassageCache(shipped(), max_words=500)
     for seed in range(20):
         kept.trim()
         assert len(kept.vocabulary) <= 500
-        passage, _ = kept.get(words(150, seed), tokens.Allowance())
+        passage = kept.get(words(150, seed), tokens.Allowance())
         assert passage.words.max() < len(kept.vocabulary)
-
-
-def test_a_passage_counts_once_for_the_learned_weights():
-    learned = []
-
-    class Learning(Fixed):
-        def observe(self, sentences):
-            learned.extend(frozenset(one) for one in sentences)
-
-    metric = LexicalGroundedness(Learning(shipped()))
-    sample = Sample(id="s", started_at=0.0, response="Otters eat fish.", contexts=(Context(text=RIVER),))
-    for _ in range(3):
-        asyncio.run(metric.score(sample))
-    assert len(learned) == 2
-    assert {"otters", "river"} <= learned[0]
 
 
 @pytest.mark.parametrize(
@@ -406,7 +390,7 @@ def test_every_unsupported_number_and_name_stands_with_its_sentence():
 
 
 def test_samples_scored_at_once_do_not_mix():
-    metric = LexicalGroundedness(TrafficIdf(shipped()))
+    metric = LexicalGroundedness()
     samples = [
         Sample(id=str(n), started_at=0.0, response=f"It costs {n} euros.", contexts=(Context(text=words(9_000, n)),))
         for n in range(8)

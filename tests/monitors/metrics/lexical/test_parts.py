@@ -15,9 +15,9 @@ from monitors.metrics.lexical.sentences import Allowance, parse, sentences
 
 
 def compared(said, given):
-    passages = PassageCache()
-    passage, _ = passages.get(given, Allowance())
-    _, (one,) = compare(sentences(said), Source([(0, given, passage)], passages.vocabulary, shipped()))
+    passages = PassageCache(shipped())
+    passage = passages.get(given, Allowance())
+    _, (one,) = compare(sentences(said), Source([(0, given, passage)], passages.vocabulary))
     return one
 
 

@@ -1,12 +1,11 @@
-"""Inverse document frequencies of stems: those in the package and those learnt from traffic."""
+"""Inverse document frequencies of stems."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
-from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,36 +26,13 @@ class Weights:
         return math.log(whole / (self.counts.get(stem, 0.0) + 0.5)) / math.log(whole / 0.5)
 
 
-class Idf(Protocol):
-    """The port to a source of weights that may learn from the contexts it is shown."""
-
-    def weights(self) -> Weights:
-        """Return the current weights, an immutable object."""
-
-    def observe(self, sentences: Iterable[Collection[str]]) -> None:
-        """Learn from the sentences of contexts, each a collection of stems. May be called from any thread."""
-
-
-class Fixed:
-    """Constant weights: the same sample always scores the same."""
-
-    def __init__(self, weights: Weights) -> None:
-        self._weights = weights
-
-    def weights(self) -> Weights:
-        return self._weights
-
-    def observe(self, sentences: Iterable[Collection[str]]) -> None:
-        """Do nothing."""
-
-
 def shipped() -> Weights:
     """Read the weights that come with the package: English, German, French and Spanish, from text of our own.
 
     See benchmarks/groundedness/table.py, which makes the file. Most of it is grammar; a word it does not know has full
     weight.
     """
-    lines = resources.files(__package__).joinpath("shipped.tsv").read_text("utf-8").splitlines()
+    lines = resources.files(__package__).joinpath("idf.tsv").read_text("utf-8").splitlines()
     rows = (line.split("\t") for line in lines if not line.startswith("#"))
     counts = {stem: float(count) for stem, count in rows}
     return Weights(counts.pop("="), counts)
