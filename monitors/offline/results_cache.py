@@ -55,8 +55,7 @@ class ResultsCache:
         """Return the stored evaluations of a sample with this content."""
         if self._fresh:
             return {}
-        async with self._database.reading() as connection:
-            rows = await connection.execute_fetchall(_GET, (content,))
+        rows = await self._database.fetch(_GET, (content,))
         return {
             Key(metric, version, judge): codec.to_evaluation(sample_id, codec.decode(payload))
             for metric, version, judge, payload in rows
@@ -70,8 +69,7 @@ class ResultsCache:
             if not isinstance(one.outcome, Failed)
         ]
         if rows:
-            async with self._database.writing() as connection:
-                await connection.executemany(_PUT, rows)
+            await self._database.write(lambda connection: connection.executemany(_PUT, rows))
 
     async def aclose(self) -> None:
         """Close the file."""

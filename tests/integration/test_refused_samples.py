@@ -190,8 +190,7 @@ def test_a_supplement_that_a_store_refuses_does_not_stop_the_others(tmp_path):
 def test_sqlite_refuses_what_is_too_long_or_too_large_a_number_and_a_full_file_is_its_own_fault(tmp_path):
     async def refusal(database, statement, *values):
         try:
-            async with database.writing() as connection:
-                await connection.execute(statement, values)
+            await database.change(statement, values)
         except Exception as error:  # noqa: BLE001 - which one it is, is the question
             return refused(error), engine_failed(error), str(error)
         raise AssertionError(statement)
@@ -206,8 +205,7 @@ def test_sqlite_refuses_what_is_too_long_or_too_large_a_number_and_a_full_file_i
         )
         for value in (10**30, "\ud83d", None):
             assert (await refusal(database, insert, value))[:2] == (True, False)
-        async with database.writing() as connection:
-            await connection.execute("PRAGMA max_page_count = 3")
+        await database.change("PRAGMA max_page_count = 3")
         kept = await refusal(database, insert, "x" * 100_000)
         assert kept == (False, True, f"{tmp_path}/q.db: database or disk is full")
         await database.aclose()

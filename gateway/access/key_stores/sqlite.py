@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
+from sqlite3 import Connection
+from typing import Any
 
 from gateway.access.key_stores import SPENDING_DAYS, Created, new_key
 from gateway.access.key_stores.rows import COLUMNS, read_key, row_of
@@ -75,16 +77,15 @@ class KeyStore:
         quota: Quota | None = None,
     ) -> Created:
         made = new_key(app=app, now=now, models=models, expires_at=expires_at, quota=quota)
-        async with self._database.writing() as connection:
-            await connection.execute(_INSERT, row_of(made.key))
+        await self._database.change(_INSERT, row_of(made.key))
         return made
 
     async def revoke(self, key_id: str, now: float) -> bool:
-        async with self._database.writing() as connection:
-            await connection.execute(
-                "UPDATE keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL", (now, key_id)
-            )
-            return bool(await connection.execute_fetchall("SELECT 1 FROM keys WHERE id = ?", (key_id,)))
+        def revoke(connection: Connection) -> bool:
+            connection.execute("UPDATE keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL", (now, key_id))
+            return connection.execute("SELECT 1 FROM keys WHERE id = ?", (key_id,)).fetchone() is not None
+
+        return await self._database.write(revoke)
 
     async def keys(self) -> list[VirtualKey]:
         return (await self.changed(None))[1] or []
@@ -93,22 +94,29 @@ class KeyStore:
         if self._known and not self.path.exists():
             # Opening would create an empty file, and without keys every request is rejected.
             raise EngineError(f"{self.path} is gone")
-        async with self._database.reading() as connection:
-            ((current,),) = await connection.execute_fetchall("SELECT value FROM revision")
-            self._known = True
-            if current == revision:
-                return current, None
-            rows = list(await connection.execute_fetchall(_SELECT))
+
+        def read(connection: Connection) -> tuple[bytes, list[Any]]:
+            (current,) = connection.execute("SELECT value FROM revision").fetchone()
+            return current, [] if current == revision else connection.execute(_SELECT).fetchall()
+
+        current, rows = await self._database.read(read)
+        self._known = True
+        if current == revision:
+            return current, None
         # In a thread: decoding thousands of keys must not delay requests.
         return current, await asyncio.to_thread(lambda: [read_key(tuple(row)) for row in rows])
 
     async def spend(self, spending: Mapping[tuple[int, str], float], today: int) -> Spending:
-        transaction = self._database.writing() if spending else self._database.reading()
-        async with transaction as connection:
-            if spending:
-                await connection.executemany(_SPEND, [(*entry, usd) for entry, usd in spending.items()])
-                await connection.execute("DELETE FROM spending WHERE day < ?", (today - SPENDING_DAYS,))
-            rows = await connection.execute_fetchall(_SPENT_TODAY, (today,))
+        entries = [(*entry, usd) for entry, usd in spending.items()]
+
+        def spend(connection: Connection) -> list[Any]:
+            if entries:
+                connection.executemany(_SPEND, entries)
+                connection.execute("DELETE FROM spending WHERE day < ?", (today - SPENDING_DAYS,))
+            found: list[Any] = connection.execute(_SPENT_TODAY, (today,)).fetchall()
+            return found
+
+        rows = await (self._database.write(spend) if entries else self._database.read(spend))
         return {(day, subject): usd for day, subject, usd in rows}
 
     async def aclose(self) -> None:

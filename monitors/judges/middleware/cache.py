@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -247,10 +248,7 @@ class AnswerFile:
 
     async def get(self, key: bytes) -> CachedAnswer | None:
         try:
-            async with self._database.reading() as connection:
-                rows = list(
-                    await connection.execute_fetchall("SELECT answer, usd, expires FROM answers WHERE key = ?", (key,))
-                )
+            rows = await self._database.fetch("SELECT answer, usd, expires FROM answers WHERE key = ?", (key,))
         except FAILURES as error:
             self._warn_once(error)
             return None
@@ -259,17 +257,20 @@ class AnswerFile:
     async def put(self, key: bytes, kept: CachedAnswer) -> None:
         prune = self._puts % _PRUNE_EVERY == 0
         self._puts += 1
+
+        def write(connection: Connection) -> None:
+            row = (key, kept.answer, kept.usd, kept.expires)
+            connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", row)
+            if prune:
+                connection.execute("DELETE FROM answers WHERE expires < ?", (self._clock(),))
+                connection.execute(
+                    "DELETE FROM answers WHERE key IN (SELECT key FROM answers ORDER BY expires "
+                    "LIMIT max(0, (SELECT count(*) FROM answers) - ?))",
+                    (self._most,),
+                )
+
         try:
-            async with self._database.writing() as connection:
-                row = (key, kept.answer, kept.usd, kept.expires)
-                await connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", row)
-                if prune:
-                    await connection.execute("DELETE FROM answers WHERE expires < ?", (self._clock(),))
-                    await connection.execute(
-                        "DELETE FROM answers WHERE key IN (SELECT key FROM answers ORDER BY expires "
-                        "LIMIT max(0, (SELECT count(*) FROM answers) - ?))",
-                        (self._most,),
-                    )
+            await self._database.write(write)
         except FAILURES as error:
             self._warn_once(error)
 

@@ -11,17 +11,19 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import aiosqlite
 
 from monitors.runtime.files import directory_problem
+from monitors.runtime.tasks import spawn
 from monitors.storage.engines.failures import VALUE_ERRORS, EngineError, RefusedError, SchemaError
 
+T = TypeVar("T")
 _RETRY_S = 0.01
 _HEADER_BYTES, _MAGIC = 100, b"SQLite format 3\0"
 """How a database begins: https://www.sqlite.org/fileformat2.html#the_database_header"""
@@ -36,6 +38,10 @@ _REFUSALS = (
 )
 _CLOSED = re.compile("closed database|connection closed|no active connection", re.IGNORECASE)
 """How sqlite3 and aiosqlite report a connection that is gone: as errors of the classes for wrong values."""
+
+
+_Waiting: TypeAlias = tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]
+"""A work, and who waits for what it returns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,46 +114,75 @@ class Database:
         self._busy_timeout_s = busy_timeout_s
         self._cache_kib = cache_kib
         self._lock = asyncio.Lock()
+        self._rounds: set[asyncio.Task[None]] = set()
+        self._waiting: list[_Waiting] = []
         self._connection: _Connection | None = None
         self._identity: tuple[int, int] | None = None
 
-    @asynccontextmanager
-    async def writing(self) -> AsyncIterator[aiosqlite.Connection]:
-        """Hold the file's write lock: everything done in the block is committed at its end, or nothing is."""
-        async with self._lock, self._transaction("BEGIN IMMEDIATE") as connection:
-            yield connection
+    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do `work` on the connection's thread while it holds the file's write lock, and return what it returns.
 
-    @asynccontextmanager
-    async def reading(self) -> AsyncIterator[aiosqlite.Connection]:
-        """Look at one state of the file, whatever others write meanwhile."""
-        async with self._lock, self._transaction("BEGIN") as connection:
-            yield connection
+        What is asked for while the file is busy is done in one transaction. A work that raises undoes only what it did
+        itself. A caller who is cancelled does not know whether his work was done.
+        """
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append((work, done))
+        if len(self._waiting) == 1:  # the others are done with the first
+            task = spawn(self._do_waiting(), name=f"writing to {self._path.name}")
+            self._rounds.add(task)
+            task.add_done_callback(self._rounds.discard)
+        return await done
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do `work` on the connection's thread, with one state of the file, and return what it returns."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        async with self._lock:
+            await self._do("BEGIN", [(work, done)])
+        return done.result()
+
+    async def fetch(self, statement: str, parameters: Mapping[str, Any] | Sequence[Any] = ()) -> list[Any]:
+        """Return the rows of one statement that only reads."""
+        return await self.read(lambda connection: connection.execute(statement, parameters).fetchall())
+
+    async def change(self, statement: str, parameters: Mapping[str, Any] | Sequence[Any] = ()) -> int:
+        """Return how many rows one statement changed."""
+        return await self.write(lambda connection: connection.execute(statement, parameters).rowcount)
 
     async def aclose(self) -> None:
         """Close the connection, if there is one."""
         async with self._lock:
             await self._drop()
 
-    @asynccontextmanager
-    async def _transaction(self, begin: str) -> AsyncIterator[aiosqlite.Connection]:
+    async def _do_waiting(self) -> None:
+        async with self._lock:
+            some = [(work, done) for work, done in self._waiting if not done.done()]
+            self._waiting.clear()
+            await self._do("BEGIN IMMEDIATE", some)
+
+    async def _do(self, begin: str, some: Sequence[_Waiting]) -> None:
+        """Do works in one transaction and tell who waits for them."""
+        outcomes: Sequence[object]
         try:
-            connection = await self._connected()
-        except (sqlite3.Error, OSError) as error:
-            raise self._translated(error) from error
-        # The thread does its work in order and to the end, also for a caller who was cancelled and waits no more: the
-        # rollback comes after everything asked for before, and before everything asked for later.
-        try:
-            await connection.execute(begin)
-            yield connection
-            await connection.commit()
-        except BaseException as error:
-            with suppress(sqlite3.Error, ValueError):  # aiosqlite raises a ValueError on a connection that is gone
-                await connection.rollback()
-            if isinstance(error, (sqlite3.Error, OSError, *VALUE_ERRORS)):
-                if not isinstance(error, VALUE_ERRORS) or _CLOSED.search(str(error)):
-                    await self._drop()
-                raise self._translated(error) from error
-            raise
+            outcomes = await (await self._connected()).together(begin, [work for work, _ in some])
+        except Exception as error:  # noqa: BLE001 - for those who wait
+            outcomes = [error] * len(some)
+        if any(isinstance(one, sqlite3.Error | OSError) or _gone(one) for one in outcomes):
+            await self._drop()
+        for (_, done), outcome in zip(some, outcomes, strict=True):
+            if done.done():  # cancelled
+                continue
+            if isinstance(outcome, Exception):
+                done.set_exception(self._raised(outcome))
+            else:
+                done.set_result(outcome)
+
+    def _raised(self, error: Exception) -> Exception:
+        """What a caller is told about an error."""
+        if isinstance(error, (sqlite3.Error, OSError, *VALUE_ERRORS)):
+            told = self._translated(error)
+            told.__cause__ = error
+            return told
+        return error
 
     def _translated(self, error: Exception) -> EngineError | RefusedError:
         """The error as the class that says whether the file or the value is at fault, with the file's name in front."""
@@ -161,7 +196,7 @@ class Database:
             message += f"; the {self._schema.kind} is damaged: move it away with its -wal and -shm, or restore a backup"
         return EngineError(message)
 
-    async def _connected(self) -> aiosqlite.Connection:
+    async def _connected(self) -> _Connection:
         # SQLite goes on writing to a file that was removed, and what it writes is lost.
         if self._connection is not None and self._identity != _identity(self._path):
             await self._drop()
@@ -270,6 +305,43 @@ class _Connection(aiosqlite.Connection):
     def stop(self) -> asyncio.Future[Any] | None:
         self.stopped = super().stop()
         return self.stopped
+
+    async def together(self, begin: str, works: Sequence[Callable[[sqlite3.Connection], object]]) -> Sequence[object]:
+        """Do all works in one transaction; return what each returns or raises. Raises what undoes all of them."""
+        return await self._execute(_together, self._conn, begin, works)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _together(
+    connection: sqlite3.Connection, begin: str, works: Sequence[Callable[[sqlite3.Connection], object]]
+) -> Sequence[object]:
+    connection.execute(begin)
+    try:
+        outcomes = [_isolated(connection, work) for work in works]
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return outcomes
+
+
+def _isolated(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], object]) -> object:
+    """What `work` returns or raises; then the transaction is as it was before. Raises where there is none any more."""
+    connection.execute("SAVEPOINT work")
+    try:
+        outcome = work(connection)
+    except Exception as error:
+        if not connection.in_transaction:
+            raise
+        connection.execute("ROLLBACK TO work")
+        outcome = error
+    connection.execute("RELEASE work")
+    return outcome
+
+
+def _gone(error: object) -> bool:
+    """Whether an error says that the connection is closed."""
+    return isinstance(error, VALUE_ERRORS) and _CLOSED.search(str(error)) is not None
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from sqlite3 import Connection
+from typing import Any
 
-import aiosqlite
 import msgspec
 
 from monitors.records import Sample, Supplement
@@ -78,6 +80,7 @@ _REJECT = """
     INSERT OR REPLACE INTO dead (id, started_at, payload, attempts, reason)
     SELECT id, started_at, payload, attempts, ? FROM samples WHERE id = ?
 """
+_SUPPLY = "INSERT OR IGNORE INTO supplies (id, received_at, payload) VALUES (?, ?, ?)"
 _DEPTH = """
     SELECT (SELECT count(*) FROM samples), (SELECT count(*) FROM samples WHERE leased_until > :now),
         (SELECT count(*) FROM dead), (SELECT min(started_at) FROM samples)
@@ -142,9 +145,8 @@ class SQLiteQueue(Queue):
         if not samples:
             return
         rows = [(sample.id, sample.started_at, encoded(sample), sample.id) for sample in samples]
-        async with self._database.writing() as connection:
-            await self._bound.admit(sum(len(row[2]) for row in rows), lambda: _bytes(connection))
-            await connection.executemany(_PUT, rows)
+        await self._bound.admit(sum(len(row[2]) for row in rows), lambda: self._database.read(_bytes))
+        await self._database.write(lambda connection: connection.executemany(_PUT, rows))
 
     async def lease(self, limit: int) -> Sequence[Lease]:
         while True:
@@ -153,24 +155,30 @@ class SQLiteQueue(Queue):
                 return leases
 
     async def set_aside(self, sample_id: str, reason: str) -> None:
-        async with self._database.writing() as connection:
-            await connection.execute(_REJECT, (reason, sample_id))
-            await connection.execute("DELETE FROM samples WHERE id = ?", (sample_id,))
+        def reject(connection: Connection) -> None:
+            connection.execute(_REJECT, (reason, sample_id))
+            connection.execute("DELETE FROM samples WHERE id = ?", (sample_id,))
+
+        await self._database.write(reject)
 
     async def ack(self, sample_ids: Sequence[str]) -> None:
         if not sample_ids:
             return
         rows = [(sample_id,) for sample_id in sample_ids]
-        async with self._database.writing() as connection:
-            await connection.executemany("DELETE FROM samples WHERE id = ?", rows)
-            await connection.executemany("DELETE FROM dead WHERE id = ?", rows)
+
+        def remove(connection: Connection) -> None:
+            connection.executemany("DELETE FROM samples WHERE id = ?", rows)
+            connection.executemany("DELETE FROM dead WHERE id = ?", rows)
+
+        await self._database.write(remove)
 
     async def depth(self) -> Depth:
-        async with self._database.writing() as connection:
+        def read(connection: Connection) -> tuple[Any, int]:
             now = self._clock()
-            await self._bury(connection, now)
-            ((total, leased, dead, oldest),) = await connection.execute_fetchall(_DEPTH, {"now": now})
-            used = await _bytes(connection)
+            self._bury(connection, now)
+            return connection.execute(_DEPTH, {"now": now}).fetchone(), _bytes(connection)
+
+        (total, leased, dead, oldest), used = await self._database.write(read)
         return Depth(
             ready=total - leased,
             leased=leased,
@@ -184,10 +192,7 @@ class SQLiteQueue(Queue):
         if not supplements:
             return
         rows = [(one.id, one.received_at, encoded(one)) for one in supplements]
-        async with self._database.writing() as connection:
-            await connection.executemany(
-                "INSERT OR IGNORE INTO supplies (id, received_at, payload) VALUES (?, ?, ?)", rows
-            )
+        await self._database.write(lambda connection: connection.executemany(_SUPPLY, rows))
 
     async def take(self, limit: int) -> Sequence[Supplement]:
         while True:
@@ -198,8 +203,8 @@ class SQLiteQueue(Queue):
     async def ack_supplies(self, supplement_ids: Sequence[str]) -> None:
         if not supplement_ids:
             return
-        async with self._database.writing() as connection:
-            await connection.executemany("DELETE FROM supplies WHERE id = ?", [(one,) for one in supplement_ids])
+        rows = [(one,) for one in supplement_ids]
+        await self._database.write(lambda connection: connection.executemany("DELETE FROM supplies WHERE id = ?", rows))
 
     async def prune(self, before: float) -> int:
         """See the port; deletes in batches, so that writers wait only a moment."""
@@ -215,24 +220,23 @@ class SQLiteQueue(Queue):
     async def _prune(self, statement: str, before: float) -> int:
         total, removed = 0, _PRUNE_BATCH
         while removed == _PRUNE_BATCH:
-            async with self._database.writing() as connection:
-                parameters = {"before": before, "now": self._clock(), "limit": _PRUNE_BATCH}
-                removed = (await connection.execute(statement, parameters)).rowcount
+            parameters = {"before": before, "now": self._clock(), "limit": _PRUNE_BATCH}
+            removed = await self._database.write(partial(_changed, statement, parameters))
             total += removed
         return total
 
     async def _claim_supplies(self, limit: int) -> tuple[int, list[Supplement]]:
         """Take up to `limit` rows; return their number, and the supplements that can be read. The others go."""
-        async with self._database.reading() as connection:  # mostly nothing waits, and looking locks nobody out
-            free = await connection.execute_fetchall(f"SELECT 1 {_FREE} LIMIT 1", {"now": self._clock()})
-        if not free or limit <= 0:
+        # mostly nothing waits, and looking locks nobody out
+        if limit <= 0 or not await self._database.read(self._any_free):
             return 0, []
         taken: list[Supplement] = []
         unreadable: list[tuple[int]] = []
-        async with self._database.writing() as connection:
+
+        def take(connection: Connection) -> int:
             now = self._clock()
             parameters = {"now": now, "until": now + self._lease_s, "limit": limit}
-            rows = sorted(await connection.execute_fetchall(_TAKE, parameters))
+            rows = sorted(connection.execute(_TAKE, parameters).fetchall())
             for position, supplement_id, payload in rows:
                 try:
                     supplement = shed(self._supplement_decoder.decode(payload))
@@ -243,35 +247,41 @@ class SQLiteQueue(Queue):
                         taken.append(supplement)
                     else:
                         unreadable.append((position,))
-            await connection.executemany("DELETE FROM supplies WHERE position = ?", unreadable)
+            connection.executemany("DELETE FROM supplies WHERE position = ?", unreadable)
+            return len(rows)
+
+        claimed = await self._database.write(take)
         if unreadable:
             _log.warning("queue: removed %d unreadable supplements", len(unreadable))
-        return len(rows), taken
+        return claimed, taken
 
     async def _claim(self, limit: int) -> tuple[int, list[Lease]]:
         """Lease up to `limit` rows; return their number, and the leases of those that can be read."""
         leases: list[Lease] = []
         unreadable: list[tuple[str, int]] = []
-        async with self._database.writing() as connection:
+
+        def claim(connection: Connection) -> int:
             now = self._clock()
-            await self._bury(connection, now)
+            self._bury(connection, now)
             parameters = {"now": now, "until": now + self._lease_s, "limit": max(limit, 0)}
-            rows = sorted(await connection.execute_fetchall(_LEASE, parameters))
+            rows = sorted(connection.execute(_LEASE, parameters).fetchall())
             for position, sample_id, attempt, payload in rows:
                 try:
                     leases.append(Lease(sample=self._read(sample_id, payload), attempt=attempt))
                 except ValueError as error:
                     unreadable.append((f"unreadable: {error}", position))
-            if unreadable:
-                await connection.executemany(_SET_ASIDE, unreadable)
-                await connection.executemany(
-                    "DELETE FROM samples WHERE position = ?", [(position,) for _, position in unreadable]
-                )
+            connection.executemany(_SET_ASIDE, unreadable)
+            connection.executemany(
+                "DELETE FROM samples WHERE position = ?", [(position,) for _, position in unreadable]
+            )
+            return len(rows)
+
+        claimed = await self._database.write(claim)
         if unreadable:
             _log.warning(
                 "queue: moved %d unreadable samples to dead letters, first: %s", len(unreadable), unreadable[0][0]
             )
-        return len(rows), leases
+        return claimed, leases
 
     def _read(self, sample_id: str, payload: bytes) -> Sample:
         """Decode one row. Raises ValueError for a payload of another version, a damaged or a misplaced one."""
@@ -283,21 +293,30 @@ class SQLiteQueue(Queue):
             raise ValueError("the payload belongs to another sample")
         return sample
 
-    async def _bury(self, connection: aiosqlite.Connection, now: float) -> None:
+    def _any_free(self, connection: Connection) -> bool:
+        statement = f"SELECT 1 {_FREE} LIMIT 1"
+        return connection.execute(statement, {"now": self._clock()}).fetchone() is not None
+
+    def _bury(self, connection: Connection, now: float) -> None:
         """Set aside the samples whose last lease has ended."""
         parameters = {"now": now, "most": self._max_attempts}
-        await connection.execute(_BURY, parameters)
-        removed = await connection.execute(_REMOVE_BURIED, parameters)
+        connection.execute(_BURY, parameters)
+        removed = connection.execute(_REMOVE_BURIED, parameters)
         if removed.rowcount > 0:
             _log.warning(
                 "queue: moved %d samples to dead letters after %d attempts", removed.rowcount, self._max_attempts
             )
 
 
-async def _bytes(connection: aiosqlite.Connection) -> int:
+def _changed(statement: str, parameters: Mapping[str, float], connection: Connection) -> int:
+    """How many rows a statement changed."""
+    return connection.execute(statement, parameters).rowcount
+
+
+def _bytes(connection: Connection) -> int:
     """What the file's pages in use take up: a look at its head, however much waits."""
     statement = "SELECT page_size * (page_count - freelist_count) FROM pragma_page_size, pragma_page_count, "
-    ((used,),) = await connection.execute_fetchall(statement + "pragma_freelist_count")
+    (used,) = connection.execute(statement + "pragma_freelist_count").fetchone()
     return int(used)
 
 
@@ -306,21 +325,23 @@ async def _forget(database: Database, subject: Subject, *, dry_run: bool = False
 
     What a worker holds at this moment it may still bring to the store.
     """
-    counts = {"queued samples": 0, "dead letters": 0, "queued supplements": 0}
-    trail = Trail(subject)
-    async with database.writing() as connection:
-        await connection.execute("PRAGMA secure_delete = ON")  # else the text stays in the file's free pages
+
+    def remove(connection: Connection) -> dict[str, int]:
+        counts, trail = {}, Trail(subject)
+        connection.execute("PRAGMA secure_delete = ON")  # else the text stays in the file's free pages
         for kind, table in (("queued samples", "samples"), ("dead letters", "dead")):
             statement = f"SELECT id, CAST(payload AS TEXT) FROM {table}"  # noqa: S608 - constants
-            rows = await connection.execute_fetchall(statement)
+            rows = connection.execute(statement).fetchall()
             meant = [row for row in rows if trail.sample(*row)]
             counts[kind] = len(meant)
             if not dry_run:
-                remove = f"DELETE FROM {table} WHERE id = ?"  # noqa: S608 - constants
-                await connection.executemany(remove, [(row[0],) for row in meant])
-        rows = await connection.execute_fetchall("SELECT id, CAST(payload AS TEXT) FROM supplies")
+                statement = f"DELETE FROM {table} WHERE id = ?"  # noqa: S608 - constants
+                connection.executemany(statement, [(row[0],) for row in meant])
+        rows = connection.execute("SELECT id, CAST(payload AS TEXT) FROM supplies").fetchall()
         said = [(row[0],) for row in rows if trail.supplement(*row)]
         counts["queued supplements"] = len(said)
         if not dry_run:
-            await connection.executemany("DELETE FROM supplies WHERE id = ?", said)
-    return counts
+            connection.executemany("DELETE FROM supplies WHERE id = ?", said)
+        return counts
+
+    return await database.write(remove)

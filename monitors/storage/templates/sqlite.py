@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from sqlite3 import Connection
 
 from monitors.storage.engines.sqlite import Database, Schema, path_from_url
 from monitors.storage.templates import State, StoredTemplate, all_of, beyond_bounds, body_of, revision_of
-
-if TYPE_CHECKING:
-    import aiosqlite
 
 FILE = "templates.db"
 SCHEMA = Schema(
@@ -52,43 +50,39 @@ class SQLiteTemplates:
     async def templates(self, app: str | None = None) -> Sequence[StoredTemplate]:
         if not self._path.exists():  # who looks only need not make it
             return []
-        async with self._database.reading() as connection:
-            found = await connection.execute_fetchall(
-                "SELECT payload, state FROM templates WHERE ?1 IS NULL OR app = ?1", (app,)
-            )
+        found = await self._database.fetch("SELECT payload, state FROM templates WHERE ?1 IS NULL OR app = ?1", (app,))
         return await all_of((row[0], row[1]) for row in found)
 
     async def changed(self, revision: bytes | None) -> tuple[bytes, Sequence[StoredTemplate] | None]:
         if not self._path.exists():
             return b"", None if revision == b"" else []
-        async with self._database.reading() as connection:
-            rows = await connection.execute_fetchall("SELECT app, version, state, length(payload) FROM templates")
+        rows = await self._database.fetch("SELECT app, version, state, length(payload) FROM templates")
         current = revision_of((*row,) for row in rows)
         return current, None if current == revision else await self.templates()
 
     async def put_template(self, template: StoredTemplate) -> None:
         row = (template.app, template.version, template.state, template.learned_at, body_of(template))
-        async with self._database.writing() as connection:
-            await connection.execute(_PUT, row)
-            kept = await connection.execute_fetchall("SELECT app, version, state, learned_at FROM templates")
-            await _drop(connection, beyond_bounds((*one,) for one in kept), learned_only=False)
+
+        def put(connection: Connection) -> None:
+            connection.execute(_PUT, row)
+            kept = connection.execute("SELECT app, version, state, learned_at FROM templates").fetchall()
+            _drop(beyond_bounds((*one,) for one in kept), connection, learned_only=False)
+
+        await self._database.write(put)
 
     async def set_template_state(self, app: str, version: str, state: State) -> bool:
-        async with self._database.writing() as connection:
-            changed = await connection.execute(_SET, (state, app, version))
-            return changed.rowcount > 0
+        return await self._database.change(_SET, (state, app, version)) > 0
 
     async def drop_templates(self, names: Iterable[tuple[str, str]], *, learned_only: bool = True) -> int:
-        async with self._database.writing() as connection:
-            return await _drop(connection, names, learned_only=learned_only)
+        return await self._database.write(partial(_drop, list(names), learned_only=learned_only))
 
     async def aclose(self) -> None:
         await self._database.aclose()
 
 
-async def _drop(connection: aiosqlite.Connection, names: Iterable[tuple[str, str]], *, learned_only: bool) -> int:
-    await connection.execute("PRAGMA secure_delete = ON")  # else the text stays in the file's free pages
+def _drop(names: Iterable[tuple[str, str]], connection: Connection, *, learned_only: bool) -> int:
+    connection.execute("PRAGMA secure_delete = ON")  # else the text stays in the file's free pages
     gone = 0
     for name in names:
-        gone += (await connection.execute(_DROP, (*name, learned_only))).rowcount
+        gone += connection.execute(_DROP, (*name, learned_only)).rowcount
     return gone

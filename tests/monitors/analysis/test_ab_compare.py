@@ -242,8 +242,9 @@ def described(path):
     return operation["responses"]["200"]["content"]["application/json"]["schema"]["properties"].keys()
 
 
-def test_the_api_says_the_same_and_refuses_what_it_does_not_know(tmp_path):
+def test_the_api_says_the_same_and_refuses_what_it_does_not_know(tmp_path, monkeypatch):
     fill(tmp_path / "store.db", captured(0.9, 0.5))
+    monkeypatch.setattr(compare_api, "WITHIN_S", 60.0)
 
     async def scenario():
         store = SQLiteStore(tmp_path / "store.db")

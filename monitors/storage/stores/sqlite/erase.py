@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
+from sqlite3 import Connection
 
 from monitors.storage.engines.sqlite import Database
 from monitors.storage.erase import Subject, addresses_of
@@ -26,8 +28,7 @@ async def forget(database: Database, subject: Subject, *, dry_run: bool = False)
     found: list[str] = []
     after = -1
     while True:
-        async with database.reading() as connection:
-            rows = list(await connection.execute_fetchall(_SAMPLES, (after, _BATCH)))
+        rows = await database.fetch(_SAMPLES, (after, _BATCH))
         if not rows:
             break
         after = rows[-1][0]
@@ -38,29 +39,35 @@ async def forget(database: Database, subject: Subject, *, dry_run: bool = False)
     counts["supplements"] = await _supplements(database, subject, addresses, dry_run=dry_run)
     for start in range(0, len(found), _BATCH):
         ids = [(one,) for one in found[start : start + _BATCH]]
-        async with database.writing() as connection:
-            await connection.execute("PRAGMA secure_delete = ON")  # else the text stays in the file's free pages
-            for one in ids:
-                ((evaluations,),) = await connection.execute_fetchall(_COUNT, one)
-                counts["evaluations"] += evaluations
-            counts["samples"] += len(ids)
-            if not dry_run:
-                await connection.executemany("DELETE FROM evaluations WHERE sample_id = ?", ids)
-                await connection.executemany("DELETE FROM links WHERE id = ?", ids)
-                await connection.executemany("DELETE FROM samples WHERE id = ?", ids)
+        counts["evaluations"] += await database.write(partial(_remove, ids, dry_run=dry_run))
+        counts["samples"] += len(ids)
     return counts
+
+
+def _remove(ids: Sequence[tuple[str]], connection: Connection, *, dry_run: bool) -> int:
+    """Delete samples; return how many evaluations they have."""
+    connection.execute("PRAGMA secure_delete = ON")  # else the text stays in the file's free pages
+    evaluations = sum(int(connection.execute(_COUNT, one).fetchone()[0]) for one in ids)
+    if not dry_run:
+        connection.executemany("DELETE FROM evaluations WHERE sample_id = ?", ids)
+        connection.executemany("DELETE FROM links WHERE id = ?", ids)
+        connection.executemany("DELETE FROM samples WHERE id = ?", ids)
+    return evaluations
 
 
 async def _supplements(database: Database, subject: Subject, addresses: set[tuple[str, str]], *, dry_run: bool) -> int:
     after, total = -1, 0
+
+    def remove(connection: Connection) -> tuple[int, int]:
+        connection.execute("PRAGMA secure_delete = ON")
+        rows = connection.execute(_SUPPLEMENTS, (after, _BATCH)).fetchall()
+        meant = [(row[1],) for row in rows if (row[3], row[4]) in addresses or subject.meets_supplement(row[2])]
+        if not dry_run:
+            connection.executemany("DELETE FROM supplements WHERE id = ?", meant)
+        return len(meant), rows[-1][0] if rows else after
+
     while True:
-        async with database.writing() as connection:
-            await connection.execute("PRAGMA secure_delete = ON")
-            rows = list(await connection.execute_fetchall(_SUPPLEMENTS, (after, _BATCH)))
-            if not rows:
-                return total
-            after = rows[-1][0]
-            meant = [(row[1],) for row in rows if (row[3], row[4]) in addresses or subject.meets_supplement(row[2])]
-            total += len(meant)
-            if not dry_run:
-                await connection.executemany("DELETE FROM supplements WHERE id = ?", meant)
+        before, (found, after) = after, await database.write(remove)
+        if after == before:
+            return total
+        total += found

@@ -22,18 +22,14 @@ class SQLiteKept:
         self._reader = reader
 
     async def bounds(self) -> tuple[Any, Any]:
-        async with self._reader.reading() as connection:
-            ((first, last),) = await connection.execute_fetchall(_BOUNDS)
+        ((first, last),) = await self._reader.fetch(_BOUNDS)
         return first, last
 
     async def known(self, kind: str, first: int, last: int) -> Iterable[Sequence[Any]]:
-        async with self._reader.reading() as connection:
-            return await connection.execute_fetchall(_KNOWN, (kind, first, last))
+        return await self._reader.fetch(_KNOWN, (kind, first, last))
 
     async def announce(self, span: Span, kind: str, mark: str) -> None:
-        async with self._writer.writing() as connection:
-            await connection.execute(_ANNOUNCE, (span.start, span.seconds, kind, mark))
+        await self._writer.change(_ANNOUNCE, (span.start, span.seconds, kind, mark))
 
     async def keep(self, span: Span, kind: str, mark: str, sums: str) -> None:
-        async with self._writer.writing() as connection:
-            await connection.execute(_KEEP, (sums, span.start, span.seconds, kind, mark))
+        await self._writer.change(_KEEP, (sums, span.start, span.seconds, kind, mark))

@@ -7,9 +7,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any, TypeVar
-
-import aiosqlite
 
 from monitors.records import Evaluation, Sample, Supplement
 from monitors.runtime.bounds import MAX_HEARD_BYTES
@@ -99,6 +98,7 @@ _EVALUATIONS = """
     SELECT metric, version, outcome, value, reason, detail, evidence, judge, seconds, cost_usd, rate, weight
     FROM evaluations WHERE sample_id = ? ORDER BY rowid
 """
+_OUTCOMES = "SELECT metric, version, outcome FROM evaluations WHERE sample_id = ?"
 _METRICS = """
     WITH RECURSIVE known (metric) AS (
         SELECT min(metric) FROM evaluations
@@ -157,37 +157,40 @@ class SQLiteStore(rows.Lenient, EngineStore):
         place = (sample.conversation, sample.turn, sample.hop)
         keys = (sample.trace_id, sample.context_key)
         row = (sample.id, sample.started_at, sample.app, sample.model, payload, *keys, *place)
-        async with self._writer.writing() as connection:
-            fresh = (await connection.execute(_ADD_SAMPLE, row)).rowcount > 0
-            fills = not fresh and await self._complete(connection, sample, payload)
-            there = await connection.execute_fetchall(
-                "SELECT metric, version, outcome FROM evaluations WHERE sample_id = ?", (sample.id,)
-            )
+        scores = [rows.row(sample, evaluation) for evaluation in evaluations]
+
+        def add(connection: Connection) -> Sequence[Evaluation]:
+            if connection.execute(_ADD_SAMPLE, row).rowcount > 0:
+                connection.executemany(_ADD_EVALUATION, scores)
+                return evaluations
+            fills = self._complete(connection, sample, payload)
+            there = connection.execute(_OUTCOMES, (sample.id,)).fetchall()
             new = rows.new(evaluations, there, fills=fills)
-            await connection.executemany(_ADD_EVALUATION, [rows.row(sample, evaluation) for evaluation in new])
-        return new
+            connection.executemany(_ADD_EVALUATION, [rows.row(sample, evaluation) for evaluation in new])
+            return new
+
+        return await self._writer.write(add)
 
     async def sample(self, sample_id: str) -> tuple[Sample, Sequence[Evaluation]] | None:
-        async with self._reader.reading() as connection:
-            payloads = list(await connection.execute_fetchall(_SAMPLE, (sample_id,)))
-            stored = await connection.execute_fetchall(_EVALUATIONS, (sample_id,))
+        def read(connection: Connection) -> tuple[list[Any], list[Any]]:
+            payloads = connection.execute(_SAMPLE, (sample_id,)).fetchall()
+            return payloads, connection.execute(_EVALUATIONS, (sample_id,)).fetchall()
+
+        payloads, stored = await self._reader.read(read)
         found = self._read(rows.placed_sample, payloads)
         if not found:
             return None
         return found[0], self._read(lambda row: rows.evaluation(sample_id, row), stored)
 
     async def conversation(self, name: str, limit: int = 200) -> Sequence[Sample]:
-        async with self._reader.reading() as connection:
-            found = await connection.execute_fetchall(_CONVERSATION, (name, limit))
+        found = await self._reader.fetch(_CONVERSATION, (name, limit))
         return self._read(rows.placed_sample, found)[::-1]
 
     async def silent(self, since: float, until: float) -> Sequence[str]:
-        async with self._reader.reading() as connection:
-            return [row[0] for row in await connection.execute_fetchall(_SILENT, (since, until))]
+        return [row[0] for row in await self._reader.fetch(_SILENT, (since, until))]
 
     async def questions(self, sample_ids: Sequence[str]) -> Mapping[str, str]:
-        async with self._reader.reading() as connection:
-            stored = await connection.execute_fetchall(_PAYLOADS, (encoded(list(sample_ids)).decode(),))
+        stored = await self._reader.fetch(_PAYLOADS, (encoded(list(sample_ids)).decode(),))
         return rows.questions(row[0] for row in stored)
 
     async def supplement(self, supplements: Sequence[Supplement]) -> Sequence[Sample]:
@@ -197,19 +200,21 @@ class SQLiteStore(rows.Lenient, EngineStore):
         new = [
             (one.id, one.received_at, *address, one.app, encoded(one).decode()) for one, address in addressed.values()
         ]
-        concerned: dict[str, Any] = {}
-        async with self._writer.writing() as connection:
-            await connection.executemany(_ADD_SUPPLEMENT, new)
+
+        def add(connection: Connection) -> Iterable[Any]:
+            concerned: dict[str, Any] = {}
+            connection.executemany(_ADD_SUPPLEMENT, new)
             for (kind, value), app in dict.fromkeys((address, one.app) for one, address in addressed.values()):
-                for row in await connection.execute_fetchall(_CONCERNED[kind], (value, app)):
+                for row in connection.execute(_CONCERNED[kind], (value, app)):
                     concerned[row[1]] = row
-        return sorted(self._read(rows.sample, concerned.values()), key=lambda sample: (sample.started_at, sample.id))
+            return concerned.values()
+
+        concerned = await self._writer.write(add)
+        return sorted(self._read(rows.sample, concerned), key=lambda sample: (sample.started_at, sample.id))
 
     async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
         named = (sample.id, sample.context_key, sample.trace_id, sample.app)
-        async with self._reader.reading() as connection:
-            found = await connection.execute_fetchall(_SUPPLEMENTS, named)
-        return self._read(rows.supplement, found)
+        return self._read(rows.supplement, await self._reader.fetch(_SUPPLEMENTS, named))
 
     async def series(self, query: Query) -> Sequence[Point]:
         if top_scores.indexed(query):
@@ -217,16 +222,16 @@ class SQLiteStore(rows.Lenient, EngineStore):
         return await self._points(query)
 
     async def _points(self, query: Query, index: str | None = None, exactly: float | None = None) -> Sequence[Point]:
-        return [rows.point(row) for row in await self._fetch(*queries.points(query, index, exactly))]
+        return [rows.point(row) for row in await self._reader.fetch(*queries.points(query, index, exactly))]
 
     async def _indexed_points(self, query: Query, exactly: float | None) -> Sequence[Point]:
         return await self._points(query, _VALUE_INDEX, exactly)
 
     async def _metrics(self, _: Query) -> Iterable[str]:
-        return [row[0] for row in await self._fetch(_METRICS, {})]
+        return [row[0] for row in await self._reader.fetch(_METRICS, {})]
 
     async def _top(self, query: Query) -> float | None:
-        return next((row[0] for row in await self._fetch(*queries.top(query))), None)
+        return next((row[0] for row in await self._reader.fetch(*queries.top(query))), None)
 
     async def summary(self, query: Query, by: str = "") -> Sequence[Summary]:
         return await self._sums.summary(query, by, self._summary)
@@ -240,26 +245,29 @@ class SQLiteStore(rows.Lenient, EngineStore):
     async def _summary(self, query: Query, by: str, database: Database | None = None) -> Sequence[Summary]:
         summaries: dict[tuple[str, str, str], rows.Totals] = {}
         unreadable = 0
-        for app, metric, part, *group in await self._fetch(*queries.summary(query, by), database):
+        for app, metric, part, *group in await (database or self._reader).fetch(*queries.summary(query, by)):
             unreadable += summaries.setdefault((app, metric, part), rows.Totals()).add(group)
         if unreadable:
             self._complain(f"{unreadable} evaluations hold no number")
         return [sums.summary(*key) for key, sums in summaries.items()]
 
     async def _scored(self, query: Query, database: Database | None = None) -> Sequence[ScoreSums]:
-        return rows.scored(await self._fetch(*queries.scored(query), database))
+        return rows.scored(await (database or self._reader).fetch(*queries.scored(query)))
 
     async def _spread(self, query: Query, by: str, database: Database | None = None) -> Sequence[ScoreHistogram]:
-        return rows.spreads(await self._fetch(*queries.spread(query, by), database), query.since, query.until)
+        return rows.spreads(
+            await (database or self._reader).fetch(*queries.spread(query, by)), query.since, query.until
+        )
 
     async def paired(self, query: Query, cheap: str) -> Sequence[PairedSums]:
-        async with self._reader.reading() as connection:
-            groups = await connection.execute_fetchall(*queries.paired(query, cheap))
-            totals = await connection.execute_fetchall(*queries.cheap(query, cheap))
-        return rows.paired(groups, totals)
+        def read(connection: Connection) -> tuple[list[Any], list[Any]]:
+            groups = connection.execute(*queries.paired(query, cheap)).fetchall()
+            return groups, connection.execute(*queries.cheap(query, cheap)).fetchall()
+
+        return rows.paired(*await self._reader.read(read))
 
     async def ratings(self, query: Query) -> Sequence[LabelledScore]:
-        found = await self._fetch(*queries.ratings(query))
+        found = await self._reader.fetch(*queries.ratings(query))
         return [one for pair in self._read(ratings.Reader().pair, found) for one in pair]
 
     async def prune(self, before: float) -> int:
@@ -269,12 +277,15 @@ class SQLiteStore(rows.Lenient, EngineStore):
         removed = gone = _PRUNE_BATCH
         unlinked = max(before, time.time() - KEPT_S)
         more = True
+
+        def remove(connection: Connection) -> tuple[bool, int, int]:
+            more = links.prune(connection, unlinked, _PRUNE_BATCH)
+            connection.execute(_PRUNE_EVALUATIONS, parameters)
+            removed = connection.execute(_PRUNE_SAMPLES, parameters).rowcount
+            return more, removed, connection.execute(_PRUNE_SUPPLEMENTS, parameters).rowcount
+
         while more or _PRUNE_BATCH in (removed, gone):
-            async with self._writer.writing() as connection:
-                more = await links.prune(connection, unlinked, _PRUNE_BATCH)
-                await connection.execute(_PRUNE_EVALUATIONS, parameters)
-                removed = (await connection.execute(_PRUNE_SAMPLES, parameters)).rowcount
-                gone = (await connection.execute(_PRUNE_SUPPLEMENTS, parameters)).rowcount
+            more, removed, gone = await self._writer.write(remove)
             total += removed
         summary, scored, spread = (
             partial(self._summary, database=self._counter),
@@ -303,30 +314,24 @@ class SQLiteStore(rows.Lenient, EngineStore):
         return await links.place(self._writer, moves)
 
     async def ids(self, after: str, limit: int) -> Sequence[str]:
-        async with self._reader.reading() as connection:
-            found = await connection.execute_fetchall(_IDS, (after, limit))
-        return [row[0] for row in found]
+        return [row[0] for row in await self._reader.fetch(_IDS, (after, limit))]
 
     async def holds(self, sample_ids: Sequence[str]) -> Mapping[str, int]:
-        async with self._reader.reading() as connection:
-            found = await connection.execute_fetchall(_HOLDS, (encoded(list(sample_ids)).decode(),))
+        found = await self._reader.fetch(_HOLDS, (encoded(list(sample_ids)).decode(),))
         return {row[0]: row[1] for row in found}
 
     async def said(self, after: str, limit: int) -> Sequence[tuple[str, Supplement | None]]:
-        async with self._reader.reading() as connection:
-            found = await connection.execute_fetchall(_SAID, (after, limit))
+        found = await self._reader.fetch(_SAID, (after, limit))
         return [(row[0], next(iter(self._read(rows.supplement, [row[1:]])), None)) for row in found]
 
     async def load(self) -> Mapping[str, bytes]:
-        async with self._reader.reading() as connection:
-            states = await connection.execute_fetchall("SELECT name, value FROM states")
-        return {row[0]: row[1] for row in states}
+        return {row[0]: row[1] for row in await self._reader.fetch("SELECT name, value FROM states")}
 
     async def save(self, states: Mapping[str, bytes]) -> None:
         if not states:
             return
-        async with self._writer.writing() as connection:
-            await connection.executemany(_SAVE, list(states.items()))
+        some = list(states.items())
+        await self._writer.write(lambda connection: connection.executemany(_SAVE, some))
 
     async def aclose(self) -> None:
         await self._sums.aclose()
@@ -336,17 +341,11 @@ class SQLiteStore(rows.Lenient, EngineStore):
         finally:
             await self._writer.aclose()
 
-    async def _fetch(
-        self, statement: str, parameters: Mapping[str, Any], database: Database | None = None
-    ) -> Iterable[Sequence[Any]]:
-        async with (database or self._reader).reading() as connection:
-            return await connection.execute_fetchall(statement, parameters)
-
-    async def _complete(self, connection: aiosqlite.Connection, sample: Sample, payload: str) -> bool:
+    def _complete(self, connection: Connection, sample: Sample, payload: str) -> bool:
         """Whether a sample that is there already may fill gaps: it is the stored one, or now takes its place."""
-        stored = await connection.execute_fetchall("SELECT payload FROM samples WHERE id = ?", (sample.id,))
+        stored = connection.execute("SELECT payload FROM samples WHERE id = ?", (sample.id,)).fetchall()
         for old in self._read(rows.sample, stored):
             if completes(sample, old):
-                await connection.execute("UPDATE samples SET payload = ? WHERE id = ?", (payload, sample.id))
+                connection.execute("UPDATE samples SET payload = ? WHERE id = ?", (payload, sample.id))
                 return True
         return False

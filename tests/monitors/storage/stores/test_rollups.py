@@ -133,8 +133,7 @@ def test_what_adds_up_beforehand_keeps_little_of_the_file_in_memory(tmp_path):
         store = SQLiteStore(tmp_path / "store.db")
         sizes = []
         for database in (store._counter, store._reader):  # noqa: SLF001 - a setting of the connections
-            async with database.reading() as connection:
-                sizes += await connection.execute_fetchall("PRAGMA cache_size")
+            sizes += await database.fetch("PRAGMA cache_size")
         await store.aclose()
         return sizes
 

@@ -64,8 +64,7 @@ def use(path, schema):
     database = Database(path, schema=schema, busy_timeout_s=0.2)
 
     async def scenario():
-        async with database.reading():
-            pass
+        await database.fetch("SELECT 1")
 
     run(database, scenario)
 

@@ -1,0 +1,163 @@
+"""How fast one monitors process empties a queue without a judge, and what an exchange costs it.
+
+    python benchmarks/scaling/drain.py [--exchanges 2000] [--before PATH] [--rounds 3] [--judged] [--profile FILE]
+
+Samples are made by the gateway's capture from recordings with four passages, 8 KB in all, from a pool of 200 and an
+answer of 300 words (those of benchmarks/capture/sample_cost.py), and wait in a SQLite queue; then `python -m monitors`
+starts. Printed are exchanges a second and milliseconds of CPU per exchange, all threads, between a tenth and nine
+tenths of them. `--judged` adds four judged metrics, fused, with a judge that takes no time. `--before` is another
+checkout of the project, run in the same way, interleaved. `--profile` writes the profile of one run to a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import platform
+import signal
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TREE = Path(sys.argv[sys.argv.index("--tree") + 1]) if "--tree" in sys.argv else ROOT
+sys.path[:0] = [str(TREE), str(ROOT / "benchmarks" / "capture"), str(ROOT / "benchmarks" / "gateway")]
+
+from machine import cpu_ns, free_port, tree  # noqa: E402
+from sample_cost import recordings  # noqa: E402
+
+from gateway.capture import result  # noqa: E402 - of the tree that is measured
+from gateway.capture.factory import capture_of  # noqa: E402
+from gateway.config import Capture as Settings  # noqa: E402
+from monitors.storage.queues.sqlite import SQLiteQueue  # noqa: E402
+
+CONFIG = """
+[monitors]
+port = {port}
+
+[queue]
+url = "sqlite:///{directory}/queue.db"
+target_age_s = inf
+
+[store]
+url = "sqlite:///{directory}/store.db"
+"""
+JUDGED = """
+[judge]
+base_url = "{url}"
+model = "judge-1"
+cache = "off"
+concurrency = 32
+
+[metrics.faithfulness]
+rate = 1.0
+
+[metrics.answer_relevancy]
+rate = 1.0
+
+[metrics.context_relevancy]
+rate = 1.0
+
+[metrics.hallucination]
+rate = 1.0
+"""
+BATCH = 100
+
+
+async def fill(path: Path, count: int) -> None:
+    """Put samples into a queue."""
+    capture = capture_of(Settings(), "key", lambda _: None)
+    queue = SQLiteQueue(path)
+    made = recordings("known", count)
+    for start in range(0, count, BATCH):
+        some = [result.capture(capture, one).sample for one in made[start : start + BATCH]]
+        now = time.time()  # those of the recordings are beyond the retention
+        await queue.put([replace(one, started_at=now) for one in some if one is not None])
+    await queue.aclose()
+
+
+def left(path: Path) -> int:
+    """How many samples are in the queue."""
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5.0)) as connection:
+        return int(connection.execute("SELECT count(*) FROM samples").fetchone()[0])
+
+
+@contextlib.contextmanager
+def judge() -> Iterator[str]:
+    """The scripted judge of benchmarks/fleet, in a process of its own."""
+    port = free_port()
+    command = [sys.executable, str(ROOT / "benchmarks" / "fleet" / "upstream.py"), str(port)]
+    with subprocess.Popen(command, cwd=ROOT) as process:
+        time.sleep(2.0)
+        yield f"http://127.0.0.1:{port}/judge/v1"
+        process.terminate()
+
+
+def measure(count: int, *, judged: bool, profile: str | None) -> dict[str, float]:
+    """Empty one queue."""
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gaugeway-drain-")))
+        config = CONFIG.format(port=free_port(), directory=directory)
+        if judged:
+            config += JUDGED.format(url=stack.enter_context(judge()))
+        (directory / "gaugeway.toml").write_text(config)
+        asyncio.run(fill(directory / "queue.db", count))
+        total = left(directory / "queue.db")
+        command = [sys.executable, *(["-m", "cProfile", "-o", profile] if profile else []), "-m", "monitors"]
+        command += ["--config", str(directory / "gaugeway.toml"), "--data-dir", str(directory)]
+        log = stack.enter_context((directory / "log").open("w"))
+        process = subprocess.Popen(command, cwd=TREE, stderr=log, stdout=log, env=os.environ | {"PYTHONPATH": str(TREE)})
+        stack.callback(process.wait)
+        stack.callback(process.send_signal, signal.SIGINT)
+        marks = []
+        for share in (0.9, 0.1):
+            while left(directory / "queue.db") > total * share:
+                time.sleep(0.02)
+                if process.poll() is not None:
+                    raise RuntimeError((directory / "log").read_text())
+            marks.append((time.monotonic(), cpu_ns(tree(process.pid)), left(directory / "queue.db")))
+        (began, cpu, first), (ended, cpu_after, last) = marks
+        done = first - last
+        return {"per_s": done / (ended - began), "ms": (cpu_after - cpu) / 1e6 / done}
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--exchanges", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--before", type=Path, help="another checkout of the project")
+    parser.add_argument("--judged", action="store_true")
+    parser.add_argument("--profile", help="file for the profile of one run of this tree")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--tree", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one or arguments.profile:
+        print(json.dumps(measure(arguments.exchanges, judged=arguments.judged, profile=arguments.profile)))
+        return
+    trees = {"now": ROOT} | ({"before": arguments.before.resolve()} if arguments.before else {})
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
+    for _ in range(arguments.rounds):
+        for name, where in trees.items():
+            command = [sys.executable, __file__, "--one", "--exchanges", str(arguments.exchanges), "--tree", str(where)]
+            command += ["--judged"] if arguments.judged else []
+            done = subprocess.run(command, cwd=where, check=True, stdout=subprocess.PIPE)
+            found[name].append(json.loads(done.stdout))
+    print(f"{platform.python_version()}, {platform.processor() or platform.machine()}, {os.cpu_count()} cores; ", end="")
+    print(f"medians of {arguments.rounds} rounds\n\n| tree | exchanges a second | CPU ms per exchange |\n|---|--:|--:|")
+    for name, some in found.items():
+        per_s, ms = (statistics.median(one[key] for one in some) for key in ("per_s", "ms"))
+        print(f"| {name} | {per_s:.0f} | {ms:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
