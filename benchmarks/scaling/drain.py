@@ -115,7 +115,9 @@ def measure(count: int, *, judged: bool, profile: str | None) -> dict[str, float
         command = [sys.executable, *(["-m", "cProfile", "-o", profile] if profile else []), "-m", "monitors"]
         command += ["--config", str(directory / "gaugeway.toml"), "--data-dir", str(directory)]
         log = stack.enter_context((directory / "log").open("w"))
-        process = subprocess.Popen(command, cwd=TREE, stderr=log, stdout=log, env=os.environ | {"PYTHONPATH": str(TREE)})
+        process = subprocess.Popen(
+            command, cwd=TREE, stderr=log, stdout=log, env=os.environ | {"PYTHONPATH": str(TREE)}
+        )
         stack.callback(process.wait)
         stack.callback(process.send_signal, signal.SIGINT)
         marks = []
@@ -152,7 +154,9 @@ def main() -> None:
             command += ["--judged"] if arguments.judged else []
             done = subprocess.run(command, cwd=where, check=True, stdout=subprocess.PIPE)
             found[name].append(json.loads(done.stdout))
-    print(f"{platform.python_version()}, {platform.processor() or platform.machine()}, {os.cpu_count()} cores; ", end="")
+    print(
+        f"{platform.python_version()}, {platform.processor() or platform.machine()}, {os.cpu_count()} cores; ", end=""
+    )
     print(f"medians of {arguments.rounds} rounds\n\n| tree | exchanges a second | CPU ms per exchange |\n|---|--:|--:|")
     for name, some in found.items():
         per_s, ms = (statistics.median(one[key] for one in some) for key in ("per_s", "ms"))

@@ -8,23 +8,27 @@ from monitors.statistics.decay import ExponentialDecay
 
 TARGET_S = 60.0
 FLOOR = 0.02
+MOST_UNJUDGED = 32
+"""Samples in work that need no judge, or not yet: enough that reading and writing go on meanwhile, in batches."""
 _MEMORY_S = 30.0
 
 
 class JudgePace:
     """Computes the factor for the rates of judged metrics with which the queue's age stays near `target_s`.
 
-    A worker has `places`; a sample holds one for `b + factor * j` seconds, where b is the time without a judge and j
-    what judging adds at factor 1. Both are measured on the latest samples (`memory_s`), so a change of the judge's
-    speed or capacity shows, whatever its cause. The wanted throughput is the arrival rate, plus what waits divided by
+    A worker has `places` for samples that are judged; a sample holds one for `factor * j` seconds, where j is what
+    judging takes at factor 1. It is measured on the latest samples (`memory_s`), so a change of the judge's speed or
+    capacity shows, whatever its cause. The wanted throughput is the arrival rate, plus what waits divided by
     `target_s`; the factor is the largest that allows it::
 
-        factor = (places / wanted - b) / j          within [floor, 1]
+        factor = places / (wanted * j)          within [floor, 1]
 
     The backlog then shrinks by 1/e in `target_s`; a relative error e of the measurements leaves an age of
     e * `target_s`. The age does not oscillate, since the factor acts where the queue is emptied and only the averages
     lag. It depends on the past alone and is recorded with each evaluation, so weighting by 1/rate stays unbiased. With
     an infinite `target_s` everything is judged, however late.
+
+    `judging` is how many samples are judged at this moment; whoever judges one counts it.
 
     Several workers on one queue see the same depth; each takes the share of it that it holds of all leases.
 
@@ -44,7 +48,8 @@ class JudgePace:
         self._target_s = target_s
         self._floor = floor
         self._memory_s = memory_s
-        self._judged_s, self._plain_s = ExponentialDecay(memory_s), ExponentialDecay(memory_s)
+        self.judging = 0
+        self._judged_s, self._judged = ExponentialDecay(memory_s), ExponentialDecay(memory_s)
         self._done, self._tried = ExponentialDecay(memory_s), ExponentialDecay(memory_s)
         self._arrived, self._watched_s = ExponentialDecay(memory_s), ExponentialDecay(memory_s)
         self._leased = 0
@@ -55,10 +60,22 @@ class JudgePace:
         self._leased += count
 
     def finished(self, seconds: float, factor: float, *, judged: bool, now: float) -> None:
-        """Count a sample that held a place for `seconds` while the factor was `factor`."""
-        (self._judged_s if judged else self._plain_s).add(seconds, now)
+        """Count a sample; one that was judged held a place for `seconds` while the factor was `factor`."""
+        if judged:
+            self._judged_s.add(seconds, now)
+            self._judged.add(1.0, now)
         self._tried.add(factor, now)
         self._done.add(1.0, now)
+
+    def room(self, in_work: int, places: int, now: float) -> int:
+        """How many more samples a worker may take that has `in_work` and judges `places` at a time.
+
+        Whether a sample will be judged is known once it has its scores without a judge. So as many are let in as will
+        fill the places at the share that was judged lately, and at most MOST_UNJUDGED that are not judged yet.
+        """
+        unjudged = in_work - self.judging
+        share = (self._judged.total(now) + 1.0) / (self._done.total(now) + 1.0)
+        return max(0, min(max(places, MOST_UNJUDGED), int((places - self.judging) / share)) - unjudged)
 
     def observe_queue(self, *, ready: int, leased: int, held: int, now: float) -> float:
         """Update the factor from the queue's depth, of which this worker holds `held` leases; return it."""
@@ -81,12 +98,11 @@ class JudgePace:
     def _next(self, waiting: float, now: float) -> float:
         if math.isinf(self._target_s):
             return 1.0
-        judged_s, tried, done = (one.total(now) for one in (self._judged_s, self._tried, self._done))
+        judged_s, tried = self._judged_s.total(now), self._tried.total(now)
         wanted = self.arrivals_per_s(now) + waiting / self._target_s
         if min(judged_s, tried, wanted) <= _NOTHING:
             return self.factor if waiting > self._places else 1.0
-        room_s = self._places / wanted - self._plain_s.total(now) / done
-        return min(1.0, max(self._floor, room_s * tried / judged_s))
+        return min(1.0, max(self._floor, self._places / wanted * tried / judged_s))
 
 
 _NOTHING = 1e-9

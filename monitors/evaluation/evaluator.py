@@ -82,30 +82,40 @@ class Evaluator:
         """
         whole = bool(sample.transcript)
         fitting = [one for one in self._metrics if scores_conversations(one.metric) == whole]
-        judged = [one for one in fitting if judge_of(one.metric) is not None]
+        by_judge = [one for one in fitting if judge_of(one.metric) is not None]
         free = [one for one in fitting if judge_of(one.metric) is None and self._choice.keeps(sample, one.rate)]
-        began, pace = time.monotonic(), self.judge_pace.factor
+        pace = self.judge_pace.factor
         done = await asyncio.gather(*(self._run(one, sample, one.rate, one.rate) for one in free))
         if expired := sample.skip_reason is None and time.time() - sample.started_at > self._max_age_s:
             self._observer.expired()
-        asks = bool(judged) and sample.skip_reason is None and not expired
+        asks = bool(by_judge) and sample.skip_reason is None and not expired
         budget = self._budget_factor(sample, done) if asks else BudgetFactor()
         factor, lowest = budget.own * (pace if asks else 1.0), budget.lowest * (pace if asks else 1.0)
-        rates = [(one, self._choice.rate(sample, one.rate, done) * factor) for one in judged]
+        rates = [(one, self._choice.rate(sample, one.rate, done) * factor) for one in by_judge]
         paid = [(one, rate) for one, rate in rates if self._choice.keeps(sample, rate)]
         asked = replace(sample, skip_reason="expired") if expired else sample
         DEADLINE.set(Deadline(self._deadline_s))
         runs = (self._run(one, asked, rate, self._choice.lowest(one.rate) * lowest) for one, rate in paid)
-        found = [*done, *await asyncio.gather(*runs)]
+        began, judged = time.monotonic(), asks and bool(paid)
+        self.judge_pace.judging += judged
+        try:
+            found = [*done, *await asyncio.gather(*runs)]
+        finally:
+            self.judge_pace.judging -= judged
         now = time.monotonic()
-        self.judge_pace.finished(now - began, pace, judged=asks and bool(paid), now=now)
+        self.judge_pace.finished(now - began, pace, judged=judged, now=now)
         return found
 
     async def retry_skipped(self, sample: Sample, before: Sequence[Evaluation]) -> Sequence[Evaluation]:
         """Run the metrics that were skipped in `before`; return the evaluations of those that are not skipped again."""
         first = {(one.metric, one.version): one for one in before if isinstance(one.outcome, Skipped)}
         again = [one for one in self._metrics if (one.metric.name, str(one.metric.version)) in first]
-        outcomes = await asyncio.gather(*(self._run(one, sample, one.rate, one.rate) for one in again))
+        judged = any(judge_of(one.metric) is not None for one in again)
+        self.judge_pace.judging += judged
+        try:
+            outcomes = await asyncio.gather(*(self._run(one, sample, one.rate, one.rate) for one in again))
+        finally:
+            self.judge_pace.judging -= judged
         # The probability of getting a metric is the one of the first time, when the metric was chosen.
         outcomes = [
             replace(one, rate=first[one.metric, one.version].rate, weight=first[one.metric, one.version].weight)

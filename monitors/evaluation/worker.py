@@ -25,6 +25,7 @@ from monitors.storage.joining import SETTLE_S, WaitingRoom, complete, expected, 
 from monitors.storage.queues import Queue
 from monitors.storage.stores import Store
 
+_BATCH, _BATCH_S = 8, 0.02
 _log = logging.getLogger("gaugeway.worker")
 
 
@@ -32,10 +33,11 @@ _log = logging.getLogger("gaugeway.worker")
 class WorkerSettings:
     """How a worker takes samples and joins supplements to them.
 
-    `concurrency` samples are evaluated at a time; an empty queue is polled every `poll_s`. A sample that expects
-    supplements (`joining.expected`) waits up to `join_window_s` for them, for more spans of a trace `settle_s`; at most
-    `waiting_limit` samples wait. `spans` says that an OTLP receiver runs, so that spans can be expected. Without
-    `completes` a stored sample is never completed later: the store does not hold the texts that this needs.
+    `concurrency` samples are judged at a time, and some more scored without a judge (`JudgePace.room`); an empty queue
+    is polled every `poll_s`. A sample that expects supplements (`joining.expected`) waits up to `join_window_s` for
+    them, for more spans of a trace `settle_s`; at most `waiting_limit` samples wait. `spans` says that an OTLP receiver
+    runs, so that spans can be expected. Without `completes` a stored sample is never completed later: the store does
+    not hold the texts that this needs.
     """
 
     concurrency: int
@@ -48,7 +50,7 @@ class WorkerSettings:
 
 
 class Worker:
-    """Evaluates up to `settings.concurrency` samples at a time.
+    """Evaluates samples side by side, as many as `settings.concurrency` allows.
 
     A sample is acknowledged only after its evaluations are stored (by a store that settles, in the same transaction);
     the store ignores rows that it has already. So a crash at any point loses nothing and stores nothing twice. While
@@ -77,6 +79,7 @@ class Worker:
         self._observer = observer or WorkerObserver()
         self._running: dict[str, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
+        self._ended = asyncio.Event()
         self._persist = Persistence(queue, store, on_error=self._observer.failed, stopping=self._stopping)
         self._conversations = ConversationJoiner(store, self._persist, self._observer)
         self._turns = TurnGatherer(store, self._persist)
@@ -114,7 +117,7 @@ class Worker:
     async def _work(self) -> None:
         while not self._stopping.is_set():
             started = self._start_waiting()
-            free = self._settings.concurrency - len(self._running)
+            free = self._room()
             leases = await self._persist.attempt("lease", partial(self._queue.lease, free)) if free > 0 else []
             # A lease that ran out here (the store was down, or all places were taken) comes back to this worker while
             # it still works on the sample.
@@ -125,28 +128,45 @@ class Worker:
                 self._start(sample.id, self._process(sample, may_wait=True))
                 started += 1
                 self._evaluator.judge_pace.leased(1)
-            if self._running and len(self._running) >= self._settings.concurrency:
-                await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
+            if self._running and len(leases or ()) == free:  # there are more: the next batch when there is room
+                await self._make_room()
             elif not started:
                 await happens_within(self._stopping, self._settings.poll_s)
         if self._running:
             await asyncio.wait(self._running.values())
 
+    def _room(self) -> int:
+        """How many more samples may be started."""
+        return self._evaluator.judge_pace.room(len(self._running), self._settings.concurrency, time.monotonic())
+
+    async def _make_room(self) -> None:
+        """Wait until one sample has ended, and a moment longer for a batch: leasing one by one costs more."""
+        self._ended.clear()
+        await self._ended.wait()
+        until = time.monotonic() + _BATCH_S
+        while self._running and self._room() < _BATCH and (left := until - time.monotonic()) > 0.0:
+            self._ended.clear()
+            await happens_within(self._ended, left)
+
     def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         task = spawn(work, name=f"evaluation of {name}")
         self._running[name] = task
-        task.add_done_callback(lambda _: self._running.pop(name, None))
+        task.add_done_callback(lambda _: self._end(name))
+
+    def _end(self, name: str) -> None:
+        self._running.pop(name, None)
+        self._ended.set()
 
     def _start_waiting(self) -> int:
         """Start samples whose wait is over, and late completions, as far as there are places; return how many."""
         ready, late = self._supplements.ready, self._supplements.late
         ready |= {sample.id: sample for sample in self._supplements.room.due(time.monotonic())}
         before = len(self._running)
-        while ready and len(self._running) < self._settings.concurrency:
+        while ready and self._room():
             sample = ready.pop(next(iter(ready)))
             self._start(sample.id, self._process(sample, may_wait=False))
         for _ in range(len(late)):
-            if len(self._running) >= self._settings.concurrency:
+            if not self._room():
                 break
             sample_id, done = late.popleft()
             if sample_id in self._running:

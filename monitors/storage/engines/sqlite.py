@@ -13,18 +13,22 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import aiosqlite
 
 from monitors.runtime.files import directory_problem
-from monitors.runtime.tasks import spawn
+from monitors.runtime.tasks import happens_within, spawn
 from monitors.storage.engines.failures import VALUE_ERRORS, EngineError, RefusedError, SchemaError
 
 T = TypeVar("T")
 _RETRY_S = 0.01
+_GATHER_S = 0.005
+"""How long a transaction waits until as many works as shared the last one are there: each transaction costs more than
+a work does.
+"""
 _HEADER_BYTES, _MAGIC = 100, b"SQLite format 3\0"
 """How a database begins: https://www.sqlite.org/fileformat2.html#the_database_header"""
 _VERSION, _APPLICATION_ID = slice(60, 64), slice(68, 72)
@@ -42,6 +46,18 @@ _CLOSED = re.compile("closed database|connection closed|no active connection", r
 
 _Waiting: TypeAlias = tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]
 """A work, and who waits for what it returns."""
+
+
+@dataclass(slots=True)
+class _Shared:
+    """Works that wait for the next transaction, which they share. `usual` is how many shared the last one, `enough` is
+    set once as many wait again.
+    """
+
+    begin: str
+    waiting: list[_Waiting] = field(default_factory=list)
+    usual: int = 1
+    enough: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +131,7 @@ class Database:
         self._cache_kib = cache_kib
         self._lock = asyncio.Lock()
         self._rounds: set[asyncio.Task[None]] = set()
-        self._waiting: list[_Waiting] = []
+        self._writers, self._readers = _Shared("BEGIN IMMEDIATE"), _Shared("BEGIN")
         self._connection: _Connection | None = None
         self._identity: tuple[int, int] | None = None
 
@@ -125,24 +141,25 @@ class Database:
         What is asked for while the file is busy is done in one transaction. A work that raises undoes only what it did
         itself. A caller who is cancelled does not know whether his work was done.
         """
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append((work, done))
-        if len(self._waiting) == 1:  # the others are done with the first
-            task = spawn(self._do_waiting(), name=f"writing to {self._path.name}")
-            self._rounds.add(task)
-            task.add_done_callback(self._rounds.discard)
-        return await done
+        return await self._share(self._writers, work)
 
-    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do `work` on the connection's thread, with one state of the file, and return what it returns."""
+    async def read(self, work: Callable[[sqlite3.Connection], T], *, short: bool = False) -> T:
+        """Do `work` on the connection's thread, with one state of the file, and return what it returns.
+
+        `short` ones share a transaction as writers do; one that may take long would make the others wait.
+        """
+        if short:
+            return await self._share(self._readers, work)
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         async with self._lock:
             await self._do("BEGIN", [(work, done)])
         return done.result()
 
-    async def fetch(self, statement: str, parameters: Mapping[str, Any] | Sequence[Any] = ()) -> list[Any]:
+    async def fetch(
+        self, statement: str, parameters: Mapping[str, Any] | Sequence[Any] = (), *, short: bool = False
+    ) -> list[Any]:
         """Return the rows of one statement that only reads."""
-        return await self.read(lambda connection: connection.execute(statement, parameters).fetchall())
+        return await self.read(lambda connection: connection.execute(statement, parameters).fetchall(), short=short)
 
     async def change(self, statement: str, parameters: Mapping[str, Any] | Sequence[Any] = ()) -> int:
         """Return how many rows one statement changed."""
@@ -153,17 +170,32 @@ class Database:
         async with self._lock:
             await self._drop()
 
-    async def _do_waiting(self) -> None:
+    async def _share(self, shared: _Shared, work: Callable[[sqlite3.Connection], T]) -> T:
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        shared.waiting.append((work, done))
+        if len(shared.waiting) == shared.usual:
+            shared.enough.set()
+        if len(shared.waiting) == 1:  # the others are done with the first
+            task = spawn(self._do_waiting(shared), name=f"{shared.begin} {self._path.name}")
+            self._rounds.add(task)
+            task.add_done_callback(self._rounds.discard)
+        return await done
+
+    async def _do_waiting(self, shared: _Shared) -> None:
+        if len(shared.waiting) < shared.usual:
+            await happens_within(shared.enough, _GATHER_S)
         async with self._lock:
-            some = [(work, done) for work, done in self._waiting if not done.done()]
-            self._waiting.clear()
-            await self._do("BEGIN IMMEDIATE", some)
+            some = [(work, done) for work, done in shared.waiting if not done.done()]
+            shared.waiting.clear()
+            shared.enough.clear()
+            shared.usual = len(some)
+            await self._do(shared.begin, some)
 
     async def _do(self, begin: str, some: Sequence[_Waiting]) -> None:
         """Do works in one transaction and tell who waits for them."""
         outcomes: Sequence[object]
         try:
-            outcomes = await (await self._connected()).together(begin, [work for work, _ in some])
+            outcomes = await (await self._connected()).together(begin, some)
         except Exception as error:  # noqa: BLE001 - for those who wait
             outcomes = [error] * len(some)
         if any(isinstance(one, sqlite3.Error | OSError) or _gone(one) for one in outcomes):
@@ -306,17 +338,16 @@ class _Connection(aiosqlite.Connection):
         self.stopped = super().stop()
         return self.stopped
 
-    async def together(self, begin: str, works: Sequence[Callable[[sqlite3.Connection], object]]) -> Sequence[object]:
-        """Do all works in one transaction; return what each returns or raises. Raises what undoes all of them."""
-        return await self._execute(_together, self._conn, begin, works)  # type: ignore[no-any-return, no-untyped-call]
+    async def together(self, begin: str, some: Sequence[_Waiting]) -> Sequence[object]:
+        """Do works in one transaction; return what each returns or raises. Raises what undoes all of them."""
+        return await self._execute(_together, self._conn, begin, some)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def _together(
-    connection: sqlite3.Connection, begin: str, works: Sequence[Callable[[sqlite3.Connection], object]]
-) -> Sequence[object]:
+def _together(connection: sqlite3.Connection, begin: str, some: Sequence[_Waiting]) -> Sequence[object]:
     connection.execute(begin)
     try:
-        outcomes = [_isolated(connection, work) for work in works]
+        # Somebody may have been cancelled while this waited for the file's lock.
+        outcomes = [None if done.cancelled() else _isolated(connection, work) for work, done in some]
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:

@@ -11,7 +11,7 @@ from statistics import mean, stdev
 
 import pytest
 
-from monitors.evaluation.backpressure import FLOOR, TARGET_S, JudgePace
+from monitors.evaluation.backpressure import FLOOR, MOST_UNJUDGED, TARGET_S, JudgePace
 from monitors.evaluation.evaluator import Evaluator
 from monitors.evaluation.observer import WorkerObserver
 from monitors.evaluation.worker import Worker, WorkerSettings
@@ -85,7 +85,7 @@ class Simulated:
 
         def end(then):
             self.free[number] += 1
-            pace.finished(took, factor, judged=judged, now=then)
+            pace.finished(took - PLAIN_S, factor, judged=judged, now=then)
 
         self._at(now + took, end)
 
@@ -217,6 +217,46 @@ def test_a_worker_under_pressure_judges_some_computes_the_rest_for_all_and_recor
     assert min(one.rate for one in judged) < 0.5
     # Whoever has the lower place in the order of sampling was judged: the rate says which share of them that was.
     assert all(MetricSampler("s").keeps(Sample(id=one.sample_id, started_at=0.0), one.rate) for one in judged)
+
+
+def test_places_for_judging_are_kept_full_whatever_share_is_judged():
+    pace = JudgePace(8)
+    assert pace.room(0, 8, 0.0) == 8, "all may be judged until it is known"
+    assert pace.room(8, 8, 0.0) == 0
+    for _ in range(99):
+        pace.finished(0.0, 1.0, judged=False, now=0.0)
+    assert pace.room(0, 8, 0.0) == MOST_UNJUDGED
+    pace.judging = 7
+    assert pace.room(7 + 30, 8, 0.0) == 2
+    pace.judging = 8
+    assert pace.room(8, 8, 0.0) == 0, "the next could be judged"
+    pace.judging = 0
+    assert pace.room(0, 100, 0.0) == 100, "who asks for more gets it"
+
+
+def test_what_needs_no_judge_is_scored_while_all_places_for_judging_are_taken(tmp_path):
+    async def main():
+        queue, store = SQLiteQueue(tmp_path / "queue.db"), SQLiteStore(tmp_path / "store.db")
+        metrics = [
+            Enabled(metric=one, rate=rate, threshold=0.5, objective=0.9) for one, rate in ((Slow(), 0.1), (Free(), 1.0))
+        ]
+        worker = Worker(queue, store, Evaluator(metrics, MetricSampler("s")), settings=WorkerSettings(concurrency=2))
+        await queue.put([sample(number) for number in range(200)])
+        running = asyncio.ensure_future(worker.run())
+        most = 0
+        for _ in range(1000):
+            most = max(most, worker.held)
+            depth = await queue.depth()
+            if not depth.ready + depth.leased:
+                break
+            await asyncio.sleep(0.01)
+        worker.stop()
+        await running
+        await queue.aclose()
+        await store.aclose()
+        return most
+
+    assert 8 < asyncio.run(main()) <= 2 + MOST_UNJUDGED
 
 
 def test_what_waited_for_too_long_is_not_judged_but_seen_and_counted(tmp_path):

@@ -533,6 +533,7 @@ def test_those_whose_wait_is_over_share_the_places(tmp_path):
         assert 1 < here.metric.most <= 3
 
     class Counting(Grounded):
+        judge = "judge"
         now = most = 0
 
         async def score(self, sample):
@@ -622,6 +623,7 @@ def test_one_supplement_may_complete_many_samples_and_they_share_the_places(tmp_
         assert here.metric.most <= 3
 
     class Counting(Grounded):
+        judge = "judge"
         now = most = 0
 
         async def score(self, sample):

@@ -55,7 +55,7 @@ async def link(database: Database, some: Sequence[Linked], read: Read) -> Sequen
 async def links(database: Database, sample_ids: Sequence[str], read: Read) -> Sequence[Linked]:
     """Return stored links."""
     names = encoded(list(sample_ids)).decode()
-    return read(await database.read(lambda connection: connection.execute(_THESE, (names,)).fetchall()))
+    return read(await database.fetch(_THESE, (names,), short=True))
 
 
 async def linked(
@@ -64,7 +64,7 @@ async def linked(
     """Return what each lookup finds."""
     wanted = list(dict.fromkeys(lookups))
     found: dict[Lookup, list[Linked]] = {lookup: [] for lookup in wanted}
-    for lookup, payload in await database.read(partial(_look_up, wanted)):
+    for lookup, payload in await database.read(partial(_look_up, wanted), short=True):
         if (one := read((payload,))) is not None:
             found[lookup].append(one)
     return found

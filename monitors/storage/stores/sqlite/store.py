@@ -157,14 +157,11 @@ class SQLiteStore(rows.Lenient, EngineStore):
         place = (sample.conversation, sample.turn, sample.hop)
         keys = (sample.trace_id, sample.context_key)
         row = (sample.id, sample.started_at, sample.app, sample.model, payload, *keys, *place)
-        scores = [rows.row(sample, evaluation) for evaluation in evaluations]
 
         def add(connection: Connection) -> Sequence[Evaluation]:
-            if connection.execute(_ADD_SAMPLE, row).rowcount > 0:
-                connection.executemany(_ADD_EVALUATION, scores)
-                return evaluations
-            fills = self._complete(connection, sample, payload)
-            there = connection.execute(_OUTCOMES, (sample.id,)).fetchall()
+            fresh = connection.execute(_ADD_SAMPLE, row).rowcount > 0
+            fills = not fresh and self._complete(connection, sample, payload)
+            there = [] if fresh else connection.execute(_OUTCOMES, (sample.id,)).fetchall()
             new = rows.new(evaluations, there, fills=fills)
             connection.executemany(_ADD_EVALUATION, [rows.row(sample, evaluation) for evaluation in new])
             return new
@@ -214,7 +211,7 @@ class SQLiteStore(rows.Lenient, EngineStore):
 
     async def supplements_of(self, sample: Sample) -> Sequence[Supplement]:
         named = (sample.id, sample.context_key, sample.trace_id, sample.app)
-        return self._read(rows.supplement, await self._reader.fetch(_SUPPLEMENTS, named))
+        return self._read(rows.supplement, await self._reader.fetch(_SUPPLEMENTS, named, short=True))
 
     async def series(self, query: Query) -> Sequence[Point]:
         if top_scores.indexed(query):

@@ -466,9 +466,8 @@ def test_a_queue_of_the_first_release_is_led_forward_and_keeps_its_samples(queue
     database = Database(path, schema=first, busy_timeout_s=0.2)
 
     async def use_the_first():
-        async with database.writing() as connection:
-            payload = b'{"id":"a","started_at":1.0}'
-            await connection.execute("INSERT INTO samples (id, started_at, payload) VALUES ('a', 1.0, ?)", (payload,))
+        payload = b'{"id":"a","started_at":1.0}'
+        await database.change("INSERT INTO samples (id, started_at, payload) VALUES ('a', 1.0, ?)", (payload,))
 
     run(database, use_the_first)
 

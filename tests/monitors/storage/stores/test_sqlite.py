@@ -313,7 +313,7 @@ def test_cancelling_an_operation_at_any_point_leaves_no_transaction_open(store, 
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task])
-        with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other:
+        with closing(sqlite3.connect(path, timeout=5, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             other.execute("ROLLBACK")
         await store.add(sample("after"), [evaluation("after")])
