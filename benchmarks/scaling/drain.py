@@ -115,9 +115,7 @@ def measure(count: int, *, judged: bool, profile: str | None) -> dict[str, float
         command = [sys.executable, *(["-m", "cProfile", "-o", profile] if profile else []), "-m", "monitors"]
         command += ["--config", str(directory / "gaugeway.toml"), "--data-dir", str(directory)]
         log = stack.enter_context((directory / "log").open("w"))
-        process = subprocess.Popen(
-            command, cwd=TREE, stderr=log, stdout=log, env=os.environ | {"PYTHONPATH": str(TREE)}
-        )
+        process = subprocess.Popen(command, cwd=TREE, stderr=log, stdout=log)
         stack.callback(process.wait)
         stack.callback(process.send_signal, signal.SIGINT)
         marks = []
