@@ -13,6 +13,7 @@ from benchmarks.fuzzing.finding import expect
 from gateway.capture import response_text as answers
 from gateway.exchange import GENERATION_ROUTES, Response
 from gateway.http import sse
+from gateway.http.sse_events import Events
 from gateway.proxy.stream_usage import HideUsage
 
 ROUTES = sorted(GENERATION_ROUTES)
@@ -104,11 +105,11 @@ def one(data: bytes) -> None:
     if len(data) < 3:
         return
     cut, route, stream = data[0] * len(data) // 256, ROUTES[data[1] % len(ROUTES)], data[2:]
-    whole = list(sse.data_of(stream))
+    whole = list(Events(stream))
     reader = Piecewise()
     pieces = [*reader.feed(stream[:cut]), *reader.feed(stream[cut:])]
     expect(whole == pieces, f"split at {cut}: {pieces!r}, whole: {whole!r}")
-    before = list(sse.data_of(stream[:cut]))
+    before = list(Events(stream[:cut]))
     expect(whole[: len(before)] == before, f"the first {cut} bytes hold {before!r}, the whole {whole!r}")
     body = sse.fold(route, stream)
     expect(isinstance(body, dict) and sse.fold(route, stream) == body, "folded twice into different bodies")

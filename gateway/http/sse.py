@@ -7,32 +7,15 @@ from typing import Any
 
 import msgspec
 
+from gateway.http.sse_events import Events
 from gateway.http.sse_repeats import RepeatedEvents
 
 _decode = msgspec.json.Decoder().decode
 
 
-def data_of(stream: bytes) -> Iterator[bytes]:
-    r"""Yield the data of each event, several data lines joined by a newline; comments and other fields are passed over.
-
-    An event that the end of the stream cuts off is not yielded (as the specification asks).
-
-    >>> list(data_of(b": hi\n\ndata: a\ndata: b\n\ndata: cut"))
-    [b'a\nb']
-    """
-    plain = stream.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in stream else stream
-    for event in plain.split(b"\n\n")[:-1]:
-        if event.startswith(b"data: ") and b"\n" not in event:
-            yield event[6:]
-            continue
-        lines = [line for line in event.split(b"\n") if line.startswith(b"data:")]
-        if lines:
-            yield b"\n".join(line[6:] if line.startswith(b"data: ") else line[5:] for line in lines)
-
-
 def objects_of(stream: bytes) -> Iterator[dict[str, Any]]:
     """Yield every event that is a JSON object; `[DONE]` and unreadable events are skipped."""
-    for data in data_of(stream):
+    for data in Events(stream):
         if (event := object_of(data)) is not None:
             yield event
 
@@ -87,7 +70,8 @@ def _fold_choices(stream: bytes) -> dict[str, Any]:
     texts = _Texts()
     repeated = RepeatedEvents("choices", 0, "delta", "content")
     pieces: list[str] = []
-    for data in data_of(stream):
+    events = Events(stream)
+    for data in events:
         if (text := repeated.piece(data)) is not None:
             pieces.append(text)
         elif (event := object_of(data)) is not None:
@@ -96,6 +80,7 @@ def _fold_choices(stream: bytes) -> dict[str, Any]:
             if (index := _of_content_alone(event)) is not None:
                 repeated.learn(data, event)
                 pieces = texts.pieces_of(choices[index]["message"], "content")
+                pieces += repeated.run(events)
     texts.join()
     folded["choices"] = [{"index": index, **choice} for index, choice in sorted(choices.items())]
     for choice in folded["choices"]:
@@ -165,7 +150,7 @@ DECIDING = (b'"response"', b'"error"', b"\\u", *(b'"%b"' % kind.encode() for kin
 
 def _fold_responses(stream: bytes) -> dict[str, Any]:
     """Return the terminal event's response; without one (a truncated stream) merge the deltas."""
-    deciding = (data for data in data_of(stream) if any(one in data for one in DECIDING))
+    deciding = (data for data in Events(stream) if any(one in data for one in DECIDING))
     complete = _fold_response_events(filter(None, map(object_of, deciding)))
     return complete if complete is not None else _fold_response_deltas(objects_of(stream))
 
@@ -219,7 +204,8 @@ def _fold_messages(stream: bytes) -> dict[str, Any]:
     texts = _Texts()
     repeated = RepeatedEvents("delta", "text")
     pieces: list[str] = []
-    for data in data_of(stream):
+    events = Events(stream)
+    for data in events:
         if (text := repeated.piece(data)) is not None:
             pieces.append(text)
         elif (event := object_of(data)) is not None:
@@ -228,6 +214,7 @@ def _fold_messages(stream: bytes) -> dict[str, Any]:
             if _of_text_alone(event):
                 repeated.learn(data, event)
                 pieces = texts.pieces_of(blocks[_index(event.get("index")) or 0], "text")
+                pieces += repeated.run(events)
     texts.join()
     return {**message, "content": [block for _, block in sorted(blocks.items())]}
 

@@ -7,13 +7,20 @@ from typing import Any
 
 import msgspec
 
+from gateway.http.sse_events import Events
+
 _decode = msgspec.json.Decoder().decode
 _decode_text = msgspec.json.Decoder(str).decode
+_decode_texts = msgspec.json.Decoder(list[str]).decode
 _PROBE = "\x00probe"
 _PROBE_JSON = rb"\u0000probe"
 _PADDING = re.compile(rb',"obfuscation":"[A-Za-z0-9]*"\}\Z')
 """OpenAI pads its events to equal lengths; the padding means nothing."""
+_PADDED = re.compile(rb',"obfuscation":"[A-Za-z0-9]*"\}\n\n')
+_STRINGS = re.compile(rb'(?:[^"\\]++|\\.)*+')
+"""The insides of JSON strings with newlines between them: no quote ends one early, no backslash escapes a newline."""
 _MOST_ATTEMPTS = 8
+_MOST_RUNS = 4
 
 
 class RepeatedEvents:
@@ -21,7 +28,7 @@ class RepeatedEvents:
 
     An earlier event is kept as the bytes before and after that text. Where a later one has the same bytes around a JSON
     string, decoding it would give the same object with that string, so only the string is decoded. A stream whose
-    events differ in more (log probabilities, say) is given up after `_MOST_ATTEMPTS`.
+    events differ in more (log probabilities, say) is given up after `_MOST_ATTEMPTS`. Many in a row are read at once.
     """
 
     def __init__(self, *keys: str | int) -> None:
@@ -29,7 +36,30 @@ class RepeatedEvents:
         self._marker = f'"{keys[-1]}":'.encode()
         self._head = self._tail = b""
         self._padded = False
-        self._attempts = 0
+        self._attempts = self._runs = 0
+
+    def run(self, events: Events) -> list[str]:
+        """Take the events from `events` that repeat the one learned, but the last of them; return their texts.
+
+        Takes none where another event comes between them, nor after `_MOST_RUNS` times: looking reads all to the end.
+        """
+        if not self._head or self._runs >= _MOST_RUNS:
+            return []
+        self._runs += 1
+        if self._padded:
+            events.rest = _PADDED.sub(b"}\n\n", events.rest)
+        begin, rest = b"data: " + self._head, events.rest
+        if not rest.startswith(begin):
+            return []
+        *pieces, last = rest[len(begin) :].split(self._tail + b"\n\n" + begin)
+        if _STRINGS.fullmatch(b"\n".join(pieces)) is None:
+            return []
+        try:
+            found = _decode_texts(b'["' + b'","'.join(pieces) + b'"]') if pieces else []
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return []
+        events.rest = begin + last
+        return found
 
     def piece(self, data: bytes) -> str | None:
         """Return the text of an event that repeats the one learned, else None."""

@@ -15,6 +15,7 @@ from gateway.api.health import Readiness, traffic_app
 from gateway.api.health import admin_app as gateway_admin
 from gateway.contexts.explicit import ExplicitError, from_body_key
 from gateway.http import sse
+from gateway.http.sse_events import Events
 from gateway.proxy.stream_usage import HideUsage
 from monitors import config as monitors_config
 from monitors.alerting.delivery import Delivery
@@ -47,8 +48,8 @@ def test_an_unreadable_event_costs_itself_and_not_the_answer(unreadable):
 
 
 def test_a_line_that_is_not_followed_by_an_empty_one_is_no_event():
-    assert list(sse.data_of(b"data: a\n")) == []
-    assert list(sse.data_of(b"data: a\n\n")) == [b"a"]
+    assert list(Events(b"data: a\n")) == []
+    assert list(Events(b"data: a\n\n")) == [b"a"]
 
 
 def test_an_event_with_usage_that_is_not_utf_8_passes_as_it_came():

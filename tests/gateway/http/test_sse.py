@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http.sse import data_of, fold
+from gateway.http.sse import fold
+from gateway.http.sse_events import Events
 
 
 def stream(*events, end=b"data: [DONE]\n\n"):
@@ -23,13 +24,13 @@ def chunk(index=0, finish=None, **delta):
 
 def test_comments_other_fields_and_line_endings_are_read_as_the_specification_says():
     raw = b": ping\r\n\r\nevent: x\r\nid: 7\r\ndata: one\r\n\r\ndata:two\r\rdata: three\ndata: four\n\ndata: cut off"
-    assert list(data_of(raw)) == [b"one", b"two", b"three\nfour"]
+    assert list(Events(raw)) == [b"one", b"two", b"three\nfour"]
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=("Cs",)), min_size=1)))
 def test_every_event_comes_back(texts):
     raw = b"".join(b"data: " + text.encode() + b"\n\n" for text in texts)
-    assert [data.decode() for data in data_of(raw)] == texts
+    assert [data.decode() for data in Events(raw)] == texts
 
 
 def test_chat_chunks_fold_into_the_completion():

@@ -64,7 +64,7 @@ RESPONSES = st.fixed_dictionaries(
 
 def repeated(events):
     """Every event several times in a row, as streams have them, with other texts."""
-    return st.lists(st.tuples(events, st.integers(1, 3)), max_size=8).map(
+    return st.lists(st.tuples(events, st.integers(1, 4)), max_size=8).map(
         lambda some: [event for event, times in some for _ in range(times)]
     )
 
@@ -76,6 +76,7 @@ def stream_of(events, separators=(", ", ": ")):
 def by_decoding_all(route, stream):
     with (
         mock.patch.object(RepeatedEvents, "piece", return_value=None),
+        mock.patch.object(RepeatedEvents, "run", return_value=[]),
         mock.patch("gateway.http.sse.DECIDING", (b"",)),
     ):
         return sse.fold(route, stream)
@@ -101,6 +102,38 @@ def test_anthropic_events(events, separators):
 def test_events_of_the_responses_api(events, separators):
     stream = stream_of(events, separators)
     assert sse.fold("responses", stream) == by_decoding_all("responses", stream)
+
+
+@settings(max_examples=400)
+@given(
+    st.lists(
+        TEXT | st.binary(max_size=4) | st.sampled_from([b"\\", b'a","b', b"\\ud83d", b"\\n", b"\xff"]), max_size=8
+    ),
+    st.booleans(),
+)
+def test_any_bytes_where_the_text_is(texts, padded):
+    head, tail = b'{"choices":[{"index":0,"delta":{"content":"', b'"}}]'
+    tail += b',"obfuscation":"aB"}' if padded else b"}"
+    insides = [one if isinstance(one, bytes) else json.dumps(one).encode()[1:-1] for one in texts]
+    stream = b"".join(b"data: " + head + one + tail + b"\n\n" for one in [b"first", *insides])
+    assert sse.fold("chat", stream) == by_decoding_all("chat", stream)
+
+
+def test_a_run_is_read_at_once():
+    texts = [f'word{n} "quoted" \\ ü \n ' for n in range(50)]
+    stream = stream_of([chunk(text) for text in texts] + [chunk("", usage={"total_tokens": 3})], (",", ":"))
+    with mock.patch.object(RepeatedEvents, "piece", autospec=True, side_effect=RepeatedEvents.piece) as alone:
+        body = sse.fold("chat", stream)
+    assert body["choices"][0]["message"]["content"] == "".join(texts)
+    assert body["usage"] == {"total_tokens": 3}
+    assert alone.call_count <= 3
+
+
+def test_many_short_runs_are_not_each_searched_to_the_end():
+    events = [chunk(str(n), id=str(n // 3)) for n in range(3_000)]
+    with mock.patch.object(sse.Events, "rest", new_callable=mock.PropertyMock, return_value=b"") as looked:
+        sse.fold("chat", stream_of(events))
+    assert looked.call_count <= 4
 
 
 def chunk(text, **more):
