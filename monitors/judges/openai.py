@@ -179,8 +179,12 @@ class OpenAIJudge(Judge):
         while True:
             started = time.perf_counter()
             try:
+                # Beside the arguments: the SDK goes through each of those, with its type, for a millisecond.
                 raw = await self._client.chat.completions.with_raw_response.create(
-                    **self._body(request, options), extra_headers=self._headers
+                    model=self._model,
+                    messages=(),
+                    extra_body=self._body(request, options),
+                    extra_headers=self._headers,
                 )
             except (openai.OpenAIError, ReplyError) as error:
                 other = _other_options(options, error, tried, logprobs=request.logprobs)

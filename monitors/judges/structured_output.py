@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,11 +32,16 @@ class UnreadableError(ValueError):
 
 
 def strict_schema(answer_type: type[Any]) -> dict[str, Any]:
-    """Return the JSON schema of `answer_type` in the dialect that strict structured output accepts.
+    """Return the JSON schema of `answer_type` in the dialect that strict structured output accepts; do not change it.
 
     The root is an object rather than a reference, every property is required, additional ones are forbidden, and there
     are no defaults or titles. A definition that is used once is inlined, since the schema's tokens are paid for.
     """
+    return _strict_schema(answer_type)
+
+
+@lru_cache(maxsize=64)
+def _strict_schema(answer_type: Any) -> dict[str, Any]:
     schema: dict[str, Any] = _strict(msgspec.json.schema(answer_type))
     definitions = schema.pop("$defs", {})
     text = json.dumps([schema, definitions])
