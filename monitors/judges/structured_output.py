@@ -37,7 +37,7 @@ def strict_schema(answer_type: type[Any]) -> dict[str, Any]:
     The root is an object rather than a reference, every property is required, additional ones are forbidden, and there
     are no defaults or titles. A definition that is used once is inlined, since the schema's tokens are paid for.
     """
-    return _strict_schema(answer_type)
+    return _strict_schema(answer_type)  # type: ignore[arg-type] # a class is hashable
 
 
 @lru_cache(maxsize=64)
