@@ -51,6 +51,8 @@ _CALLS_AT_ONCE, _CALLS_IN_A_ROW = 5, 3
 
 
 _TRANSCRIPTS_EVERY_S = 30.0
+_ESTIMATES_SHARE, _ESTIMATES_S = 0.02, 60.0
+"""The estimates take this share of the time at most, unless that made the pauses between them longer."""
 _PAUSE_S = 15.0
 """Longest pause between alert ticks: an alert that took long to describe is sent in the next one."""
 
@@ -156,7 +158,10 @@ class Scheduler:
         self._tasks = [
             spawn(self._worker.run(), name="worker"),
             spawn(_every(tick_s(self._config), self._tick, self._failed("alerts"), longest_s=_PAUSE_S), name="alerts"),
-            spawn(_every(2.0, self.estimate, self._failed("estimates")), name="estimates"),
+            spawn(
+                _every(2.0, self.estimate, self._failed("estimates"), share=_ESTIMATES_SHARE, longest_s=_ESTIMATES_S),
+                name="estimates",
+            ),
             spawn(_every(2.0, self.measure_queue, self._failed("queue")), name="queue gauges"),
             spawn(_every(300.0, self._label, self._failed("labels")), name="labels"),
             spawn(_every(30.0, self._capture.tick, self._failed("capture")), name="capture coverage"),
@@ -392,11 +397,16 @@ def _replica(config: Config) -> str:
 
 
 async def _every(
-    seconds: float, action: Callable[[], Awaitable[object]], failed: Callable[[], None], *, longest_s: float = math.inf
+    seconds: float,
+    action: Callable[[], Awaitable[object]],
+    failed: Callable[[], None],
+    *,
+    longest_s: float = math.inf,
+    share: float = 0.1,
 ) -> None:
     """Repeat `action`; count each failure and log the first of consecutive ones.
 
-    A slow action runs less often, so that it takes at most a tenth of the time; but no pause exceeds `longest_s`.
+    A slow action runs less often, so that it takes at most `share` of the time; but no pause exceeds `longest_s`.
     """
     logged = False
     while True:
@@ -409,7 +419,8 @@ async def _every(
             if not logged:
                 _log.warning("%s failed, retrying: %s: %s", _name(), type(error).__name__, error)
             logged = True
-        await asyncio.sleep(max(seconds, min(longest_s, 9 * (time.monotonic() - begin))))
+        took = time.monotonic() - begin
+        await asyncio.sleep(max(seconds, min(longest_s, took / share - took)))
 
 
 def _name() -> str:

@@ -1,10 +1,12 @@
 """How fast one monitors process empties a queue without a judge, and what an exchange costs it.
 
     python benchmarks/scaling/drain.py [--exchanges 2000] [--before PATH] [--rounds 3] [--judged] [--profile FILE]
+        [--kilobytes 8] [--apps 1]
 
 Samples are made by the gateway's capture from recordings with four passages, 8 KB in all, from a pool of 200 and an
 answer of 300 words (those of benchmarks/capture/sample_cost.py), and wait in a SQLite queue; then `python -m monitors`
-starts. Printed are exchanges a second and milliseconds of CPU per exchange, all threads, between a tenth and nine
+starts. `--kilobytes` (1, 8 or a multiple of 8) is the size of the passages, `--apps` among how many apps the exchanges
+are spread. Printed are exchanges a second and milliseconds of CPU per exchange, all threads, between a tenth and nine
 tenths of them. `--judged` adds four judged metrics, fused, with a judge that takes no time. `--before` is another
 checkout of the project, run in the same way, interleaved. `--profile` writes the profile of one run to a file.
 """
@@ -17,6 +19,7 @@ import contextlib
 import json
 import os
 import platform
+import random
 import signal
 import sqlite3
 import statistics
@@ -71,9 +74,10 @@ rate = 1.0
 rate = 1.0
 """
 BATCH = 100
+USUAL_KB = 8
 
 
-async def fill(path: Path, count: int) -> None:
+async def fill(path: Path, count: int, kilobytes: int, apps: int) -> None:
     """Put samples into a queue."""
     capture = capture_of(Settings(), "key", lambda _: None)
     queue = SQLiteQueue(path)
@@ -81,9 +85,26 @@ async def fill(path: Path, count: int) -> None:
     for start in range(0, count, BATCH):
         some = [result.capture(capture, one).sample for one in made[start : start + BATCH]]
         now = time.time()  # those of the recordings are beyond the retention
-        found = [replace(one, started_at=now, question=f"A refund: {one.question}") for one in some if one is not None]
-        await queue.put(found)  # the scripted judge knows refunds
+        found = [
+            replace(
+                one,
+                started_at=now,
+                app=f"app-{number % apps}",
+                question=f"A refund: {one.question}",  # the scripted judge knows refunds
+                contexts=tuple(replace(each, text=sized(each.text, kilobytes)) for each in one.contexts),
+            )
+            for number, one in enumerate(filter(None, some), start)
+        ]
+        await queue.put(found)
     await queue.aclose()
+
+
+def sized(text: str, kilobytes: int) -> str:
+    """A passage as long as one of four should be; the longer ones are its words in other orders."""
+    if kilobytes < USUAL_KB:
+        return text[: kilobytes * 1024 // 4]
+    draw, words = random.Random(text), text.split()
+    return " ".join([text, *(" ".join(draw.sample(words, len(words))) for _ in range(kilobytes // USUAL_KB - 1))])
 
 
 def left(path: Path) -> int:
@@ -103,7 +124,7 @@ def judge() -> Iterator[str]:
         process.terminate()
 
 
-def measure(count: int, *, judged: bool, profile: str | None) -> dict[str, float]:
+def measure(count: int, *, judged: bool, profile: str | None, kilobytes: int = 8, apps: int = 1) -> dict[str, float]:
     """Empty one queue."""
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gaugeway-drain-")))
@@ -111,7 +132,7 @@ def measure(count: int, *, judged: bool, profile: str | None) -> dict[str, float
         if judged:
             config += JUDGED.format(url=stack.enter_context(judge()))
         (directory / "gaugeway.toml").write_text(config)
-        asyncio.run(fill(directory / "queue.db", count))
+        asyncio.run(fill(directory / "queue.db", count, kilobytes, apps))
         total = left(directory / "queue.db")
         command = [sys.executable, *(["-m", "cProfile", "-o", profile] if profile else []), "-m", "monitors"]
         command += ["--config", str(directory / "gaugeway.toml"), "--data-dir", str(directory)]
@@ -138,26 +159,31 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--before", type=Path, help="another checkout of the project")
     parser.add_argument("--judged", action="store_true")
+    parser.add_argument("--kilobytes", type=int, default=USUAL_KB)
+    parser.add_argument("--apps", type=int, default=1)
     parser.add_argument("--profile", help="file for the profile of one run of this tree")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--tree", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one or arguments.profile:
-        print(json.dumps(measure(arguments.exchanges, judged=arguments.judged, profile=arguments.profile)))
+        size = {"kilobytes": arguments.kilobytes, "apps": arguments.apps}
+        found = measure(arguments.exchanges, judged=arguments.judged, profile=arguments.profile, **size)
+        print(json.dumps(found))
         return
     trees = {"now": ROOT} | ({"before": arguments.before.resolve()} if arguments.before else {})
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
+    taken: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
     for _ in range(arguments.rounds):
         for name, where in trees.items():
             command = [sys.executable, __file__, "--one", "--exchanges", str(arguments.exchanges), "--tree", str(where)]
+            command += ["--kilobytes", str(arguments.kilobytes), "--apps", str(arguments.apps)]
             command += ["--judged"] if arguments.judged else []
             done = subprocess.run(command, cwd=where, check=True, stdout=subprocess.PIPE)
-            found[name].append(json.loads(done.stdout))
+            taken[name].append(json.loads(done.stdout))
     print(
         f"{platform.python_version()}, {platform.processor() or platform.machine()}, {os.cpu_count()} cores; ", end=""
     )
     print(f"medians of {arguments.rounds} rounds\n\n| tree | exchanges a second | CPU ms per exchange |\n|---|--:|--:|")
-    for name, some in found.items():
+    for name, some in taken.items():
         per_s, ms = (statistics.median(one[key] for one in some) for key in ("per_s", "ms"))
         print(f"| {name} | {per_s:.0f} | {ms:.2f} |")
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import BinaryIO, TypeAlias
 
 import msgspec
@@ -25,6 +25,7 @@ from gateway.config import Capture as Settings
 from gateway.contexts.learning import TemplateEvent
 from gateway.exchange import Recording
 from monitors.records import Sample
+from monitors.runtime.priority import lower_priority
 from monitors.storage.templates import StoredTemplate
 
 LENGTH_BYTES = 4
@@ -119,14 +120,8 @@ def _next(source: BinaryIO) -> bytes | None:
     return body if len(body) == length else None
 
 
-def _lower_priority() -> None:
-    """Called after start-up: with a low priority from the start, a busy processor might never finish it."""
-    with contextlib.suppress(OSError):
-        os.nice(NICENESS)
-
-
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # it ends when its gateway closes the pipe, and not before
     with contextlib.suppress(BrokenPipeError):
-        main(sys.stdin.buffer, sys.stdout.buffer, _lower_priority)
+        main(sys.stdin.buffer, sys.stdout.buffer, partial(lower_priority, NICENESS))

@@ -36,13 +36,19 @@ _AFTER_MONTH = re.compile(
     r"\.?\s+(?:(\d{1,2})(?:st|nd|rd|th)?(?![\d%]|[.,:]\d)(?:,?\s+(\d{4})(?!\d))?|,?(?:del?\s+|of\s+)?(\d{4})(?!\d))",
     re.IGNORECASE,
 )
+# What every form has after its first digits: most numbers are no date, and one look tells.
+_BEGINS = re.compile(
+    r"\d{1,4}(?:[-/.:h]\d|\s?[年년月월]|\s?(?:[ap]\.?m\b|uhr\b)"
+    rf"|(?:st|nd|rd|th|er|[ºª.])?\s+(?:of\s+|de\s+)?{MONTH})",
+    re.IGNORECASE,
+)
 _NOON, _HOURS, _DAYS, _YEARS = 12, 24, 31, 100
 _THIS_CENTURY = 50
 
 
 def date_at(text: str, start: int) -> Number | None:
     """The date or time of day that begins with the digits at `start`."""
-    for form, read in _FORMS:
+    for form, read in _FORMS if _BEGINS.match(text, start) is not None else ():
         if (found := form.match(text, start)) is not None and (number := read(found)) is not None:
             return number
     return None

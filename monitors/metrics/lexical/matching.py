@@ -97,7 +97,10 @@ class _Rows:
 
     def __init__(self, flat: Ids, source: Source) -> None:
         vocabulary = source.vocabulary
-        self.stems, self.stem_of = np.unique(vocabulary.stems(flat), return_inverse=True)
+        # In the order of the response: the numbers of words depend on what was read before, and no sum may.
+        stems, first, inverse = np.unique(vocabulary.stems(flat), return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        self.stems, self.stem_of = stems[order], np.argsort(order)[inverse]
         counts = [passage.sentences for _, _, passage in source.contexts]
         offsets = np.cumsum([0, *counts[:-1]])
         self.count = sum(counts)
@@ -117,7 +120,7 @@ class _Rows:
         general = vocabulary.idf(self.stems)
         length = vocabulary.length_weights(flat)
         self.weight = ((here + general) / 2)[self.stem_of] * length
-        _, once = np.unique(flat, return_index=True)
+        once = np.sort(np.unique(flat, return_index=True)[1])
         weight, known = (general[self.stem_of] * length)[once], found[self.stem_of[once]] > 0
         self.share = float(weight[known].sum() / weight.sum())
 
@@ -133,7 +136,7 @@ def _overlaps(
     flat: Ids, of: Ints, sentences: int, rows: _Rows
 ) -> tuple[NDArray[np.float64], Ints, NDArray[np.float64]]:
     """For each sentence the weight of its different words, its best window, and the weight which that holds."""
-    _, once = np.unique(of * (int(flat.max()) + 1) + flat, return_index=True)
+    once = np.sort(np.unique(of * (int(flat.max()) + 1) + flat, return_index=True)[1])
     of, stem, weight = of[once], rows.stem_of[once], rows.weight[once]
     total = np.zeros(sentences)
     np.add.at(total, of, weight)

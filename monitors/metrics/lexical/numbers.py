@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from monitors.metrics.lexical.units import SCALES, UNITS
 
@@ -24,6 +25,7 @@ _PER_CENT = re.compile(r" (?:per|pour|por) ?(?:cent|ciento)\b", re.IGNORECASE)
 _RANGE = re.compile(r" ?(?:[-\u2013\u2014~]|to|bis|\u00e0|a|and|und|et|y|or|oder|ou|o) ?", re.IGNORECASE)
 _SCALE_CHARACTERS = frozenset(word for word in SCALES if len(word) == 1 and not word.isascii())
 _SUFFIXES = 2
+_REMEMBERED = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +72,30 @@ class Quantity:
         return first, replace(second, unit=second.unit or (self.unit if self.unit in _SIGNS else ""))
 
     def number(self, text: str) -> Number:
-        """What it asks for and states. A unit is compared where both sides have one."""
-        values = frozenset(_shifted(one, self.scale) for one in self.readings)
-        tokens: tuple[str, ...] = (min(values, key=lambda value: ("." in value, -len(value), value)),)
-        unitless = frozenset(f"{one}|" for one in values)
-        if self.unit:
-            base, shift, name = UNITS[self.unit]
-            with_unit = frozenset(f"{_shifted(one, shift)}|{base}" for one in values)
-            asked, states = with_unit | unitless, values | with_unit
-            tokens = (*tokens, name)
-        else:
-            asked, states = values, values | unitless
-        asks = tuple(frozenset({one}) for one in sorted(asked))
-        if self.parts:
-            asks, states = (*asks, self.parts), states | self.parts | {f"{one}|" for one in self.parts}
+        """What it asks for and states."""
+        asks, states, tokens = _meaning(self.readings, self.parts, self.scale, self.unit)
         return Number(text[self.start : self.end].strip(" ."), asks, states, tokens, self.end)
+
+
+@lru_cache(_REMEMBERED)
+def _meaning(
+    readings: frozenset[str], parts: frozenset[str], scale: int, unit: str
+) -> tuple[tuple[frozenset[str], ...], frozenset[str], tuple[str, ...]]:
+    """What a quantity asks for, states and counts as. A unit is compared where both sides have one."""
+    values = frozenset(_shifted(one, scale) for one in readings)
+    tokens: tuple[str, ...] = (min(values, key=lambda value: ("." in value, -len(value), value)),)
+    unitless = frozenset(f"{one}|" for one in values)
+    if unit:
+        base, shift, name = UNITS[unit]
+        with_unit = frozenset(f"{_shifted(one, shift)}|{base}" for one in values)
+        asked, states = with_unit | unitless, values | with_unit
+        tokens = (*tokens, name)
+    else:
+        asked, states = values, values | unitless
+    asks = tuple(frozenset({one}) for one in sorted(asked))
+    if parts:
+        asks, states = (*asks, parts), states | parts | {f"{one}|" for one in parts}
+    return asks, states, tokens
 
 
 def quantity(text: str, written: re.Match[str], unit: str = "") -> Quantity:
@@ -142,6 +153,7 @@ def _longer(number: Quantity, following: re.Match[str]) -> Quantity:
     return number
 
 
+@lru_cache(_REMEMBERED)
 def _readings(text: str) -> frozenset[str]:
     """Every value a run of digits and separators may stand for."""
     plain = text.replace(",", ".").replace("'", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import doctest
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,23 @@ def test_a_sample_scores_the_same_whatever_was_scored_before():
     first = asyncio.run(metric.score(small))
     asyncio.run(metric.score(large))
     assert asyncio.run(metric.score(small)) == first
+
+
+def test_not_even_the_last_digit_depends_on_what_was_read_before():
+    draw = random.Random(4)
+    words = [f"{draw.choice('abcdef')}ord{n}" for n in range(400)]
+    samples = [
+        Sample(
+            id=str(n),
+            started_at=0.0,
+            response=". ".join(" ".join(draw.sample(words, 12)).capitalize() for _ in range(8)) + ".",
+            contexts=tuple(Context(text=" ".join(draw.choices(words, k=90)) + ".") for _ in range(3)),
+        )
+        for n in range(20)
+    ]
+    forwards, backwards = LexicalGroundedness(), LexicalGroundedness()
+    found = [asyncio.run(forwards.score(one)) for one in samples]
+    assert found == [asyncio.run(backwards.score(one)) for one in reversed(samples)][::-1]
 
 
 def test_weights_can_be_given():

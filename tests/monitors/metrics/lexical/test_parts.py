@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import re
+from unittest import mock
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from monitors.metrics.lexical import dates
 from monitors.metrics.lexical.idf import shipped
 from monitors.metrics.lexical.languages import LANGUAGES, language_of
 from monitors.metrics.lexical.matching import Source, compare
@@ -207,3 +212,50 @@ def test_sentences_end_where_they_should(text, count):
 def test_the_examples_in_the_docstrings_hold(name):
     results = doctest.testmod(importlib.import_module(f"monitors.metrics.lexical.{name}"))
     assert (results.attempted > 0, results.failed) == (True, 0)
+
+
+PIECES = [
+    "0",
+    "1",
+    "2",
+    "5",
+    "9",
+    "12",
+    "31",
+    "20",
+    "2024",
+    "99",
+    "-",
+    "/",
+    ".",
+    ":",
+    ",",
+    "h",
+    "H",
+    "am",
+    "p.m.",
+    "PM",
+    "uhr",
+    "st",
+    "th",
+    "er",
+    "º",
+    "of",
+    "de",
+    "may",
+    "Mai",
+    "年",
+    "月",
+    "日",
+    "년",
+    "%",
+    "x",
+]
+
+
+@settings(max_examples=2_000)
+@given(st.lists(st.sampled_from([*PIECES, " ", " "]), min_size=1, max_size=7).map("".join))
+def test_no_date_is_missed_by_the_quick_look(text):
+    with mock.patch.object(dates, "_BEGINS", re.compile("")):
+        every = [dates.date_at(text, at) for at in range(len(text)) if text[at].isdecimal()]
+    assert [dates.date_at(text, at) for at in range(len(text)) if text[at].isdecimal()] == every
