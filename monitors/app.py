@@ -93,9 +93,7 @@ async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None
     catalogue = build(config.metrics, judge, embeddings, config.judge.mode, steps_dir=data_dir / "geval")
     for note in catalogue.notes:
         _log.warning("%s", note)
-    for one in catalogue.enabled:
-        if isinstance(cache := getattr(one.metric, "passages", None), PassageCache):
-            instruments.registry.register(PassageCacheCollector(cache))
+    _show_passages(catalogue, instruments)
     queue, store = _queue(config, data_dir), _store(config, data_dir)
     redactor = _redactor(config, data_dir)
     exporters = _exporters(config, catalogue, instruments)
@@ -144,6 +142,13 @@ async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None
             if closing is not None:
                 await closing.aclose()
         audit.close_file(audit_log)
+
+
+def _show_passages(catalogue: Catalogue, instruments: Instruments) -> None:
+    """Register the series about parsed passages, of which one metric at most has a cache."""
+    for one in catalogue.enabled:
+        if isinstance(cache := getattr(one.metric, "passages", None), PassageCache):
+            instruments.registry.register(PassageCacheCollector(cache))
 
 
 def _handlers(
