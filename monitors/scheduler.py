@@ -51,8 +51,8 @@ _CALLS_AT_ONCE, _CALLS_IN_A_ROW = 5, 3
 
 
 _TRANSCRIPTS_EVERY_S = 30.0
-_ESTIMATES_SHARE, _ESTIMATES_S = 0.02, 60.0
-"""The estimates take this share of the time at most, unless that made the pauses between them longer."""
+_PAUSE_PER_SCORE_S, _ESTIMATE_PAUSE_S = 50e-6, 60.0
+"""Reading a score of the window takes a microsecond, and the estimates are to take a fiftieth of a core."""
 _PAUSE_S = 15.0
 """Longest pause between alert ticks: an alert that took long to describe is sent in the next one."""
 
@@ -117,7 +117,7 @@ class Scheduler:
         self._capture = CaptureCoverage(state_store, _replica(config), config.monitors.window_s)
         self._has_covariate = any(one.metric.name == COVARIATE for one in catalogue.enabled) and judging is not None
         self._fits: dict[tuple[str, str], Fit] = {}
-        self._refit_at = 0.0
+        self._refit_at = self._estimate_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self.marking: PromptMarking | None = None
         """Marks prompts for the gateways, if there is a judge; set before `start`."""
@@ -158,10 +158,7 @@ class Scheduler:
         self._tasks = [
             spawn(self._worker.run(), name="worker"),
             spawn(_every(tick_s(self._config), self._tick, self._failed("alerts"), longest_s=_PAUSE_S), name="alerts"),
-            spawn(
-                _every(2.0, self.estimate, self._failed("estimates"), share=_ESTIMATES_SHARE, longest_s=_ESTIMATES_S),
-                name="estimates",
-            ),
+            spawn(_every(2.0, self._estimate_when_due, self._failed("estimates")), name="estimates"),
             spawn(_every(2.0, self.measure_queue, self._failed("queue")), name="queue gauges"),
             spawn(_every(300.0, self._label, self._failed("labels")), name="labels"),
             spawn(_every(30.0, self._capture.tick, self._failed("capture")), name="capture coverage"),
@@ -305,6 +302,12 @@ class Scheduler:
             await self._budget_sync.tick()
             self._instruments.judge_budget_spent.set(self._pacer.spent(time.time()).usd)
 
+    async def _estimate_when_due(self) -> None:
+        if time.monotonic() >= self._estimate_at:
+            await self.estimate()
+            scores = sum(one.n for one in self._quality if not one.slice)
+            self._estimate_at = time.monotonic() + min(_PAUSE_PER_SCORE_S * scores, _ESTIMATE_PAUSE_S)
+
     async def estimate(self) -> None:
         """Estimate the quality of the window and show it. Raises EngineError."""
         now, window_s = time.time(), self._config.monitors.window_s
@@ -397,16 +400,11 @@ def _replica(config: Config) -> str:
 
 
 async def _every(
-    seconds: float,
-    action: Callable[[], Awaitable[object]],
-    failed: Callable[[], None],
-    *,
-    longest_s: float = math.inf,
-    share: float = 0.1,
+    seconds: float, action: Callable[[], Awaitable[object]], failed: Callable[[], None], *, longest_s: float = math.inf
 ) -> None:
     """Repeat `action`; count each failure and log the first of consecutive ones.
 
-    A slow action runs less often, so that it takes at most `share` of the time; but no pause exceeds `longest_s`.
+    A slow action runs less often, so that it takes at most a tenth of the time; but no pause exceeds `longest_s`.
     """
     logged = False
     while True:
@@ -419,8 +417,7 @@ async def _every(
             if not logged:
                 _log.warning("%s failed, retrying: %s: %s", _name(), type(error).__name__, error)
             logged = True
-        took = time.monotonic() - begin
-        await asyncio.sleep(max(seconds, min(longest_s, took / share - took)))
+        await asyncio.sleep(max(seconds, min(longest_s, 9 * (time.monotonic() - begin))))
 
 
 def _name() -> str:
