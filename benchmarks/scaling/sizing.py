@@ -24,12 +24,12 @@ class Measured:
 
     request_cpu_s: float = 0.000_23  # docs/explanation/performance.md, 32 in flight, capture off
     capture_cpu_s: float = 0.000_50  # the same: capture on less capture off
-    free_cpu_s: float = 0.023_1  # results/costs.md: scored without an LLM, stored
-    judged_cpu_s: float = 0.013_9  # results/costs.md: judged, less that
+    free_cpu_s: float = 0.003_41  # results/costs.md: scored without an LLM, stored
+    judged_cpu_s: float = 0.003_72  # results/costs.md: judged, less that
     tokens_in: float = 5_165.0  # the same, fused; the passages are read twice
     tokens_out: float = 2_806.0  # the same
-    sample_bytes: float = 11.3 * 1024  # the same, SQLite, with the one evaluation
-    judged_bytes: float = 14.5 * 1024  # the same: four evaluations with their claims
+    sample_bytes: float = 16.9 * 1024  # the same, SQLite, with the one evaluation
+    judged_bytes: float = 12.9 * 1024  # the same: four evaluations with their claims
     places: int = 16  # monitors.concurrency = judge.concurrency, both set for one process
     evaluations: int = 1
     judged_evaluations: int = 4
