@@ -36,7 +36,7 @@ _AFTER_MONTH = re.compile(
     r"\.?\s+(?:(\d{1,2})(?:st|nd|rd|th)?(?![\d%]|[.,:]\d)(?:,?\s+(\d{4})(?!\d))?|,?(?:del?\s+|of\s+)?(\d{4})(?!\d))",
     re.IGNORECASE,
 )
-# What every form has after its first digits: most numbers are no date, and one look tells.
+# What each form needs after its first digits: one match rules out most numbers.
 _BEGINS = re.compile(
     r"\d{1,4}(?:[-/.:h]\d|\s?[年년月월]|\s?(?:[ap]\.?m\b|uhr\b)"
     rf"|(?:st|nd|rd|th|er|[ºª.])?\s+(?:of\s+|de\s+)?{MONTH})",

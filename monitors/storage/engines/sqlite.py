@@ -50,8 +50,8 @@ _Waiting: TypeAlias = tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[
 
 @dataclass(slots=True)
 class _Shared:
-    """Works that wait for the next transaction, which they share. `usual` is how many shared the last one, `enough` is
-    set once as many wait again.
+    """Calls that wait for their shared transaction. `usual` is how many shared the last one; `enough` is set once as
+    many are waiting again.
     """
 
     begin: str
@@ -138,15 +138,15 @@ class Database:
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do `work` on the connection's thread while it holds the file's write lock, and return what it returns.
 
-        What is asked for while the file is busy is done in one transaction. A work that raises undoes only what it did
-        itself. A caller who is cancelled does not know whether his work was done.
+        Calls that arrive while the file is busy share one transaction; one that raises rolls back only its own changes.
+        If the caller is cancelled, the work may or may not have been done.
         """
         return await self._share(self._writers, work)
 
     async def read(self, work: Callable[[sqlite3.Connection], T], *, short: bool = False) -> T:
         """Do `work` on the connection's thread, with one state of the file, and return what it returns.
 
-        `short` ones share a transaction as writers do; one that may take long would make the others wait.
+        Pass `short` for lookups of a few rows: they share a transaction as writes do; a long read would delay them.
         """
         if short:
             return await self._share(self._readers, work)
@@ -192,7 +192,7 @@ class Database:
             await self._do(shared.begin, some)
 
     async def _do(self, begin: str, some: Sequence[_Waiting]) -> None:
-        """Do works in one transaction and tell who waits for them."""
+        """Run these in one transaction and resolve their futures."""
         outcomes: Sequence[object]
         try:
             outcomes = await (await self._connected()).together(begin, some)
@@ -209,11 +209,11 @@ class Database:
                 done.set_result(outcome)
 
     def _raised(self, error: Exception) -> Exception:
-        """What a caller is told about an error."""
+        """Return the exception that a caller gets."""
         if isinstance(error, (sqlite3.Error, OSError, *VALUE_ERRORS)):
-            told = self._translated(error)
-            told.__cause__ = error
-            return told
+            raised = self._translated(error)
+            raised.__cause__ = error
+            return raised
         return error
 
     def _translated(self, error: Exception) -> EngineError | RefusedError:

@@ -227,7 +227,7 @@ class SQLiteQueue(Queue):
 
     async def _claim_supplies(self, limit: int) -> tuple[int, list[Supplement]]:
         """Take up to `limit` rows; return their number, and the supplements that can be read. The others go."""
-        # mostly nothing waits, and looking locks nobody out
+        # usually nothing waits, and reading takes no lock
         if limit <= 0 or not await self._database.read(self._any_free):
             return 0, []
         taken: list[Supplement] = []
