@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from monitors.metrics.judged.items import sent_contexts
-from monitors.metrics.lexical.idf import Weights, shipped
+from monitors.metrics.lexical.idf import shipped
 from monitors.metrics.lexical.matching import Compared, Source, compare
 from monitors.metrics.lexical.passages import PassageCache
 from monitors.metrics.lexical.sentences import Allowance, TooLongError, sentences
@@ -29,8 +29,8 @@ class LexicalGroundedness:
     in a context + 0.2 x longest run of words found in a context (6 are full marks), minus 0.3 x share of the numbers
     (dates are numbers) and 0.2 x share of the names found in no context.
 
-    In a sentence a word weighs the mean of its inverse document frequency among the sample's own sentences and that of
-    `weights`, in the whole response the latter; without `weights` those that come with the package.
+    In a sentence a word weighs the mean of its inverse document frequency among the sample's own sentences and that in
+    the table that comes with the package, in the whole response the latter.
 
     A sample with more tokens than MAX_CONTEXT_TOKENS and MAX_RESPONSE_TOKENS is skipped as "too_long". Long ones are
     scored in a thread; others wait for them. Passages that recur are parsed once; `passages` says how often.
@@ -43,9 +43,9 @@ class LexicalGroundedness:
     version = "3"
     judge = None
 
-    def __init__(self, weights: Weights | None = None) -> None:
+    def __init__(self) -> None:
         self._place = asyncio.Semaphore()
-        self.passages = PassageCache(weights or shipped())
+        self.passages = PassageCache(shipped())
 
     async def score(self, sample: Sample) -> Score | Skipped:
         if not sample.response.strip():

@@ -1,4 +1,4 @@
-"""Word weights: the shipped ones, and others."""
+"""Word weights: the shipped table, and that nothing else has a say."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from monitors.config import Metric
 from monitors.metrics.lexical import idf
-from monitors.metrics.lexical.idf import Weights, shipped
+from monitors.metrics.lexical.idf import shipped
 from monitors.metrics.lexical_groundedness import LexicalGroundedness
+from monitors.metrics.registry import draft
 from monitors.records import Context, Sample
 
 ROOT = Path(__file__).parents[4]
@@ -61,10 +63,10 @@ def test_not_even_the_last_digit_depends_on_what_was_read_before():
     assert found == [asyncio.run(backwards.score(one)) for one in reversed(samples)][::-1]
 
 
-def test_weights_can_be_given():
-    sample = Sample(id="s", started_at=0.0, response="The widget flew home.", contexts=(Context(text="The widget."),))
-    common = LexicalGroundedness(Weights(999, {"widget": 900.0}))
-    assert asyncio.run(common.score(sample)).value < asyncio.run(LexicalGroundedness().score(sample)).value
+def test_the_metric_has_no_options_of_its_own():
+    given = Metric(options={"weights": 1})
+    (problem,) = draft({"lexical_groundedness": given}, None, None).problems
+    assert problem.endswith("unknown option; known: enabled, rate, threshold, objective")
 
 
 def test_the_examples_in_the_docstrings_hold():
