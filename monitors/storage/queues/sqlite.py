@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
@@ -221,7 +220,7 @@ class SQLiteQueue(Queue):
         total, removed = 0, _PRUNE_BATCH
         while removed == _PRUNE_BATCH:
             parameters = {"before": before, "now": self._clock(), "limit": _PRUNE_BATCH}
-            removed = await self._database.write(partial(_changed, statement, parameters))
+            removed = await self._database.change(statement, parameters)
             total += removed
         return total
 
@@ -306,11 +305,6 @@ class SQLiteQueue(Queue):
             _log.warning(
                 "queue: moved %d samples to dead letters after %d attempts", removed.rowcount, self._max_attempts
             )
-
-
-def _changed(statement: str, parameters: Mapping[str, float], connection: Connection) -> int:
-    """How many rows a statement changed."""
-    return connection.execute(statement, parameters).rowcount
 
 
 def _bytes(connection: Connection) -> int:
