@@ -16,6 +16,7 @@ from monitors.alerting.causes.observations import (
     compare,
     scores_of,
 )
+from monitors.statistics.weighted_mean import Estimate
 
 
 def explain(
@@ -132,6 +133,13 @@ def _placed(found: Explanation, place: slices.Slice | None, new: Sequence[slices
 def _no_drop(drop: Fall, words: Words) -> str:
     """Return why there is nothing to explain."""
     if drop.contrast is None:
-        n = [len(side) for side in (drop.before, drop.since)]
-        return f"Too few scores of {drop.metric} to compare ({n[0]} before, {n[1]} since)."
+        old, new = (_effective(len(side), one) for side, one in ((drop.before, drop.old), (drop.since, drop.new)))
+        return f"Too few scores of {drop.metric} to compare ({old} before, {new} since)."
     return f"{drop.metric} did not clearly change, {words.change(drop.metric, drop.old, drop.new)}."
+
+
+def _effective(n: int, found: Estimate | None) -> str:
+    """Return the number of scores, with the effective number where unequal weights make it much smaller."""
+    if found is None or found.n_eff >= 0.5 * n:
+        return str(n)
+    return f"{n}, as informative as {found.n_eff:.0f} equally weighted ones,"

@@ -13,6 +13,8 @@ from monitors.statistics.weighted_mean import Estimate, hajek
 
 ALPHA = 0.05
 """The error probability of one explanation over all its comparisons (Bonferroni)."""
+HEAVIEST = 10.0
+"""Bound of the weights, as a multiple of the smallest, where a comparison fails without one."""
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86_400.0
 
 
@@ -132,15 +134,27 @@ def values_of(scores: Iterable[Observation]) -> list[float]:
     return [one.value or 0.0 for one in scores]
 
 
-def estimate(scores: Sequence[Observation]) -> Estimate | None:
-    """Return the mean over all traffic; None without scores."""
-    return hajek(values_of(scores), [one.rate for one in scores]) if scores else None
+def estimate(scores: Sequence[Observation], *, heaviest: float = math.inf) -> Estimate | None:
+    """Return the mean over all traffic; None without scores. No weight exceeds `heaviest` times the smallest."""
+    if not scores:
+        return None
+    least_rate = max(one.rate for one in scores) / heaviest
+    return hajek(values_of(scores), [max(one.rate, least_rate) for one in scores])
 
 
 def compare(metric: str, before: Sequence[Observation], since: Sequence[Observation]) -> Fall:
-    """Compare the scores of one metric since the onset with those before."""
+    """Compare the scores of one metric since the onset with those before.
+
+    If a few heavily weighted scores leave fewer than 10 effective ones on a side, the weights of both sides are bounded
+    at `HEAVIEST` times the smallest: a small bias, the same on both sides, instead of no comparison.
+    """
     old, new = estimate(before), estimate(since)
-    return Fall(metric=metric, before=before, since=since, old=old, new=new, contrast=fall(old, new))
+    contrast = fall(old, new)
+    if contrast is None and old is not None and new is not None:
+        bounded = estimate(before, heaviest=HEAVIEST), estimate(since, heaviest=HEAVIEST)
+        if (contrast := fall(*bounded)) is not None:
+            old, new = bounded
+    return Fall(metric=metric, before=before, since=since, old=old, new=new, contrast=contrast)
 
 
 def share(flags: Iterable[tuple[bool, float]]) -> Estimate | None:

@@ -206,6 +206,30 @@ def test_nothing_at_all_is_no_error():
     assert "Too few scores" in explain("faithfulness", before(**OLD), since(9, faithfulness=0.1)).detail
 
 
+def squeezed(**means):
+    """400 scores of each metric at rate 1 after 8 at rate .002, which alone would weigh 4,000."""
+    return [
+        one
+        for metric, mean in means.items()
+        for one in (
+            *scores(metric, mean, 8, start=-600.0, rate=0.002, seed=3, name="few"),
+            *scores(metric, mean, 400, seed=4),
+        )
+    ]
+
+
+def test_a_few_scores_of_a_low_rate_do_not_hide_the_cause():
+    good = {"faithfulness": 0.9, "answer_relevancy": 0.9, "context_relevancy": 0.8}
+    bad = since(faithfulness=0.5, answer_relevancy=0.6, context_relevancy=0.3)
+    assert explain("faithfulness", squeezed(**good), bad, judge=JudgeEvidence(drifted=False)).cause == "retrieval"
+
+
+def test_too_few_effective_scores_are_named_as_such():
+    old = [*scores("faithfulness", 0.9, 8, rate=0.001), *scores("faithfulness", 0.9, 10, seed=5, name="many")]
+    detail = explain("faithfulness", old, since(5, faithfulness=0.1)).detail
+    assert "18, as informative as 8 equally weighted ones, before, 5 since" in detail
+
+
 def test_a_metric_whose_best_is_0_is_told_on_its_own_scale():
     found = explain(
         "hallucination",
