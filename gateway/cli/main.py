@@ -29,8 +29,8 @@ from monitors.cli.migrate import migrate, move
 from monitors.cli.simulate import simulate
 from monitors.config import address_warnings
 from monitors.runtime import audit, descriptors
+from monitors.runtime.data_directory import DirectoryInUseError, hold
 from monitors.runtime.endpoints import port_problems
-from monitors.runtime.locking import DirectoryInUseError, hold
 from monitors.runtime.settings import ConfigError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from monitors.cli.config_option import config_option
-from monitors.runtime.locking import TAKE_OVER_S, hold
+from monitors.runtime.data_directory import TAKE_OVER_S, hold
 from monitors.runtime.settings import ConfigError
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import aiosqlite
 
-from monitors.runtime.files import directory_problem
+from monitors.runtime.data_directory import directory_problem
 from monitors.runtime.tasks import happens_within, spawn
 from monitors.storage.engines.failures import VALUE_ERRORS, EngineError, RefusedError, SchemaError
 

@@ -1,4 +1,4 @@
-"""File locks that allow one gateway and one monitors process in a data directory."""
+"""Data directories: whether they can be written, and the locks for one gateway and one monitors process in each."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import errno
 import fcntl
 import logging
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,3 +71,15 @@ def _locked(descriptor: int, path: Path, plane: ProcessKind, wait_s: float) -> b
             _log.warning("waiting for the %s process with pid %s to leave %s", plane, holder, path.parent)
             told = True
         time.sleep(_LOOK_EVERY_S)
+
+
+def directory_problem(directory: Path) -> str | None:
+    """Say why nothing can be written to a directory, which need not exist yet."""
+    there = directory.absolute()
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    try:
+        with tempfile.TemporaryDirectory(dir=there, prefix=".gaugeway-"):
+            return None
+    except OSError as error:
+        return error.strerror
