@@ -41,11 +41,11 @@ from gateway.proxy.websocket import Realtime, Times
 from gateway.reload import REFUSED, RestartNeeded, check_live, report_refusal
 from gateway.telemetry import tracing
 from gateway.telemetry.metrics import Instruments
-from gateway.telemetry.worker_metrics import WorkerMetrics, inherited
 from gateway.upstreams import Upstream
 from gateway.upstreams.pool import NativeUpstream
 from gateway.upstreams.router import ClientSettings, Router
 from monitors.config import LOOPBACK, queue_url, store_url
+from monitors.processes.worker_metrics import WorkerMetrics, inherited
 from monitors.redaction.key import redaction_key
 from monitors.runtime import audit
 from monitors.runtime import otlp_exporters as telemetry

@@ -3,130 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import os
 import shutil
 import signal
-import socket
 import sys
-import time
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gateway.config import Config
 from gateway.reload import REFUSED, RestartNeeded, check_live, report_refusal
 from gateway.snapshot import Snapshot
-from gateway.telemetry.worker_metrics import FD_VARIABLE, WorkersTotal
+from monitors.processes.child_process import ChildProcess
+from monitors.processes.worker_metrics import WorkersTotal
 from monitors.runtime import audit
-from monitors.runtime.settings import ConfigError, child_environment
-from monitors.runtime.tasks import happens_within, spawn
+from monitors.runtime.settings import ConfigError
+from monitors.runtime.tasks import spawn
 
 _log = logging.getLogger("gaugeway")
-BAD_INPUT = 2
-_FIRST_START_S, _STEADY_S = 30.0, 60.0
-_MAX_BACK_OFF_S = 30.0
 _STOP_S = 15.0
 _LOOK_AT_FILE_S = 1.0
-_LAST_REPORT_S = 5.0
-
-
-class _ChildProcess:
-    """A child process that is restarted, with back-off, until it is stopped.
-
-    The child's standard input stays open: if the supervisor dies, the child sees it close and stops, so no process is
-    orphaned. With `total` the child gets a socket on which it reports its metrics.
-    """
-
-    def __init__(
-        self,
-        module: str,
-        arguments: Sequence[str],
-        total: WorkersTotal | None = None,
-        descriptors: Sequence[int] = (),
-    ) -> None:
-        self._module = module
-        self._arguments = arguments
-        self._total = total
-        self._descriptors = descriptors
-        self._process: Process | None = None
-        self._stopping = asyncio.Event()
-        self._restarting = False
-
-    async def run(self) -> int:
-        """Keep the process running; return its exit code when stopped, or when its first start ended with bad input."""
-        # By hand: no library resets the back-off after a steady run, skips it for a restart, and ends on a stop.
-        back_off = 0.5
-        for start in itertools.count():
-            started = time.monotonic()
-            code = await self._run_once()
-            lived_s = time.monotonic() - started
-            if self._stopping.is_set() or (start == 0 and code == BAD_INPUT and lived_s < _FIRST_START_S):
-                return code
-            if self._restarting:
-                self._restarting = False
-                continue
-            if lived_s > _STEADY_S:
-                back_off = 0.5
-            _log.error("%s exited with code %d; restarting in %.1f s", self._module, code, back_off)
-            if await happens_within(self._stopping, back_off):
-                return 0  # it ended before it was stopped, which is logged
-            back_off = min(back_off * 2, _MAX_BACK_OFF_S)
-        raise AssertionError("counting does not end")
-
-    async def _run_once(self) -> int:
-        """Start the process and wait for its end; a start that the system refuses counts as exit code 1."""
-        try:
-            return await (self._run_process() if self._total is None else self._run_worker(self._total))
-        except OSError as error:
-            _log.error("%s could not be started: %s", self._module, error.strerror)
-            return 1
-
-    async def _run_worker(self, total: WorkersTotal) -> int:
-        ours, theirs = socket.socketpair()
-        following = spawn(total.follow(ours), name="metrics of a worker")
-        try:
-            return await self._run_process(theirs)
-        finally:
-            theirs.close()
-            await asyncio.wait([following], timeout=_LAST_REPORT_S)
-            following.cancel()
-
-    async def _run_process(self, metrics: socket.socket | None = None) -> int:
-        number = None if metrics is None else metrics.fileno()
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", self._module, *self._arguments, "--supervised"),
-            stdin=PIPE,
-            start_new_session=True,
-            env=child_environment({} if number is None else {FD_VARIABLE: str(number)}),
-            pass_fds=(*self._descriptors, *(() if number is None else (number,))),
-        )
-        if metrics is not None:
-            metrics.close()  # the worker's copy alone keeps the socket open
-        if self._stopping.is_set():
-            self.signal(signal.SIGTERM)
-        return await self._process.wait()
-
-    def stop(self) -> None:
-        """Ask the process to shut down."""
-        self._stopping.set()
-        self.signal(signal.SIGTERM)
-
-    def restart(self) -> None:
-        """Ask the process to shut down, and start it again at once."""
-        self._restarting = True
-        self.signal(signal.SIGTERM)
-
-    def write_line(self, line: str) -> None:
-        """Write a line to the standard input of the process, if it is running."""
-        if self._process is not None and self._process.returncode is None and self._process.stdin is not None:
-            self._process.stdin.write(line.encode() + b"\n")
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send the process a signal, if it is running."""
-        if self._process is not None and self._process.returncode is None:
-            self._process.send_signal(number)
 
 
 class Supervisor:
@@ -160,8 +57,9 @@ class Supervisor:
             total = WorkersTotal()
             shutil.rmtree(data_dir.absolute() / "metrics", ignore_errors=True)  # releases up to 0.1 kept counters there
         given, inherited = arguments(self._path), self._snapshot.inherited if self._snapshot is not None else ()
-        self._gateways = [_ChildProcess("gateway", given, total, inherited) for _ in range(workers)]
-        self._monitors = [_ChildProcess("monitors", given, None, inherited)] if monitors else []
+        given = (*given, "--supervised")
+        self._gateways = [ChildProcess("gateway", given, total=total, descriptors=inherited) for _ in range(workers)]
+        self._monitors = [ChildProcess("monitors", given, descriptors=inherited)] if monitors else []
 
     @property
     def _path(self) -> Path | None:

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
@@ -40,18 +41,19 @@ from monitors.exporters.prometheus import PrometheusExporter
 from monitors.metrics import LOWER_IS_BETTER, Metric, lower_is_better, scores_conversations
 from monitors.metrics.lexical.passages import PassageCache
 from monitors.metrics.registry import Catalogue, Draft, build, draft
+from monitors.processes.priority import lower_priority
 from monitors.records import Supplement
 from monitors.redaction import Redactor
 from monitors.redaction.key import redaction_key
 from monitors.runtime import audit
 from monitors.runtime import otlp_exporters as telemetry
 from monitors.runtime.auth import behind
-from monitors.runtime.priority import lower_priority
 from monitors.runtime.serving import Listener, serve
 from monitors.runtime.settings import ConfigError, Problems
 from monitors.scheduler import Scheduler, sampler_of, tick_s
+from monitors.scoring_workers import NICENESS, ScoringWorkers
 from monitors.storage.engines.sqlite import file_problem, path_from_url
-from monitors.storage.leader import stand
+from monitors.storage.leader import Follower, stand
 from monitors.storage.queues import Queue
 from monitors.storage.queues import from_url as open_queue
 from monitors.storage.stores import EngineStore, StateStore
@@ -59,8 +61,6 @@ from monitors.storage.stores import from_url as open_store
 from monitors.storage.stores.hashing_store import HashingStore
 from monitors.storage.templates import Templates, open_templates
 
-NICENESS = 5
-"""Of the monitors beside a gateway: on a busy core the traffic gets three times as much of it."""
 _log = logging.getLogger("gaugeway")
 _DAY_S = 86_400.0
 _ANY_JUDGE = configuration.Judge(base_url="http://127.0.0.1/v1", model="any")
@@ -83,16 +83,43 @@ class PageFactory(Protocol):
         """Return the pages served to browsers; `supply` stores feedback."""
 
 
-async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None, supervised: bool = False) -> None:
-    """Run the evaluation plane until it is stopped; `page` builds the operator's page."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What both a whole evaluation plane and a process that only scores consist of."""
+
+    instruments: Instruments
+    catalogue: Catalogue
+    queue: Queue
+    store: EngineStore
+    judging: JudgeSetup | None
+    engine: AlertEngine
+    redactor: Redactor
+    scheduler: Scheduler
+    closing: Sequence[Closable]
+    """In the order in which they are closed after the scheduler."""
+
+    async def aclose(self) -> None:
+        """Stop the scheduler, and close everything it used."""
+        await self.scheduler.aclose()
+        for one in self.closing:
+            await one.aclose()
+
+
+class Closable(Protocol):
+    """What is closed at the end."""
+
+    async def aclose(self) -> None:
+        """Close it."""
+
+
+def assemble(config: Config, data_dir: Path, *, leads: bool = True) -> Parts:
+    """Build the evaluation plane; without `leads` it never stands for election, and only follows."""
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # so in the library
     instruments = Instruments(CollectorRegistry(), version=version("gaugeway"))
     answers = data_dir / "judge-answers.db" if config.capture.content else None
     judging, embeddings = open_judge(config.judge, instruments, answers=answers), open_embeddings(config, instruments)
     judge = judging.judge if judging else None
     catalogue = build(config.metrics, judge, embeddings, config.judge.mode, steps_dir=data_dir / "geval")
-    for note in catalogue.notes:
-        _log.warning("%s", note)
     _show_passages(catalogue, instruments)
     queue, store = _queue(config, data_dir), _store(config, data_dir)
     redactor = _redactor(config, data_dir)
@@ -110,37 +137,66 @@ async def run(config: Config, data_dir: Path, *, page: PageFactory | None = None
         instruments=instruments,
         judging=judging,
         state_store=store,
-        leader=leader,
+        leader=leader if leads else Follower(),
     )
-    templates = open_templates(urls[0])
-    scheduler.marking = _marking(config, templates, judging, instruments)
+    opened = (judge, embeddings, *exporters, queue, store)
+    return Parts(
+        instruments=instruments,
+        catalogue=catalogue,
+        queue=queue,
+        store=store,
+        judging=judging,
+        engine=engine,
+        redactor=redactor,
+        scheduler=scheduler,
+        closing=[one for one in opened if one is not None],
+    )
+
+
+async def run(
+    config: Config,
+    data_dir: Path,
+    *,
+    page: PageFactory | None = None,
+    supervised: bool = False,
+    log_format: str = "text",
+) -> None:
+    """Run the evaluation plane until it is stopped; `page` builds the operator's page."""
+    parts = assemble(config, data_dir)
+    scheduler, engine, queue, instruments = parts.scheduler, parts.engine, parts.queue, parts.instruments
+    for note in parts.catalogue.notes:
+        _log.warning("%s", note)
+    templates = open_templates(configuration.store_url(config, data_dir))
+    scheduler.marking = _marking(config, templates, parts.judging, instruments)
+    workers = ScoringWorkers(config, data_dir, supervised=supervised, log_format=log_format)
+    registry = workers.registry(instruments.registry)
     pages = None
     if page is not None:
         pages = page(
             scheduler,
             engine,
-            instruments.registry,
+            registry,
             config=config,
-            supply=lambda some: queue.supply([redactor.redact_supplement(one) for one in some]),
+            supply=lambda some: queue.supply([parts.redactor.redact_supplement(one) for one in some]),
             templates=templates,
         )
-    handlers = _handlers(config, queue, store, catalogue, instruments, engine=engine, redactor=redactor)
-    handlers += template_handlers(templates)
+    handlers = [*_handlers(config, parts), *template_handlers(templates)]
     audit_log = _open_audit(data_dir)
     scheduler.start()
+    workers.start()
     if supervised:
         lower_priority(NICENESS, own_session=True)
     _log.info("monitors: http://%s:%d/", config.monitors.host, config.monitors.port)
     try:
         host, token = config.monitors.host, config.monitors.token
-        app = admin_app(scheduler, instruments.registry, host=host, token=token, handlers=handlers, pages=pages)
+        app = admin_app(scheduler, registry, host=host, token=token, handlers=handlers, pages=pages)
         listener = Listener(behind(config.monitors.trusted_proxies, app), host, config.monitors.port)
         await serve([listener], drain_s=5, supervised=supervised, on_stop=pages.stop if pages else lambda: None)
     finally:
-        await scheduler.aclose()
-        for closing in (judge, embeddings, *exporters, queue, store, templates):
-            if closing is not None:
-                await closing.aclose()
+        workers.stop()
+        await parts.aclose()
+        await workers.aclose()
+        await templates.aclose()
         audit.close_file(audit_log)
 
 
@@ -151,24 +207,15 @@ def _show_passages(catalogue: Catalogue, instruments: Instruments) -> None:
             instruments.registry.register(PassageCacheCollector(cache))
 
 
-def _handlers(
-    config: Config,
-    queue: Queue,
-    store: EngineStore,
-    catalogue: Catalogue,
-    instruments: Instruments,
-    *,
-    engine: AlertEngine,
-    redactor: Redactor,
-) -> list[Any]:
+def _handlers(config: Config, parts: Parts) -> list[Any]:
     """Return the handlers of the API, without those of learned templates."""
-    passing = passings(catalogue)
+    passing = passings(parts.catalogue)
     return [
-        *_receivers(config, queue, instruments, redactor),
-        *alert_handlers(engine.acknowledgements),
-        *rule_handlers(engine),
-        *compare_handlers(store, lambda name: passing(name).flipped),
-        *label_handlers(store, passing),
+        *_receivers(config, parts.queue, parts.instruments, parts.redactor),
+        *alert_handlers(parts.engine.acknowledgements),
+        *rule_handlers(parts.engine),
+        *compare_handlers(parts.store, lambda name: passing(name).flipped),
+        *label_handlers(parts.store, passing),
     ]
 
 

@@ -42,12 +42,14 @@ class Monitors(Table, frozen=True):
     `join_window_s` for them before it is evaluated without; 0 disables waiting. `replica` identifies this process among
     those with the same store; None stands for host name and port. The page reads counts from the admin ports
     `gateways`; None: that of `[gateway]`. `trusted_proxies` are addresses or networks whose `X-Forwarded-For` is used.
-    A conversation is over after `conversation_silence_s` without an exchange.
+    A conversation is over after `conversation_silence_s` without an exchange. `workers` processes score, each
+    `concurrency` judged samples at a time.
     """
 
     host: str = "127.0.0.1"
     port: Port = 9465
     token: str | None = None
+    workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
     concurrency: Count = 8
     window_s: Positive = 3600.0
     join_window_s: Annotated[float, msgspec.Meta(ge=0.0)] = 15.0

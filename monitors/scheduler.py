@@ -114,7 +114,7 @@ class Scheduler:
         self._instruments = instruments
         self._quality: Sequence[Quality] = ()
         self._growing = GrowingWindow(store, config.monitors.window_s)
-        self._capture = CaptureCoverage(state_store, _replica(config), config.monitors.window_s)
+        self._capture = CaptureCoverage(state_store, replica_of(config), config.monitors.window_s)
         self._has_covariate = any(one.metric.name == COVARIATE for one in catalogue.enabled) and judging is not None
         self._fits: dict[tuple[str, str], Fit] = {}
         self._refit_at = self._estimate_at = 0.0
@@ -124,7 +124,7 @@ class Scheduler:
         self._anchors = self._watch_anchors(judging)
         self._pacer = judging.pacer if judging else None
         self._budget_sync = (
-            BudgetSync(state_store, self._pacer, _replica(config)) if state_store and self._pacer else None
+            BudgetSync(state_store, self._pacer, replica_of(config)) if state_store and self._pacer else None
         )
         self._transcripts = self._make_transcripts()
         self._judge_pace = JudgePace(config.monitors.concurrency, target_s=config.queue.target_age_s)
@@ -155,13 +155,10 @@ class Scheduler:
     def start(self) -> None:
         """Start the tasks."""
         self._leader.start()
-        self._tasks = [
-            spawn(self._worker.run(), name="worker"),
-            spawn(_every(tick_s(self._config), self._tick, self._failed("alerts"), longest_s=_PAUSE_S), name="alerts"),
+        self.start_scoring()
+        self._tasks += [
             spawn(_every(2.0, self._estimate_when_due, self._failed("estimates")), name="estimates"),
-            spawn(_every(2.0, self.measure_queue, self._failed("queue")), name="queue gauges"),
             spawn(_every(300.0, self._label, self._failed("labels")), name="labels"),
-            spawn(_every(30.0, self._capture.tick, self._failed("capture")), name="capture coverage"),
             spawn(while_leading(self._leader, self._retain, name="retention"), name="retention leader"),
             *(
                 [spawn(while_leading(self._leader, self._anchors.run, name="anchors"), name="anchors leader")]
@@ -178,12 +175,18 @@ class Scheduler:
                 if self._transcripts
                 else []
             ),
-            *(
-                [spawn(_every(10.0, self._spend, self._failed("spending")), name="spending")]
-                if self._budget_sync
-                else []
-            ),
         ]
+
+    def start_scoring(self) -> None:
+        """Start only the worker and what it needs, in a process that helps one that does the rest."""
+        self._tasks = [
+            spawn(self._worker.run(), name="worker"),
+            spawn(_every(tick_s(self._config), self._tick, self._failed("alerts"), longest_s=_PAUSE_S), name="alerts"),
+            spawn(_every(2.0, self.measure_queue, self._failed("queue")), name="queue gauges"),
+            spawn(_every(30.0, self._capture.tick, self._failed("capture")), name="capture coverage"),
+        ]
+        if self._budget_sync is not None:
+            self._tasks.append(spawn(_every(10.0, self._spend, self._failed("spending")), name="spending"))
 
     async def aclose(self, timeout_s: float = 10.0) -> None:
         """Finish the samples in progress within `timeout_s`; other workers get the rest when the leases run out."""
@@ -394,7 +397,7 @@ def judged_timeout_s(config: Config) -> float:
     return max(TIMEOUT_S, _CALLS_IN_A_ROW * rounds * config.judge.timeout_s)
 
 
-def _replica(config: Config) -> str:
+def replica_of(config: Config) -> str:
     """Return this process's name among those that share the store."""
     return config.monitors.replica or f"{socket.gethostname()}:{config.monitors.port}"
 

@@ -1,12 +1,12 @@
 """How fast one monitors process empties a queue without a judge, and what an exchange costs it.
 
     python benchmarks/scaling/drain.py [--exchanges 2000] [--before PATH] [--rounds 3] [--judged] [--profile FILE]
-        [--kilobytes 8] [--apps 1]
+        [--kilobytes 8] [--apps 1] [--workers 1]
 
 Samples are made by the gateway's capture from recordings with four passages, 8 KB in all, from a pool of 200 and an
 answer of 300 words (those of benchmarks/capture/sample_cost.py), and wait in a SQLite queue; then `python -m monitors`
 starts. `--kilobytes` (1, 8 or a multiple of 8) is the size of the passages, `--apps` among how many apps the exchanges
-are spread. Printed are exchanges a second and milliseconds of CPU per exchange, all threads, between a tenth and nine
+are spread, `--workers` how many processes score. Printed are exchanges a second and milliseconds of CPU per exchange, all threads, between a tenth and nine
 tenths of them. `--judged` adds four judged metrics, fused, with a judge that takes no time. `--before` is another
 checkout of the project, run in the same way, interleaved. `--profile` writes the profile of one run to a file.
 """
@@ -46,7 +46,7 @@ from monitors.storage.queues.sqlite import SQLiteQueue  # noqa: E402
 CONFIG = """
 [monitors]
 port = {port}
-
+{workers}
 [queue]
 url = "sqlite:///{directory}/queue.db"
 target_age_s = inf
@@ -124,11 +124,14 @@ def judge() -> Iterator[str]:
         process.terminate()
 
 
-def measure(count: int, *, judged: bool, profile: str | None, kilobytes: int = 8, apps: int = 1) -> dict[str, float]:
+def measure(
+    count: int, *, judged: bool, profile: str | None, kilobytes: int = 8, apps: int = 1, workers: int = 1
+) -> dict[str, float]:
     """Empty one queue."""
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gaugeway-drain-")))
-        config = CONFIG.format(port=free_port(), directory=directory)
+        several = f"workers = {workers}\n" if workers > 1 else ""  # an older tree does not know the key
+        config = CONFIG.format(port=free_port(), directory=directory, workers=several)
         if judged:
             config += JUDGED.format(url=stack.enter_context(judge()))
         (directory / "gaugeway.toml").write_text(config)
@@ -161,12 +164,13 @@ def main() -> None:
     parser.add_argument("--judged", action="store_true")
     parser.add_argument("--kilobytes", type=int, default=USUAL_KB)
     parser.add_argument("--apps", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--profile", help="file for the profile of one run of this tree")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--tree", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one or arguments.profile:
-        size = {"kilobytes": arguments.kilobytes, "apps": arguments.apps}
+        size = {"kilobytes": arguments.kilobytes, "apps": arguments.apps, "workers": arguments.workers}
         found = measure(arguments.exchanges, judged=arguments.judged, profile=arguments.profile, **size)
         print(json.dumps(found))
         return
@@ -176,6 +180,7 @@ def main() -> None:
         for name, where in trees.items():
             command = [sys.executable, __file__, "--one", "--exchanges", str(arguments.exchanges), "--tree", str(where)]
             command += ["--kilobytes", str(arguments.kilobytes), "--apps", str(arguments.apps)]
+            command += ["--workers", str(arguments.workers)]
             command += ["--judged"] if arguments.judged else []
             done = subprocess.run(command, cwd=where, check=True, stdout=subprocess.PIPE)
             taken[name].append(json.loads(done.stdout))

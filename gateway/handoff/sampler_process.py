@@ -24,8 +24,8 @@ from gateway.capture.stored_templates import learned_of, marked_of
 from gateway.config import Capture as Settings
 from gateway.contexts.learning import TemplateEvent
 from gateway.exchange import Recording
+from monitors.processes.priority import lower_priority
 from monitors.records import Sample
-from monitors.runtime.priority import lower_priority
 from monitors.storage.templates import StoredTemplate
 
 LENGTH_BYTES = 4

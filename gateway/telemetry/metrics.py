@@ -8,7 +8,7 @@ from typing import Literal
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from gateway.exchange import GENERATION_ROUTES, Recording
-from gateway.telemetry.worker_metrics import Mode
+from monitors.processes.worker_metrics import Mode
 from monitors.records import Sample, Usage
 from monitors.runtime.label_cap import OVERFLOW, LabelCap
 

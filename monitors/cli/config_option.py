@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from monitors.runtime.data_directory import directory_problem
+from monitors.processes.data_directory import directory_problem
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT = Path("gaugeway.toml")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from monitors.cli.config_option import config_option
-from monitors.runtime.data_directory import TAKE_OVER_S, hold
+from monitors.processes.data_directory import TAKE_OVER_S, hold
 from monitors.runtime.settings import ConfigError
 
 if TYPE_CHECKING:
@@ -89,8 +89,9 @@ def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **option
             serving.configure_logs(options["log_format"])
             log_config(options["config"])
         with hold(data_dir, "monitors", TAKE_OVER_S if options["supervised"] else 0.0):
-            running = run(config, data_dir, page=page and page(), supervised=options["supervised"])
-            serving.run(running, options["log_format"])
+            supervised, log_format = options["supervised"], options["log_format"]
+            running = run(config, data_dir, page=page and page(), supervised=supervised, log_format=log_format)
+            serving.run(running, log_format)
     except (ConfigError, OSError) as error:
         # BAD_INPUT stops the supervisor and the gateway; after BROKEN it restarts this process: the file may recover.
         is_file = isinstance(error, OSError) and error.filename is not None

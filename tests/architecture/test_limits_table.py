@@ -56,7 +56,7 @@ NOT_FROM_OUTSIDE: dict[str, str] = {
     "gateway.handoff.sampler_client:_MAX_PAUSE_S": _RETRY,
     "gateway.upstreams.policy:_MAX_DOUBLINGS": _RETRY,
     "gateway.handoff.spill:_MAX_BACK_OFF_S": _RETRY,
-    "gateway.supervisor:_MAX_BACK_OFF_S": _RETRY,
+    "monitors.processes.child_process:_MAX_BACK_OFF_S": _RETRY,
     "gateway.api.feedback:_MAX_BACK_OFF_S": _RETRY,
     "gateway.access.limit_sync:_LONGEST_S": _RETRY,
     "monitors.metrics.lexical.matching:_MOST_CELLS": "size of a matrix; more are computed one after the other",

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from gateway.demo.servers import free_ports
-from monitors.runtime.data_directory import DirectoryInUseError, hold
+from monitors.processes.data_directory import DirectoryInUseError, hold
 from tests.support.llm_server import LLMServer, Reply
 from tests.support.product import Product
 

@@ -61,6 +61,14 @@ class Alone:
         """There is nobody to hand over to."""
 
 
+class Follower(Alone):
+    """The candidacy of a process that never leads: another one on this machine stands for both."""
+
+    def is_leader(self) -> bool:
+        """Never."""
+        return False
+
+
 def stand(url: str, ledger: StateStore, tick_s: float, queue_url: str = "") -> tuple[Leader, StateStore]:
     """Return this process's candidacy in the store that `url` names, and the ledger for what only the leader saves.
 

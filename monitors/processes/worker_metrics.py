@@ -80,7 +80,7 @@ class Exposed(Protocol):
 class WorkerMetrics:
     """The worker's end: reports `registry` to the supervisor and requests the sum; `modes` are those of the gauges."""
 
-    def __init__(self, end: socket.socket, registry: CollectorRegistry, modes: Mapping[str, Mode]) -> None:
+    def __init__(self, end: socket.socket, registry: Exposed, modes: Mapping[str, Mode]) -> None:
         self._end = end
         self._registry = registry
         self._modes = modes
@@ -158,6 +158,14 @@ class WorkersTotal:
         self._ended: dict[str, Family] = {}
         self._numbers = itertools.count()
 
+    def latest(self) -> list[Family]:
+        """Return the sum of the last reports, without a poll: at most about `REPORT_S` old."""
+        total: dict[str, Family] = {}
+        _add(total, self._ended.values())
+        for worker in list(self._workers.values()):
+            _add(total, worker.families)
+        return list(total.values())
+
     async def follow(self, end: socket.socket) -> None:
         """Receive a worker's reports until it ends; then keep its counters."""
         reader, writer = await asyncio.open_unix_connection(sock=end)
@@ -188,14 +196,39 @@ class WorkersTotal:
             await asyncio.wait(answers, timeout=POLL_S)
         for worker in self._workers.values():
             worker.forget(poll)
-        total: dict[str, Family] = {}
-        _add(total, self._ended.values())
-        for worker in self._workers.values():
-            _add(total, worker.families)
-        return list(total.values())
+        return self.latest()
 
     async def _answer(self, worker: _Worker) -> None:
         worker.send(Sum(await self.total()))
+
+
+class SummedRegistry(CollectorRegistry):
+    """A registry to which the last reports of workers are added, by the `modes` of their families."""
+
+    def __init__(self, own: CollectorRegistry, workers: WorkersTotal, modes: Mapping[str, Mode]) -> None:
+        super().__init__()
+        self._own = own
+        self._workers = workers
+        self._modes = modes
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics of this process and its workers."""
+        total: dict[str, Family] = {}
+        _add(total, families_of(self._own, self._modes))
+        _add(total, self._workers.latest())
+        return _Families(total.values()).collect()
+
+
+class CountsOnly:
+    """The counters and histograms of a registry, and its gauges that `modes` names: what a sum over workers is of."""
+
+    def __init__(self, registry: CollectorRegistry, modes: Mapping[str, Mode]) -> None:
+        self._registry = registry
+        self._modes = modes
+
+    def collect(self) -> Iterable[Metric]:
+        """Return these metrics."""
+        return [one for one in self._registry.collect() if one.type != "gauge" or one.name in self._modes]
 
 
 class _Worker:
@@ -239,7 +272,7 @@ class _Families:
             yield metric
 
 
-def families_of(registry: CollectorRegistry, modes: Mapping[str, Mode]) -> list[Family]:
+def families_of(registry: Exposed, modes: Mapping[str, Mode]) -> list[Family]:
     """Return all values of a registry."""
     return [
         Family(

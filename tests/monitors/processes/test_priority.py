@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from monitors.runtime import priority
+from monitors.processes import priority
 
 LOOK = """
 import os, sys
 from pathlib import Path
-from monitors.runtime.priority import lower_priority
+from monitors.processes.priority import lower_priority
 before = os.nice(0)
 lower_priority(3, own_session=True)
 lower_priority(100_000)

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from gateway.app import Gateway
 from gateway.config import Config, Upstream
 from gateway.telemetry.metrics import Instruments
-from gateway.telemetry.worker_metrics import WorkerMetrics, WorkersTotal
+from monitors.processes.worker_metrics import WorkerMetrics, WorkersTotal
 from monitors.runtime.tasks import spawn
 from monitors.storage.queues.memory import MemoryQueue
 
@@ -86,7 +86,7 @@ async def test_what_a_worker_counted_stays_when_it_ends_and_its_gauges_go():
 
 
 async def test_a_worker_that_does_not_answer_counts_with_its_last_report(monkeypatch):
-    monkeypatch.setattr("gateway.telemetry.worker_metrics.POLL_S", 0.5)
+    monkeypatch.setattr("monitors.processes.worker_metrics.POLL_S", 0.5)
     async with workers(2) as (_, (one, other)):
         other.instruments.reloaded("applied")
         assert await one.value("gaugeway_config_reloads_total", result="applied") == 1
@@ -126,7 +126,7 @@ async def test_without_the_supervisor_the_admin_port_answers_503():
 
 
 async def test_a_report_beyond_the_bound_ends_the_connection(monkeypatch):
-    monkeypatch.setattr("gateway.telemetry.worker_metrics.MAX_REPORT_BYTES", 1000)
+    monkeypatch.setattr("monitors.processes.worker_metrics.MAX_REPORT_BYTES", 1000)
     async with workers(1) as (_, (one,)):
         with pytest.raises(ConnectionError):
             await one.metrics.total()
