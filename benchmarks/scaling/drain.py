@@ -6,7 +6,8 @@
 Samples are made by the gateway's capture from recordings with four passages, 8 KB in all, from a pool of 200 and an
 answer of 300 words (those of benchmarks/capture/sample_cost.py), and wait in a SQLite queue; then `python -m monitors`
 starts. `--kilobytes` (1, 8 or a multiple of 8) is the size of the passages, `--apps` among how many apps the exchanges
-are spread, `--workers` how many processes score. Printed are exchanges a second and milliseconds of CPU per exchange, all threads, between a tenth and nine
+are spread, `--workers` how many processes score. Printed are exchanges a second and milliseconds of CPU per
+exchange, all threads, between a tenth and nine
 tenths of them. `--judged` adds four judged metrics, fused, with a judge that takes no time. `--before` is another
 checkout of the project, run in the same way, interleaved. `--profile` writes the profile of one run to a file.
 """

@@ -39,7 +39,10 @@ def empty_body() -> Rejection:
 
 def unclear_request() -> Rejection:
     """Return the 400 for a request whose framing a server behind the gateway could read differently."""
-    return Rejection(400, "invalid_request", "The request's framing (Transfer-Encoding, Upgrade) is not unambiguous.")
+    message = (
+        "The request's framing is ambiguous: 'Transfer-Encoding' may only be 'chunked', and no header may look like it."
+    )
+    return Rejection(400, "invalid_request", message)
 
 
 def malformed_request() -> Rejection:

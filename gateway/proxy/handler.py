@@ -175,8 +175,7 @@ class Proxy:
         raw_path = scope.get("raw_path") or recording.path.encode()
         check_target(recording.method, raw_path)
         seen = inspect(recording.request_headers)
-        # A body behind an upgrade does not arrive: the server takes it for the new protocol's.
-        if seen.ambiguous or (seen.upgrade and (seen.content_length or seen.chunked)):
+        if seen.ambiguous:
             raise unclear_request()
         if self._origins is not None and not self._origins.is_plain(seen):
             self._origins.check(recording.request_headers)

@@ -10,6 +10,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.http.errors import body_of, malformed_request
+from gateway.proxy.request_parser import RequestParser
 from monitors.runtime.serving import BodyEnd, ServerProtocol
 
 _BODY = body_of(malformed_request())
@@ -36,6 +37,21 @@ class TrafficProtocol(ServerProtocol):
     @staticmethod
     def on_invalid(reason: str) -> None:
         """For subclasses that count. The reason is `malformed`."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # so in the base class
+        """Parse requests so that offers of other protocols than WebSocket are ignored."""
+        self.parser = RequestParser(self)
+        super().connection_made(transport)
+
+    def ignores_upgrade(self) -> bool:
+        """Whether the request offers a protocol that is not used, so that another parser takes over behind its head."""
+        parser = self.parser
+        return parser.should_upgrade() and parser.get_method() != b"CONNECT" and not self._should_upgrade()
+
+    def on_message_complete(self) -> None:
+        """The body is whole; where another parser takes over, it only begins."""
+        if not self.ignores_upgrade():
+            super().on_message_complete()
 
     def on_headers_complete(self) -> None:
         """Read on behind the first request that has to wait its turn: the client's leaving must be noticed."""

@@ -849,7 +849,10 @@ REQUESTS = {
     "two lengths": Case([], sending(post(BODY, "Content-Length: 3")), short=0, requests=0),
     "length and chunks": Case([], sending(post(BODY, "Transfer-Encoding: chunked")), short=0, requests=0),
     "a bad header": Case([], sending(post(BODY, "X A: 1")), short=0, requests=0),
-    "an upgrade": Case([], sending(post(BODY, "Connection: Upgrade", "Upgrade: h2c")), short=0),
+    "an upgrade": Case([[ANSWER]], sending(post(BODY, "Connection: Upgrade", "Upgrade: h2c")), short=0),
+    "an upgrade in pieces": Case(
+        [[ANSWER]], sending(post(BODY, "Connection: Upgrade", "Upgrade: h2c")[:-5], BODY[-5:]), short=0
+    ),
     "an upgrade that is not meant": Case([[ANSWER]], sending(post(BODY, "Upgrade: h2c")), short=0),
     "in chunks": Case([[ANSWER]], sending(IN_CHUNKS), short=0),
     "Connection: close": Case([[ANSWER]], sending(post(BODY, "Connection: close")), short=0),
