@@ -307,6 +307,7 @@ class Gateway:
             client=self._client,
             observer=self._instruments,
             baggage=config.telemetry.baggage,
+            first_byte_s=settings.first_byte_timeout_s,
         )
         return Proxy(
             router=router,

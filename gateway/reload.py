@@ -54,7 +54,7 @@ EFFECTS: dict[str, Effect] = {
     **_keys("restart", "telemetry", "otlp_endpoint otlp_headers"),
     **_keys("monitors", "telemetry", "content events"),
     **_keys("monitors", "monitors", "host port token concurrency window_s join_window_s otlp_receiver public_url"),
-    **_keys("monitors", "monitors", "replica gateways trusted_proxies conversation_silence_s"),
+    **_keys("monitors", "monitors", "workers replica gateways trusted_proxies conversation_silence_s"),
     **_keys("monitors", "judge", "base_url api_key model temperature timeout_s concurrency max_retries price_in"),
     **_keys("monitors", "judge", "price_out mode api_version deadline_s blind_after blind_s budget_usd_per_day"),
     **_keys("monitors", "judge", "budget_reserve cache cache_ttl_s cache_mb small anchors anchors_every_s"),

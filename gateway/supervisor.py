@@ -84,11 +84,11 @@ class Supervisor:
         for helper in helpers:
             helper.cancel()
         settings, log = self._accepted.gateway, _log.info if stop.is_set() else _log.debug
-        log("draining: requests under way have up to %.0f s", settings.drain_delay_s + settings.drain_s)
+        log("draining: requests in progress have up to %.0f s", settings.drain_delay_s + settings.drain_s)
         for process in self._gateways:
             process.stop()
         codes = await asyncio.gather(*gateways)
-        log("drained: no request is under way")
+        log("drained: all gateways have stopped")
         for process in self._monitors:
             process.stop()
         if monitors and (await asyncio.wait(monitors, timeout=_STOP_S))[1]:

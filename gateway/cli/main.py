@@ -31,6 +31,7 @@ from monitors.config import address_warnings
 from monitors.processes.data_directory import DirectoryInUseError, hold
 from monitors.runtime import audit, descriptors
 from monitors.runtime.endpoints import port_problems
+from monitors.runtime.logs import configure_logs
 from monitors.runtime.settings import ConfigError
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def gateway(data_dir: Path, supervised: bool, **options: Any) -> None:  # noqa: 
             _supervise(options | {"data_dir": data_dir}, monitors=False)
         read = _load if supervised else _load_with_warnings  # the supervisor logs them for its workers
         if not supervised:
-            serving.configure_logs(options["log_format"])
+            configure_logs(options["log_format"])
             config = read(options)
             log_config(options["config"])
         with nullcontext() if supervised else hold(data_dir, "gateway"):  # the supervisor holds it for its workers
@@ -153,7 +154,6 @@ def check(supervised: bool, **options: Any) -> None:  # noqa: FBT001 - click pas
 
 def _supervise(options: dict[str, Any], *, monitors: bool) -> NoReturn:
     from gateway.supervisor import Supervisor  # noqa: PLC0415 - `--help` need not load it
-    from monitors.runtime.serving import configure_logs  # noqa: PLC0415
 
     configure_logs(options["log_format"])
     try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from litestar.types import Receive
 
 WATCH_AFTER_S = 0.02
-Reason: TypeAlias = Literal["client", "first_byte", "total"]
+Reason: TypeAlias = Literal["client", "total"]
 
 
 class ClientDisconnected(Exception):
@@ -24,11 +24,7 @@ class ClientDisconnected(Exception):
 
 
 class TookTooLong(Exception):
-    """A time limit of the gateway's ran out."""
-
-    def __init__(self, limit: Literal["first_byte", "total"]) -> None:
-        super().__init__(limit)
-        self.limit = limit
+    """`gateway.total_timeout_s` ran out."""
 
 
 class Client:
@@ -89,15 +85,15 @@ class Client:
 
 
 class Guard:
-    """Cancels the block it guards when the client hangs up or a time limit runs out.
+    """Cancels the block it guards when the client hangs up or the total time limit runs out.
 
     The block then ends with ClientDisconnected or TookTooLong. Watching costs a task, so it begins only when the
-    upstream has not answered within 20 ms; limits are in seconds, None for none.
+    upstream has not answered within 20 ms; `total_s` is in seconds, None for no limit.
     """
 
-    def __init__(self, client: Client, *, first_byte_s: float | None, total_s: float | None) -> None:
+    def __init__(self, client: Client, *, total_s: float | None) -> None:
         self._client = client
-        self._first_byte_s, self._total_s = first_byte_s, total_s
+        self._total_s = total_s
         self._timers: dict[Reason, TimerHandle] = {}
         self._guarded: Task[object] | None = None
         self._watcher: Task[None] | None = None
@@ -111,17 +107,6 @@ class Guard:
         if self._total_s is not None:
             self._timers["total"] = loop.call_later(self._total_s, self._cancel, "total")
         return self
-
-    def upstream_asked(self) -> None:
-        """Start the time limit for the first byte."""
-        if self._first_byte_s is not None:
-            loop = asyncio.get_running_loop()
-            self._timers["first_byte"] = loop.call_later(self._first_byte_s, self._cancel, "first_byte")
-
-    def head_arrived(self) -> None:
-        """Cancel the time limit for the first byte."""
-        if (timer := self._timers.get("first_byte")) is not None:
-            timer.cancel()
 
     def delivered(self) -> None:
         """Count the response as delivered, even if the client hangs up from now on."""
@@ -149,4 +134,4 @@ class Guard:
         guarded, self._guarded = self._guarded, None
         if self._reason is None or guarded is None or guarded.uncancel() > 0 or kind is not CancelledError:
             return
-        raise ClientDisconnected if self._reason == "client" else TookTooLong(self._reason) from error
+        raise ClientDisconnected if self._reason == "client" else TookTooLong from error

@@ -23,10 +23,10 @@ from gateway.http.errors import Rejection
 from gateway.http.headers import for_client, inspect
 from gateway.proxy import stream_usage
 from gateway.proxy.handler import HandOver
-from gateway.proxy.refusals import internal, response_of, too_slow, unreachable
+from gateway.proxy.refusals import internal, response_of, shutting_down, too_slow, unreachable
 from gateway.proxy.request import Head
 from gateway.proxy.traffic_protocol import TrafficProtocol
-from gateway.upstreams import UpstreamError, UpstreamRequest, UpstreamResponse
+from gateway.upstreams import UpstreamError, UpstreamRequest, UpstreamResponse, first_byte_late
 from gateway.upstreams.response import NativeResponse, StaleError
 from gateway.upstreams.router import FIRST_SERVER_ERROR, Attempts
 from monitors.runtime.tasks import spawn
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from gateway.upstreams.pool import NativeUpstream
 
 _BODILESS = (204, 304)
-_FAILED = b"content-type: text/plain; charset=utf-8\r\ncontent-length: 21\r\nconnection: close\r\n\r\n"
-_FAILED += b"Internal Server Error"
 _FINISHED: Any = SimpleNamespace(response_complete=True, message_event=asyncio.Event())
 """To the server, the request cycle of an exchange that is over: the connection keeps nothing of the exchange."""
 _ROUTES = {
@@ -360,7 +358,7 @@ class FastPathExchange:
         if isinstance(error, UpstreamError):
             self._broken(error)
         elif self._resending is not None:
-            self._broken(UpstreamError("protocol", "the upstream closed without an answer"))
+            self._broken(UpstreamError("protocol", "the upstream closed the connection before responding"))
         elif not sent.pool.may_resend(sent.request, error, time.perf_counter() - self._heard_at):
             self._broken(UpstreamError("protocol", "the upstream closed a reused connection"))
         else:
@@ -384,14 +382,14 @@ class FastPathExchange:
     def _limit_time(self) -> None:
         loop, limits = self._protocol.loop, self._proxy.limits
         if limits.total_s is not None:
-            self._timers.append(loop.call_later(limits.total_s, self._end_early, too_slow("total"), "timeout"))
+            self._timers.append(loop.call_later(limits.total_s, self._end_early, too_slow(), "timeout"))
         if limits.first_byte_s is not None:
             self._timers.append(loop.call_later(limits.first_byte_s, self._first_byte_late))
         self._timers.append(loop.call_later(limits.read_s, self._look_for_life))
 
     def _first_byte_late(self) -> None:
         if not self._begun:
-            self._end_early(too_slow("first_byte"), "timeout")
+            self._broken(first_byte_late(self._proxy.limits.first_byte_s or 0.0))
 
     def _look_for_life(self) -> None:
         """End the exchange if the upstream has been silent for too long; if not, look again when it could have been."""
@@ -401,7 +399,7 @@ class FastPathExchange:
         if silent_s < limit_s:
             self._timers[-1] = self._protocol.loop.call_later(limit_s - silent_s, self._look_for_life)
         else:
-            self._broken(UpstreamError("timeout", "the upstream did not answer in time"))
+            self._broken(UpstreamError("timeout", "the upstream did not respond in time"))
 
     def _broken(self, error: UpstreamError) -> None:
         """End the exchange since the upstream failed, unless another attempt may be made."""
@@ -414,6 +412,7 @@ class FastPathExchange:
                 self._hand_over(error)
                 return
             self._recording.upstream = sent.attempts.link.name
+            self._proxy.router.failure_log.add(sent.attempts.link.name, error)
         self._end_early(unreachable(error), error.kind)
 
     def _broken_by_us(self, error: Exception) -> None:
@@ -434,21 +433,28 @@ class FastPathExchange:
             self._protocol.transport.close()
             return
         recording.ending = "timeout" if timeout else "upstream_error"
-        recording.status = rejection.status
-        headers, body = response_of(rejection, recording.id)
+        self._refuse(rejection)
+        self._delivered()
+
+    def _refuse(self, rejection: Rejection) -> None:
+        """Send the gateway's own response."""
+        self._recording.status = rejection.status
+        headers, body = response_of(rejection, self._recording.id)
         if not self.keep_alive:
             headers.append((b"connection", b"close"))
         self._out = [STATUS_LINE[rejection.status], *(b"%b: %b\r\n" % header for header in headers), b"\r\n", body]
-        self._delivered()
+        self.arrived()
 
     def _give_up(self) -> None:
         """End as an ASGI task does that is cancelled."""
         if self._over:
             return
-        self._recording.ending = "client_cancelled"
-        if not self._begun:
-            self._out = [STATUS_LINE[500], _FAILED]
-        self.arrived()
+        if self._begun:
+            self._recording.ending = "timeout"
+            self.arrived()
+        else:
+            self._recording.ending = "rejected"
+            self._refuse(shutting_down())
         self._finish()
         self._protocol.transport.close()
 

@@ -25,7 +25,7 @@ from gateway.proxy import loops
 from gateway.proxy import stream_usage as usage
 from gateway.proxy.cache import MISS, Cache, CacheKey, CacheRecorder, cache_key
 from gateway.proxy.client import Client, ClientDisconnected, Guard, TookTooLong
-from gateway.proxy.refusals import internal, send_refusal, too_slow, unreachable
+from gateway.proxy.refusals import internal, send_refusal, shutting_down, too_slow, unreachable
 from gateway.proxy.request import Body, Head, app_of, begin, read_explicit
 from gateway.proxy.response import Relay
 from gateway.upstreams import UpstreamError, UpstreamResponse
@@ -148,15 +148,18 @@ class Proxy:
                 recording.ending = "rejected"
             self._name_owner(recording.request_headers, recording)
             await send_refusal(send, rejection, recording.id)
-        except TookTooLong as slow:
+        except TookTooLong:
             recording.ending = "timeout"
             recording.error_kind = "timeout"
             # Once the response has begun there is nothing to say: the server closes the connection on return.
             if not recording.status:
                 recording.status = 504
-                await send_refusal(send, too_slow(slow.limit), recording.id)
-        except CancelledError:
-            recording.ending = "client_cancelled"
+                await send_refusal(send, too_slow(), recording.id)
+        except CancelledError:  # by the server, as the drain period is over
+            recording.ending = "timeout" if recording.status else "rejected"
+            if not recording.status:
+                recording.status = 503
+                await send_refusal(send, shutting_down(), recording.id)
             raise
         except Exception as error:  # noqa: BLE001 - a mistake of ours must neither look like an answer nor go uncounted
             _log.exception("request %s failed in the gateway", recording.id)
@@ -197,7 +200,7 @@ class Proxy:
         large = isinstance(body, bytes) and len(body) > LARGE_BYTES
         ready = self._read(body, seen, recording, await self._cut(body) if large else None)  # type: ignore[arg-type]
         relay = Relay(send, recording, start=start, content_bytes=self.limits.content_bytes)
-        async with Guard(client, first_byte_s=self.limits.first_byte_s, total_s=self.limits.total_s) as guard:
+        async with Guard(client, total_s=self.limits.total_s) as guard:
             bill = None
             outgoing = self._outgoing(raw_path, scope["query_string"], seen, ready, recording)
             if self._gate is not None:
@@ -217,13 +220,11 @@ class Proxy:
         relay.asked = True
         if bill is not None:
             relay.meter = bill.meter
-
-        def left(limit_s: float | None) -> float | None:
-            return None if limit_s is None else limit_s - (time.perf_counter() - exchange.sent_at)
+        left_s = None if limits.total_s is None else limits.total_s - (time.perf_counter() - exchange.sent_at)
 
         try:
             await client.read()  # the server still has it; the upstream got it with the first attempt
-            async with Guard(client, first_byte_s=left(limits.first_byte_s), total_s=left(limits.total_s)) as guard:
+            async with Guard(client, total_s=left_s) as guard:
                 sending = self.router.resume(exchange.attempts, exchange.outcome)
                 await self._from_upstream(sending, recording, relay, guard)
         finally:
@@ -446,14 +447,12 @@ class Proxy:
         extra: Headers | None = None,
         tape: CacheRecorder | None = None,
     ) -> bool:
-        guard.upstream_asked()
         relay.asked = True
         try:
             response = await self._routed(sending, recording)
         except Rejection:
             relay.asked = recording.error_kind == "timeout"  # the others did not get the request, or gave it up
             raise
-        guard.head_arrived()
         try:
             return await relay.run(response, guard, extra=extra, tape=tape)
         finally:
@@ -465,6 +464,7 @@ class Proxy:
         except RoutedError as error:
             recording.upstream = error.upstream
             recording.error_kind = error.kind
+            self.router.failure_log.add(error.upstream, error)
             recording.ending = "timeout" if error.kind in ("timeout", "connect_timeout") else "upstream_error"
             raise unreachable(error) from error
         recording.upstream = routed.upstream

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from gateway.exchange import Headers
 from gateway.http.errors import Rejection, body_of
@@ -12,10 +12,17 @@ if TYPE_CHECKING:
     from litestar.types import Send
 
 
-def too_slow(limit: Literal["first_byte", "total"]) -> Rejection:
-    """Return the 504 for a time limit of the gateway's that ran out."""
-    what = "did not begin to answer" if limit == "first_byte" else "did not finish"
-    return Rejection(504, "upstream_timeout", f"Gaugeway: the upstream {what} in time (gateway.{limit}_timeout_s).")
+def too_slow() -> Rejection:
+    """Return the 504 for a response that was not complete within `gateway.total_timeout_s`."""
+    return Rejection(
+        504, "upstream_timeout", "Gaugeway: the upstream did not finish in time (gateway.total_timeout_s)."
+    )
+
+
+def shutting_down() -> Rejection:
+    """Return the 503 for a request that was not answered by the end of the drain period."""
+    message = "Gaugeway: shutting down; the request was not completed in time. Send it again."
+    return Rejection(503, "shutting_down", message, headers=((b"retry-after", b"1"),))
 
 
 def unreachable(error: UpstreamError) -> Rejection:

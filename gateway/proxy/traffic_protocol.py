@@ -26,6 +26,25 @@ class _Discarding:
         """Ignore `data`: where the next request would begin is not known."""
 
 
+class _UnframedCycle(RequestResponseCycle):
+    """A request cycle for HTTP/1.0 clients, which do not know chunks: a body without a length ends with the connection.
+
+    RFC 9112, 6.1 forbids to send them a Transfer-Encoding, which uvicorn does.
+    """
+
+    _unframed = False
+
+    async def send(self, message: Any) -> None:
+        """Send a part of the response."""
+        if message["type"] == "http.response.start":
+            self._unframed = b"content-length" not in [name.lower() for name, _ in message.get("headers", ())]
+            if self._unframed:
+                self.chunked_encoding = False
+        elif self._unframed:
+            self.expected_content_length = len(message.get("body", b""))  # as the base class checks it
+        await super().send(message)
+
+
 class TrafficProtocol(ServerProtocol):
     """The server protocol of a connection whose client may send requests ahead (pipelining).
 
@@ -55,7 +74,10 @@ class TrafficProtocol(ServerProtocol):
 
     def on_headers_complete(self) -> None:
         """Read on behind the first request that has to wait its turn: the client's leaving must be noticed."""
+        before = self.cycle
         super().on_headers_complete()
+        if self.cycle is not before and self.scope["http_version"] == "1.0":
+            self.cycle.__class__ = _UnframedCycle
         if len(self.pipeline) == 1:
             self.flow.resume_reading()
 

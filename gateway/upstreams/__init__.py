@@ -10,6 +10,7 @@ from gateway.exchange import Headers
 
 UpstreamErrorKind: TypeAlias = Literal["connect", "connect_timeout", "timeout", "protocol"]
 
+HIGHEST_STATUS = 599
 BUILT_IN = {
     "native": "gateway.upstreams.pool:NativeUpstream",
     "httpx": "gateway.upstreams.httpx:HttpxUpstream",
@@ -54,6 +55,16 @@ class UpstreamError(Exception):
         super().__init__(detail)
         self.kind = kind
         self.detail = detail
+
+
+def bad_status(status: int) -> str:
+    """Return what a response with a status above `HIGHEST_STATUS` is refused with."""
+    return f"the upstream returned the invalid status {status}"
+
+
+def first_byte_late(limit_s: float) -> UpstreamError:
+    """Return the error of an attempt that got no response head within `gateway.first_byte_timeout_s`."""
+    return UpstreamError("timeout", f"no response within {limit_s:g} s (gateway.first_byte_timeout_s)")
 
 
 class Upstream(Protocol):

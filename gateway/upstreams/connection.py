@@ -14,7 +14,7 @@ from typing import Any
 import httptools
 
 from gateway.exchange import Headers
-from gateway.upstreams import UpstreamError, UpstreamErrorKind, UpstreamRequest
+from gateway.upstreams import HIGHEST_STATUS, UpstreamError, UpstreamErrorKind, UpstreamRequest, bad_status
 from gateway.upstreams.response import NativeResponse, Receiver, StaleError
 
 MAX_HEAD_BYTES = 256 * 1024
@@ -34,7 +34,7 @@ _LIVENESS = [
     )
     if hasattr(socket, name)  # not every system has all of them
 ]
-_LOWEST_STATUS, _FIRST_FINAL, _FIRST_REFUSAL, _HIGHEST_STATUS = 100, 200, 300, 599
+_LOWEST_STATUS, _FIRST_FINAL, _FIRST_REFUSAL = 100, 200, 300
 
 
 class Connection(asyncio.Protocol):
@@ -184,7 +184,7 @@ class Connection(asyncio.Protocol):
                 if (full := self._writable) is not None:
                     either = (full, unwanted)
                     if not (await asyncio.wait(either, timeout=timeout_s, return_when="FIRST_COMPLETED"))[0]:
-                        raise UpstreamError("timeout", "the upstream did not take the request's body in time")
+                        raise UpstreamError("timeout", "the upstream did not read the request body in time")
             if unwanted.done():
                 return
             if length is None:
@@ -201,7 +201,7 @@ class Connection(asyncio.Protocol):
 
     def _head_is_late(self, head: asyncio.Future[None]) -> None:
         if not head.done():
-            self._fail("the upstream did not answer in time", "timeout")
+            self._fail("the upstream did not respond in time", "timeout")
 
     def _fail(self, detail: str, kind: UpstreamErrorKind = "protocol") -> None:
         """End the exchange under way with an error, and the connection."""
@@ -232,9 +232,9 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._fail(f"the upstream broke HTTP/1.1 ({type(error).__name__})")
+            self._fail(f"the upstream sent an invalid HTTP response ({error})")
         except httptools.HttpParserUpgrade:
-            self._fail("the upstream switched protocols unasked")
+            self._fail("the upstream switched protocols without being asked to")
         if self._barren_bytes > MAX_HEAD_BYTES:  # an endless header, trailer or chunk extension
             self._fail(f"the upstream's headers are larger than {MAX_HEAD_BYTES} bytes")
         response.arrived()
@@ -250,12 +250,14 @@ class Connection(asyncio.Protocol):
         response, self._response = self._response, None
         if response is not None:
             if not self._in_body:
-                cut = UpstreamError("protocol", "the upstream closed in the middle of its response's head")
+                cut = UpstreamError("protocol", "the upstream closed the connection while sending response headers")
                 response.fail(cut if self._barren_bytes else StaleError(unread=self._unread))
             elif self._until_eof and self._eof and error is None:
                 response.complete()
             else:
-                response.fail(UpstreamError("protocol", "the upstream closed in the middle of its response"))
+                response.fail(
+                    UpstreamError("protocol", "the upstream closed the connection while sending the response body")
+                )
         self._stop_sending()
         self.resume_writing()
         self._lost(self)
@@ -298,8 +300,8 @@ class Connection(asyncio.Protocol):
         if response is None or self._in_body:
             return
         status = self._parser.get_status_code()
-        if not _LOWEST_STATUS <= status <= _HIGHEST_STATUS:
-            self._fail("the upstream answered with a status that does not exist")
+        if not _LOWEST_STATUS <= status <= HIGHEST_STATUS:
+            self._fail(bad_status(status))
             return
         if status < _FIRST_FINAL:
             self._headers = []

@@ -12,7 +12,7 @@ from typing import cast
 import httpx
 
 from gateway.exchange import Headers
-from gateway.upstreams import UpstreamError, UpstreamRequest
+from gateway.upstreams import HIGHEST_STATUS, UpstreamError, UpstreamRequest, bad_status
 
 MAX_CONNECTIONS = 2000
 KEEPALIVE_S = 60.0
@@ -78,7 +78,11 @@ class HttpxUpstream:
         )
         outgoing.url = _ExactURL(request.target, outgoing.url)
         with _translated():
-            return HttpxResponse(await self._handle(outgoing))
+            response = await self._handle(outgoing)
+        if response.status_code > HIGHEST_STATUS:
+            await response.aclose()
+            raise UpstreamError("protocol", bad_status(response.status_code))
+        return HttpxResponse(response)
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -134,7 +138,7 @@ def _translated() -> Iterator[None]:
     except (httpx.ConnectTimeout, httpx.PoolTimeout) as error:
         raise UpstreamError("connect_timeout", "no connection to the upstream in time") from error
     except httpx.TimeoutException as error:
-        raise UpstreamError("timeout", "the upstream did not answer in time") from error
+        raise UpstreamError("timeout", "the upstream did not respond in time") from error
     except httpx.ConnectError as error:
         raise UpstreamError("connect", "the upstream cannot be reached") from error
     except (httpx.TransportError, httpx.InvalidURL) as error:

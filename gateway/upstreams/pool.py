@@ -65,7 +65,7 @@ class NativeUpstream:
         try:
             return await connection.exchange(request, self._read_timeout_s, self._read_timeout_s)
         except StaleError as error:
-            raise UpstreamError("protocol", "the upstream closed without an answer") from error
+            raise UpstreamError("protocol", "the upstream closed the connection before responding") from error
 
     def may_resend(self, request: UpstreamRequest, error: StaleError, waited_s: float) -> bool:
         """Whether a request whose reused connection ended after `waited_s` is sent once more; counts it if so."""

@@ -19,7 +19,15 @@ from gateway.exchange import Headers
 from gateway.http.errors import Rejection
 from gateway.http.headers import for_upstream
 from gateway.http.url import Target
-from gateway.upstreams import Upstream, UpstreamError, UpstreamErrorKind, UpstreamRequest, UpstreamResponse
+from gateway.upstreams import (
+    Upstream,
+    UpstreamError,
+    UpstreamErrorKind,
+    UpstreamRequest,
+    UpstreamResponse,
+    first_byte_late,
+)
+from gateway.upstreams.failure_log import FailureLog
 from gateway.upstreams.outlier_ejection import EJECTED, HEALTHY, Attempt, Ejection
 from gateway.upstreams.policy import ANY_MODEL, RetryPolicy, Route, choose, first, replace_model, serving
 from gateway.upstreams.pool import NativeUpstream
@@ -107,7 +115,8 @@ class Unobserved:
 class Router:
     """Sends requests to the upstreams of the configuration.
 
-    `client` makes the client for `ClientSettings`; upstreams with the same settings share a client.
+    `client` makes the client for `ClientSettings`; upstreams with the same settings share a client. An attempt without
+    a response head after `first_byte_s` has failed.
     `clock` is monotonic, `wall` Unix time (for dates in Retry-After); both in seconds.
     """
 
@@ -119,6 +128,7 @@ class Router:
         client: Callable[[ClientSettings], Upstream],
         observer: Observer | None = None,
         baggage: bool = False,
+        first_byte_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
@@ -130,6 +140,7 @@ class Router:
         self._links = {one.name: Link(one, self._clients[_client_settings(one)], **alike) for one in upstreams}
         self._routes = [link.route for link in self._links.values()]
         self._observer = observer or Unobserved()
+        self._first_byte_s = first_byte_s
         self._clock, self._wall, self._chance, self._sleep = clock, wall, chance, sleep
         self._policy = RetryPolicy(
             statuses=frozenset(routing.retry_on),
@@ -137,6 +148,7 @@ class Router:
             backoff_max_s=routing.backoff_max_s,
             max_retry_after_s=routing.max_retry_after_s,
         )
+        self.failure_log = FailureLog(clock)
         self._ejection = Ejection(
             self._links, after=routing.eject_after, for_s=routing.eject_s, changed=self._state_changed
         )
@@ -162,7 +174,7 @@ class Router:
             attempts = self.begin(outgoing)
             return await self.resume(attempts, await self._attempt(attempts))
         try:
-            response = await only.client.send(only.request(outgoing, None))
+            response = await self._send(only, only.request(outgoing, None))
         except UpstreamError as error:
             raise RoutedError(error.kind, error.detail, only.name, 1) from error
         return Routed(response, only.name, 1, None, _NO_TAGS)
@@ -217,7 +229,12 @@ class Router:
         if self.reads_header and outgoing.canary is not None:
             named = self._links.get(outgoing.canary)
             if named is None:
-                raise Rejection(400, "invalid_value", "No upstream has the name given.", "x-gaugeway-upstream")
+                raise Rejection(
+                    400,
+                    "invalid_value",
+                    f"Unknown upstream '{outgoing.canary[:_SHOWN_CHARACTERS]}'.",
+                    "x-gaugeway-upstream",
+                )
             candidates = [named.route] if named.route.serves(outgoing.model) else []
         if not candidates:
             shown = (outgoing.model or "")[:_SHOWN_CHARACTERS]
@@ -239,7 +256,7 @@ class Router:
         self.attempt_begins(attempts)
         success: bool | None = None
         try:
-            response = await attempts.link.client.send(request)
+            response = await self._send(attempts.link, request)
             success = response.status < FIRST_SERVER_ERROR
             return response
         except UpstreamError as error:
@@ -247,6 +264,15 @@ class Router:
             return error
         finally:
             self.attempt_ended(attempts, success=success)
+
+    async def _send(self, link: Link, request: UpstreamRequest) -> UpstreamResponse:
+        if self._first_byte_s is None:
+            return await link.client.send(request)
+        try:
+            async with asyncio.timeout(self._first_byte_s):
+                return await link.client.send(request)
+        except TimeoutError as error:
+            raise first_byte_late(self._first_byte_s) from error
 
     def attempt_begins(self, attempts: Attempts) -> None:
         """Count an attempt that is made now; each is followed by `attempt_ended`."""
@@ -331,7 +357,7 @@ class Router:
     def _state_changed(self, upstream: str, value: float) -> None:
         self._observer.state(upstream, value)
         if value == EJECTED:
-            _log.warning("ejecting upstream %s after consecutive failures", upstream)
+            _log.warning("upstream %s ejected: consecutive failures; other upstreams take its requests", upstream)
         elif value == HEALTHY:
             _log.info("upstream %s recovered", upstream)
 

@@ -12,6 +12,7 @@ import click
 
 from monitors.cli.config_option import config_option
 from monitors.processes.data_directory import TAKE_OVER_S, hold
+from monitors.runtime.logs import configure_logs
 from monitors.runtime.settings import ConfigError
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def monitors(page: Callable[[], PageFactory] | None, /, data_dir: Path, **option
             gateway={name: options[name] for name in ("host", "port", "admin_port")},
         )
         if not options["supervised"]:
-            serving.configure_logs(options["log_format"])
+            configure_logs(options["log_format"])
             log_config(options["config"])
         with hold(data_dir, "monitors", TAKE_OVER_S if options["supervised"] else 0.0):
             supervised, log_format = options["supervised"], options["log_format"]

@@ -21,6 +21,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from monitors.runtime import descriptors
+from monitors.runtime.logs import configure_logs
 
 _log = logging.getLogger("gaugeway")
 KEEP_ALIVE_S = 120
@@ -343,6 +344,11 @@ class _Server(uvicorn.Server):
         """Stop accepting and finish the requests in progress."""
         self.should_exit = True
 
+    @property
+    def in_progress(self) -> int:
+        """Requests that are not answered yet."""
+        return len(self.server_state.tasks)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -378,7 +384,7 @@ async def serve(
     def stop() -> None:
         if on_stop is not None:
             on_stop()
-        log("draining: requests under way have up to %.0f s", delay_s + drain_s)
+        log("draining: %d requests in progress, up to %.0f s", servers[0].in_progress, delay_s + drain_s)
         asyncio.get_running_loop().call_later(delay_s, servers[0].stop)
 
     def orphaned() -> None:
@@ -398,9 +404,13 @@ async def serve(
             for server, bound in zip(servers[1:], sockets[1:], strict=True):
                 group.create_task(server.serve([bound]))
             await servers[0].serve([sockets[0]])
+            cut = servers[0].in_progress  # cancelled, but not yet ended
             for server in servers[1:]:
                 server.stop()
-    log("drained: no request is under way")
+    if cut:
+        _log.warning("drained: cut off %d requests after %.0f s", cut, drain_s)
+    else:
+        log("drained: all requests completed")
 
 
 @contextlib.contextmanager
@@ -470,23 +480,6 @@ def _config(listener: Listener, drain_s: float) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(drain_s)),
     )
-
-
-def configure_logs(log_format: str) -> None:
-    """Write log lines to standard error, as text or as one JSON object a line."""
-    handler = logging.StreamHandler()
-    if log_format == "json":
-        from pythonjsonlogger.json import JsonFormatter  # noqa: PLC0415 - only when asked for
-
-        names = {"asctime": "time", "levelname": "level", "name": "logger"}
-        handler.setFormatter(JsonFormatter("%(asctime)s %(levelname)s %(name)s %(message)s", rename_fields=names))
-    else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    for chatty in ("httpx", "httpx2", "httpcore", "openai", "aiosqlite", "uvicorn"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
-    # It would call every response that the upstream cut an error of ours; those are counted.
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
 
 def run(main: Coroutine[Any, Any, None], log_format: str = "text") -> None:

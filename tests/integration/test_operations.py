@@ -1,5 +1,6 @@
 """Workers, reloads, logs: `gaugeway serve` as it is operated."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import httpx
 import pytest
 
 from gateway.demo.model import Model, serve
+from gateway.demo.servers import in_thread
 from tests.support.product import Product, product
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "How many moons has Mars?"}]}
@@ -104,16 +107,47 @@ def test_a_shutdown_and_a_deprecated_key_are_logged_once_and_in_the_log_s_format
         assert "draining" not in running.log.read_text()
         running.stop()
         lines = running.log.read_text().splitlines()
+    supervised, s = command == "serve", 5 if command == "monitors" else 30
+    draining = "requests in progress have" if supervised else "0 requests in progress,"
     stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} "
     for wanted in (
         "WARNING gaugeway gateway.http_path is deprecated and ignored: remove it",
-        f"INFO gaugeway draining: requests under way have up to {5 if command == 'monitors' else 30} s",
-        "INFO gaugeway drained: no request is under way",
+        f"INFO gaugeway draining: {draining} up to {s} s",
+        f"INFO gaugeway drained: {'all gateways have stopped' if supervised else 'all requests completed'}",
     ):
         expected = 0 if command == "monitors" and "http_path" in wanted else 1
         named = [line for line in lines if wanted.split(" ", 2)[2] in line]
         assert len(named) == expected, lines
         assert all(re.fullmatch(stamp + re.escape(wanted), line) for line in named), named
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("command", ["serve", "gateway"])
+def test_requests_that_outlast_the_drain_are_told_so_and_counted(tmp_path, command, streaming):
+    started = threading.Event()
+
+    async def slow(scope, receive, send):
+        started.set()
+        if streaming:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"data: x\n\n", "more_body": True})
+        await asyncio.sleep(30)
+
+    with in_thread(slow) as url, product(tmp_path, config(url, "[gateway]\ndrain_s = 1\n"), command=command) as running:
+        with ThreadPoolExecutor(1) as pool:
+            asking = pool.submit(chat, running)
+            assert started.wait(30)
+            running.signal(signal.SIGTERM)
+            assert running.wait() == 0
+            if streaming:
+                with pytest.raises(httpx.RemoteProtocolError):
+                    asking.result()
+            else:
+                answer = asking.result()
+                assert (answer.status_code, answer.json()["error"]["code"]) == (503, "shutting_down")
+                assert answer.headers["retry-after"] == "1"
+                assert answer.headers["x-gaugeway-exchange-id"]
+        assert running.log.read_text().count("drained: cut off 1 requests after 1 s") == 1
 
 
 def test_a_deprecated_key_of_a_reloaded_file_is_logged_once(tmp_path):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.config import Capture, Config, Upstream
+from gateway.config import Capture, Config, Routing, Upstream
 from gateway.config import Gateway as GatewayTable
 from gateway.exchange import Recording
 from gateway.upstreams.router import Router
@@ -269,6 +269,74 @@ def test_an_upstream_that_dies_in_the_middle_never_looks_like_a_clean_end():
         assert sample.skip_reason == "upstream_truncated"
 
     run(scenario, die)
+
+
+@pytest.mark.parametrize("fast_path", [False, True])
+@pytest.mark.parametrize("client", ["native", "httpx"])
+def test_an_upstream_without_a_first_byte_in_time_is_followed_by_the_next_one(client, fast_path):
+    asked = []
+
+    async def silent(reader, writer):
+        asked.append("silent")
+        await reader.read()
+        writer.close()
+
+    async def good(reader, writer):
+        asked.append("good")
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    async def main():
+        async with tcp_server(silent) as first, tcp_server(good) as second:
+            upstreams = (
+                Upstream(name="a", base_url=f"http://127.0.0.1:{first}/v1", max_retries=1),
+                Upstream(name="b", base_url=f"http://127.0.0.1:{second}/v1", priority=1),
+            )
+            table = GatewayTable(upstream_client=client, first_byte_timeout_s=0.2)
+            routing = Routing(backoff_base_s=0.01)
+            config = Config(gateway=table, upstreams=upstreams, routing=routing)
+            async with running_gateway("", config=config, fast_path=fast_path) as gateway:
+                head, _, _ = await exchange(gateway.port, post())
+                assert head.startswith(b"HTTP/1.1 200")
+                assert asked == ["silent", "silent", "good"]
+                assert gateway.total("gaugeway_upstream_errors_total", kind="timeout", upstream="a") == 2
+
+    asyncio.run(main())
+
+
+def test_an_http_1_0_client_gets_a_body_without_chunks():
+    async def chunked(reader, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        writer.write(b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")
+        await writer.drain()
+
+    async def scenario(gateway, upstream):
+        raw = post().replace(b"HTTP/1.1", b"HTTP/1.0", 1)
+        reader, writer = await request(gateway.port, raw)
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        assert body == b"abcde", head
+        assert b"transfer-encoding" not in head.lower()
+        assert b"connection: close" in head.lower()
+        writer.close()
+
+    run(scenario, chunked)
+
+
+@pytest.mark.parametrize("client", ["native", "httpx"])
+def test_a_status_that_http_does_not_have_is_a_502(client):
+    async def odd(reader, writer):
+        writer.write(b"HTTP/1.1 700 Odd\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async def scenario(gateway, upstream):
+        head, _, body = await exchange(gateway.port, post())
+        assert head.startswith(b"HTTP/1.1 502")
+        assert "invalid status 700" in json.loads(body)["error"]["message"]
+
+    run(scenario, odd, upstream_client=client)
 
 
 def test_an_unreachable_upstream_is_a_502_in_openais_shape():
