@@ -145,6 +145,7 @@ class Sample:
     exchanges that answer one turn. `history` holds the messages before the question, the oldest first. `calls` are the
     tools that the response calls; of an answer, all that were called for it. `cost_usd` is the cost of the exchange at
     the gateway's prices; None without one. `links` are removed once the sample is joined to its conversation.
+    `sampled_whole`: the exchange was chosen with all others of its session.
 
     A sample with a `transcript` stands for a whole conversation that has ended: `transcript` holds its messages, the
     oldest first, and the sample has no question, response or contexts of its own.
@@ -182,6 +183,7 @@ class Sample:
     cost_usd: float | None = None
     links: Links | None = None
     transcript: tuple[Message, ...] = ()
+    sampled_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -290,7 +290,6 @@ class Scheduler:
             self.store,
             self._queue,
             silence_s=silence_s,
-            whole=capture.sample_by == "conversation",
             chosen=lambda sample: sampler.keeps(sample, min(1.0, highest * MAX_RATIO)),
             oldest=oldest,
         )

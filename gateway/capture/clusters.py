@@ -19,19 +19,28 @@ _END_USER = ("user", "safety_identifier")
 def cluster_of(exchange: Exchange, question: str | None, *, salt: str) -> str | None:
     """Return salted hashes of what the exchange belongs to, the closest first, apart by spaces; None for none.
 
-    "s:" is the session, "u:" the end user, "k:" the gateway key, "q:" the question's words without case and numbers, of
-    which the first 2,000 characters are read. All are of one app: two apps share none.
+    "s:" is the session of one end user and one gateway key, "u:" the end user, "k:" the gateway key, "q:" the
+    question's words without case and numbers, of which the first 2,000 characters are read. All are of one app: two
+    apps share none.
     """
     body = exchange.request.body
     user = next((value for name in _END_USER if isinstance(value := body.get(name), str) and value), None)
     known = {
-        "s": exchange.session,
+        "s": _session(exchange, user),
         "u": user,
         "k": exchange.key_id,
         "q": _normalised(question) if question else None,
     }
     names = [f"{kind}:{_hashed(kind, exchange.app, value, salt)}" for kind, value in known.items() if value]
     return " ".join(names) or None
+
+
+def _session(exchange: Exchange, user: str | None) -> str | None:
+    """Return the session's name; where end user or key are known, with them: a name they share is a mistake, or worse."""
+    if not exchange.session:
+        return None
+    owners = [f"{kind}={owner}" for kind, owner in (("u", user), ("k", exchange.key_id)) if owner]
+    return "\0".join([exchange.session, *owners])
 
 
 def _normalised(question: str) -> str:

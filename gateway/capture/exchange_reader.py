@@ -100,6 +100,15 @@ class Capture:
         headers = _text_headers(recording.request_headers)
         return session_of(headers, {}, recording.explicit, self.conversations.session_headers)
 
+    def _samples_whole(self, exchange: Exchange) -> bool:
+        """Whether the session decided that this exchange is captured, as it decides for all others of it."""
+        said, names = exchange.request, self.conversations.session_headers
+        return (
+            self.by_conversation
+            and exchange.session is not None
+            and session_of(said.headers, {}, said.explicit, names) == exchange.session
+        )
+
     def _rate_of(self, ending: Ending, status: int, pressure: float) -> float:
         """The probability with which an exchange is captured; back-pressure lowers it."""
         return (1.0 if self._errors and is_error(ending, status) else self._rate) * pressure
@@ -129,6 +138,7 @@ class Capture:
                 capture=found,
                 cluster=cluster,
                 conversation=_session_name(cluster),
+                sampled_whole=self._samples_whole(exchange),
                 history=history,
                 calls=calls,
                 links=links,

@@ -33,8 +33,8 @@ class TranscriptMaker:
     """Queues the transcript of each conversation once it has been silent for `silence_s` seconds.
 
     `chosen(conversation)` says whether any metric will be computed for a conversation, so that the others are not read.
-    `whole` says that conversations are captured whole or not at all. A conversation that goes on later gets another
-    transcript, of all of it. Samples in the queue hold back what is as old as they are: they may be its last.
+    A conversation that goes on later gets another transcript, of all of it. Samples in the queue hold back what is as
+    old as they are: they may be its last.
     """
 
     def __init__(
@@ -43,7 +43,6 @@ class TranscriptMaker:
         queue: Queue,
         *,
         silence_s: float,
-        whole: bool,
         chosen: Callable[[Sample], bool],
         oldest: Callable[[], Awaitable[float | None]],
         clock: Callable[[], float] = time.time,
@@ -51,7 +50,6 @@ class TranscriptMaker:
         self._store = store
         self._queue = queue
         self._silence_s = silence_s
-        self._whole = whole
         self._chosen = chosen
         self._oldest = oldest
         self._clock = clock
@@ -79,17 +77,18 @@ class TranscriptMaker:
         if not stored or stored[-1].transcript:
             return None
         exchanges = [one for one in stored if not one.transcript]
-        return transcript_of(name, exchanges, silence_s=self._silence_s, whole=self._whole)
+        return transcript_of(name, exchanges, silence_s=self._silence_s)
 
 
-def transcript_of(name: str, exchanges: Sequence[Sample], *, silence_s: float, whole: bool) -> Sample | None:
+def transcript_of(name: str, exchanges: Sequence[Sample], *, silence_s: float) -> Sample | None:
     """Return the sample that stands for a conversation; None when no exchange of it answers the user.
 
     `exchanges` are those stored of it, the oldest first. It is skipped as "incomplete" where earlier turns are known
     neither as exchanges nor from the first one's history, and where exchanges are captured one by one at a lower rate
-    than 1.
+    than 1. Of a turn that was answered again after an edit, and what followed it, only the last branch counts.
     """
-    answers = [one for one in exchanges if one.skip_reason is None or one.skip_reason in _SEEN_BY_THE_USER]
+    seen = [one for one in exchanges if one.skip_reason is None or one.skip_reason in _SEEN_BY_THE_USER]
+    answers = _last_branch(seen)
     if not answers:
         return None
     first, last = answers[0], answers[-1]
@@ -97,7 +96,7 @@ def transcript_of(name: str, exchanges: Sequence[Sample], *, silence_s: float, w
     asked_before = sum(one.role == "user" for one in begun)
     known = asked_before >= (first.turn or 1) - 1 and len(exchanges) < MOST_EXCHANGES
     rate = min(one.rate for one in answers)
-    complete = known and (whole or rate == 1.0)
+    complete = known and all(one.sampled_whole or one.rate == 1.0 for one in answers)
     messages = [*begun, *(message for one in answers for message in _messages(one))]
     return Sample(
         id=f"conversation-{blake2b(f'{name} {last.id}'.encode(), digest_size=12).hexdigest()}",
@@ -114,6 +113,20 @@ def transcript_of(name: str, exchanges: Sequence[Sample], *, silence_s: float, w
         transcript=bounded_transcript(tuple(messages)),
         skip_reason=None if complete else INCOMPLETE,
     )
+
+
+def _last_branch(answers: Sequence[Sample]) -> list[Sample]:
+    """Drop the answers that a later one replaced: it stands at their turn, or before it.
+
+    Exchanges without a history all stand at turn 1, and replace nothing.
+    """
+    kept: list[Sample] = []
+    for one in answers:
+        turn = one.turn or 1
+        while turn > 1 and kept and (kept[-1].turn or 1) >= turn:
+            kept.pop()
+        kept.append(one)
+    return kept
 
 
 def _messages(answer: Sample) -> list[Message]:

@@ -48,6 +48,13 @@ def test_equal_sessions_share_a_name_and_others_do_not():
     assert cluster("a", session="c1", salt="t").split()[0] != one
 
 
+@pytest.mark.parametrize("other", [{"key": "k2", "user": "anna"}, {"key": "k1", "user": "ben"}, {"key": "k1"}, {}])
+def test_a_session_that_two_keys_or_users_name_is_two(other):
+    one = cluster("a", session="c1", key="k1", user="anna").split()[0]
+    assert cluster("b", session="c1", key="k1", user="anna").split()[0] == one
+    assert cluster("b", session="c1", **other).split()[0] != one
+
+
 @pytest.mark.parametrize(
     ("question", "alike"),
     [

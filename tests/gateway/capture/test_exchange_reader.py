@@ -145,6 +145,28 @@ def test_whole_conversations_are_sampled_by_the_session_that_a_header_names():
     assert 8 <= sum(each == {"captured"} for each in decisions.values()) <= 32
 
 
+@pytest.mark.parametrize("by_conversation", [False, True])
+@pytest.mark.parametrize(
+    ("said", "whole"),
+    [
+        ({}, False),
+        ({"metadata": {"chat_id": "s1"}}, False),  # known only once the body is decoded
+        ({"header": (b"x-session-id", b"s1")}, True),
+        ({"header": (b"baggage", b"session.id=s1")}, True),
+        ({"explicit": Explicit(session="s1")}, True),
+    ],
+)
+def test_a_sample_says_whether_its_session_decided_about_its_capture(said, whole, by_conversation):
+    capture = Capture([], rate=0.5, salt="s", limit=LIMIT)
+    capture.by_conversation = by_conversation
+    body = {"model": "m", "messages": [{"role": "user", "content": "Q?"}]}
+    body |= {"metadata": said["metadata"]} if "metadata" in said else {}
+    found = recording(body, explicit=said.get("explicit", Explicit()))
+    found.request_headers += [said["header"]] if "header" in said else []
+    sample = capture.make(read(found, LIMIT))
+    assert sample.sampled_whole == (whole and by_conversation)
+
+
 @pytest.mark.parametrize(
     ("first", "second", "judged_again"),
     [

@@ -30,8 +30,8 @@ def answer(turn=1, conversation="c", **fields):
     return Sample(**(given | fields))
 
 
-def made(*exchanges, whole=False):
-    return transcript_of("c", exchanges, silence_s=SILENCE_S, whole=whole)
+def made(*exchanges):
+    return transcript_of("c", exchanges, silence_s=SILENCE_S)
 
 
 def said(sample):
@@ -63,19 +63,31 @@ def test_steps_on_the_way_to_an_answer_are_left_out_and_failures_are_named():
 
 
 @pytest.mark.parametrize(
-    ("exchanges", "whole", "skipped"),
+    ("exchanges", "skipped"),
     [
-        ([answer(1), answer(2)], False, None),
-        ([answer(1, rate=0.5), answer(2, rate=0.5)], False, "incomplete"),
-        ([answer(1, rate=0.5), answer(2, rate=0.5)], True, None),
-        ([answer(3)], False, "incomplete"),
-        ([answer(2, history=(Message(role="user", text="earlier"),))], False, None),
+        ([answer(1), answer(2)], None),
+        ([answer(1, rate=0.5), answer(2, rate=0.5)], "incomplete"),
+        ([answer(1, rate=0.5, sampled_whole=True), answer(2, rate=0.5, sampled_whole=True)], None),
+        ([answer(1, rate=0.5, sampled_whole=True), answer(2, rate=0.5)], "incomplete"),
+        ([answer(3)], "incomplete"),
+        ([answer(2, history=(Message(role="user", text="earlier"),))], None),
     ],
 )
-def test_a_conversation_that_is_not_known_whole_is_skipped(exchanges, whole, skipped):
-    one = made(*exchanges, whole=whole)
+def test_a_conversation_that_is_not_known_whole_is_skipped(exchanges, skipped):
+    one = made(*exchanges)
     assert one.skip_reason == skipped
     assert one.rate == exchanges[0].rate
+
+
+def test_of_a_turn_that_was_answered_again_only_the_last_branch_counts():
+    edited = answer(2, id="edited", question="question 2b", response="answer 2b")
+    found = made(answer(1), answer(2), answer(3), edited, answer(3, id="last", question="question 3b"))
+    assert said(found) == ["question 1", "answer 1", "question 2b", "answer 2b", "question 3b", "answer 3"]
+
+
+def test_exchanges_of_a_session_without_history_follow_each_other():
+    found = made(answer(1), answer(1, id="next", question="another"), answer(1, id="third", question="one more"))
+    assert said(found)[::2] == ["question 1", "another", "one more"]
 
 
 def test_earlier_messages_come_from_the_history_of_the_first_exchange():
@@ -103,7 +115,7 @@ def maker(store, queue, clock, *, chosen=lambda _: True, oldest=None):
     async def waits():
         return oldest
 
-    return TranscriptMaker(store, queue, silence_s=SILENCE_S, whole=False, chosen=chosen, oldest=waits, clock=clock)
+    return TranscriptMaker(store, queue, silence_s=SILENCE_S, chosen=chosen, oldest=waits, clock=clock)
 
 
 def with_store(tmp_path, scenario):
