@@ -228,7 +228,7 @@ def _drop_deprecated(raw: dict[str, Any]) -> list[str]:
     """Remove deprecated keys; return a warning of each."""
     gateway = raw.get("gateway")
     if isinstance(gateway, dict) and gateway.pop("http_path", None) is not None:
-        return ["gateway.http_path is deprecated and ignored: remove it"]
+        return ["gateway.http_path is deprecated and has no effect; remove it"]
     return []
 
 

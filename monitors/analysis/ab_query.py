@@ -175,6 +175,6 @@ async def _missing(store: Store, wanted: VersionQuery, value: str, looked_s: flo
 
 
 def _unknown(wanted: VersionQuery, value: str, known: Sequence[str], looked_s: float | None) -> str:
-    there = f"; there are: {', '.join(known[:20])}" if known else ""
-    where = "in this time" + ("" if looked_s is None else f", as far as could be read within {looked_s:g} s")
-    return f"{wanted.by} {value!r} has no score of these metrics {where}{there}"
+    there = f"; available: {', '.join(known[:20])}" if known else ""
+    where = "in this period" + ("" if looked_s is None else f" (only part of it could be read in {looked_s:g} s)")
+    return f"no scores for {wanted.by} {value!r} {where}{there}"

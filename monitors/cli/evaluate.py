@@ -163,8 +163,8 @@ def replay(since: str, label: str | None, data_dir: Path, **options: Any) -> Non
         progress.show_run(console, new)
         compared = comparison.compare(old, new)
         if compared:
-            progress.show_comparison(console, compared, "the scores there were")
-        _write(options["output"], new, Extras(comparisons=compared, against="the scores there were"))
+            progress.show_comparison(console, compared, "the stored scores")
+        _write(options["output"], new, Extras(comparisons=compared, against="the stored scores"))
 
 
 @click.command()

@@ -106,7 +106,7 @@ def test_a_shutdown_and_a_deprecated_key_are_logged_once_and_in_the_log_s_format
         lines = running.log.read_text().splitlines()
     stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} "
     for wanted in (
-        "WARNING gaugeway gateway.http_path is deprecated and ignored: remove it",
+        "WARNING gaugeway gateway.http_path is deprecated and has no effect; remove it",
         f"INFO gaugeway draining: requests under way have up to {5 if command == 'monitors' else 30} s",
         "INFO gaugeway drained: no request is under way",
     ):
