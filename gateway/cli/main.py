@@ -143,7 +143,8 @@ def check(supervised: bool, **options: Any) -> None:  # noqa: FBT001 - click pas
         admission.examine_file(config, options["data_dir"], problems)
     if click.get_current_context().get_parameter_source("config") is ParameterSource.DEFAULT and options["config"]:
         click.echo(f"gaugeway: using ./{options['config']}", err=True)
-    warnings = [*problems.warnings, *(one for one in address_warnings(config) if not problems.cover(one))]
+    found = [*address_warnings(config), *configuration.credential_warnings(config)]
+    warnings = [*problems.warnings, *(one for one in found if not problems.cover(one))]
     for warning in warnings:
         click.echo(f"gaugeway: warning: {warning}", err=True)
     if problems.lines:

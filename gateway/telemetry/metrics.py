@@ -90,7 +90,7 @@ class Instruments:
             return Counter(f"gaugeway_{name}", text, labels, registry=registry)
 
         self._charges_estimated = counter(
-            "charges_estimated", "Charges estimated because the response reported no usage.", "route", "reason"
+            "charges_estimated", "Charges to limits and budgets not based on reported usage.", "route", "reason"
         )
         self._write_stalls = counter(
             "write_stalls", "Connections aborted because the client did not read the response."

@@ -656,3 +656,36 @@ def test_a_plane_says_in_its_log_which_file_it_uses(command):
         )
     assert f"configuration: {Path.cwd() / 'gaugeway.toml'}" in answer.stderr
     assert answer.stderr.count("configuration: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "url", "api_key", "warned"),
+    [
+        ("true", "https://api.example.com/v1", "", True),
+        ("true", "https://api.example.com/v1", "api_key = 'sk-1'", False),
+        ("true", "http://127.0.0.1:9/v1", "", False),
+        ("false", "https://api.example.com/v1", "", False),
+    ],
+)
+def test_keys_without_credentials_for_the_upstream_are_a_warning(keys, url, api_key, warned):
+    answer = check(f"[keys]\nenabled = {keys}\n[[upstreams]]\nbase_url = '{url}'\n{api_key}\n")
+    assert answer.exit_code == 0
+    assert ("upstreams[0].api_key: missing: with keys.enabled" in answer.stderr) is warned
+
+
+def test_short_tokens_are_a_warning():
+    short = f"[gateway]\nadmin_token = 'hunter2'\n[monitors]\nhost = '0.0.0.0'\ntoken = 'hunter3'\n{UPSTREAM}"
+    answer = check(short)
+    assert answer.stdout.endswith(": ok, 2 warnings\n")
+    for key in ("gateway.admin_token", "monitors.token"):
+        assert f"warning: {key}: is short" in answer.stderr
+    assert "hunter" not in answer.output
+    assert check(short.replace("hunter2", "0f3c9a7be1d24586").replace("hunter3", "0f3c9a7be1d24586")).stderr == ""
+
+
+def test_a_text_of_another_form_is_answered_with_the_form_in_words():
+    text = f"{UPSTREAM}[alerts]\nslices = ['user']\n[monitors]\npublic_url = 'gaugeway.example.com'\n"
+    assert sorted(problems_of(text)) == [
+        "alerts.slices[0]: expected app, model, prompt or tag:NAME",
+        "monitors.public_url: expected a URL that starts with http:// or https://",
+    ]
