@@ -200,11 +200,11 @@ class Gateway:
         except ConfigError as error:
             self._instruments.reloaded("refused")
             audit.tell("reload", outcome="refused", process=os.getpid(), problems=len(error.problems))
-            _log.error("configuration not reloaded, keeping the current one: %s", "; ".join(error.problems))
+            _log.error("reload refused, configuration unchanged: %s", "; ".join(error.problems))
         except Exception as error:  # noqa: BLE001 - whatever a file names (a certificate, a class), traffic goes on
             self._instruments.reloaded("refused")
             audit.tell("reload", outcome="refused", process=os.getpid(), problems=1)
-            _log.error("configuration not reloaded, keeping the current one: %s: %s", type(error).__name__, error)
+            _log.error("reload refused, configuration unchanged: %s: %s", type(error).__name__, error)
         else:
             self._instruments.reloaded("applied")
             audit.tell("reload", outcome="applied", process=os.getpid())
@@ -245,7 +245,7 @@ class Gateway:
             if wanted.proxy is not None:
                 made = load("httpx", upstream.BUILT_IN)(**times, ca_file=wanted.ca_file, proxy=wanted.proxy)
             else:
-                made = load(settings.upstream_client, upstream.BUILT_IN)(**times, ca_file=wanted.ca_file)
+                made = load(settings.upstream_client, upstream.BUILT_IN, "client")(**times, ca_file=wanted.ca_file)
             if isinstance(made, NativeUpstream):
                 made.on_resend = self._instruments.resent
             self._clients[wanted] = made

@@ -30,8 +30,16 @@ from monitors.config import (
 )
 from monitors.redaction import Redactor
 from monitors.runtime import settings
+from monitors.runtime.auth import short_warning
 from monitors.runtime.bounds import MAX_HISTORY
-from monitors.runtime.endpoints import address_problem, base_url_problem, is_own, listener_problem, port_problems
+from monitors.runtime.endpoints import (
+    address_problem,
+    base_url_problem,
+    is_own,
+    is_remote,
+    listener_problem,
+    port_problems,
+)
 from monitors.runtime.plugins import load as load_object
 
 MEBIBYTE = 1024 * 1024
@@ -228,7 +236,7 @@ def _drop_deprecated(raw: dict[str, Any]) -> list[str]:
     """Remove deprecated keys; return a warning of each."""
     gateway = raw.get("gateway")
     if isinstance(gateway, dict) and gateway.pop("http_path", None) is not None:
-        return ["gateway.http_path is deprecated and ignored: remove it"]
+        return ["gateway.http_path is deprecated and has no effect; remove it"]
     return []
 
 
@@ -239,6 +247,18 @@ def listeners(config: Config) -> list[tuple[str, str, int]]:
         ("gateway.port", gateway.host, gateway.port),
         ("gateway.admin_port", gateway.admin_host, gateway.admin_port),
         ("monitors.port", monitors.host, monitors.port),
+    ]
+
+
+def credential_warnings(config: Config) -> list[str]:
+    """Return warnings about short tokens, and about upstreams that get no credentials."""
+    tokens = {"gateway.admin_token": config.gateway.admin_token, "monitors.token": config.monitors.token}
+    short = (short_warning(key, token) for key, token in tokens.items())
+    return [one for one in short if one is not None] + [
+        f"upstreams[{index}].api_key: missing: with keys.enabled the client's credentials are removed, so requests go "
+        "out without any"
+        for index, upstream in enumerate(config.upstreams)
+        if config.keys.enabled and not upstream.api_key and is_remote(upstream.base_url)
     ]
 
 

@@ -94,10 +94,8 @@ class RestartNeeded(ConfigError):
 def report_refusal(error: RestartNeeded) -> None:
     """Write to the log and to the audit log which keys need a restart."""
     audit.tell("reload", outcome="refused", process=os.getpid(), keys=" ".join(error.keys))
-    what = ", ".join(error.keys)
-    _log.error(
-        "configuration not reloaded, keeping the current one: a running gateway cannot change %s; restart it", what
-    )
+    what = "; ".join(f"{key} needs a restart" for key in error.keys)
+    _log.error("reload refused, configuration unchanged: %s", what)
 
 
 def keys_of(kind: Any, prefix: str = "") -> Iterator[str]:

@@ -152,7 +152,11 @@ class Supervisor:
 
     def _refuse(self, problems: str) -> None:
         audit.tell("reload", outcome="refused", process=os.getpid())
-        _log.error("configuration not reloaded, keeping the current one:\n%s", problems)
+        lines = (line.removeprefix("gaugeway: ") for line in problems.splitlines())
+        _log.error(
+            "reload refused, configuration unchanged: %s",
+            "; ".join(line for line in lines if line and not line.startswith("warning: ")),
+        )
         self._count_refusal(())
 
     def _count_refusal(self, keys: Sequence[str]) -> None:

@@ -18,6 +18,7 @@ Positive = Annotated[float, msgspec.Meta(gt=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 _EXAMPLES = ("http://127.0.0.1:9464", "https://gaugeway.example.com", "http://127.0.0.1:4318")
+_HTTP_URL = settings.in_form("^https?://[^/]", "a URL that starts with http:// or https://")
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 BUILT_IN_NOTIFIERS = {
@@ -54,9 +55,9 @@ class Monitors(Table, frozen=True):
     window_s: Positive = 3600.0
     join_window_s: Annotated[float, msgspec.Meta(ge=0.0)] = 15.0
     otlp_receiver: bool = False
-    public_url: Annotated[str, msgspec.Meta(pattern="^https?://[^/]")] | None = None
+    public_url: Annotated[str, _HTTP_URL] | None = None
     replica: Annotated[str, msgspec.Meta(min_length=1)] | None = None
-    gateways: tuple[Annotated[str, msgspec.Meta(pattern="^https?://[^/]")], ...] | None = None
+    gateways: tuple[Annotated[str, _HTTP_URL], ...] | None = None
     trusted_proxies: tuple[str, ...] = ()
     conversation_silence_s: Annotated[float, msgspec.Meta(ge=1.0, le=86_400.0)] = 900.0
 
@@ -223,7 +224,9 @@ class Alerts(Table, frozen=True):
     false_alerts_per_30d: Positive = 1.0
     bucket_s: Positive = 60.0
     watermark_s: Annotated[float, msgspec.Meta(ge=0.0)] = 300.0
-    slices: tuple[Annotated[str, msgspec.Meta(pattern="^(app|model|prompt|tag:.+)$")], ...] = ("app", "model")
+    slices: tuple[
+        Annotated[str, settings.in_form("^(app|model|prompt|tag:.+)$", "app, model, prompt or tag:NAME")], ...
+    ] = ("app", "model")
     min_slice_scores: Positive = 500.0
     min_coverage: Rate = 0.5
     content: bool = True

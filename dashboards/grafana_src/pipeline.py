@@ -341,7 +341,7 @@ def _trust() -> list[Built]:
         ),
         lines(
             "Anchors: deviating share",
-            "Share of the anchors scored differently than expected, and the lower end of its 95 % interval. A lower end"
+            "Share of the anchors scored differently than expected, and the lower bound of its 95 % interval. A bound"
             " above 10 % means that the judge has changed.",
             "percentunit",
             Query(series("gaugeway_judge_drift_ratio", "metric"), "{{metric}}"),

@@ -236,7 +236,7 @@ def _coverage() -> list[Built]:
         ),
         lines(
             "Scores ignored by alerts",
-            "Scores that alerts do not use because too many evaluations around them failed.",
+            "Scores ignored by alerts: coverage too low.",
             "ops",
             Query(rate(series("gaugeway_uncovered_scores_total", "metric"), "metric"), "{{metric}}"),
             width=THIRD,

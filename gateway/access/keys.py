@@ -29,6 +29,21 @@ _UNKNOWN = "Incorrect API key given: it has the right form, but this gateway doe
 _CHALLENGE = ((b"www-authenticate", b'Bearer realm="Gaugeway"'),)
 
 
+def is_pattern(text: str) -> bool:
+    """Whether every `[` of a shell pattern has its `]`; `fnmatch` takes one without for a plain character.
+
+    >>> is_pattern("gpt-[45]*"), is_pattern("gpt-["), is_pattern("[!]"), is_pattern("[]]")
+    (True, False, False, True)
+    """
+    while (begin := text.find("[")) >= 0:
+        first = begin + 1 + text.startswith("!", begin + 1)
+        end = text.find("]", first + 1)
+        if end < 0:
+            return False
+        text = text[end + 1 :]
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
     """The limits of a key; None for no limit."""

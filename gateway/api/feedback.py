@@ -23,6 +23,7 @@ from monitors.records import Context, Supplement
 from monitors.runtime import bounds
 from monitors.runtime.bounds import bounded_supplement
 from monitors.runtime.retry import Backoff, Capacity, RetryBuffer, Sink
+from monitors.runtime.settings import explained, in_form
 from monitors.storage.engines.failures import reason_of, refused
 from monitors.storage.queues import Queue
 
@@ -33,7 +34,7 @@ _RETRY_S = b"5"
 _FIELD = re.compile(r"field `([^`]*)`")
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
-TraceId = Annotated[str, msgspec.Meta(pattern=r"^(?!0{32})[0-9a-fA-F]{32}\Z")]
+TraceId = Annotated[str, in_form(r"^(?!0{32})[0-9a-fA-F]{32}\Z", "32 hexadecimal digits, not all 0")]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=bounds.MAX_TEXT)]
 Label = Annotated[str, msgspec.Meta(min_length=1, max_length=bounds.MAX_LABEL)]
 Rating = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
@@ -272,9 +273,9 @@ def _decoded(body: bytes, into: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=into)
     except msgspec.ValidationError as error:
-        message, _, where = str(error).partition(" - at `$")
+        where, message = explained(error, into)
         named = _FIELD.search(message)
-        raise _bad(where.rstrip("`").lstrip(".") or (named[1] if named else None), message) from error
+        raise _bad(where.lstrip(".") or (named[1] if named else None), message) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         problem = f"The body is not JSON: {error}" if body else "The request has no body: expected a JSON object"
         raise _bad(None, problem) from error

@@ -61,7 +61,7 @@ def capture_of(settings: Settings, key: str, report: Callable[[TemplateEvent], N
 def extractors_of(settings: Settings) -> list[Extractor]:
     """Return the configured extractors in order."""
     return [
-        load(name, contexts.BUILT_IN)(*([settings.templates] if name == "patterns" else []))
+        load(name, contexts.BUILT_IN, "extractor")(*([settings.templates] if name == "patterns" else []))
         for name in settings.extractors
     ]
 

@@ -351,5 +351,9 @@ def _said(tried: Tried) -> str:
 
 def _safe(text: str, most: int = _SHOWN) -> Text:
     """Shorten a text and replace its control characters, so that it cannot control the terminal."""
-    shown = text if len(text) <= most else f"{text[:most]} ... ({len(text)} characters)"
+    shown = text
+    if len(text) > most:
+        words = text[:most].rsplit(maxsplit=1) if not text[most].isspace() else []
+        begin = words[0] if len(words) > 1 and len(words[0]) > most // 2 else text[:most].rstrip()
+        shown = f"{begin} ... ({len(text)} characters)"
     return Text("".join(one if one in "\n\t" or one.isprintable() else "\ufffd" for one in shown))

@@ -17,7 +17,7 @@ from gateway.access.gate import DAY_S
 from gateway.access.key_stores import Keys
 from gateway.access.key_stores.opening import open_keys
 from gateway.access.key_stores.sqlite import FILE
-from gateway.access.keys import Quota, VirtualKey, parse_expiry
+from gateway.access.keys import Quota, VirtualKey, is_pattern, parse_expiry
 from gateway.access.prices import Spending
 from monitors.cli.config_option import config_option
 from monitors.config import load
@@ -46,30 +46,35 @@ class Place(NamedTuple):
         return self.url is None and not (self.data_dir / FILE).exists()
 
 
-def _places(function: F) -> F:
-    """Add the options that locate the key store, and pass it as `place`."""
+_data_dir = click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="GAUGEWAY_DATA_DIR",
+    default=Path("gaugeway-data"),
+    show_default=True,
+    help="Directory of the audit log, and of keys.db unless [keys] url names a database.",
+)
 
-    @functools.wraps(function)
-    def placed(*, config: Path | None, data_dir: Path, **options: Any) -> Any:
-        try:
-            loaded = load(config)
-        except ConfigError as error:
-            _fail("; ".join(error.problems))
-        url = loaded.keys.get("url")
-        lacks_prices = config is not None and not loaded.prices
-        place = Place(url if isinstance(url, str) else None, data_dir, lacks_prices=lacks_prices)
-        return function(place=place, **options)
 
-    config = config_option("gaugeway.toml; its [keys] url locates the key store, and --usd-per-day needs its [prices].")
-    data_dir = click.option(
-        "--data-dir",
-        type=click.Path(path_type=Path, file_okay=False),
-        envvar="GAUGEWAY_DATA_DIR",
-        default=Path("gaugeway-data"),
-        show_default=True,
-        help="Directory of the audit log, and of keys.db unless [keys] url names a database.",
-    )
-    return config(data_dir(placed))  # type: ignore[return-value]  # click leaves the function's own type
+def _places(more: str = "") -> Callable[[F], F]:
+    """Add the options that locate the key store, and pass it as `place`; `more` is what else `--config` is for."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def placed(*, config: Path | None, data_dir: Path, **options: Any) -> Any:
+            try:
+                loaded = load(config)
+            except ConfigError as error:
+                _fail("; ".join(error.problems))
+            url = loaded.keys.get("url")
+            lacks_prices = config is not None and not loaded.prices
+            place = Place(url if isinstance(url, str) else None, data_dir, lacks_prices=lacks_prices)
+            return function(place=place, **options)
+
+        config = config_option(f"gaugeway.toml; its [keys] url locates the key store{more}.")
+        return config(_data_dir(placed))  # type: ignore[return-value]  # click leaves the function's own type
+
+    return decorate
 
 
 @click.group()
@@ -84,7 +89,7 @@ def keys() -> None:
 @click.option("--requests-per-min", type=_POSITIVE, help="[no limit]")
 @click.option("--tokens-per-min", type=_POSITIVE, help="[no limit]")
 @click.option("--usd-per-day", type=_POSITIVE, help="Needs [prices]. [no limit]")
-@_places
+@_places(", and --usd-per-day needs its [prices]")
 def create(app: str, models: str, expires: str | None, place: Place, **quota: float | None) -> None:
     """Create a key and print it to standard output. It is shown only once; only its hash is stored."""
     now = time.time()
@@ -93,6 +98,8 @@ def create(app: str, models: str, expires: str | None, place: Place, **quota: fl
         _fail("--app: expected a name")
     if not patterns:
         _fail("--models: expected at least one pattern")
+    if wrong := [one for one in patterns if not is_pattern(one)]:
+        _fail(f"--models: invalid pattern {wrong[0]!r}: '[' needs a closing ']'")
     try:
         expires_at = parse_expiry(expires, now) if expires is not None else None
     except ValueError as error:
@@ -104,8 +111,8 @@ def create(app: str, models: str, expires: str | None, place: Place, **quota: fl
         ),
     )
     _tell("key_create", place, key=created.key.id, app=created.key.app)
-    end = _time(expires_at) if expires_at is not None else "never"
-    click.echo(f"{created.key.id} for app {created.key.app}, expires {end}. The key is shown only once:", err=True)
+    end = f"expires {_time(expires_at)}" if expires_at is not None else "no expiry"
+    click.echo(f"created {created.key.id} for app {created.key.app} ({end}). Shown only once:", err=True)
     if quota["usd_per_day"] is not None and place.lacks_prices:
         click.echo(
             "gaugeway: warning: --usd-per-day has no effect: the configuration has no [prices]",
@@ -115,9 +122,10 @@ def create(app: str, models: str, expires: str | None, place: Place, **quota: fl
 
 
 @keys.command("list")
-@_places
+@_places()
 def list_keys(place: Place) -> None:
     """List all keys with their limits, state and spending of today (UTC)."""
+    _check_directory(place)
     if place.is_empty():
         click.echo("no keys")
         return
@@ -141,16 +149,22 @@ def list_keys(place: Place) -> None:
 
 @keys.command()
 @click.argument("key_id", metavar="ID")
-@_places
+@_places()
 def revoke(key_id: str, place: Place) -> None:
     """Revoke a key permanently. Running gateways reject it within a few seconds ([keys] refresh_s)."""
     if key_id.startswith("gw-"):
         _fail("expected the key's ID (key_...), not the key itself; see 'gaugeway keys list'")
+    _check_directory(place)
     known = not place.is_empty() and _with_store(place, lambda store: store.revoke(key_id, time.time()))
     if not known:
         _fail(f"no key has the ID {key_id!r}; see 'gaugeway keys list'")
     _tell("key_revoke", place, key=key_id)
     click.echo(f"{key_id} is revoked")
+
+
+def _check_directory(place: Place) -> None:
+    if place.url is None and not place.data_dir.is_dir():
+        _fail(f"--data-dir: there is no directory {place.data_dir}")
 
 
 def _tell(action: str, place: Place, **about: str) -> None:

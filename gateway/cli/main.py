@@ -144,12 +144,15 @@ def check(supervised: bool, **options: Any) -> None:  # noqa: FBT001 - click pas
         admission.examine_file(config, options["data_dir"], problems)
     if click.get_current_context().get_parameter_source("config") is ParameterSource.DEFAULT and options["config"]:
         click.echo(f"gaugeway: using ./{options['config']}", err=True)
-    for warning in [*problems.warnings, *(one for one in address_warnings(config) if not problems.cover(one))]:
+    found = [*address_warnings(config), *configuration.credential_warnings(config)]
+    warnings = [*problems.warnings, *(one for one in found if not problems.cover(one))]
+    for warning in warnings:
         click.echo(f"gaugeway: warning: {warning}", err=True)
     if problems.lines:
         fail(ConfigError(problems.lines))
-    fine = "fine" if not problems.warnings else "fine, with a warning"
-    click.echo(f"{options['config'] or 'the default configuration'}: {fine}")
+    count = len(warnings)
+    verdict = f"ok, {count} warning{'s' if count > 1 else ''}" if count else "ok"
+    click.echo(f"{options['config'] or 'the default configuration'}: {verdict}")
 
 
 def _supervise(options: dict[str, Any], *, monitors: bool) -> NoReturn:

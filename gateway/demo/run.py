@@ -148,7 +148,7 @@ class Demo:
         waited = (self._progress.alert_at or 0.0) - (self._progress.broken_at or 0.0)
         self._print(
             "These addresses are gone now. Your own app: gaugeway serve --upstream https://api.openai.com/v1",
-            f"alert fired {waited:.1f} s after the index was rebuilt wrongly, likely cause {self._progress.cause}",
+            f"alert fired {waited:.1f} s after the index was broken, likely cause {self._progress.cause}",
         )
         return 0
 
@@ -173,7 +173,7 @@ class Demo:
     async def _healthy(self, product: Product, view: View) -> None:
         """Wait for enough scores before the regression. Raises DemoError on timeout."""
         self._progress.phase = "healthy"
-        view.say("Phase 1: the index is as it should be.")
+        view.say("Phase 1: healthy index.")
         began, latest = time.monotonic(), self._began + _HEALTHY_SHARE * self._seconds
         async for _ in self._ticks(product, view, latest):
             if time.monotonic() - began >= HEALTHY_S and self._known():
@@ -183,9 +183,9 @@ class Demo:
 
     async def _broken(self, product: Product, view: View) -> None:
         """Wait for the alert. Raises DemoError on timeout."""
-        self._progress.phase = "index rebuilt wrongly"
+        self._progress.phase = "broken index"
         self._progress.broken_at = time.time()
-        view.say("Phase 2: the index is rebuilt wrongly: every vector now points to another row's text.")
+        view.say("Phase 2: broken index: each vector points to another row.")
         async for _ in self._ticks(product, view, self._deadline):
             if self._receiver.fired.is_set():
                 self._progress.alert = self._receiver.firing()

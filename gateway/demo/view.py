@@ -161,7 +161,7 @@ def alert_lines(progress: Progress) -> Iterator[str]:
 
 def _phases(progress: Progress) -> RenderableType:
     text = Text()
-    for name in ("starting", "healthy", "index rebuilt wrongly", "alert fired"):
+    for name in ("starting", "healthy", "broken index", "alert fired"):
         here = name == progress.phase
         text.append(f" {name} ", style="bold reverse" if here else "dim")
         text.append(" ")

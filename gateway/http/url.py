@@ -11,7 +11,9 @@ from gateway.http.errors import Rejection
 MAX_ESCAPED_PATH_BYTES = 8192
 """The longest path with escapes, backslashes or semicolons, which is decoded; a plain path is only searched."""
 MOST_DECODINGS = 6
-"""How many layers of percent-encoding a path may have. Proxies in front of an upstream may remove several."""
+"""How often a path is decoded. Proxies in front of an upstream may remove several layers of percent-encoding.
+
+The last time must find nothing to decode: a path may have five layers."""
 _REFUSED_METHODS = frozenset({"TRACE", "TRACK", "CONNECT"})
 _ALLOWED = ((b"allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),)
 _UNUSUAL = re.compile(rb"[%\\;\x00-\x20\x7f]|/\.\.?(?:/|\Z)")

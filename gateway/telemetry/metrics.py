@@ -63,10 +63,12 @@ class Instruments:
         )
         self._unreadable = counter("unreadable", "Exchanges of which a body could not be read, by reason.", "reason")
         self._captured = counter("captured", "Captured exchanges by what they are: answers are judged.", "app", "kind")
-        self._supplements = counter("supplements_received", "Contexts and feedback sent beside.", "source", "result")
+        self._supplements = counter(
+            "supplements_received", "Contexts and feedback received separately.", "source", "result"
+        )
         self._hand_off_errors = counter("handoff_errors", "Failed attempts to reach the queue; they are repeated.")
-        self._sync_errors = counter("limits_sync_errors", "Failed exchanges with the other gateways about limits.")
-        self._spilled = counter("spilled", "Samples that waited in a file while the queue was away.", "result")
+        self._sync_errors = counter("limits_sync_errors", "Failed syncs of shared limits.")
+        self._spilled = counter("spilled", "Samples that waited in a file while the queue was unavailable.", "result")
         for step in ("spilled", "returned"):
             self._spilled.labels(step)
         self._templates = counter("templates", "Prompt templates learned here, dropped, or no longer fitting.", "event")
@@ -88,17 +90,19 @@ class Instruments:
             return Counter(f"gaugeway_{name}", text, labels, registry=registry)
 
         self._charges_estimated = counter(
-            "charges_estimated", "Charges to limits and budgets that the answer does not state.", "route", "reason"
+            "charges_estimated", "Charges to limits and budgets not based on reported usage.", "route", "reason"
         )
-        self._write_stalls = counter("write_stalls", "Clients given up because they did not read their answer.")
+        self._write_stalls = counter(
+            "write_stalls", "Connections aborted because the client did not read the response."
+        )
         self._resends = counter(
             "upstream_resends",
-            "Requests sent again because a reused connection had ended, by why they may be.",
+            "Requests sent again because a reused connection had ended, by reason.",
             "reason",
         )
-        self._slow_bodies = counter("slow_bodies", "Request bodies given up because they came too slowly.", "reason")
+        self._slow_bodies = counter("slow_bodies", "Request bodies aborted as too slow.", "reason")
         self._closed = counter(
-            "connections_closed", "Connections of the traffic port closed for want of descriptors.", "reason"
+            "connections_closed", "Connections of the traffic port closed because file descriptors ran out.", "reason"
         )
         for reason in ("idle", "refused"):
             self._closed.labels(reason)
@@ -122,9 +126,7 @@ class Instruments:
         self._limits_processes = gauge(
             "limits_processes", "Gateway processes that share the limits; 0 while each counts for itself.", "livemin"
         )
-        self._upstream_state = gauge(
-            "upstream_state", "1 healthy, 0.5 being probed, 0 left out.", "livemin", "upstream"
-        )
+        self._upstream_state = gauge("upstream_state", "1 healthy, 0.5 being probed, 0 ejected.", "livemin", "upstream")
         gauge("build_info", "Always 1; the version is the label.", "max", "version").labels(version).set(1)
 
     def request(self, recording: Recording, *, app: str, model: str, stream: bool) -> None:

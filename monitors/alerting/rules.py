@@ -44,8 +44,8 @@ def problems_of(
     for index, rule in enumerate(rules):
         where = f"alerts.rules[{index}]"
         if rule.metric not in known:
-            switched_on = ", ".join(sorted(known))
-            problems.append(f"{where}.metric: {rule.metric!r} is not switched on; these are: {switched_on}")
+            enabled = ", ".join(sorted(known)) or "none"
+            problems.append(f"{where}.metric: metric {rule.metric!r} is not enabled; enabled: {enabled}")
         if (rule.slo is None) == (rule.baseline is None):
             problems.append(f"{where}: give either slo or baseline")
         problems += _detector_problems(rule, where)
@@ -59,7 +59,7 @@ def problems_of(
 
 def _detector_problems(rule: Rule, where: str) -> list[str]:
     try:
-        kind = load(rule.detector, detectors.BUILT_IN)
+        kind = load(rule.detector, detectors.BUILT_IN, "detector")
         parameters = inspect.signature(kind).parameters
         own = [key for key in parameters if key not in _GIVEN and parameters[key].kind not in _VARIADIC]
         _, wrong = fitting(kind, {key: value for key, value in rule.options.items() if key != _MEAN}, own)

@@ -56,6 +56,12 @@ class UnknownVersionError(ValueError):
     """Raised if a version has no score."""
 
 
+def check_by(by: str) -> None:
+    """Raise ValueError unless `by` is model, prompt or tag:NAME."""
+    if by not in ("model", "prompt") and not (by.startswith("tag:") and len(by) > len("tag:")):
+        raise ValueError(f"expected model, prompt or tag:NAME, got {by!r}")
+
+
 async def read(store: Store, wanted: VersionQuery) -> Read:
     """Read the scores of both versions. Raises UnknownVersionError, and ValueError for an invalid `by`."""
     if wanted.a == wanted.b:
@@ -130,14 +136,12 @@ async def keys_of(
 
 def narrowed(query: Query, by: str, value: str) -> Query:
     """Restrict a query to one version. Raises ValueError for an invalid `by`."""
-    kind, _, name = by.partition(":")
-    if kind == "tag" and name:
-        return replace(query, tag=(name, value))
+    check_by(by)
     if by == "model":
         return replace(query, model=value)
     if by == "prompt":
         return replace(query, prompt=value)
-    raise ValueError(f"a version is identified by model, prompt or tag:NAME, not by {by!r}")
+    return replace(query, tag=(by.removeprefix("tag:"), value))
 
 
 async def _scores(
@@ -175,6 +179,7 @@ async def _missing(store: Store, wanted: VersionQuery, value: str, looked_s: flo
 
 
 def _unknown(wanted: VersionQuery, value: str, known: Sequence[str], looked_s: float | None) -> str:
-    there = f"; there are: {', '.join(known[:20])}" if known else ""
-    where = "in this time" + ("" if looked_s is None else f", as far as could be read within {looked_s:g} s")
-    return f"{wanted.by} {value!r} has no score of these metrics {where}{there}"
+    there = f"; available: {', '.join(known[:20])}" if known else ""
+    of = f" of {', '.join(wanted.metrics)}" if wanted.metrics else ""
+    where = "in this period" + ("" if looked_s is None else f" (only part of it could be read in {looked_s:g} s)")
+    return f"no scores{of} for {wanted.by} {value!r} {where}{there}"

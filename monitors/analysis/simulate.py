@@ -130,8 +130,8 @@ def traffic_of(points: Iterable[Point], *, flipped: bool) -> Traffic:
     inside = (hours > hours[0]) & (hours < hours[-1])
     if inside.sum() < LEAST_SCORES or hours[-1] - hours[0] - 1 < LEAST_HOURS:
         raise ValueError(
-            f"{int(inside.sum())} scores in {max(0, int(hours[-1] - hours[0]) - 1)} whole hours are too few: at least "
-            f"{LEAST_SCORES} in {LEAST_HOURS}"
+            f"not enough data: {int(inside.sum())} scores in {max(0, int(hours[-1] - hours[0]) - 1)} full hours; "
+            f"needs {LEAST_SCORES} in {LEAST_HOURS}"
         )
     rates = np.array([point.rate for point in chosen])
     x = np.array([on_scale(point.value or 0.0, flipped=flipped) for point in chosen])[inside]

@@ -19,6 +19,7 @@ from monitors.alerting.acknowledgements import Ack, NotLeaderError, UndeliveredN
 from monitors.alerting.notifiers import NotDeliveredError
 from monitors.alerting.silences import MAX_VALUE, Label, Matcher, Operator, Silence
 from monitors.runtime import audit
+from monitors.runtime.settings import explained
 
 T = TypeVar("T")
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -188,8 +189,8 @@ async def _body(request: Request[Any, Any, Any], kind: type[T]) -> T:
     try:
         return msgspec.json.decode(await request.body(), type=kind)
     except msgspec.ValidationError as error:
-        message, _, where = str(error).partition(" - at `$")
-        detail = f"{where.rstrip('`').lstrip('.') or 'body'}: {message}"
+        where, message = explained(error, kind)
+        detail = f"{where.lstrip('.') or 'body'}: {message}"
         raise HTTPException(status_code=400, detail=detail) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise HTTPException(status_code=400, detail=f"body: not JSON: {error}") from error

@@ -55,10 +55,14 @@ def compare(config: Path | None, data_dir: Path, **options: Any) -> None:
     Exit codes: 0 ship, 1 roll back, 2 bad input, 3 not enough data. Repeated looks do not affect the error rate.
     """
     from monitors.analysis import ab_compare  # noqa: PLC0415 - `--help` need not load them
-    from monitors.analysis.ab_query import AUTO_PAIRED_UP_TO, VersionQuery, keys_of, read  # noqa: PLC0415
+    from monitors.analysis.ab_query import AUTO_PAIRED_UP_TO, VersionQuery, check_by, keys_of, read  # noqa: PLC0415
     from monitors.config import load  # noqa: PLC0415
 
     with store_options.reported_errors():
+        try:
+            check_by(options["by"])
+        except ValueError as error:
+            raise ValueError(f"--by: {error}") from error
         settings = load(config)
         lowest_is_best = store_options.lowest_is_best(store_options.catalogue_of(settings))
         since, until = store_options.span(options["since"])

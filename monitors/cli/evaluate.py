@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -74,7 +74,7 @@ def evaluate(file: Path, **options: Any) -> None:
     from monitors.offline.reports import Extras  # noqa: PLC0415
     from monitors.offline.results_cache import ResultsCache  # noqa: PLC0415
 
-    with _reported_errors():
+    with _reported_errors(options["metrics"]):
         required = {name: limit for text in options["fail_under"] for name, limit in thresholds.parse(text).items()}
         against: Path | None = options["compare_with"]
         old = _load_run(against) if against is not None else None
@@ -142,7 +142,7 @@ def replay(since: str, label: str | None, data_dir: Path, **options: Any) -> Non
     from monitors.offline.replay import replay as run_replay  # noqa: PLC0415
     from monitors.offline.reports import Extras  # noqa: PLC0415
 
-    with _reported_errors():
+    with _reported_errors(options["metrics"]):
         settings = load(options["config"])
         request = _request(settings, options)
         _check_content(settings)
@@ -163,8 +163,8 @@ def replay(since: str, label: str | None, data_dir: Path, **options: Any) -> Non
         progress.show_run(console, new)
         compared = comparison.compare(old, new)
         if compared:
-            progress.show_comparison(console, compared, "the scores there were")
-        _write(options["output"], new, Extras(comparisons=compared, against="the scores there were"))
+            progress.show_comparison(console, compared, "the stored scores")
+        _write(options["output"], new, Extras(comparisons=compared, against="the stored scores"))
 
 
 @click.command()
@@ -204,7 +204,7 @@ def _request(settings: Config, options: dict[str, Any]) -> EvaluationRequest:
     for path in options["output"]:
         reports.check(path)
     text: str | None = options["metrics"]
-    names = None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+    names = None if text is None else _names(text)
     judge: str | None = options["judge"]
     if judge is not None and judge not in (LLM, NO_JUDGE) and ":" not in judge:
         raise ConfigError([f"--judge: expected llm, none or an import string 'pkg.mod:Name', got {judge!r}"])
@@ -248,7 +248,8 @@ def _worse(compared: list[Comparison], options: dict[str, Any]) -> bool:
 
 
 @contextlib.contextmanager
-def _reported_errors() -> Iterator[None]:
+def _reported_errors(metrics: str | None = None) -> Iterator[None]:
+    """Report errors; those about the names given with `--metrics` name the option."""
     from monitors.offline.dataset_fields import DataError  # noqa: PLC0415 - `--help` need not load it
 
     with store_options.reported_errors("interrupted; finished work is saved, run the same command to continue"):
@@ -256,3 +257,18 @@ def _reported_errors() -> Iterator[None]:
             yield
         except DataError as error:
             raise ConfigError(error.problems) from error
+        except ConfigError as error:
+            names = [] if metrics is None else _names(metrics)
+            raise ConfigError([_of_option(line, names) for line in error.problems]) from error
+
+
+def _names(metrics: str) -> list[str]:
+    return [name.strip() for name in metrics.split(",") if name.strip()]
+
+
+def _of_option(line: str, names: Sequence[str]) -> str:
+    key, _, problem = line.partition(": ")
+    if names and key == "metrics":
+        return f"--metrics: {problem}"
+    name = key.removeprefix("metrics.")
+    return f"--metrics: {name}: {problem}" if name != key and name in names else line

@@ -59,7 +59,7 @@ def labels(config: Path | None, data_dir: Path, **options: Any) -> None:
 
         rows, records = store_options.with_store(settings, data_dir, query_store)
         if not rows:
-            raise ValueError("there are no labels in this time; give --metric to plan for a metric")
+            raise ValueError("no labels in this period; use --metric to see how many are needed")
         if options["output"] is not None:
             lines = (msgspec.json.encode(record) + b"\n" for record in records)
             options["output"].write_bytes(b"".join(lines))

@@ -54,6 +54,8 @@ def move(source: str, target: str, queue: bool) -> None:  # noqa: FBT001 - click
     with reported_errors():
         if source == target:
             raise ConfigError(["--from and --to are the same"])
+        _check_scheme("--from", source, queue=queue)
+        _check_scheme("--to", target, queue=queue)
         _must_exist(source)
         begin = time.monotonic()
         moved = asyncio.run(_queue(source, target) if queue else _store(source, target))
@@ -62,6 +64,16 @@ def move(source: str, target: str, queue: bool) -> None:  # noqa: FBT001 - click
             click.echo(f"{learned} learned prompts")
     if moved.refused:
         raise SystemExit(1)
+
+
+def _check_scheme(option: str, url: str, *, queue: bool) -> None:
+    from monitors.runtime.plugins import adapter  # noqa: PLC0415 - `--help` need not load them
+    from monitors.storage import queues, stores  # noqa: PLC0415
+
+    try:
+        adapter(url, queues.BUILT_IN if queue else stores.BUILT_IN)
+    except ValueError as error:
+        raise ConfigError([f"{option}: {error}"]) from error
 
 
 def _must_exist(url: str) -> None:

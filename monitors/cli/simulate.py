@@ -75,6 +75,8 @@ def simulate(config: Path | None, data_dir: Path, **options: Any) -> None:
     from monitors.config import load  # noqa: PLC0415
 
     with store_options.reported_errors():
+        if options["preset"] is not None and options["metric"] is not None:
+            raise ValueError("--metric is not used with --preset, whose scores belong to no metric; give one of them")
         for path in options["output"]:
             simulate_report.check(path)
         settings = load(config)
@@ -162,7 +164,7 @@ def _traffic(
 
     points = store_options.with_store(config, data_dir, query_store)
     if not points:
-        raise ValueError(f"there is no score of {metric} in this time; see --metric, --app and --since, or a --preset")
+        raise ValueError(f"no scores of {metric} in this period; see --metric, --app and --since, or use --preset")
     # each app, judge and version of the metric is a separate stream
     kinds = Counter((one.app, one.version, one.judge or "") for one in points)
     kind, n = kinds.most_common(1)[0]
@@ -170,7 +172,7 @@ def _traffic(
     traffic = simulating.traffic_of(chosen, flipped=flipped)
     mean = 1.0 - traffic.mean if flipped else traffic.mean
     facts = [
-        f"Captured scores of {metric} in {kind[0]}: {traffic.x.size:,} in {traffic.hours} whole hours, mean {mean:.3f}."
+        f"Captured scores of {metric} in {kind[0]}: {traffic.x.size:,} in {traffic.hours} full hours, mean {mean:.3f}."
     ]
     if n < len(points):
         facts.append(f"{len(points) - n:,} scores of other apps, judges or versions of the metric are left out.")

@@ -35,7 +35,7 @@ def open_sinks(config: Shared, instruments: Instruments) -> list[Exporter]:
 
 def _open(index: int, settings: Sink, instruments: Instruments, *, documents: bool) -> Exporter:
     try:
-        kind = load(settings.kind, exporters.BUILT_IN)
+        kind = load(settings.kind, exporters.BUILT_IN, "kind")
         parameters = inspect.signature(kind).parameters
     except (TypeError, ValueError) as error:
         raise ConfigError([f"sinks[{index}].kind: {error}"]) from error

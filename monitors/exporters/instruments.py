@@ -70,8 +70,8 @@ class Instruments(Observer):
     def _for_quality(self, counter: Callable[..., Counter], gauge: Callable[..., Gauge]) -> None:
         stream, watched = ("app", "metric"), ("app", "metric", "rule")
         self.quality_mean = gauge("quality_mean", "Estimated mean score over the window.", stream)
-        self.quality_ci_low = gauge("quality_ci_low", "Lower end of the 95 % confidence sequence.", stream)
-        self.quality_ci_high = gauge("quality_ci_high", "Upper end of the 95 % confidence sequence.", stream)
+        self.quality_ci_low = gauge("quality_ci_low", "Lower bound of the 95 % confidence sequence.", stream)
+        self.quality_ci_high = gauge("quality_ci_high", "Upper bound of the 95 % confidence sequence.", stream)
         self.quality_window = gauge("quality_window_seconds", "Length of the window of the mean.", stream)
         self.quality_n_eff = gauge("quality_n_eff", "Effective number of scores behind the mean.", stream)
         self.quality_coverage_ratio = gauge(
@@ -95,9 +95,7 @@ class Instruments(Observer):
         self.version_first_seen = gauge(
             "version_first_seen_timestamp_seconds", "When a version was first seen.", ("app", "kind", "version")
         )
-        self.uncovered_scores = counter(
-            "uncovered_scores", "Scores not used as evidence: too many evaluations failed.", ("metric",)
-        )
+        self.uncovered_scores = counter("uncovered_scores", "Scores ignored by alerts: coverage too low.", ("metric",))
         self.slo_objective_ratio = gauge("slo_objective_ratio", "Share of scores that should pass.", stream)
         self.score_threshold_ratio = gauge("score_threshold_ratio", "Lowest score that passes.", stream)
 
@@ -105,9 +103,9 @@ class Instruments(Observer):
         self.answers = counter("answers", "Evaluated answers, by what was found: question, passages.", ("app", "found"))
         names = {
             "capture_ratio": "Share of the answers with question and passages found.",
-            "capture_ci_low": "Lower end of its 95 % interval.",
-            "capture_ci_high": "Upper end of its 95 % interval.",
-            "capture_n": "Number of answers it is based on.",
+            "capture_ci_low": "Lower bound of the 95 % interval of gaugeway_capture_ratio.",
+            "capture_ci_high": "Upper bound of the 95 % interval of gaugeway_capture_ratio.",
+            "capture_n": "Number of answers behind gaugeway_capture_ratio.",
         }
         self._capture_gauges = [gauge(name, text, ("app",)) for name, text in names.items()]
         self._captured: set[str] = set()
@@ -116,8 +114,8 @@ class Instruments(Observer):
         stream = ("app", "metric")
         names = {
             "quality_corrected_mean": "Judge mean corrected by human labels.",
-            "quality_corrected_ci_low": "Lower end of its 95 % interval.",
-            "quality_corrected_ci_high": "Upper end of its 95 % interval.",
+            "quality_corrected_ci_low": "Lower bound of the 95 % interval of gaugeway_quality_corrected_mean.",
+            "quality_corrected_ci_high": "Upper bound of the 95 % interval of gaugeway_quality_corrected_mean.",
             "labels": "Answers with human labels.",
             "judge_agreement_kappa": "Cohen's kappa of judge and human labels on passing.",
         }
@@ -148,7 +146,9 @@ class Instruments(Observer):
         )
         drift = ("metric",)
         self.judge_drift_ratio = gauge("judge_drift_ratio", "Share of anchors with an unexpected score.", drift)
-        self.judge_drift_low = gauge("judge_drift_low", "Lower end of its 95 % interval.", drift)
+        self.judge_drift_low = gauge(
+            "judge_drift_low", "Lower bound of the 95 % interval of gaugeway_judge_drift_ratio.", drift
+        )
         self.judge_drift_shift = gauge("judge_drift_shift", "Mean of score minus expectation.", drift)
         self._evaluation_tokens = counter("evaluation_tokens", "Tokens of judging.", ("app", "metric", "type"))
         self._evaluation_cost = counter("evaluation_cost_usd", "What judging cost.", ("app", "metric"))
@@ -158,8 +158,12 @@ class Instruments(Observer):
         self.judge_budget_spent = gauge("judge_budget_spent_usd", "Spent today, by this process.")
         self._embedding_requests = counter("embedding_requests", "Embedding requests with a response.", ("model",))
         self._embedding_tokens = counter("embedding_tokens", "Tokens of the texts embedded.", ("model",))
-        self._embedding_cost = counter("embedding_cost_usd", "What they cost at the configured price.", ("model",))
-        self._embedding_errors = counter("embedding_errors", "Requests without a usable response.", ("model", "error"))
+        self._embedding_cost = counter(
+            "embedding_cost_usd", "What embeddings cost at the configured price.", ("model",)
+        )
+        self._embedding_errors = counter(
+            "embedding_errors", "Embedding requests without a usable response.", ("model", "error")
+        )
         self._embedding_lookups = counter("embedding_lookups", "Texts looked up.", ("model", "result"))
 
     def judged(self, model: str, seconds: float, input_tokens: int, output_tokens: int, usd: float) -> None:

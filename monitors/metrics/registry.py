@@ -178,7 +178,7 @@ class _Builder:
             return False
         if name == "answer_relevancy" and given["embeddings"] is None:
             if options.get("method", "questions") == "questions":
-                self._notes.append("answer_relevancy falls back to statements: no embeddings")
+                self._notes.append('answer_relevancy uses method "statements": no [embeddings] configured')
             options["method"] = "statements"
         if name in _COMPARING and given["embeddings"] is None and options.get("weight") != 1.0:
             self._does_not_run(name, "embeddings", "needs embeddings, and none are configured")

@@ -85,9 +85,9 @@ def _compared(old: Run, new: Run, before: Measure, after: Measure) -> Comparison
 def _verdict(low: float, high: float, before: Measure, after: Measure) -> tuple[Verdict, str]:
     changed = []
     if before.version != after.version:
-        changed.append(f"the metric changed: version {before.version} then, {after.version} now")
+        changed.append(f"the metric changed: version {before.version} before, {after.version} after")
     if before.judge != after.judge:
-        changed.append(f"the judge changed: {before.judge} then, {after.judge} now")
+        changed.append(f"the judge changed: {before.judge} before, {after.judge} after")
     if changed:
         return "cannot tell", "; ".join(changed)
     if low <= 0.0 <= high:

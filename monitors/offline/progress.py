@@ -85,8 +85,8 @@ def show_comparison(
     console: Console, comparisons: Sequence[Comparison], against: str, unpaired: tuple[int, int] = (0, 0)
 ) -> None:
     """Print a table of a comparison."""
-    table = Table(title=f"compared with {escape(against)}", title_justify="left")
-    for name in ("metric", "pairs", "then", "now", "difference", "95 % interval"):
+    table = Table(title=f"Compared with {escape(against)}", title_justify="left")
+    for name in ("metric", "pairs", "before", "after", "difference", "95 % interval"):
         table.add_column(name, justify="left" if name == "metric" else "right")
     table.add_column("verdict")
     for one in comparisons:

@@ -63,7 +63,7 @@ class ChildProcess:
                 continue
             if lived_s > _STEADY_S:
                 back_off = 0.5
-            _log.error("%s exited with code %d; restarting in %.1f s", self._module, code, back_off)
+            _log.error("%s %s; restarting in %.1f s", self._module, _ending(code), back_off)
             if await happens_within(self._stopping, back_off):
                 return 0  # it ended before it was stopped, which is logged
             back_off = min(back_off * 2, _MAX_BACK_OFF_S)
@@ -123,3 +123,15 @@ class ChildProcess:
         """Send the process a signal, if it is running."""
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(number)
+
+
+def _ending(code: int) -> str:
+    """Describe how a process ended.
+
+    >>> _ending(1), _ending(-9), _ending(-99)
+    ('exited with code 1', 'was killed by SIGKILL', 'was killed by signal 99')
+    """
+    if code >= 0:
+        return f"exited with code {code}"
+    known = {int(one): one.name for one in signal.Signals}
+    return f"was killed by {known.get(-code, f'signal {-code}')}"

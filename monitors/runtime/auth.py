@@ -158,14 +158,20 @@ class TokenCheck:
             self._held -= 1
 
 
+def short_warning(key: str, token: str | None) -> str | None:
+    """Return a warning when the token of the configuration key `key` is short."""
+    if token is None or is_long(token):
+        return None
+    return (
+        f"{key}: is short: after {ATTEMPTS} wrong tokens from an address, tokens from there are checked only every "
+        f"{CHECK_S:.0f} s, the correct one too; use at least {LONG_TOKEN} random characters (openssl rand -hex 32)"
+    )
+
+
 def warn_if_short(key: str, token: str | None) -> None:
     """Log a warning when the token of the configuration key `key` is short."""
-    if token is not None and not is_long(token):
-        _log.warning(
-            "%s is short: after %d wrong tokens from an address, tokens from there are checked only every %.0f s, the "
-            "correct one too; use at least %d random characters (openssl rand -hex 32)",
-            *(key, ATTEMPTS, CHECK_S, LONG_TOKEN),
-        )
+    if (warning := short_warning(key, token)) is not None:
+        _log.warning("%s", warning)
 
 
 def _digest(text: str) -> bytes:

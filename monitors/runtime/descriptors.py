@@ -12,7 +12,7 @@ _log = logging.getLogger("gaugeway")
 
 
 def raise_limit(most: int = MAX_DESCRIPTORS) -> int:
-    """Raise this process's soft limit as far as the system allows; return and log it."""
+    """Raise this process's soft limit as far as the system allows; return it; a change is logged."""
     before, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = most if hard == resource.RLIM_INFINITY else min(hard, most)
     if before != resource.RLIM_INFINITY and before < wanted:
@@ -21,7 +21,8 @@ def raise_limit(most: int = MAX_DESCRIPTORS) -> int:
         except (OSError, ValueError) as error:
             _log.warning("cannot raise the file descriptor limit of %d: %s", before, error)
     now = limit()
-    _log.info("file descriptor limit: %d (was %d)", now, before)
+    if now != before:
+        _log.info("file descriptor limit: %d (was %d)", now, before)
     return now
 
 

@@ -141,13 +141,13 @@ def port_problems(listeners: Iterable[tuple[str, str, int]]) -> Iterator[str]:
     """Name the listeners (key of the port, host, port) that cannot share an address. Port 0 is any free one.
 
     >>> list(port_problems([("a.port", "127.0.0.1", 80), ("b.port", "0.0.0.0", 80), ("c.port", "127.0.0.1", 81)]))
-    ['b.port: 80 is the port of a.port, too']
+    ['b.port: port 80 is already used by a.port']
     """
     known: list[tuple[str, str, int]] = []
     for key, host, port in listeners:
         other = next((one for one in known if port and port == one[2] and _overlap(host, one[1])), None)
         if other is not None:
-            yield f"{key}: {port} is the port of {other[0]}, too"
+            yield f"{key}: port {port} is already used by {other[0]}"
         known.append((key, host, port))
 
 

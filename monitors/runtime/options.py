@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from monitors.runtime.plugins import load
-from monitors.runtime.settings import expected_words
+from monitors.runtime.settings import explained
 
 
 def keys_of_kind(kind: Any, built_in: Mapping[str, str], keys: Iterable[str], always: Collection[str]) -> list[str]:
@@ -45,7 +45,8 @@ def fitting(
         try:
             good[key] = msgspec.convert(value, hints.get(key, Any))
         except msgspec.ValidationError as error:
-            wrong[key] = f"{error}{expected_words(error, hints[key])}"
+            where, problem = explained(error, hints[key])
+            wrong[key] = f"{problem} - at `${where}`" if where else problem
         except TypeError:  # a type msgspec does not know: the plug-in sees the value as it was written
             good[key] = value
     return good, wrong

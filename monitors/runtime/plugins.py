@@ -20,17 +20,16 @@ EXTRAS = {
 """Module -> extra."""
 
 
-def load(name: str, built_in: Mapping[str, str]) -> Any:
+def load(name: str, built_in: Mapping[str, str], what: str = "name") -> Any:
     """Return the object called `name`: a key of `built_in` (short name -> import string) or an import string.
 
-    Raises ValueError, which lists the short names, when there is none.
+    Raises ValueError, which lists the short names, when there is none; `what` names its kind in errors.
     """
     target = built_in.get(name, name)
     module_name, colon, attribute = target.partition(":")
     if not (module_name and colon and attribute) or module_name.startswith("."):
-        raise ValueError(
-            f"{name!r} is neither one of {', '.join(sorted(built_in))} nor of the form 'package.module:Name'"
-        )
+        choices = f"use one of {', '.join(sorted(built_in))} or" if built_in else "use the form"
+        raise ValueError(f"unknown {what} {name!r}; {choices} 'package.module:Name'")
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
@@ -54,15 +53,16 @@ def reason(error: Exception) -> str:
     return " at ".join([type(error).__name__, *(f"{one.filename}:{one.lineno}" for one in last)])
 
 
-def adapter(url: str, built_in: Mapping[str, str], what: str) -> Any:
-    """Import and return the adapter for the scheme of `url`; `what` names its kind in errors.
+def adapter(url: str, built_in: Mapping[str, str]) -> Any:
+    """Import and return the adapter for the scheme of `url`.
 
     Raises ValueError, which quotes only the scheme, for a scheme that is not in `built_in`.
     """
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in built_in:
         known = ", ".join(f"{name}://" for name in sorted(built_in))
-        raise ValueError(f"no {what} for URLs that start with {scheme if separator else ''!r}; known: {known}")
+        problem = f"unsupported URL scheme {scheme!r}" if separator else "the URL has no scheme"
+        raise ValueError(f"{problem}; use {known}")
     return load(scheme, built_in)
 
 

@@ -24,6 +24,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 R = TypeVar("R")
 _NO_WORD = re.compile(r"Invalid enum value (?!'[a-z_]{1,16}'\Z).*", re.DOTALL)
 """A mistyped word is worth showing; anything else in its place may be a key."""
+_STEP = re.compile(r"\.(\w+)|(\[[^\]]*\])")
 _HIDDEN = "Invalid enum value '***'"
 _WRONG: Any = object()
 _ONE_LINE = re.compile(
@@ -203,7 +204,7 @@ def convert_into(raw: Mapping[str, Any], into: type[T], problems: Problems) -> T
     try:
         return msgspec.convert(usable, into)
     except msgspec.ValidationError as error:
-        problems.extend([_said(error, "configuration")])
+        problems.extend([_said(error, "configuration", into)])
         raise ConfigError(problems.lines) from error
 
 
@@ -222,17 +223,50 @@ def is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
-def expected_words(error: msgspec.ValidationError, kind: Any) -> str:
-    """List the values that `kind` takes, for an error about one that is none of them; empty for any other error.
+def in_form(pattern: str, form: str) -> msgspec.Meta:
+    """Return the constraint that a text matches `pattern`; errors describe it with the words `form`."""
+    return msgspec.Meta(pattern=pattern, extra={"form": form})
 
-    >>> try:
-    ...     msgspec.convert("a", Literal["b", "c"])
-    ... except msgspec.ValidationError as error:
-    ...     expected_words(error, Literal["b", "c"])
-    "; expected one of 'b', 'c'"
+
+def explained(error: msgspec.ValidationError, kind: Any, *, quotes: bool = True) -> tuple[str, str]:
+    """Return where in a value of type `kind` it is wrong, and why, with the values or the form it can have.
+
+    Without `quotes` the value itself is quoted only if it looks like a word.
+
+    >>> def problem(value, kind):
+    ...     try:
+    ...         msgspec.convert(value, kind)
+    ...     except msgspec.ValidationError as error:
+    ...         return explained(error, kind)
+    >>> problem("a", Literal["b", "c"])
+    ('', "Invalid enum value 'a'; expected one of 'b', 'c'")
+    >>> problem({"x": ["7"]}, dict[str, list[Annotated[str, in_form("^[a-z]$", "a lower case letter")]]])
+    ('[...][0]', 'expected a lower case letter')
     """
-    words = list(_words(kind)) if str(error).startswith("Invalid enum value") else []
-    return f"; expected one of {', '.join(map(repr, words))}" if words else ""
+    message, _, where = str(error).partition(" - at `$")
+    where = where.rstrip("`")
+    found = _kind_at(kind, where)
+    if not quotes:
+        message = _NO_WORD.sub(_HIDDEN, message)
+    if message.startswith("Invalid enum value") and (words := list(_words(found))):
+        message += f"; expected one of {', '.join(map(repr, words))}"
+    if "matching regex" in message and (forms := list(_forms(found))):
+        message = f"expected {' or '.join(forms)}"
+    return where, message
+
+
+def _kind_at(kind: Any, where: str) -> Any:
+    """Return the type of the value at a path as msgspec writes it: `.name` for a key, `[0]` or `[...]` for an item."""
+    for name, item in _STEP.findall(where):
+        core = plain(kind)
+        if item:
+            kind = item_of(core)
+        elif is_struct(core):
+            names = dict(zip(core.__struct_encode_fields__, core.__struct_fields__, strict=True))
+            kind = get_type_hints(core, include_extras=True).get(names.get(name, name))
+        else:
+            return None
+    return kind
 
 
 def _words(kind: Any) -> Iterator[object]:
@@ -241,6 +275,14 @@ def _words(kind: Any) -> Iterator[object]:
         return
     for one in get_args(kind):
         yield from _words(one)
+
+
+def _forms(kind: Any) -> Iterator[str]:
+    for one in get_args(kind):
+        if isinstance(one, msgspec.Meta):
+            yield from [(one.extra or {})["form"]] if one.extra else []
+        else:
+            yield from _forms(one)
 
 
 def item_of(kind: Any) -> Any:
@@ -306,7 +348,7 @@ def _usable(raw: Any, kind: Any, key: str, found: list[str]) -> Any:
     try:
         msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        found.append(f"{_said(error, key)}{expected_words(error, kind)}")
+        found.append(_said(error, key, kind))
         return _WRONG
     return raw
 
@@ -358,10 +400,10 @@ def _tables_with(name: str, kind: Any, path: str = "") -> Iterator[tuple[str, st
         yield from _tables_with(name, table, f"{here}.")
 
 
-def _said(error: msgspec.ValidationError, key: str) -> str:
+def _said(error: msgspec.ValidationError, key: str, kind: Any) -> str:
     """Return a line about a value, which is not quoted: it may be a secret that was filled in."""
-    message, _, where = str(error).partition(" - at `$")
-    return f"{key}{where.rstrip('`')}: {_NO_WORD.sub(_HIDDEN, message)}"
+    where, message = explained(error, kind, quotes=False)
+    return f"{key}{where}: {message}"
 
 
 def _key_of(line: str) -> str:

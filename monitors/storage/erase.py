@@ -25,7 +25,7 @@ class Subject:
     def __post_init__(self) -> None:
         given = (self.app, self.session, self.match)
         if not any(given) or any(one is not None and not one.strip() for one in given):
-            raise ValueError("say whose data: --app, --session or --match, none of them empty")
+            raise ValueError("give --app, --session or --match (not empty)")
 
     def meets_sample(self, payload: str) -> bool:
         """Whether a stored sample is meant. One that cannot be read is searched as the text it is."""

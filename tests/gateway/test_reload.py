@@ -240,7 +240,7 @@ def test_a_reload_that_needs_a_restart_is_refused_as_a_whole(key, tmp_path, capl
         return gateway.registry
 
     registry = asyncio.run(scenario())
-    assert f"cannot change {key};" in caplog.text
+    assert f"unchanged: {key} needs a restart" in caplog.text
     audited = [record.audit for record in caplog.records if record.name == "gaugeway.audit"]
     assert [(one["outcome"], one["keys"]) for one in audited] == [("refused", key)]
     assert registry.get_sample_value("gaugeway_config_reloads_total", {"result": "refused"}) == 1
@@ -276,7 +276,7 @@ def test_a_configuration_that_fails_half_way_changes_nothing(tmp_path, caplog):
         await gateway.aclose()
 
     asyncio.run(scenario())
-    assert "keeping the current one" in caplog.text
+    assert "configuration unchanged" in caplog.text
 
 
 def test_a_key_that_nobody_classified_needs_a_restart(monkeypatch):

@@ -265,7 +265,7 @@ def test_a_killed_supervisor_leaves_nobody_behind(upstream, tmp_path):
         ("[[alerts.rules]]\nmetric = 'faithfulness'\nslo = 0.8", "alerts.rules[0].metric"),
         ("[judge]\napi_key = '${NO_SUCH_VARIABLE}'", "judge.api_key: the environment variable NO_SUCH_VARIABLE"),
         ("[capture]\nrate = 2", "capture.rate"),
-        ("[queue]\nurl = 'kafka://x'", "queue.url: no queue for URLs"),
+        ("[queue]\nurl = 'kafka://x'", "queue.url: unsupported URL scheme 'kafka'"),
         ("[capture]\nextractors = ['explict']", "capture.extractors[0]"),
         ("[[notifiers]]\nkind = 'webhook'", "notifiers[0].url"),
         ("[gateway]\nadmin_host = '0.0.0.0'", "gateway.admin_token"),

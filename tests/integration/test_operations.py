@@ -111,7 +111,7 @@ def test_a_shutdown_and_a_deprecated_key_are_logged_once_and_in_the_log_s_format
     draining = "requests in progress have" if supervised else "0 requests in progress,"
     stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} "
     for wanted in (
-        "WARNING gaugeway gateway.http_path is deprecated and ignored: remove it",
+        "WARNING gaugeway gateway.http_path is deprecated and has no effect; remove it",
         f"INFO gaugeway draining: {draining} up to {s} s",
         f"INFO gaugeway drained: {'all gateways have stopped' if supervised else 'all requests completed'}",
     ):

@@ -16,5 +16,5 @@ def open_keys(url: str | None, file: Path, *, busy_timeout_s: float = 5.0) -> Ke
     """
     if url is None:
         return KeyStore(file, busy_timeout_s=busy_timeout_s)
-    store: Keys = adapter(url, BUILT_IN, "store of keys").from_url(url)
+    store: Keys = adapter(url, BUILT_IN).from_url(url)
     return store

@@ -11,5 +11,5 @@ def from_url(url: str) -> Sharing:
 
     Nothing is opened yet. Raises ValueError.
     """
-    sharing: Sharing = adapter(url, BUILT_IN, "place for limits").from_url(url)
+    sharing: Sharing = adapter(url, BUILT_IN).from_url(url)
     return sharing

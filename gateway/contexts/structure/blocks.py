@@ -12,7 +12,7 @@ from gateway.contexts.structure.labels import LOOSE, SPEAKERS, Mark, find_marks,
 from gateway.contexts.structure.markdown import fences_in, first_header, is_fenced, is_in_code
 from gateway.contexts.structure.transcript import find_transcript
 from gateway.contexts.structure.word_index import HEAD, IndexedText
-from gateway.contexts.structure.words import vocabulary
+from gateway.contexts.structure.words import last_words, vocabulary
 
 _MOST_TAGS = 60
 _TRIMS = 16
@@ -274,7 +274,7 @@ def _announced(text: IndexedText, found: Sequence[Mark], stop: int) -> Iterator[
         end = _end(text, found, start, stop)
         outer = end
         start, end = _unruled(raw, start, end)
-        yield Block(start, end, mark.start, outer, f"sentence {mark.phrase[-50:]!r}", 0.85 * mark.sure)
+        yield Block(start, end, mark.start, outer, f"sentence {last_words(mark.phrase)!r}", 0.85 * mark.sure)
 
 
 def _skip(raw: str, start: int) -> int:

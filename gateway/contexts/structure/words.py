@@ -208,3 +208,15 @@ PERSON = frozenset(
     )
 )
 """First words of sentences in the first person."""
+
+
+def last_words(text: str, most: int = 50) -> str:
+    """Return the last words of a text, about `most` characters.
+
+    >>> last_words("Answer!"), last_words("Use the following pieces of context to answer the question below.", 30)
+    ('Answer!', '... answer the question below.')
+    """
+    if len(text) <= most:
+        return text
+    end = text[-most:]
+    return f"... {end.partition(' ')[2] or end}"

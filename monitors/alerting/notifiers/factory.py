@@ -82,12 +82,12 @@ def _route(settings: Settings) -> Route:
 
 def _build(settings: Settings, where: str, shared: Mapping[str, Any]) -> Notifier:
     try:
-        kind = load(settings.kind, notifiers.BUILT_IN)
+        kind = load(settings.kind, notifiers.BUILT_IN, "kind")
         parameters = inspect.signature(kind).parameters
     except (TypeError, ValueError) as error:
         raise ConfigError([f"{where}.kind: {error}"]) from error
     built_in = settings.kind in notifiers.BUILT_IN
-    what = settings.kind if built_in else "this"
+    required = f'required for kind = "{settings.kind}"' if built_in else "required"
     given = {
         key: value
         for key, value in msgspec.structs.asdict(settings).items()
@@ -97,7 +97,7 @@ def _build(settings: Settings, where: str, shared: Mapping[str, Any]) -> Notifie
     defaults = {**shared, "timeout_s": settings.timeout_s}
     arguments = {key: value for key, value in defaults.items() if key in parameters} | given | settings.options
     missing = [
-        f"{where}.{key}: a {what} notifier needs it"
+        f"{where}.{key}: {required}"
         for key, one in parameters.items()
         if one.default is one.empty and one.kind not in _VARIADIC and key not in arguments
     ] + _empty(given, where, parameters)
@@ -138,8 +138,8 @@ def _key_problems(
         problems += [] if settings.host == "" else [f"{where}.host: {problem}"]
     if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
         return problems
-    known = ", ".join(sorted(key for key in parameters if key in Settings.__struct_fields__)) or "none of these"
     what = settings.kind if built_in else "this"
+    known = ", ".join(sorted(key for key in parameters if key in Settings.__struct_fields__)) or "none of these"
     problems += [
         f"{where}.{key}: a {what} notifier does not take it; it takes: {known}"
         for key in given

@@ -256,8 +256,8 @@ def summary(alert: Alert) -> str:
 def _judge_outage(alert: Alert) -> str:
     since = rfc3339(alert.since)
     if alert.ended_at is not None:
-        return f"the judge answers again since {rfc3339(alert.ended_at)}; it had failed since {since}"
-    return f"the judge fails since {since}: nothing is judged, and no quality alert fires or resolves until it answers"
+        return f"judge recovered at {rfc3339(alert.ended_at)}; it had been failing since {since}"
+    return f"judge failing since {since}: no judged metrics; quality alerts frozen until it recovers"
 
 
 def rfc3339(moment: float) -> str:

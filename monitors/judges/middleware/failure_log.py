@@ -80,10 +80,10 @@ class FailureLog(Wrapper):
         kind = _kind(error)
         if now - self._logged_at.get(kind, -math.inf) < REPEAT_S or len(self._logged_at) >= MAX_KINDS:
             return
-        count = f"{self._uncounted} failures since the last line; " if self._uncounted > 1 else ""
+        count = f"; {self._uncounted} failures since the last line" if self._uncounted > 1 else ""
         _log.warning(
-            "judge %s at %s fails: %s; %swhat to do: %s",
-            *(self.model, self._origin, _reason(error), count, _advice(error)),
+            "judge %s at %s failed (%s): %s%s",
+            *(self.model, self._origin, _reason(error), _advice(error), count),
         )
         self._failing, self._uncounted = True, 0
         self._logged_at[kind] = now
@@ -106,7 +106,7 @@ def _reason(error: JudgeError) -> str:
     status, code = _STATUS.search(error.detail), _CODE.search(error.detail)
     known = [f"HTTP {status[1]}"] if status else []
     known += [code[1]] if code else []
-    return f"{error.kind} ({', '.join(known)})" if known else error.kind
+    return ", ".join([error.kind, *known])
 
 
 def _advice(error: JudgeError) -> str:

@@ -33,8 +33,8 @@ NONE = Extras()
 def latency_line(latency: Latency) -> str:
     """Return the durations of the answers in one line."""
     return (
-        f"{latency.n} answers took {latency.mean:.2f} s on average: half of them up to "
-        f"{latency.p50:.2f} s, 95 % up to {latency.p95:.2f} s, 99 % up to {latency.p99:.2f} s"
+        f"Answer latency: mean {latency.mean:.2f} s, p50 {latency.p50:.2f} s, p95 {latency.p95:.2f} s, "
+        f"p99 {latency.p99:.2f} s ({latency.n} answers)"
     )
 
 

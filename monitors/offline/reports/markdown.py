@@ -39,7 +39,7 @@ def compared(comparisons: Sequence[Comparison]) -> str:
         [text(one.metric), str(one.pairs), _number(one.old_mean), _number(one.new_mean), *_change(one), verdict(one)]
         for one in comparisons
     ]
-    return table(["metric", "pairs", "then", "now", "difference", "95 % interval", "verdict"], rows)
+    return table(["metric", "pairs", "before", "after", "difference", "95 % interval", "verdict"], rows)
 
 
 def verdict(one: Comparison) -> str:

@@ -151,5 +151,5 @@ def from_url(url: str, lease_s: float, max_attempts: int, max_bytes: int | None 
     It takes no more than about `max_bytes`, if given. Nothing is opened yet. Raises ValueError for a URL of another
     kind.
     """
-    queue: Queue = adapter(url, BUILT_IN, "queue").from_url(url, lease_s, max_attempts, max_bytes)
+    queue: Queue = adapter(url, BUILT_IN).from_url(url, lease_s, max_attempts, max_bytes)
     return queue

@@ -317,5 +317,5 @@ def from_url(url: str) -> EngineStore:
 
     Nothing is opened yet. Raises ValueError for a URL of another kind.
     """
-    store: EngineStore = adapter(url, BUILT_IN, "store").from_url(url)
+    store: EngineStore = adapter(url, BUILT_IN).from_url(url)
     return store

@@ -156,5 +156,5 @@ def open_templates(url: str) -> Templates:
 
     Nothing is opened yet. Raises ValueError for a URL of another kind.
     """
-    templates: Templates = adapter(url, BUILT_IN, "store").from_url(url)
+    templates: Templates = adapter(url, BUILT_IN).from_url(url)
     return templates

@@ -26,7 +26,7 @@ def gaugeway(tmp_path):
 def create(gaugeway, *words):
     result = gaugeway("create", "--app", "shop", *words)
     assert result.exit_code == 0, result.output
-    return result.stdout.strip(), result.stderr.split()[0]
+    return result.stdout.strip(), result.stderr.split()[1]
 
 
 def stored(tmp_path):
@@ -66,6 +66,11 @@ def test_a_budget_that_nothing_is_charged_to_is_a_warning(gaugeway, tmp_path):
     assert not warned('[prices."*"]\ninput = 1\n', "--usd-per-day", "2")
 
 
+def test_prices_are_mentioned_only_where_they_are_needed(gaugeway):
+    said = {command: "[prices]" in gaugeway(command, "--help").stdout for command in ("create", "list", "revoke")}
+    assert said == {"create": True, "list": False, "revoke": False}
+
+
 @pytest.mark.parametrize("how", ["nowhere", "default", "environment"])
 def test_missing_prices_are_named_only_where_a_configuration_was_read(gaugeway, tmp_path, monkeypatch, how):
     monkeypatch.chdir(tmp_path)
@@ -79,7 +84,12 @@ def test_missing_prices_are_named_only_where_a_configuration_was_read(gaugeway, 
         assert ("has no [prices]" in result.stderr) is missing
 
 
-def test_the_list_shows_everything_but_the_secret(gaugeway):
+def test_the_list_shows_everything_but_the_secret(gaugeway, tmp_path):
+    for command in (["list"], ["revoke", "key_0123456789ab"]):
+        result = gaugeway(*command)
+        assert result.exit_code == 2
+        assert "--data-dir: there is no directory" in result.stderr
+    (tmp_path / "data").mkdir()
     assert gaugeway("list").stdout == "no keys\n"
     secret, key_id = create(gaugeway, "--tokens-per-min", "1000", "--expires", "2099-01-01")
     line = gaugeway("list").stdout.splitlines()[1]
@@ -100,13 +110,15 @@ def test_a_revoked_key_is_listed_as_such(gaugeway):
     [
         (("create", "--app", "shop", "--expires", "soon"), "--expires"),
         (("create", "--app", "shop", "--models", " , "), "--models"),
+        (("create", "--app", "shop", "--models", "gpt-["), "--models: invalid pattern 'gpt-['"),
         (("create", "--app", " "), "--app"),
         (("create", "--app", "shop", "--requests-per-min", "0"), "--requests-per-min"),
         (("create",), "--app"),
         (("revoke", "key_unknown"), "key_unknown"),
     ],
 )
-def test_bad_input_is_named_and_exits_with_2(gaugeway, words, named):
+def test_bad_input_is_named_and_exits_with_2(gaugeway, tmp_path, words, named):
+    (tmp_path / "data").mkdir()
     result = gaugeway(*words)
     assert result.exit_code == 2
     assert named in result.stderr

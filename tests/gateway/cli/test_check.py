@@ -96,16 +96,16 @@ NAMED = (
     "metrics.faithfulness.rate: Expected `float` <= 1.0",
     "metrics.faithfullness: unknown metric",
     "queue.lease_s: Expected `float`, got `str`",
-    "queue.url: no queue",
-    "store.url: no store",
-    "limits.url: no place for limits",
-    "keys.url: no store of keys",
+    "queue.url: unsupported URL scheme",
+    "store.url: unsupported URL scheme",
+    "limits.url: unsupported URL scheme",
+    "keys.url: unsupported URL scheme",
     "alerts.rules[0]: give either slo or baseline",
     "notifiers[0].kind: ",
     "sinks[0].kind: ",
     "sinks[1].kind: ",
     "telemetry.otlp_endpoint: expected an http(s) URL",
-    "monitors.port: 9465 is the port of gateway.admin_port, too",
+    "monitors.port: port 9465 is already used by gateway.admin_port",
 )
 
 
@@ -141,7 +141,7 @@ def test_each_mistake_is_named_by_itself_as_well():
         "judge.api_key: missing"
     )
     assert problems_of(f"{UPSTREAM}[gateway]\nadmin_port = 8080\n") == [
-        "gateway.admin_port: 8080 is the port of gateway.port, too"
+        "gateway.admin_port: port 8080 is already used by gateway.port"
     ]
 
 
@@ -199,7 +199,7 @@ def test_each_mistake_is_named_by_itself_as_well():
                 "metrics.zzz.objective: ",
                 "alerts.rules[0].slo: ",
                 "metrics.zzz: unknown metric",
-                "alerts.rules[0].metric: 'yyy' is not switched on",
+                "alerts.rules[0].metric: metric 'yyy' is not enabled",
             ],
         ),
         (
@@ -478,7 +478,7 @@ def test_a_word_that_is_not_known_lists_the_known_ones():
     ]
 
 
-DEPRECATED = "gateway.http_path is deprecated and ignored: remove it"
+DEPRECATED = "gateway.http_path is deprecated and has no effect; remove it"
 
 
 @pytest.mark.parametrize("value", ["protocol", "asgi"])
@@ -490,8 +490,8 @@ def test_a_deprecated_key_is_ignored_with_a_warning(tmp_path, value):
     result = check(f"{UPSTREAM}[gateway]\nhttp_path = '{value}'\n")
     assert result.exit_code == 0
     assert f"gaugeway: warning: {DEPRECATED}\n" in result.stderr
-    assert result.stdout.endswith(": fine, with a warning\n")
-    assert check(UPSTREAM).stdout.endswith(": fine\n")
+    assert result.stdout.endswith(": ok, 1 warning\n")
+    assert check(UPSTREAM).stdout.endswith(": ok\n")
 
 
 def test_a_deprecated_key_is_named_beside_the_mistakes():
@@ -635,7 +635,7 @@ def test_every_command_uses_the_file_of_the_working_directory(name, option, caps
 def test_what_is_checked_is_said():
     Path("gaugeway.toml").write_text(UPSTREAM)
     answer = CliRunner().invoke(cli.main, ["check"])
-    assert (answer.exit_code, answer.stdout) == (0, "gaugeway.toml: fine\n")
+    assert (answer.exit_code, answer.stdout) == (0, "gaugeway.toml: ok\n")
     Path("gaugeway.toml").write_text(MANY)
     assert "gaugeway: using ./gaugeway.toml" in CliRunner().invoke(cli.main, ["check"]).stderr
 
@@ -656,3 +656,36 @@ def test_a_plane_says_in_its_log_which_file_it_uses(command):
         )
     assert f"configuration: {Path.cwd() / 'gaugeway.toml'}" in answer.stderr
     assert answer.stderr.count("configuration: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "url", "api_key", "warned"),
+    [
+        ("true", "https://api.example.com/v1", "", True),
+        ("true", "https://api.example.com/v1", "api_key = 'sk-1'", False),
+        ("true", "http://127.0.0.1:9/v1", "", False),
+        ("false", "https://api.example.com/v1", "", False),
+    ],
+)
+def test_keys_without_credentials_for_the_upstream_are_a_warning(keys, url, api_key, warned):
+    answer = check(f"[keys]\nenabled = {keys}\n[[upstreams]]\nbase_url = '{url}'\n{api_key}\n")
+    assert answer.exit_code == 0
+    assert ("upstreams[0].api_key: missing: with keys.enabled" in answer.stderr) is warned
+
+
+def test_short_tokens_are_a_warning():
+    short = f"[gateway]\nadmin_token = 'hunter2'\n[monitors]\nhost = '0.0.0.0'\ntoken = 'hunter3'\n{UPSTREAM}"
+    answer = check(short)
+    assert answer.stdout.endswith(": ok, 2 warnings\n")
+    for key in ("gateway.admin_token", "monitors.token"):
+        assert f"warning: {key}: is short" in answer.stderr
+    assert "hunter" not in answer.output
+    assert check(short.replace("hunter2", "0f3c9a7be1d24586").replace("hunter3", "0f3c9a7be1d24586")).stderr == ""
+
+
+def test_a_text_of_another_form_is_answered_with_the_form_in_words():
+    text = f"{UPSTREAM}[alerts]\nslices = ['user']\n[monitors]\npublic_url = 'gaugeway.example.com'\n"
+    assert sorted(problems_of(text)) == [
+        "alerts.slices[0]: expected app, model, prompt or tag:NAME",
+        "monitors.public_url: expected a URL that starts with http:// or https://",
+    ]

@@ -358,6 +358,6 @@ def test_while_the_judge_is_blind_that_is_told_and_no_judged_metric_fires_or_res
 def test_judge_outage_is_told_in_words_of_its_own():
     fires = judge_outage(1_790_000_000.0)
     assert webhook_body(fires)["alerts"][0]["labels"]["alertname"] == "GaugewayJudgeBlind"
-    assert "nothing is judged" in summary(fires)
+    assert "no judged metrics" in summary(fires)
     over = replace(fires, state="resolved", ended_at=1_790_000_600.0)
-    assert "answers again since 2026-09-21" in summary(over)
+    assert "judge recovered at 2026-09-21" in summary(over)

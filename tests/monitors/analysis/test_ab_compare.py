@@ -216,11 +216,11 @@ def test_a_metric_of_ones_own_says_in_the_configuration_that_less_is_better(tmp_
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--b", "newer"], "there are: new, old"),
+        (["--b", "newer"], "available: new, old"),
         (["--b", "old"], "the two versions are the same"),
-        (["--by", "colour"], "not by 'colour'"),
+        (["--by", "colour"], "--by: expected model, prompt or tag:NAME, got 'colour'"),
         (["--pair-by", "luck"], "--pair-by"),
-        (["--metric", "unheard"], "no score of these metrics"),
+        (["--metric", "unheard"], "no scores of unheard for model 'old' in this period"),
         (["--since", "yesterday"], "expected a span"),
     ],
 )
@@ -234,6 +234,7 @@ def test_bad_input_is_named(tmp_path, arguments, said):
 def test_without_a_store_there_is_nothing_to_compare(tmp_path):
     result = run(tmp_path / "elsewhere")
     assert (result.exit_code, "nothing was captured here" in result.output) == (2, True)
+    assert "--by: expected model" in run(tmp_path / "elsewhere", "--by", "colour").output
 
 
 def described(path):
@@ -263,7 +264,7 @@ def test_the_api_says_the_same_and_refuses_what_it_does_not_know(tmp_path, monke
     assert good.json().keys() == described("/api/compare")
     assert good.json()["rows"][0]["challenger"]["mean"] == pytest.approx(0.5, abs=0.1)
     assert (unknown.status_code, narrow.status_code) == (400, 400)
-    assert "there are: new, old" in unknown.json()["detail"]
+    assert "available: new, old" in unknown.json()["detail"]
 
 
 def test_the_api_says_when_it_has_not_counted_all(tmp_path, monkeypatch):

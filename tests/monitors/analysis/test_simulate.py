@@ -59,7 +59,7 @@ def test_only_whole_hours_are_taken_and_each_score_keeps_its_second():
 
 @pytest.mark.parametrize("points", [[], swinging()[:300], [point(3600.0 * h, 0.5) for h in range(100)]])
 def test_too_little_traffic_is_refused(points):
-    with pytest.raises(ValueError, match=r"no scores|too few"):
+    with pytest.raises(ValueError, match=r"no scores|not enough data"):
         traffic_of(points, flipped=False)
 
 
@@ -203,8 +203,8 @@ def test_the_command_tries_an_slo_out_on_made_up_scores(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--metric", "unheard"], "no score of unheard"),
-        (["--metric", "faithfulness", "--app", "other"], "too few"),
+        (["--metric", "unheard"], "no scores of unheard"),
+        (["--metric", "faithfulness", "--app", "other"], "not enough data"),
         (["--metric", "faithfulness", "--output", "x.pdf"], "must end in one of"),
         (["--metric", "faithfulness", "--since", "soon"], "expected a span"),
     ],
@@ -220,3 +220,8 @@ def test_a_rule_with_another_detector_cannot_be_simulated(store, tmp_path):
     config.write_text(f"[alerts]\nrules = [{rule}]\n")
     result = run(store, "--config", str(config))
     assert (result.exit_code, "detector esr" in result.output) == (2, True)
+
+
+def test_a_preset_has_no_metric(tmp_path):
+    result = run(tmp_path, "--preset", "beta", "--metric", "faithfulness")
+    assert (result.exit_code, "--metric is not used with --preset" in result.output) == (2, True)

@@ -89,7 +89,10 @@ def test_a_silence_is_made_shown_and_taken_back(tmp_path):
     ("changes", "said"),
     [
         ({"matchers": []}, "matchers: "),
-        ({"matchers": [{"name": "ap", "value": "x"}]}, "matchers[0].name: "),
+        (
+            {"matchers": [{"name": "ap", "value": "x"}]},
+            "matchers[0].name: Invalid enum value 'ap'; expected one of 'alertname', 'app'",
+        ),
         ({"matchers": [{"name": "app", "op": "~", "value": "x"}]}, "matchers[0].op: "),
         ({"matchers": [{"name": "app", "value": 7}]}, "matchers[0].value: "),
         ({"matchers": [*MATCHERS, {"name": "rule", "op": "=~", "value": "("}]}, "matchers[1].value: not a regular"),

@@ -178,8 +178,11 @@ def test_judge_and_metric_by_import_string(tmp_path):
     ("arguments", "problem"),
     [
         (["nothing.jsonl"], "No such file"),
-        ([DATA, "--metrics", "faithfulnes", "--judge", "none"], "did you mean 'faithfulness'?"),
-        ([DATA, "--metrics", "faithfulness", "--judge", "none"], "faithfulness needs a judge"),
+        (
+            [DATA, "--metrics", "faithfulnes", "--judge", "none"],
+            "--metrics: faithfulnes: unknown metric; did you mean 'faithfulness'?",
+        ),
+        ([DATA, "--metrics", "faithfulness", "--judge", "none"], "--metrics: faithfulness needs a judge"),
         ([DATA, "--metrics", "answer_similarity", "--judge", "none"], "answer_similarity needs embeddings"),
         ([DATA, "--judge", "llm"], "none is configured"),
         ([DATA, "--judge", "gpt-5"], "expected llm, none or an import string"),
@@ -442,7 +445,7 @@ def test_a_replay_adds_scores_and_touches_none(tmp_path):
     )
     result = invoke(offline_cli.replay, *arguments)
     assert result.exit_code == 0, result.output
-    assert "the judge changed: old then, rules now" in result.output
+    assert "the judge changed: old before, rules after" in result.output
     sample, after = stored(data, "x7")
     assert (sample, list(after[:3])) == (before[0], list(before[1]))
     assert {(one.metric, one.judge) for one in after[3:]} == {

@@ -495,7 +495,7 @@ def test_each_sink_counts_under_its_kind_and_place():
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ({"kind": "phenix", "url": "http://h"}, "kind: 'phenix' is neither one of langfuse, mlflow, phoenix"),
+        ({"kind": "phenix", "url": "http://h"}, "kind: unknown kind 'phenix'; use one of langfuse, mlflow, phoenix"),
         ({"kind": "phoenix", "url": "http://u:s3cr3t@h"}, "no password"),
         ({"kind": "phoenix", "url": "h:6006"}, "http://"),
         ({"kind": "langfuse", "url": "http://h"}, "public_key"),

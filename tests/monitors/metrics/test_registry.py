@@ -97,7 +97,7 @@ def test_a_metric_asked_for_that_cannot_run_is_not_dropped_in_silence():
 
 def test_without_embeddings_answer_relevancy_goes_by_statements_and_says_so():
     catalogue = build({}, JUDGE, None, "fused")
-    assert catalogue.notes == ("answer_relevancy falls back to statements: no embeddings",)
+    assert catalogue.notes == ('answer_relevancy uses method "statements": no [embeddings] configured',)
     chosen = {"answer_relevancy": Metric(options={"method": "statements"})}
     assert build(chosen, JUDGE, None, "fused").notes == ()
 

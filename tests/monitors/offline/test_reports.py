@@ -212,7 +212,7 @@ def test_how_long_answers_took_is_told_where_it_is_known():
     )
     timed = Run(source="s", created_at=0.0, measures=(), rows=rows)
     for suffix in (".html", ".md"):
-        assert "2 answers took 2.00 s on average: half of them up to 2.00 s" in render(suffix, timed)
+        assert "Answer latency: mean 2.00 s, p50 2.00 s" in render(suffix, timed)
     assert json.loads(render(".json", timed))["latency"]["p95"] == pytest.approx(2.9)
 
 

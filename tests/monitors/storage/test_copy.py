@@ -209,7 +209,11 @@ def test_the_commands_make_the_tables_and_move_store_and_queue(tmp_path):
     [
         (["--from", "sqlite:///{here}/no.db", "--to", "sqlite:///{here}/x.db"], "no.db does not exist"),
         (["--from", "sqlite:///{here}/a.db", "--to", "sqlite:///{here}/a.db"], "are the same"),
-        (["--from", "mysql://me:secret@db/x", "--to", "sqlite:///{here}/a.db"], "known: "),
+        (
+            ["--from", "mysql://me:secret@db/x", "--to", "sqlite:///{here}/a.db"],
+            "--from: unsupported URL scheme 'mysql'",
+        ),
+        (["--from", "sqlite:///{here}/a.db", "--to", "y"], "--to: the URL has no scheme; use "),
         (
             ["--from", "postgres://me:secret@127.0.0.1:9/x", "--to", "sqlite:///{here}/a.db"],
             "postgres://127.0.0.1:9/x: ",

@@ -101,10 +101,7 @@ def test_a_version_without_a_score_is_named_with_those_that_are_there(tmp_path):
         await two(w, 0.9, 0.9, n=30)
         return await w.page("/compare?by=model&a=old&b=newest")
 
-    assert (
-        "model 'newest' has no score of these metrics in this time; there are: new, old"
-        in run(tmp_path, scenario).words
-    )
+    assert "no scores for model 'newest' in this period; available: new, old" in run(tmp_path, scenario).words
 
 
 def test_what_cannot_be_compared_is_refused_in_words(tmp_path):

@@ -150,7 +150,7 @@ def test_what_the_whole_configuration_says_reaches_those_who_need_it():
 @pytest.mark.parametrize(
     ("notifier", "said"),
     [
-        ({"kind": "webhook"}, "notifiers[0].url: a webhook notifier needs it"),
+        ({"kind": "webhook"}, 'notifiers[0].url: required for kind = "webhook"'),
         (
             {"kind": "webhook", "url": "http://x", "routing_key": "s3cret"},
             "notifiers[0].routing_key: a webhook notifier",
@@ -163,7 +163,7 @@ def test_what_the_whole_configuration_says_reaches_those_who_need_it():
         ({"kind": "pagerduty"}, "notifiers[0].routing_key: "),
         ({"kind": "email", "sender": "a@x", "recipients": ["b@x"]}, "notifiers[0].host: "),
         ({"kind": "email", "host": "h", "sender": "a@x", "recipients": []}, "notifiers[0].recipients: "),
-        ({"kind": "slak"}, "notifiers[0].kind: 'slak' is neither one of alertmanager, email,"),
+        ({"kind": "slak"}, "notifiers[0].kind: unknown kind 'slak'; use one of alertmanager, email,"),
         ({"kind": "log", "options": {"a": 1}}, "notifiers[0].options: "),
         ({"kind": "pagerduty", "routing_key": "s3cret", "heartbeat": True}, "notifiers[0].heartbeat: "),
         ({"kind": f"{__name__}:Own"}, "notifiers[0].room: "),
