@@ -36,7 +36,7 @@ def cluster_of(exchange: Exchange, question: str | None, *, salt: str) -> str | 
 
 
 def _session(exchange: Exchange, user: str | None) -> str | None:
-    """Return the session's name; where end user or key are known, with them: a name they share is a mistake, or worse."""
+    """Return the session's name, with end user and key where they are known: two that share a name do so by mistake."""
     if not exchange.session:
         return None
     owners = [f"{kind}={owner}" for kind, owner in (("u", user), ("k", exchange.key_id)) if owner]

@@ -222,7 +222,7 @@ def test_waiting_for_contexts_must_fit_into_a_lease(tmp_path, window_s, lease_s,
 
 
 def test_a_queue_in_memory_is_refused_because_two_processes_cannot_share_it():
-    with pytest.raises(ConfigError, match=r"queue\.url: .*known: .*sqlite://"):
+    with pytest.raises(ConfigError, match=r"queue\.url: .*use .*sqlite://"):
         check(Shared(queue=QueueTable(url="memory://")))
 
 

@@ -107,9 +107,9 @@ def test_a_version_without_a_score_is_named_with_those_that_are_there(tmp_path):
         store = SQLiteStore(tmp_path / "store.db")
         await fill(store, count=20)
         try:
-            with pytest.raises(UnknownVersionError, match="as far as could be read within 0 s"):
+            with pytest.raises(UnknownVersionError, match="only part of it could be read in 0 s"):
                 await read(store, wanted(few=10, within_s=0.0))
-            with pytest.raises(UnknownVersionError, match=r"in this time; there are: new, old$"):
+            with pytest.raises(UnknownVersionError, match=r"in this period; available: new, old$"):
                 await read(store, wanted(b="newer", few=10))
         finally:
             await store.aclose()
@@ -132,7 +132,7 @@ def test_a_store_that_is_told_no_texts_counts_where_the_one_behind_it_does(tmp_p
             hashing = HashingStore(one, Redactor((), (), "k"), window_s=60.0)
             found.append((await read(hashing, wanted(few=0))).everything)
         few = await read(Plain(store), wanted(few=0, most=10, reading_s=60.0))
-        with pytest.raises(UnknownVersionError, match="as far as could be read within -1 s"):
+        with pytest.raises(UnknownVersionError, match="only part of it could be read in -1 s"):
             await read(Plain(store), wanted(few=0, most=10, reading_s=-1.0))
         await store.aclose()
         return found, few
