@@ -403,11 +403,12 @@ def _engine(
         return (await queue.depth()).oldest_started_at
 
     judged = [one for one in known.values() if judge_of(one) is not None]
+    of_conversations = {name for name, one in known.items() if scores_conversations(one)}
     extra, kept = None, isinstance(config, Config) and config.capture.content
     if judging is not None and kept and config.alerts.cause_samples:
         extra = CauseJudging(
             store,
-            [one for one in judged if not scores_conversations(one)],
+            [one for one in judged if one.name not in of_conversations],
             samples=config.alerts.cause_samples,
             allowed=judging.is_available,
             on_judged=lambda metric: instruments.cause_evaluations.labels(metric).inc(),
@@ -418,6 +419,7 @@ def _engine(
         evidence=judging.evidence if judging else lambda _: None,
         on_alarm=judging.recheck_anchors if judging else lambda: None,
         score_more=extra,
+        delay_s=lambda name: config.monitors.conversation_silence_s if name in of_conversations else 0.0,
     )
     return AlertEngine(
         rules,

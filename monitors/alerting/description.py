@@ -50,7 +50,8 @@ class JudgeSignals:
 
     `metrics` are those the judge scores. `failing_since` is the Unix time since which the judge fails, None while it
     works. `evidence` is what the anchors say about the judge for a metric. `on_alarm` requests a check of the anchors.
-    `score_more` finds a cause where there are too few scores.
+    `score_more` finds a cause where there are too few scores. `delay_s` is how long after its exchange a score of a
+    metric is dated: a conversation's, after the silence that ended it.
     """
 
     metrics: Collection[str] = ()
@@ -58,6 +59,7 @@ class JudgeSignals:
     evidence: Callable[[str], JudgeEvidence | None] = lambda _: None
     on_alarm: Callable[[], None] = lambda: None
     score_more: ScoreCompletion | None = None
+    delay_s: Callable[[str], float] = lambda _: 0.0
 
 
 class Describer:
@@ -115,7 +117,7 @@ class Describer:
         app = None if alert.app == ALL else alert.app
         whole = Query(since=onset - DAY_S, until=onset, app=app, order="newest", limit=PAGE, **_narrowed(alert.slice))
         since = replace(whole, since=onset, until=until)
-        old, new = await self._store.series(whole), await self._store.series(since)
+        old, new = await self._sides(alert.metric, whole, since)
         lowest = replace(since, metric=alert.metric, order="highest" if flipped else "lowest", limit=5 * WORST)
         examples = await self._examples(await self._store.series(lowest))
         before, after = _mean(old, alert.metric, flipped=flipped), _mean(new, alert.metric, flipped=flipped)
@@ -143,6 +145,21 @@ class Describer:
             worst_exchanges=tuple(one.id for one in examples),
             examples=examples,
         )
+
+    async def _sides(self, metric: str, whole: Query, since: Query) -> tuple[list[Point], list[Point]]:
+        """Return the points before an onset and since, by the time of the exchanges that they are about.
+
+        Scores of conversations are dated later than their exchanges. Where the onset is theirs, it was so much earlier
+        in the exchanges.
+        """
+        delay_s = self._judge.delay_s(metric)
+        old = [*await self._store.series(replace(whole, since=whole.since - delay_s))]
+        new = [*await self._store.series(since)]
+        if not delay_s:
+            return old, new
+        onset = since.since - delay_s
+        late = [one for one in old if one.started_at - self._judge.delay_s(one.metric) >= onset]
+        return [one for one in old if one.started_at - self._judge.delay_s(one.metric) < onset], [*new, *late]
 
     async def _cause(self, metric: str, old: Sequence[Point], new: Sequence[Point]) -> tuple[Explanation, Step | None]:
         """Explain a drop, with the step of an agent that retrieves worse.
@@ -197,7 +214,7 @@ class Describer:
         return Observation(
             sample_id=point.sample_id,
             metric=point.metric,
-            started_at=point.started_at,
+            started_at=point.started_at - self._judge.delay_s(point.metric),
             rate=point.rate,
             outcome=point.outcome,
             value=None if value is None else on_scale(value, flipped=self._lower_is_better(point.metric)),

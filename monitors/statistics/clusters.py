@@ -40,6 +40,9 @@ MOST_SHARE_OF_A_QUESTION = 0.05
 MOST_SHARE, JUDGED_FROM = 0.25, 200.0
 """A name with more than a quarter of the stream is no cluster but a part of the traffic (a key that all requests use);
 looked at from so many scores on."""
+ESTABLISHED, FROM_THE_START = 1_000.0, 0.9
+"""Scores of the stream after a name's first one, from which on it may be a part of the traffic: until then it may be a
+burst of one user. A name with nine tenths of all scores need not wait: nothing else is there."""
 
 
 class ClusterMean(NamedTuple):
@@ -57,12 +60,16 @@ class ClusterMean(NamedTuple):
 
 
 class SavedClusters(NamedTuple):
-    """The state of `Clusters` that outlives a restart; `common` has at most 80 names with their counts."""
+    """The state of `Clusters` that outlives a restart; `common` has at most 80 names with their counts.
+
+    `ages` holds how many scores came since the first one of those names that are not established.
+    """
 
     correlation: tuple[float, ...]
     scores: float
     common: dict[str, int]
     effect: tuple[float, ...] = ()
+    ages: dict[str, float] = {}  # noqa: RUF012 - a NamedTuple's default, which nobody changes
 
 
 @dataclass(slots=True)
@@ -211,8 +218,9 @@ class Clusters:
     """The clusters of one stream: turns a bucket's scores into one mean per cluster.
 
     A score may have several names, the closest first ("s:1 u:2"): the first that has at most a quarter of the
-    earlier scores is its cluster. What is remembered of a cluster ends after an hour of silence and is not saved: after
-    a restart the conversations under way start again, which costs at most one bet of each.
+    earlier scores, or is new to the stream, is its cluster. What is remembered of a cluster ends after an hour of
+    silence and is not saved: after a restart the conversations under way start again, which costs at most one bet of
+    each.
 
     >>> clusters = Clusters()
     >>> found = clusters.means([0.5, 1.0, 0.0], [1.0, 1.0, 1.0], ["s:a k:b", "s:a k:b", None], at=0.0)
@@ -226,17 +234,20 @@ class Clusters:
         self._now = 0.0
         self._seen: TTLCache[str, _Seen] = TTLCache(MAX_CLUSTERS, REMEMBERED_S, timer=lambda: self._now)
         self._names: Counter[str] = Counter()
-        self._scores = 0.0
+        self._first: dict[str, float] = {}
+        self._scores = self._count_of_all = 0.0
 
     @property
     def state(self) -> SavedClusters:
         """What is saved: the correlation, and the names that are common."""
         common = {name: n for name, n in self._names.items() if n >= _SAVED_SHARE * self._scores}
-        return SavedClusters(self.correlation.state, self._scores, common, self.effect.state)
+        ages = {name: age for name in common if (age := self._age(name)) < ESTABLISHED}
+        return SavedClusters(self.correlation.state, self._scores, common, self.effect.state, ages)
 
     @state.setter
     def state(self, saved: SavedClusters) -> None:
         self.correlation.state, self._scores, self._names = saved.correlation, saved.scores, Counter(saved.common)
+        self._first = {name: self._count_of_all - saved.ages.get(name, ESTABLISHED) for name in saved.common}
         if saved.effect:
             self.effect.state = saved.effect
 
@@ -279,15 +290,23 @@ class Clusters:
             if name.startswith(QUESTION):
                 if known and share <= MOST_SHARE_OF_A_QUESTION:
                     return name
-            elif share <= MOST_SHARE:
+            elif share <= MOST_SHARE or (share < FROM_THE_START and self._age(name) < ESTABLISHED):
                 return name
         return None
 
+    def _age(self, name: str) -> float:
+        """How many scores of the stream came since the first one of a name."""
+        return self._count_of_all - self._first.get(name, self._count_of_all)
+
     def _count(self, names: Sequence[str | None]) -> None:
         """Count names; halve all counts when `HORIZON` scores came, so that rare ones go and the table stays small."""
-        self._scores += len(names)
         for some in names:
-            self._names.update((some or "").split())
+            for name in (some or "").split():
+                self._names[name] += 1
+                self._first.setdefault(name, self._count_of_all)
+        self._scores += len(names)
+        self._count_of_all += len(names)
         if self._scores >= HORIZON:
             self._scores /= 2.0
             self._names = Counter({name: n // 2 for name, n in self._names.items() if n > 1})
+            self._first = {name: self._first[name] for name in self._names}

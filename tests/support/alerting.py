@@ -89,6 +89,7 @@ class World(NullObserver):
         self.rules, self.config, self.notifiers = rules, config, notifiers
         self.shown, self.notifications, self.failed_descriptions = [], [], 0
         self.blind_since = None
+        self.judge_signals = JudgeSignals(metrics=TRIO, failing_since=lambda: self.blind_since)
         self.count = 0
         self.engine = self.restart()
 
@@ -106,7 +107,7 @@ class World(NullObserver):
             clock=lambda: self.now,
             lower_is_better=lambda metric: metric == "hallucination",
             observer=self,
-            judge=JudgeSignals(metrics=TRIO, failing_since=lambda: self.blind_since),
+            judge=self.judge_signals,
         )
         return self.engine
 

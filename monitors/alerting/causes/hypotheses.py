@@ -103,12 +103,13 @@ def posterior(moved: Sequence[Moved], factors: Mapping[Hypothesis, float] | None
 
 
 def strength_word(probability: float) -> str:
-    """Return what a strength is called.
+    """Return what a strength is called, as it is shown: with two decimals.
 
-    >>> [strength_word(one) for one in (0.97, 0.9, 0.7)]
-    ['strong', 'moderate', 'weak']
+    >>> [strength_word(one) for one in (0.97, 0.9, 0.7999, 0.7)]
+    ['strong', 'moderate', 'moderate', 'weak']
     """
-    return "strong" if probability >= STRONG else "moderate" if probability >= MODERATE else "weak"
+    shown = round(probability, 2)
+    return "strong" if shown >= STRONG else "moderate" if shown >= MODERATE else "weak"
 
 
 def from_p_value(p: float) -> float:

@@ -21,6 +21,10 @@ DEPTH_SHARE = 0.6
 chosen by the scores. With the whole of it the midpoint would often lie at or below the mean of the drop."""
 FEWEST = 10
 """Scores since the recovery began that the end needs; half of those since the onset, if more."""
+_WINDOW = 4
+"""The mean that has to be back is one of at most so many times `FEWEST` scores, or their like: scores of the drop that
+were taken for the recovery's first would keep an alert open for long."""
+_NOT_OVER = 0.99
 _PRIOR_WEIGHT = 4.0
 _DEPTH_WEIGHT = 10.0
 _SUMS = 5
@@ -63,8 +67,9 @@ class Recovery:
 
     @property
     def progress(self) -> float:
-        """The share of the evidence that is there, in [0, 1], on the scale of its logarithm."""
-        return min(1.0, max(0.0, self._log_ratio / math.log(THRESHOLD)))
+        """The share of what the end needs, in [0, 1): of the evidence, on the scale of its logarithm, and of scores."""
+        evidence = max(0.0, self._log_ratio / math.log(THRESHOLD))
+        return min(evidence, self._n / self._fewest if evidence else 0.0, _NOT_OVER)
 
     def update(self, bucket: Bucket, m0: float | None = None) -> bool:
         """Take the next bucket; return whether the drop is over. Raises ValueError like the detector."""
@@ -84,7 +89,13 @@ class Recovery:
         self._all += new
         self._own += new
         self._n += bucket.count
-        return self._log_ratio >= math.log(THRESHOLD) and self._n >= self._fewest and self._is_back(mean)
+        if self._log_ratio < math.log(THRESHOLD) or self._n < self._fewest:
+            return False
+        if self._is_back(mean):
+            return True
+        if self._n >= _WINDOW * self._fewest:
+            self._own, self._n = np.zeros(_SUMS), 0
+        return False
 
     def _depth_of(self, m0: float) -> float:
         """How far below m0 the mean is: by the scores from the alarm to the recovery, where few by that of the drop.

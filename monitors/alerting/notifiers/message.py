@@ -210,6 +210,8 @@ def annotations_of(alert: Alert, public_url: str | None = None, runbook_url: str
         "cause_detail": alert.cause_detail,
         "cause_strength": strength(alert),
         "cause_evidence": "; ".join(map(bounded, alert.cause_evidence)),
+        "cause_hop": "" if alert.cause_hop is None else str(alert.cause_hop),
+        "cause_tool": bounded(alert.cause_tool or ""),
         "first_cause": alert.first_cause or "",
         "affected_slices": ",".join(map(bounded, alert.affected)),
         "worst_exchanges": ",".join(alert.worst_exchanges),

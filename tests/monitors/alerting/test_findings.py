@@ -91,6 +91,30 @@ def test_many_scores_since_the_onset_bring_an_interval_around_their_mean(path):
     run(path, scenario, rules=(Rule(metric="faithfulness", slo=0.85),), config=replace_config(bucket_s=600.0))
 
 
+def test_a_drop_of_conversations_is_explained_by_what_their_exchanges_had_at_the_time(path):
+    silence_s = 900.0
+
+    async def scenario(world):
+        signals = replace(world.judge_signals, delay_s=lambda metric: silence_s if metric == "goal_met" else 0.0)
+        world.judge_signals = signals
+        world.restart()
+        begin = world.now
+        for minute in range(180):
+            value = 0.95 if minute < 90 else 0.2
+            at = begin + 60.0 * minute
+            for k in range(3):
+                await world.add(at + k, value, metrics=("context_relevancy",))
+                await world.add(at + k, value, metrics=("faithfulness",))
+                await world.add(at + k + silence_s, value, metrics=("goal_met",))
+        world.now = begin + 60.0 * 120
+        await world.tick()
+        assert (world.alert.metric, world.alert.likely_cause) == ("goal_met", "retrieval")
+        assert world.alert.finding.onset == pytest.approx(begin + 60.0 * 90 + silence_s, abs=60.0)
+        assert "0.95 to 0.20" in world.alert.cause_detail
+
+    run(path, scenario, rules=(Rule(metric="goal_met", slo=0.8),))
+
+
 def test_a_doubt_is_pending_told_to_nobody_and_goes_when_it_passes(path):
     async def scenario(world):
         await world.minutes([0.95] * 10)

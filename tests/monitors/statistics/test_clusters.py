@@ -168,6 +168,43 @@ def test_an_interval_of_clustered_scores_covers_the_mean(n, least):
     assert hits / 400 >= least
 
 
+def burst(clusters, index, bad):
+    """A bucket of `bad` scores of one user beside half as many of others."""
+    names = ["u:z"] * bad + [f"u:{index}-{i}" for i in range(bad // 2)]
+    return bucket_of(clusters, [0.0] * bad + [1.0] * (bad // 2), names, index)
+
+
+def test_the_burst_of_one_user_stays_one_cluster_however_large_it_is():
+    clusters, detector = Clusters(), MixtureESR(m0=MEAN, budget_per_s=2e-5 / SECONDS)
+    for index in range(30):
+        scores = [1.0] * 9 + [0.0]
+        assert detector.update(bucket_of(clusters, scores, [f"u:{index}-{i}" for i in range(10)], index)) is None
+    found = [burst(clusters, 30 + index, 16) for index in range(10)]
+    assert all(len(one.scores) == 9 for one in found)  # z, and eight others
+    assert not any(detector.update(one) for one in found)
+
+
+def test_a_name_that_lasts_becomes_a_part_of_the_traffic():
+    clusters = Clusters()
+    state = [len(burst(clusters, index, 16).scores) for index in range(80)]
+    assert state[10:30] == [9] * 20
+    assert state[-1] == 24
+    again = Clusters()
+    again.state = clusters.state
+    assert len(burst(again, 100, 16).scores) == 24
+    young = Clusters()
+    [burst(young, index, 16) for index in range(20)]
+    again.state = young.state
+    assert len(burst(again, 100, 16).scores) == 9
+
+
+def test_a_name_that_all_scores_have_from_the_start_is_no_cluster():
+    clusters = Clusters()
+    sizes = [len(bucket_of(clusters, [1.0] * 10, ["k:all"] * 10, index).scores) for index in range(40)]
+    assert sizes[-1] == 10
+    assert sizes.index(10) <= 21
+
+
 def test_names_that_most_scores_have_are_no_groups():
     names = [f"s:{i // 2} k:all" for i in range(40)]
     assert groups_of(names) == [i // 2 * 2 for i in range(40)]

@@ -111,6 +111,8 @@ def test_a_firing_alert_is_told_in_alertmanagers_words():
         "cause_detail": "",
         "cause_strength": "",
         "cause_evidence": "",
+        "cause_hop": "",
+        "cause_tool": "",
         "first_cause": "",
         "affected_slices": "",
         "worst_exchanges": "x1,x2",
