@@ -12,6 +12,8 @@ from hashlib import blake2b
 from typing import Any, Literal
 
 from gateway.capture.dialogue import Call, Dialogue, Item, Key, calls_of_response, decoded, json_of
+from gateway.capture.earlier_questions import EarlierQuestions
+from gateway.contexts import Extraction
 from gateway.contexts.prompt_parts import LONGEST_SECRET
 from gateway.exchange import Exchange
 from gateway.http.sessions import SESSION_HEADERS
@@ -31,8 +33,8 @@ _LEAST_ARGUMENT = 8
 class ConversationReader:
     """Reads links, history and tool calls of exchanges. `key` keys the hashes.
 
-    `history_turns` messages before the question are kept; `session_headers`, in lower case, name a session. Without
-    `content` the arguments of tool calls are left out.
+    `history_turns` messages before the question are kept, prompts among them as the `questions` in them;
+    `session_headers`, in lower case, name a session. Without `content` the arguments of tool calls are left out.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class ConversationReader:
         session_headers: Sequence[str] = SESSION_HEADERS,
         history_turns: int = 6,
         content: bool = True,
+        questions: EarlierQuestions | None = None,
     ) -> None:
         secret = blake2b(_bytes(key)).digest()
         # Copying a prepared state takes a third of the time of making one.
@@ -52,11 +55,19 @@ class ConversationReader:
         self.session_headers = tuple(name.lower() for name in session_headers)
         self._turns = history_turns
         self._content = content
+        self._questions = EarlierQuestions() if questions is None else questions
 
-    def read(self, exchange: Exchange, question: str | None) -> tuple[Links, tuple[Message, ...], tuple[ToolCall, ...]]:
-        """Return the links of an exchange, the messages before its question, and the tools that its response calls."""
+    def read(
+        self, exchange: Exchange, question: str | None, extraction: Extraction | None = None
+    ) -> tuple[Links, tuple[Message, ...], tuple[ToolCall, ...]]:
+        """Return the links of an exchange, the messages before its question, and the tools that its response calls.
+
+        `extraction` is what was found in the request: the next one of the conversation has this question as history.
+        """
         found = Dialogue(exchange)
         calls = calls_of_response(exchange)
+        if extraction is not None and self._turns:
+            self._questions.learn(found.user.strip(), extraction)
         return self._links(exchange, found, calls, question), self._history(found), self._calls(calls)
 
     def _links(self, exchange: Exchange, found: Dialogue, calls: list[Call], question: str | None) -> Links:
@@ -139,7 +150,8 @@ class ConversationReader:
                 break
             if text:
                 role: Literal["user", "assistant"] = "user" if speaker == "user" else "assistant"
-                kept.append(Message(role=role, text=text[: MAX_HISTORY_TEXT + LONGEST_SECRET]))
+                said = self._questions.of(text) if role == "user" else text
+                kept.append(Message(role=role, text=said[: MAX_HISTORY_TEXT + LONGEST_SECRET]))
         return tuple(reversed(kept))
 
     def _calls(self, calls: list[Call]) -> tuple[ToolCall, ...]:

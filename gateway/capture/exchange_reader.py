@@ -14,6 +14,7 @@ from gateway.capture.auxiliary_calls import auxiliary
 from gateway.capture.clusters import cluster_of
 from gateway.capture.conversation import ConversationReader
 from gateway.capture.duplicates import Resubmissions, digest
+from gateway.capture.earlier_questions import EarlierQuestions
 from gateway.capture.prompt_version import prompt_version
 from gateway.contexts import INFERRING, Extraction, Extractor, last_user_text, name_of
 from gateway.contexts.learning import LearnedCapture
@@ -70,7 +71,7 @@ class Capture:
         self._rate = rate
         self._salt = salt
         self.cluster_key = salt
-        self.conversations = ConversationReader(salt)
+        self.conversations = ConversationReader(salt, questions=EarlierQuestions(extractors))
         self.by_conversation = False
         self._nested = nested_with_otel
         self._errors = errors
@@ -130,7 +131,7 @@ class Capture:
         rate = self._rate_of(exchange.ending, exchange.response.status, exchange.pressure)
         sample = to_sample(exchange, extraction, rate, reason, kind)
         cluster = cluster_of(exchange, extraction.question, salt=self.cluster_key)
-        links, history, calls = self.conversations.read(exchange, extraction.question)
+        links, history, calls = self.conversations.read(exchange, extraction.question, extraction)
         return self._protected(
             replace(
                 sample,

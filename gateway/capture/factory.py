@@ -9,6 +9,7 @@ from collections.abc import Callable
 from gateway import contexts
 from gateway.capture.conversation import ConversationReader
 from gateway.capture.duplicates import Resubmissions
+from gateway.capture.earlier_questions import EarlierQuestions
 from gateway.capture.exchange_reader import Capture
 from gateway.capture.stored_templates import Form, asked_of, stored_of
 from gateway.config import Capture as Settings
@@ -34,8 +35,9 @@ def capture_of(settings: Settings, key: str, report: Callable[[TemplateEvent], N
         learned = LearnedCapture(learner, report)
     redactor = redactor_of(settings, key)
     plain = frozenset(settings.unredacted_apps)
+    extractors = extractors_of(settings)
     capture = Capture(
-        extractors_of(settings),
+        extractors,
         rate=settings.rate,
         salt=settings.salt,
         nested_with_otel=settings.nested_with_otel,
@@ -54,6 +56,7 @@ def capture_of(settings: Settings, key: str, report: Callable[[TemplateEvent], N
         session_headers=settings.session_headers,
         history_turns=settings.history_turns,
         content=settings.content,
+        questions=EarlierQuestions(extractors),
     )
     return capture
 

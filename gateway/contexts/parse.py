@@ -245,7 +245,7 @@ def _measured(entry: dict[str, Any]) -> Iterator[Found]:
     """Read a hit whose text has an unusual name: the only one that runs on, beside a score (`name`, `similarity`)."""
     if not _measure(entry):
         return
-    running = [key for key, said in entry.items() if isinstance(said, str) and _runs_on(said)]
+    running = [key for key, said in entry.items() if isinstance(said, str) and runs_on(said)]
     if len(running) == 1:
         sources = [key for key in _SOURCE_KEYS if key != running[0]]
         context = Context(
@@ -257,7 +257,7 @@ def _measured(entry: dict[str, Any]) -> Iterator[Found]:
         yield Found(context, certain=True)
 
 
-def _runs_on(text: str) -> bool:
+def runs_on(text: str) -> bool:
     """Whether a text is at least a sentence rather than a name."""
     words = len(text.split(None, _WORDS))
     ends = text.rstrip()[-1:] in (".", "!", "?", "\u3002", "\u2026")

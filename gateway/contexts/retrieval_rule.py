@@ -12,6 +12,9 @@
 4. Any other tool: a result counts when it has the form of one (keys as `page_content`, `snippet`, `documents`, a score
    beside a text, `Source:`/`Content:` blocks) or when one of its texts reads like a passage: long enough, and words
    rather than figures or symbols. So `{"ok": true}`, a number, a status line, a log or a table of rows is no retrieval.
+   For a tool that is just called `lookup`, its sentences count, however short. Where the tool's name is not known (a
+   request that names the response before by its id), so does a list whose every entry has a text and says where it is
+   from (`gateway.contexts.passage_list`).
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from typing import Any
 import msgspec
 
 from gateway.contexts import joined_passages, text_of
-from gateway.contexts.parse import Found, decoded, read
+from gateway.contexts.parse import Found, decoded, read, runs_on
+from gateway.contexts.passage_list import is_passage_list
 from gateway.contexts.prose import reads_like_a_passage
 from gateway.contexts.structure.passages import split as structured
 from monitors.records import Context
@@ -40,6 +44,8 @@ _SEARCHES = _vocabulary(
     documentation handbook manual wiki wikipedia article articles passage passages corpus semantic vector browse crawl
     scrape context contexts recall citations grounding"""
 )
+_LOOKS_UP = _vocabulary("lookup look up tool info information")
+"""A name of these words only says that something is looked up; with others (`lookup_order`) it says what."""
 _ACTS = _vocabulary(
     """add append apply approve assign book calculate calc cancel charge close compute convert create delete deploy
     draft edit escalate exec execute generate insert install invoke mark merge move pay play post publish push put
@@ -91,6 +97,10 @@ def retrieved(name: str | None, content: Any, description: str | None = None) ->
         searches = searches or _DESCRIBED.search(description[:_NAME]) is not None
     value = _decoded(content)
     found = [one for one in read(content if value is None else value) if not _says_nothing(one)]
+    if _only_looks_up(words):
+        apart = _taken_apart(found, ["lookup"], description, searches=True)
+        if apart and all(runs_on(one.context.text) for one in apart):
+            return tuple(one.context for one in apart)
     found = _taken_apart(found, words, description, searches=searches)
     if searches:
         return tuple(one.context for one in found) or _records(value)
@@ -98,7 +108,14 @@ def retrieved(name: str | None, content: Any, description: str | None = None) ->
         found = [one for one in found if one.certain]
     if any(one.certain or reads_like_a_passage(one.context.text) for one in found):
         return tuple(one.context for one in found)
+    if not words and is_passage_list(value):
+        return tuple(one.context for one in found)
     return () if _is_empty_list(value) else None
+
+
+def _only_looks_up(words: list[str]) -> bool:
+    """Whether a tool is called just `lookup` or `look_up`."""
+    return _LOOKS_UP.issuperset(words) and ("lookup" in words or ("look" in words and "up" in words))
 
 
 def _taken_apart(found: list[Found], words: list[str], description: str | None, *, searches: bool) -> list[Found]:

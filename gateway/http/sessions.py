@@ -19,6 +19,8 @@ _METADATA = (
 )
 """Keys of the body's `metadata`, the narrowest first: a session may hold several conversations."""
 
+_INT64 = 2**63
+
 
 def session_of(
     headers: Mapping[str, str], body: Mapping[str, Any], explicit: Explicit | None, names: Sequence[str]
@@ -61,7 +63,18 @@ def _from_baggage(header: str) -> str | None:
 def _from_metadata(metadata: Any) -> str | None:
     if not isinstance(metadata, dict):
         return None
-    return next((value for key in _METADATA if isinstance(value := metadata.get(key), str) and value), None)
+    return next((value for key in _METADATA if (value := _named(metadata.get(key)))), None)
+
+
+def _named(value: Any) -> str | None:
+    """Return a text, or an integer (a row's number) as its decimal text.
+
+    >>> _named("a"), _named(42), _named(True), _named(4.5), _named(10**400)
+    ('a', '42', None, None, None)
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value) if -_INT64 <= value < _INT64 else None
+    return value if isinstance(value, str) else None
 
 
 def _conversation(value: Any) -> str | None:

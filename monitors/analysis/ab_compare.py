@@ -28,12 +28,19 @@ _BATCH, _GROWTH = 10, 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One side of a comparison, on the metric's own scale; no interval below an effective sample size of 10."""
+    """One side of a comparison, on the metric's own scale; no interval below an effective sample size of 10.
+
+    `clusters` is the number of groups of scores that may be alike (sessions, end users, ...) and `design_effect` what
+    they divide the effective sample size `n_eff` by; None where no two scores may be, or sessions are not known.
+    """
 
     n: int
     mean: float | None = None
     ci_low: float | None = None
     ci_high: float | None = None
+    n_eff: float | None = None
+    design_effect: float | None = None
+    clusters: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,4 +292,13 @@ def _arm(found: Estimate | None) -> Arm:
     if found is None:
         return Arm(n=0)
     low, high = confidence_sequence(found) if found.n_eff >= MIN_N_EFF else (None, None)
-    return Arm(n=found.n, mean=found.mean, ci_low=low, ci_high=high)
+    alike = found.clusters is not None and 1 < found.clusters < found.n
+    return Arm(
+        n=found.n,
+        mean=found.mean,
+        ci_low=low,
+        ci_high=high,
+        n_eff=found.n_eff,
+        design_effect=found.design_effect if alike else None,
+        clusters=found.clusters if alike else None,
+    )

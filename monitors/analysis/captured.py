@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from monitors.metrics import LOWER_IS_BETTER
-from monitors.records import Evaluation, Failed, Sample, Score
+from monitors.records import Evaluation, Failed, Sample, Score, ToolCall
 from monitors.storage.stores import Point, Query, Store
 
 SEPARATOR = "~"
@@ -95,10 +95,22 @@ def as_record(sample: Sample, evaluations: Mapping[str, Evaluation]) -> dict[str
         "model": sample.model,
         "started_at": sample.started_at,
         "duration_s": sample.duration_s,
+        "session": sample.session,
+        "conversation_id": sample.conversation,
+        "turn": sample.turn,
+        "hop": sample.hop,
+        "history": [{"role": one.role, "content": one.text} for one in sample.history] or None,
+        "tool_calls": [_call(one) for one in sample.calls] or None,
+        "cluster": sample.cluster,
         "capture": None if sample.capture is None else asdict(sample.capture),
         "scores": {name: _record(one) for name, one in evaluations.items()} or None,
     }
     return {name: value for name, value in record.items() if value is not None}
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    said = {"name": call.name, "arguments": call.arguments}
+    return said if call.hop is None else said | {"hop": call.hop}
 
 
 def _record(evaluation: Evaluation) -> dict[str, Any]:

@@ -113,23 +113,37 @@ def _show(console: Console, rows: Sequence[Compared], title: str) -> None:
     from rich.table import Table  # noqa: PLC0415
 
     table = Table(title=escape(title), title_justify="left")
-    for name, right in (("app", False), ("metric", False), ("scores A, B", True), ("mean A", True), ("mean B", True)):
-        table.add_column(name, justify="right" if right else "left")
-    table.add_column("B - A", justify="right")
-    table.add_column("verdict")
+    alike = any(arm.clusters is not None for row in rows for arm in (row.champion, row.challenger))
+    names = ("n_eff A, B", "design effect A, B") if alike else ()
+    for name in ("app", "metric", "scores A, B", *names, "mean A", "mean B", "B - A", "verdict"):
+        table.add_column(name, justify="left" if name in ("app", "metric", "verdict") else "right")
     for row in rows:
         scores = f"{row.champion.n:,}, {row.challenger.n:,}" if row.pairs is None else f"{row.pairs:,} pairs"
         table.add_row(
-            *(escape(row.app), escape(row.metric), scores, _mean(row.champion), _mean(row.challenger)),
+            *(escape(row.app), escape(row.metric), scores, *(_effective(row) if alike else ())),
+            *(_mean(row.champion), _mean(row.challenger)),
             "-" if row.difference is None else f"{row.difference:+.3f}",
             f"[{_COLOURS[row.decision]}]{row}[/]",
         )
     console.print(table)
     for row in rows:
         notes = [row.reason] if row.reason else []
+        notes += [_sessions(row)] if alike else []
         notes += [f"{row.left_out:,} scores left out (another judge, or no partner)"] if row.left_out else []
         if notes:
             console.print(f"[dim]{escape(row.app)} {escape(row.metric)}: {escape('; '.join(notes))}[/dim]")
+
+
+def _effective(row: Compared) -> tuple[str, str]:
+    """Return the effective sample sizes and the design effects of both sides."""
+    arms = (row.champion, row.challenger)
+    sizes = ", ".join("-" if one.n_eff is None else f"{one.n_eff:,.0f}" for one in arms)
+    return sizes, ", ".join("-" if one.design_effect is None else f"{one.design_effect:.2f}" for one in arms)
+
+
+def _sessions(row: Compared) -> str:
+    a, b = (f"{arm.n if arm.clusters is None else arm.clusters:,}" for arm in (row.champion, row.challenger))
+    return f"{a} (A) and {b} (B) sessions, users or single scores"
 
 
 def _mean(arm: Arm) -> str:

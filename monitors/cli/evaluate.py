@@ -193,8 +193,11 @@ def export(file: Path, since: str, data_dir: Path, **options: Any) -> None:
                     )
 
         exported = asyncio.run(run())
-    left_out = f", {exported.left_out} without an answer left out" if exported.left_out else ""
-    click.echo(f"{exported.written} exchanges written{left_out}", err=True)
+    said = [f"{exported.written} exchanges written"]
+    said += [f"{exported.left_out} without an answer left out"] if exported.left_out else []
+    if n := exported.conversations:
+        said.append(f"{n} {'record' if n == 1 else 'records'} of whole conversations left out")
+    click.echo(", ".join(said), err=True)
 
 
 def _request(settings: Config, options: dict[str, Any]) -> EvaluationRequest:

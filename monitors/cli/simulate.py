@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -15,7 +17,7 @@ import msgspec
 from monitors.cli import store_options
 
 if TYPE_CHECKING:
-    from monitors.analysis.simulate import Plan, Setting, Traffic
+    from monitors.analysis.simulate import Plan, Setting, Simulated, Traffic
     from monitors.analysis.simulate_report import Report
     from monitors.config import Alerts, Config, Rule
     from monitors.storage.stores import Store
@@ -25,6 +27,9 @@ MORE_ALARMS, MORE_JUDGED, LESS_JUDGED = 5.0, 3.0, 0.5
 MOST_SCORES = 4_000_000
 """Limit of simulated scores per setting without a drop; heavier traffic is simulated for fewer days."""
 LEAST_DAYS = 4
+INDEPENDENT = "They are independent: no sessions. Where scores of a session are alike, drops take longer to detect."
+HINT_FROM_S = 20.0
+_ROUNDED_S = 10
 _DEFAULT_METRIC = "faithfulness"
 
 
@@ -88,7 +93,7 @@ def simulate(config: Path | None, data_dir: Path, **options: Any) -> None:
         tried = _settings(rule, settings.alerts, rules=max(1, len(rules)), flipped=flipped)
         tried = [one for one in tried if one.rate * judged <= 1.0]
         with store_options.console(stderr=True).status(f"simulating {len(tried)} settings"):
-            rows = tuple(run(traffic, tried, _plan(traffic, settings.alerts, options)))
+            rows = tuple(timed(run(traffic, tried, _plan(traffic, settings.alerts, options)), len(tried)))
         title = f"{options['preset'] or rule.metric}: how soon a drop is found"
         report = simulate_report.Report(title=title, about=(*about, *_meaning(settings.alerts)), rows=rows)
         for path in options["output"]:
@@ -98,6 +103,17 @@ def simulate(config: Path | None, data_dir: Path, **options: Any) -> None:
             click.echo(msgspec.json.format(msgspec.json.encode(simulate_report.plain(report))))
         else:
             _show(report)
+
+
+def timed(found: Iterable[Simulated], count: int, clock: Callable[[], float] = time.monotonic) -> Iterator[Simulated]:
+    """Yield the results; after the first of `count`, say how long all will take if that is long."""
+    begin = clock()
+    for number, one in enumerate(found):
+        took = clock() - begin
+        if number == 0 and count > 1 and took * count > HINT_FROM_S:
+            about = math.ceil(took * count / _ROUNDED_S) * _ROUNDED_S
+            click.echo(f"{count} settings take about {about} s; fewer --streams or --days take less", err=True)
+        yield one
 
 
 def _rule(rules: Sequence[Rule], metric: str | None) -> Rule:
@@ -154,7 +170,7 @@ def _traffic(
     if options["preset"] is not None:
         made = simulating.preset(options["preset"], options["rate"], options["seed"])
         about = f"Synthetic scores ({options['preset']}), mean {made.mean:.3f}, {options['rate']:g} a minute."
-        return made, (about,), 0.0
+        return made, (about, INDEPENDENT), 0.0
     metric = options["metric"] or rule.metric
     since, until = store_options.span(options["since"])
     query = Query(since=since, until=until, metric=metric, app=options["app"])

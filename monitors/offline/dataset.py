@@ -13,12 +13,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from monitors.offline.dataset_fields import ALIASES, LISTS, NUMBERS, TABLES, DataError, Reader
+from monitors.offline.dataset_fields import ALIASES, COUNTS, LISTS, NUMBERS, OBJECTS, TABLES, DataError, Reader
 from monitors.records import Sample
 
 MAX_PROBLEMS = 50
 _CELL_LIMIT = min(sys.maxsize, 2**31 - 1)
-_STRUCTURED = LISTS | TABLES
+_STRUCTURED = LISTS | TABLES | OBJECTS
+_NUMBERS = NUMBERS | dict.fromkeys(COUNTS, "counted from 1")
 
 Numbered: TypeAlias = Iterator[tuple[int, Any]]
 
@@ -124,11 +125,11 @@ def _cells(row: Mapping[str | None, Any], structured: set[str]) -> Any:
             if value is None:
                 problems.append(f"{name}: expected a JSON list, got a text")
             record[name] = value
-        elif cell and name in NUMBERS:
+        elif cell and name in _NUMBERS:
             try:
                 record[name] = float(cell)
             except ValueError:
-                problems.append(f"{name}: expected a number ({NUMBERS[name]}), got a text")
+                problems.append(f"{name}: expected a number ({_NUMBERS[name]}), got a text")
         elif cell:
             record[name] = cell
     return DataError(problems) if problems else record

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from hashlib import blake2b
 from typing import Any
 
+from monitors.offline import conversation_fields
 from monitors.records import Context, Sample
 
 ALIASES = {
@@ -25,12 +26,22 @@ ALIASES = {
     "model": (),
     "started_at": (),
     "duration_s": (),
+    "session": (),
+    "conversation_id": (),
+    "turn": (),
+    "hop": (),
+    "history": (),
+    "tool_calls": (),
+    "cluster": (),
 }
 """The fields of a record, each with its names in other tools."""
 
 LISTS = frozenset({"retrieved_contexts", "reference_contexts", "retrieved_context_ids", "reference_context_ids"})
 TABLES = frozenset({"tags"})
+OBJECTS = frozenset({conversation_fields.MESSAGES, conversation_fields.CALLS})
+COUNTS = conversation_fields.COUNTS
 NUMBERS = {"started_at": "Unix seconds", "duration_s": "seconds, 0 or more"}
+_OF_CONVERSATIONS = conversation_fields.NAMES | COUNTS | OBJECTS
 _IGNORED = frozenset({"capture", "scores"})
 _CONTENT = ("user_input", "response", *sorted(LISTS))
 _KNOWN = {name: name for name in ALIASES} | {alias: name for name, some in ALIASES.items() for alias in some}
@@ -71,7 +82,9 @@ class Reader:
                 raise DataError(clash)
             return record
         found, given, problems = self._fields(as_mapping(record))
-        problems += [f"{given[name]}: {problem}" for name, value in found.items() for problem in _problems(name, value)]
+        problems += [
+            f"{given[name]}: {problem}" for name, value in found.items() for problem in _checked(name)(name, value)
+        ]
         if not problems and not any(found.get(name) for name in _CONTENT):
             problems.append(f"no field with content; expected some of {', '.join(_CONTENT)}")
         if not problems:
@@ -146,7 +159,10 @@ def content_key(sample: Sample) -> str:
         *(list(sample.reference_contexts), list(sample.reference_context_ids)),
         *(sorted(sample.tags.items()), sample.app, sample.model),
     )
-    return blake2b(repr(parts).encode("utf-8", "replace"), digest_size=16).hexdigest()
+    # Only where there are any: outcomes kept by older releases stay known.
+    said = [(one.role, one.text) for one in sample.history], [(one.name, one.arguments) for one in sample.calls]
+    more = repr(said) if any(said) else ""
+    return blake2b((repr(parts) + more).encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
 def _absent(value: Any) -> bool:
@@ -160,6 +176,10 @@ def _whole(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_whole(item) for item in value]
     return {_whole(key): _whole(item) for key, item in value.items()} if isinstance(value, Mapping) else value
+
+
+def _checked(name: str) -> Callable[[str, Any], Iterator[str]]:
+    return conversation_fields.problems if name in _OF_CONVERSATIONS else _problems
 
 
 def _problems(name: str, value: Any) -> Iterator[str]:
@@ -239,7 +259,7 @@ def _sample(name: str, found: Mapping[str, Any]) -> Sample:
             for one, id_ in zip(contexts, ids, strict=True)
         ]
     looked = "retrieved_contexts" in found or "retrieved_context_ids" in found
-    return Sample(
+    sample = Sample(
         id=name,
         started_at=float(found.get("started_at", 0.0)),
         duration_s=float(found["duration_s"]) if "duration_s" in found else None,
@@ -254,6 +274,7 @@ def _sample(name: str, found: Mapping[str, Any]) -> Sample:
         reference_contexts=tuple(found.get("reference_contexts", ())),
         reference_context_ids=tuple(str(one) for one in found.get("reference_context_ids", ())),
     )
+    return conversation_fields.in_conversation(sample, found)
 
 
 def _tags(given: Any) -> dict[str, str]:

@@ -13,10 +13,15 @@ from monitors.storage.stores import Store
 
 @dataclass(slots=True)
 class Exported:
-    """The number of exchanges written, and of those left out because they hold no answer (errors, tool calls)."""
+    """The number of exchanges written, and of what is left out.
+
+    `left_out` exchanges hold no answer (errors, tool calls); `conversations` are the records of whole conversations,
+    whose exchanges are written one by one.
+    """
 
     written: int = 0
     left_out: int = 0
+    conversations: int = 0
 
 
 async def export(
@@ -45,7 +50,10 @@ async def export(
         if found is None:  # deleted by retention meanwhile
             continue
         sample, evaluations = found
-        if sample.skip_reason is not None or sample.transcript:
+        if sample.transcript:
+            exported.conversations += 1
+            continue
+        if sample.skip_reason is not None:
             exported.left_out += 1
             continue
         record = captured.as_record(sample, {one.metric: one for one in evaluations})

@@ -13,9 +13,9 @@ import msgspec
 
 from monitors import config
 from monitors.judges import MinimalJudge
-from monitors.metrics import Metric
+from monitors.metrics import Metric, scores_conversations
 from monitors.metrics.embeddings import MinimalEmbeddings
-from monitors.offline import dataset
+from monitors.offline import conversation_fields, dataset
 from monitors.offline.plan import LLM, EvaluationRequest, open_plan
 from monitors.offline.results import Run
 from monitors.offline.results_cache import ResultsCache
@@ -116,10 +116,14 @@ async def evaluate_samples(
 ) -> Run:
     """Evaluate samples and close `cache`. `on_plan` may raise to stop before anything is paid for.
 
+    Histories and tool calls are redacted as `[capture]` of the configuration says.
+
     Raises ConfigError, what `on_plan` raises, and EngineError for the cache file.
     """
     started = time.time()
+    capture = request.config.capture if isinstance(request.config, config.Config) else config.Sampled()
     try:
+        samples = conversation_fields.protected(samples, capture)
         async with open_plan(request) as (plan, more):
             if on_plan is not None:
                 on_plan(plan)
@@ -132,11 +136,20 @@ async def evaluate_samples(
                 seconds=max(0.0, time.time() - started),
                 paid_usd=progress.usd,
                 reused=progress.reused,
-                notes=(*notes, *more),
+                notes=(*notes, *more, *_not_computed(samples, plan)),
             )
     finally:
         if cache is not None:
             await cache.aclose()
+
+
+def _not_computed(samples: Sequence[Sample], plan: Plan) -> list[str]:
+    """Say once which metrics no sample can have: each sample is skipped with a word that does not say why."""
+    names = [one.metric.name for one in plan.metrics if scores_conversations(one.metric)]
+    if not names or any(one.transcript for one in samples):
+        return []
+    verb = "is about whole conversations" if len(names) == 1 else "are about whole conversations"
+    return [f"{', '.join(names)} {verb}: computed on live traffic only, so every record is skipped (no_transcript)"]
 
 
 def _run_in_own_loop(evaluation: Coroutine[Any, Any, Run]) -> Run:

@@ -12,7 +12,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from monitors.offline.comparison import Comparison
-from monitors.offline.reports import latency_line
+from monitors.offline.reports import clusters_line, effective, latency_line
 from monitors.offline.results import Run
 from monitors.offline.run import Progress
 from monitors.offline.thresholds import Floor
@@ -50,8 +50,9 @@ def progress(console: Console) -> Iterator[Callable[[Progress], None]]:
 def show_run(console: Console, run: Run) -> None:
     """Print a table of all metrics."""
     table = Table(title=escape(run.source), title_justify="left", caption_justify="left")
-    for name, right in (("metric", False), ("n", True), ("mean", True), ("95 % interval", True), ("skipped", False)):
-        table.add_column(name, justify="right" if right else "left")
+    alike = ("n_eff", "design effect") if run.clustered else ()
+    for name in ("metric", "n", *alike, "mean", "95 % interval", "skipped"):
+        table.add_column(name, justify="left" if name in ("metric", "skipped") else "right")
     table.add_column("failed", style="red")
     table.add_column("USD", justify="right")
     for one in run.summary:
@@ -59,6 +60,7 @@ def show_run(console: Console, run: Run) -> None:
         table.add_row(
             escape(one.metric) + mark,
             str(one.n),
+            *(effective(one) if alike else ()),
             _number(one.mean),
             f"{_number(one.low)} to {_number(one.high)}" if one.n else "-",
             _counts(one.skipped),
@@ -68,6 +70,8 @@ def show_run(console: Console, run: Run) -> None:
     console.print(table)
     again = f", {run.reused} evaluations reused from earlier runs" if run.reused else ""
     console.print(f"{len(run.rows)} samples in {run.seconds:.1f} s, {run.paid_usd:.4f} USD paid{again}")
+    if run.clustered:
+        console.print(clusters_line(run))
     if run.latency is not None:
         console.print(latency_line(run.latency))
     for note in run.notes:

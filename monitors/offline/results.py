@@ -55,7 +55,9 @@ class Row:
 class MetricSummary:
     """One metric over all samples: the mean with its 95 % interval (`low`, `high`), None without scores.
 
-    `skipped` and `failed` count by reason. `usd` is the cost of all judging, including that of earlier runs.
+    `n_eff` is the effective sample size, n / `design_effect` (scores of one session say less than independent ones),
+    and `clusters` the number of groups of scores that may be alike; None where none may be. `skipped` and `failed`
+    count by reason. `usd` is the cost of all judging, including that of earlier runs.
     """
 
     metric: str
@@ -68,6 +70,9 @@ class MetricSummary:
     failed: Mapping[str, int]
     usd: float
     seconds: float
+    n_eff: float | None = None
+    design_effect: float | None = None
+    clusters: int | None = None
 
     @property
     def failed_share(self) -> float:
@@ -97,6 +102,11 @@ class Run:
     def summary(self) -> tuple[MetricSummary, ...]:
         """One summary per metric, in the order of `measures`."""
         return tuple(_summary(one, self.rows) for one in self.measures)
+
+    @property
+    def clustered(self) -> bool:
+        """Whether scores may be alike, so that reports show `n_eff` and the design effect."""
+        return any(one.clusters is not None for one in self.summary)
 
     @cached_property
     def latency(self) -> Latency | None:
@@ -200,8 +210,10 @@ def _summary(measure: Measure, rows: Sequence[Row]) -> MetricSummary:
     found = [row.evaluations[measure.name] for row in having]
     scored = [row for row in having if isinstance(row.evaluations[measure.name].outcome, Score)]
     values = [one.outcome.value for one in found if isinstance(one.outcome, Score)]
-    groups = groups_of([f"s:{row.sample.session}" if row.sample.session else None for row in scored])
-    low, high = closed_window(hajek(values, [1.0] * len(values), groups)) if values else (None, None)
+    groups = _groups([row.sample for row in scored])
+    found_mean = hajek(values, [1.0] * len(values), groups) if values else None
+    low, high = closed_window(found_mean) if found_mean else (None, None)
+    alike = found_mean is not None and 1 < len(set(groups)) < len(values)
     return MetricSummary(
         metric=measure.name,
         n=len(values),
@@ -213,7 +225,30 @@ def _summary(measure: Measure, rows: Sequence[Row]) -> MetricSummary:
         failed=Counter(one.outcome.error for one in found if isinstance(one.outcome, Failed)),
         usd=sum(one.cost_usd for one in found),
         seconds=sum(one.seconds for one in found),
+        n_eff=found_mean.n_eff if found_mean else None,
+        design_effect=found_mean.design_effect if found_mean and alike else None,
+        clusters=found_mean.clusters if found_mean and alike else None,
     )
+
+
+def _groups(samples: Sequence[Sample]) -> list[int]:
+    """Return the number of each sample's cluster: its session, its conversation, or else as in a stream.
+
+    A session named in a data set is a cluster however large it is. If all samples are in one, it says nothing about how
+    sessions differ, and each sample counts alone.
+    """
+    names = [_session(one) for one in samples]
+    others = groups_of([None if name else one.cluster for one, name in zip(samples, names, strict=True)])
+    if len(set(names)) == 1 and names[0]:
+        return others
+    first: dict[tuple[str, ...], int] = {}
+    return [other if not name else first.setdefault(name, other) for name, other in zip(names, others, strict=True)]
+
+
+def _session(sample: Sample) -> tuple[str, ...]:
+    if sample.session:
+        return sample.app, "session", sample.session
+    return (sample.app, "conversation", sample.conversation) if sample.conversation else ()
 
 
 def _line(one: MetricSummary) -> str:

@@ -12,7 +12,7 @@ from monitors.offline import results_codec as codec
 if TYPE_CHECKING:
     from monitors.metrics.latency import Latency
     from monitors.offline.comparison import Comparison
-    from monitors.offline.results import Run
+    from monitors.offline.results import MetricSummary, Run
     from monitors.offline.thresholds import Floor
 
 SUFFIXES = (".html", ".md", ".json", ".xml")
@@ -28,6 +28,18 @@ class Extras:
 
 
 NONE = Extras()
+
+
+def effective(one: MetricSummary) -> tuple[str, str]:
+    """Return the effective sample size and the design effect as a report shows them."""
+    effect = "-" if one.design_effect is None else f"{one.design_effect:.2f}"
+    return "-" if one.n_eff is None else f"{one.n_eff:.1f}", effect
+
+
+def clusters_line(run: Run) -> str:
+    """Return in one line what n_eff and the design effect are for."""
+    most = max(one.clusters or 0 for one in run.summary)
+    return f"{most} sessions or single samples: samples of one session count as alike, n_eff = n / design effect"
 
 
 def latency_line(latency: Latency) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from monitors.offline.comparison import Comparison
-from monitors.offline.reports import NONE, Extras, latency_line
+from monitors.offline.reports import NONE, Extras, clusters_line, effective, latency_line
 from monitors.offline.results import MetricSummary, Run
 
 WORST = 3
 _EXCERPT = 100
+_ALIKE = ("n_eff", "design effect")
 _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|#~&!"})
 
 
@@ -21,9 +22,10 @@ def render(run: Run, extras: Extras = NONE) -> str:
         + (f", {run.reused} evaluations reused from earlier runs" if run.reused else "")
         + ".",
         table(
-            ["metric", "n", "mean", "95 % interval", "skipped", "failed", "USD"],
-            [_cells(one, lower=run.measure(one.metric).lower_is_better) for one in run.summary],
+            ["metric", "n", *(_ALIKE if run.clustered else ()), "mean", "95 % interval", "skipped", "failed", "USD"],
+            [_cells(one, lower=run.measure(one.metric).lower_is_better, alike=run.clustered) for one in run.summary],
         ),
+        *([f"{clusters_line(run)}."] if run.clustered else []),
         *([f"{latency_line(run.latency)}."] if run.latency is not None else []),
         *(f"Note: {text(note)}" for note in run.notes),
         *_floors(extras),
@@ -59,11 +61,11 @@ def text(words: str) -> str:
     return " ".join(words.split()).translate(_SPECIAL)
 
 
-def _cells(one: MetricSummary, *, lower: bool) -> list[str]:
+def _cells(one: MetricSummary, *, lower: bool, alike: bool) -> list[str]:
     interval = f"{_number(one.low)} to {_number(one.high)}" if one.n else "-"
     name = text(one.metric) + (" (0 is best)" if lower else "")
     return [
-        *(name, str(one.n), _number(one.mean), interval),
+        *(name, str(one.n), *(effective(one) if alike else ()), _number(one.mean), interval),
         *(_counts(one.skipped), _counts(one.failed), f"{one.usd:.4f}"),
     ]
 

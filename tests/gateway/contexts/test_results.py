@@ -165,3 +165,61 @@ def test_anthropics_hosted_tools_are_read():
 def test_an_ordinary_answer_is_no_retrieval():
     assert found(CHAT, chat({"annotations": []}), "chat_completions") is None
     assert found(ASKED, {"output": [{"type": "message", "content": [{"type": "output_text", "text": "a"}]}]}) is None
+
+
+FACT, OTHER = "A refund takes five days.", "Parcels to France cost four euros."
+OF_DOCUMENTS = [
+    [{"text": FACT, "id": "doc-1"}, {"text": OTHER, "id": "doc-2"}],
+    [{"content": FACT, "source": "refunds.md"}, {"content": OTHER, "source": "parcels.md"}],
+    [{"text": FACT, "score": 0.8}, {"text": OTHER, "score": 0.7}],
+    [{"id": 1, "title": "Refunds", "text": FACT, "url": "https://a/b", "page": 3}],
+    [{"content": FACT, "metadata": {"source": "refunds.md"}}, {"content": OTHER, "metadata": {"file_name": "p.pdf"}}],
+    {"query": "refund", "results": [{"content": FACT, "id": "refunds.md#2"}], "total": 1},
+    [{"text": FACT, "distance": 0.2}, {"text": OTHER, "distance": 0.3}],
+]
+OF_OTHER_THINGS = [
+    FACT,
+    f"{FACT}\n\n{OTHER}",
+    [FACT, OTHER],
+    [{"text": FACT}, {"text": OTHER}],
+    [{"id": 7, "text": "Call the plumber about the sink."}],
+    [{"id": "msg_a81", "text": "Are you coming to dinner tomorrow?"}],
+    [{"id": "p1", "text": FACT, "done": False}],
+    [{"url": "https://a/1", "title": "Bug", "body": "It crashes when I log in.", "state": "open"}],
+    [{"role": "user", "content": "How are you doing today?", "source": "web"}],
+    [{"text": FACT, "source": "a.md"}, {"text": OTHER}],
+    [{"text": "shipped", "source": "dhl"}],
+    [{"source": "a.md", "content": ""}],
+    {"results": [{"content": FACT, "source": "a.md"}], "error": "partial"},
+    {"sent": True, "items": [{"text": FACT, "source": "a.md"}]},
+    [],
+    {"status": "ok"},
+]
+
+
+def continued(output, **more):
+    item = {"type": "function_call_output", "call_id": "call_1", "output": output}
+    return {"previous_response_id": "resp_1", "input": [item], **more}
+
+
+@pytest.mark.parametrize("value", OF_DOCUMENTS)
+def test_a_list_of_passages_is_read_though_the_request_does_not_name_the_tool(value):
+    found_ = found(continued(json.dumps(value)))
+    rows = value["results"] if isinstance(value, dict) else value
+    assert texts(found_) == [row.get("text") or row["content"] for row in rows]
+    assert [one.hop for one in found_.contexts] == [None] * len(rows)
+    parts = [{"type": "input_text", "text": json.dumps(value)}]
+    assert texts(found(continued(parts))) == texts(found_)
+
+
+@pytest.mark.parametrize("value", OF_OTHER_THINGS)
+def test_without_the_tools_name_all_else_stays_unread(value):
+    assert found(continued(value if isinstance(value, str) else json.dumps(value))) is None
+
+
+@pytest.mark.parametrize("name", ["list_notes", "get_messages", "stock_status"])
+def test_a_named_tool_is_judged_by_its_name(name):
+    call = {"type": "function_call", "call_id": "call_1", "name": name, "arguments": "{}"}
+    body = continued(json.dumps([{"text": "Call the plumber.", "source": "phone.txt"}]))
+    body["input"].insert(0, call)
+    assert found(body) is None

@@ -281,3 +281,35 @@ def test_a_reminder_beside_anthropic_results_begins_no_new_turn():
         },
     ]
     assert texts(found(messages, "messages")) == ["one", "two"]
+
+
+LOAN, RENEWAL = "Books may be kept for four weeks.", "A loan can be extended twice."
+
+
+@pytest.mark.parametrize("name", ["lookup", "look_up", "lookup_info", "lookupTool"])
+@pytest.mark.parametrize(
+    ("content", "passages"),
+    [
+        (json.dumps([{"text": LOAN}, {"text": RENEWAL}]), [LOAN, RENEWAL]),
+        (json.dumps({"results": [{"content": LOAN}, {"content": RENEWAL}]}), [LOAN, RENEWAL]),
+        (json.dumps([LOAN, RENEWAL]), [LOAN, RENEWAL]),
+        (f"[1] {LOAN}\n[2] {RENEWAL}", [LOAN, RENEWAL]),
+        (f"{LOAN}\n\n{RENEWAL}", [LOAN, RENEWAL]),
+        (LOAN, [LOAN]),
+        ("42", None),
+        ("in stock", None),
+        ('{"status": "shipped"}', None),
+        ('[{"name": "Gold", "price": 3}]', None),
+        ("1. Gold\n2. Silver", None),
+        ("No results found.", None),
+        ('{"documents": []}', []),
+    ],
+)
+def test_a_tool_that_is_just_called_lookup_returns_the_sentences_it_found(name, content, passages):
+    assert texts(found(asked(name, content))) == passages
+
+
+@pytest.mark.parametrize("name", ["lookup_order", "customer_lookup", "lookup_price", "lookup_user_messages"])
+@pytest.mark.parametrize("content", ["The order has been shipped today.", json.dumps([{"text": LOAN, "id": 3}])])
+def test_a_lookup_of_something_else_is_no_retrieval_by_its_name(name, content):
+    assert texts(found(asked(name, content))) is None

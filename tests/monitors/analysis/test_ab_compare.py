@@ -98,6 +98,15 @@ def test_a_clear_difference_between_sessions_is_decided_in_numbers_of_scores():
     assert (found.champion.n, found.challenger.n) == (2_000, 2_000)
 
 
+def test_the_sides_say_how_many_sessions_they_have_and_what_their_scores_are_worth():
+    rng = np.random.default_rng(21)
+    row = decided(sessions("a", rng, 0.75, 60), arm("b", passes(rng, 0.75, 300)))
+    assert (row.champion.n, row.champion.clusters, row.challenger.clusters) == (300, 60, None)
+    assert 1.2 < row.champion.design_effect < 3.0
+    assert row.champion.n_eff == pytest.approx(300 / row.champion.design_effect)
+    assert (row.challenger.n_eff, row.challenger.design_effect) == (300.0, None)
+
+
 def test_each_metric_more_asks_for_more_evidence():
     rng = np.random.default_rng(4)
     a, b = arm("a", passes(rng, 0.9, 100)), arm("b", passes(rng, 0.7, 100))
@@ -184,6 +193,25 @@ def test_the_command_says_in_json_how_many_more_it_takes(tmp_path):
     assert result.exit_code == 3
     assert said["decision"] == said["rows"][0]["decision"] == "not enough data"
     assert said["rows"][0]["champion"]["n"] == 60
+
+
+def test_the_command_shows_sessions_where_there_are_any(tmp_path):
+    rows = list(captured(0.9, 0.82, n=60))
+    alike = [
+        one._replace(fields={**one.fields, "cluster": f"s:{one.fields['model']}{at // 10}"})
+        for at, one in enumerate(rows)
+    ]
+    (tmp_path / "plain").mkdir()
+    fill(tmp_path / "plain" / "store.db", rows)
+    fill(tmp_path / "store.db", alike)
+    shown = run(tmp_path).output
+    assert "12 (A) and 12 (B) sessions, users or single scores" in " ".join(shown.split())
+    arms = json.loads(run(tmp_path, "--format", "json").output)["rows"][0]
+    assert (arms["champion"]["clusters"], arms["champion"]["design_effect"] >= 1.0) == (12, True)
+    assert arms["champion"]["n_eff"] == pytest.approx(60 / arms["champion"]["design_effect"])
+    plain = run(tmp_path / "plain").output
+    assert "n_eff" not in plain
+    assert "sessions" not in plain
 
 
 def test_the_command_pairs_what_was_asked_of_both(tmp_path):

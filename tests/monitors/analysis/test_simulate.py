@@ -15,6 +15,7 @@ from monitors.alerting.detectors.baselines import build
 from monitors.alerting.detectors.e_sr import MixtureESR
 from monitors.analysis import simulate_report as simulating_report
 from monitors.analysis.simulate import Plan, Setting, _Run, preset, simulate, traffic_of
+from monitors.cli.simulate import timed
 from monitors.storage.stores import Point
 from tests.support.scored import One, fill
 
@@ -198,6 +199,27 @@ def test_the_command_tries_an_slo_out_on_made_up_scores(tmp_path):
     assert result.exit_code == 0, result.output
     assert "slo 0.8" in result.output
     assert "min (" in result.output
+    assert "They are independent: no sessions." in result.output
+    assert "settings take about" not in result.output
+    shown = run(tmp_path, "--preset", "binary", "--rate", "2", "--drop", "0.3", "--format", "json")
+    assert json.loads(shown.stdout)["about"][1].startswith("They are independent: no sessions.")
+
+
+def test_captured_scores_are_not_called_independent(store):
+    result = run(store, "--metric", "faithfulness", "--drop", "0.3", "--format", "json")
+    assert "independent" not in result.stdout
+
+
+@pytest.mark.parametrize(("seconds", "hint"), [(3.4, "7 settings take about 30 s"), (2.0, "")])
+def test_a_long_simulation_says_how_long_after_the_first_setting(capsys, seconds, hint):
+    times = iter(number * seconds for number in range(8))
+    found = timed(iter("abcdefg"), 7, lambda: next(times))
+    assert next(found) == "a"
+    said = capsys.readouterr().err
+    assert said.startswith(hint)
+    assert bool(said) == bool(hint)
+    assert list(found) == list("bcdefg")
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
