@@ -98,7 +98,7 @@ class AlertEngine:
     false_alerts_per_30d / 30 days, for any dependence between streams. Delivery state is kept by notifier name.
 
     While the judge fails (`judge.failing_since`), no rule on one of its metrics fires or resolves, and an alert about
-    the judge is open. Only one engine at a time may use a state store.
+    the judge is open; a restart or another leader takes the outage over. Only one engine at a time may use a state store.
     """
 
     def __init__(
@@ -135,11 +135,13 @@ class AlertEngine:
         if not self._restored:
             self._restore(await self._state_store.load())
             self._restored, self._following = True, False
+            if (since := self._cases.judge_outage_since()) is not None and self._judge.in_use:
+                self._judge.resume(since)
         edge = self._clock() - self._config.watermark_s
         oldest = await self._queue_oldest()  # before the scores are read: what has left the queue is in the store
         up_to = self._reader.edge(edge if oldest is None else min(edge, oldest))
         outage = self._judge.failing_since()
-        self._unsaved |= self._cases.track_judge_outage(outage, self._clock())
+        self._unsaved |= self._cases.track_judge_outage(outage, self._clock(), in_use=self._judge.in_use)
         for watch in self._watches.values():
             # The few scores a failing judge still gives are no sample of the traffic: they wait until it recovers.
             if outage is None or watch.rule.metric not in self._judge.metrics:

@@ -88,7 +88,7 @@ class World(NullObserver):
         self.oldest = None
         self.rules, self.config, self.notifiers = rules, config, notifiers
         self.shown, self.notifications, self.failed_descriptions = [], [], 0
-        self.blind_since = None
+        self.blind_since, self.judged = None, True
         self.count = 0
         self.engine = self.restart()
 
@@ -106,9 +106,14 @@ class World(NullObserver):
             clock=lambda: self.now,
             lower_is_better=lambda metric: metric == "hallucination",
             observer=self,
-            judge=JudgeSignals(metrics=TRIO, failing_since=lambda: self.blind_since),
+            judge=JudgeSignals(
+                metrics=TRIO, failing_since=lambda: self.blind_since, resume=self.resume, in_use=self.judged
+            ),
         )
         return self.engine
+
+    def resume(self, since):
+        self.blind_since = since
 
     def show_streams(self, streams):
         self.shown = streams

@@ -255,6 +255,8 @@ def summary(alert: Alert) -> str:
 
 def _judge_outage(alert: Alert) -> str:
     since = rfc3339(alert.since)
+    if alert.ended_at is not None and alert.cause_detail:
+        return f"{alert.cause_detail} since {rfc3339(alert.ended_at)}; the judge had failed since {since}"
     if alert.ended_at is not None:
         return f"the judge answers again since {rfc3339(alert.ended_at)}; it had failed since {since}"
     return f"the judge fails since {since}: nothing is judged, and no quality alert fires or resolves until it answers"
