@@ -50,8 +50,8 @@ class JudgeSignals:
 
     `metrics` are those the judge scores. `failing_since` is the Unix time since which the judge fails, None while it
     works; `resume` tells it of the outage that the saved state has. With `in_use` False there is no judge, or no metric
-    that it scores. `evidence` is what the anchors say about the judge for a metric. `on_alarm` requests a check of the anchors.
-    `score_more` finds a cause where there are too few scores.
+    that it scores. `evidence` is what the anchors say about the judge for a metric. `on_alarm` requests a check of the
+    anchors. `score_more` finds a cause where there are too few scores.
     """
 
     metrics: Collection[str] = ()

@@ -98,7 +98,8 @@ class AlertEngine:
     false_alerts_per_30d / 30 days, for any dependence between streams. Delivery state is kept by notifier name.
 
     While the judge fails (`judge.failing_since`), no rule on one of its metrics fires or resolves, and an alert about
-    the judge is open; a restart or another leader takes the outage over. Only one engine at a time may use a state store.
+    the judge is open; a restart or another leader takes the outage over. Only one engine at a time may use a
+    state store.
     """
 
     def __init__(
