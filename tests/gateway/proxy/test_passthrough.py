@@ -538,7 +538,7 @@ def test_usage_that_only_we_asked_for_is_captured_and_kept_from_the_client():
     stream = head + chunks + b"0\r\n\r\n"
 
     async def main():
-        upstream = ScriptedUpstream(stream, stream)
+        upstream = ScriptedUpstream(stream, stream, stream)
         async with tcp_server(upstream) as port:
             config = Config(
                 gateway=GatewayTable(),
