@@ -91,7 +91,8 @@ class Account:
     def check_budget(self, spent_usd: float, day_left_s: float) -> None:
         """Raise OverLimit when the budget of the day is spent."""
         if self._usd_per_day is not None and spent_usd >= self._usd_per_day:
-            message = f"The budget of {self.whose} for today is spent: {self._usd_per_day:,.10g} USD per day. It resets at 00:00 UTC."
+            budget = f"{self._usd_per_day:,.10g} USD per day"
+            message = f"The budget of {self.whose} for today is spent: {budget}. It resets at 00:00 UTC."
             raise OverLimit("insufficient_quota", message, day_left_s, retry=False)
 
     def crowded(self) -> OverLimit:

@@ -207,6 +207,10 @@ class AlertEngine:
         watches = (watch for watch in self._watches.values() if watch.rule.metric == metric and watch.covers(app))
         return max((watch.closed_until or 0.0 for watch in watches), default=0.0)
 
+    def is_watched(self, metric: str, app: str) -> bool:
+        """Return whether a rule covers `metric` on `app`, even if it has taken in no score of it yet."""
+        return any(watch.rule.metric == metric and watch.covers(app) for watch in self._watches.values())
+
     def late(self, sample: Sample, metric: str) -> bool:
         """Return whether a score stored now is too late for the detectors."""
         return sample.started_at < self.closed_until(metric, sample.app)
