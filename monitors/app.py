@@ -416,6 +416,8 @@ def _engine(
     signals = JudgeSignals(
         metrics=[one.name for one in judged],
         failing_since=judging.blind_since if judging else lambda: None,
+        resume=judging.resume_outage if judging else lambda _: None,
+        in_use=bool(judging and judged),
         evidence=judging.evidence if judging else lambda _: None,
         on_alarm=judging.recheck_anchors if judging else lambda: None,
         score_more=extra,

@@ -283,6 +283,8 @@ class Finding:
 
 JUDGE_BLIND = "judge_blind"
 """The built-in rule that fires while the judge fails."""
+NOT_JUDGED = "no metric is judged any more"
+"""Why an alert of that rule resolved although the judge did not answer."""
 
 AlertState: TypeAlias = Literal["pending", "firing", "resolved"]
 Cause: TypeAlias = Literal["retrieval", "generation", "judge", "traffic_mix", "unknown"]

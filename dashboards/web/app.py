@@ -93,5 +93,6 @@ def pages(site: Site) -> Pages:
         templates=page_templates(assets()),
         entered=site.entered,
         before_send=add_security_headers,
+        on_error=on_error(site),
         stop=site.stop,
     )

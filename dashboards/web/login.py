@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import math
 import re
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
 from litestar import Request, Response, get, post
 from litestar.connection import ASGIConnection
 from litestar.datastructures import Cookie
-from litestar.exceptions import HTTPException, NotAuthorizedException
+from litestar.exceptions import HTTPException, NotAuthorizedException, TooManyRequestsException
 from litestar.params import FromQuery
 from litestar.response import Redirect, Template
 
 from dashboards.web.sessions import SESSION_S
 from dashboards.web.site import COOKIE, Page, Site, session_of
 from monitors.api.alerts import address_of
+from monitors.api.errors import accepts_page, as_json
 from monitors.runtime import audit
-from monitors.runtime.auth import TooManyGuessesError
+from monitors.runtime.auth import HostNotAllowedError, TooManyGuessesError
 
-_TOO_OFTEN = 429
+_TITLES = {403: "Not allowed", 404: "Not found", 405: "Method not allowed"}
+_NO_PAGE = "There is no page at this address."
 _HERE = re.compile(r"/(?![/\\])[^\x00-\x20\\]*")
 """A path on this host; excludes anything a browser could read as another host (`//`, backslashes)."""
 
@@ -79,14 +82,18 @@ def on_error(site: Site) -> Any:
 
     def answer(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
         # The error page's navigation reveals whether the caller is logged in: not shown to someone guessing tokens.
-        wants_page = "text/html" in request.headers.get("accept", "") and error.status_code != _TOO_OFTEN
+        # Nor is the navigation, which counts alerts, shown under another host name.
+        wants_page = accepts_page(request) and not isinstance(error, (TooManyRequestsException, HostNotAllowedError))
         if isinstance(error, NotAuthorizedException) and wants_page:
             path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             return Redirect(f"/login?next={quote(path, safe='')}" if request.method == "GET" else "/login")
         if wants_page:
-            title = {403: "Not allowed", 404: "Not found"}.get(error.status_code, "Request failed")
-            return site.render(request, "error.html", title=title, status=error.status_code, detail=error.detail)
-        return Response({"detail": error.detail}, status_code=error.status_code, headers=error.headers)
+            title = _TITLES.get(error.status_code, "Request failed")
+            detail = _NO_PAGE if error.detail == HTTPStatus.NOT_FOUND.phrase else error.detail
+            page = site.render(request, "error.html", title=title, status=error.status_code, detail=detail)
+            page.headers.update(error.headers or {})
+            return page
+        return as_json(error)
 
     return answer
 

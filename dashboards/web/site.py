@@ -79,6 +79,9 @@ class Engine(Protocol):
     def streams(self) -> Sequence[StreamStatus]:
         """Every watched stream."""
 
+    def is_watched(self, metric: str, app: str) -> bool:
+        """Whether a rule covers a metric of an app."""
+
     def rebaseline(self, rule: str, app: str | None = None) -> int:
         """Re-learn the baselines of a rule, for one app or all. Raises KeyError for an unknown rule."""
 

@@ -52,9 +52,12 @@ class Account:
 
     def __init__(self, subject: str, quota: Quota, *, fleet: Fleet, now: float) -> None:
         self.subject = subject
+        self.whose = "other apps" if ":" not in subject else subject.replace(":", " ", 1)
         self.turnstile = ConcurrencyLimiter(None)
+        self.max_concurrency: int | None = None
         self.queue_s = 0.0
         self._fleet = fleet
+        self._quota = quota
         self._usd_per_day: float | None = None
         self._reserved_tokens, self._reserved_usd, self._reservations = 0, 0.0, 0
         self._requests: SharedBucket | None = None
@@ -65,27 +68,38 @@ class Account:
         """Replace the limits; the usage so far stays counted."""
         self._requests = self._bucket(self._requests, quota.requests_per_min, now)
         self._tokens = self._bucket(self._tokens, quota.tokens_per_min, now)
+        self._quota = quota
         self._usd_per_day = quota.usd_per_day
 
     def check(self, spent_usd: float, now: float, day_left_s: float) -> None:
         """Raise OverLimit when a limit has no room for one more request."""
-        whose = self.subject.replace(":", " ", 1)
-        for bucket, kind in ((self._requests, "requests"), (self._tokens, "tokens")):
+        rates = ((self._requests, "requests", self._quota.requests_per_min),)
+        for bucket, kind, rate in (*rates, (self._tokens, "tokens", self._quota.tokens_per_min)):
             if bucket is not None and (wait_s := bucket.wait_s(now, self._fleet.every_s)) > 0:
-                raise OverLimit(kind, f"Rate limit reached for {whose}: {kind} per minute.", wait_s)
+                message = f"Rate limit for {self.whose} exceeded: {_rate(rate, kind)}. {_retry(wait_s)}"
+                raise OverLimit(kind, message, wait_s)
         self.check_budget(spent_usd, day_left_s)
-        reserved = f"is reserved for requests of {whose} that are under way."
+        reserved = f"reserved for requests under way. {_retry(RESERVED_WAIT_S)}"
         tokens = self._tokens
         if tokens is not None and self._reserved_tokens and tokens.level(now) - self._reserved_tokens < 1:
-            raise OverLimit("tokens", f"What is left of tokens per minute {reserved}", RESERVED_WAIT_S)
+            left = f"what is left of {_rate(self._quota.tokens_per_min, 'tokens')} is {reserved}"
+            raise OverLimit("tokens", f"Rate limit for {self.whose}: {left}", RESERVED_WAIT_S)
         if self._usd_per_day is not None and spent_usd + self._reserved_usd >= self._usd_per_day:
-            raise OverLimit("insufficient_quota", f"What is left of the budget {reserved}", RESERVED_WAIT_S)
+            left = f"what is left of {self._usd_per_day:,.10g} USD per day is {reserved}"
+            raise OverLimit("insufficient_quota", f"Budget of {self.whose}: {left}", RESERVED_WAIT_S)
 
     def check_budget(self, spent_usd: float, day_left_s: float) -> None:
         """Raise OverLimit when the budget of the day is spent."""
         if self._usd_per_day is not None and spent_usd >= self._usd_per_day:
-            message = f"The budget of {self.subject.replace(':', ' ', 1)} for today (UTC) is spent."
+            budget = f"{self._usd_per_day:,.10g} USD per day"
+            message = f"The budget of {self.whose} for today is spent: {budget}. It resets at 00:00 UTC."
             raise OverLimit("insufficient_quota", message, day_left_s, retry=False)
+
+    def crowded(self) -> OverLimit:
+        """Return the rejection of a request that got no place within `queue_s`."""
+        waited = f"; waited {self.queue_s:g} s" if self.queue_s else ""
+        message = f"Concurrency limit of {self.whose} reached ({self.max_concurrency}){waited}."
+        return OverLimit("requests", message, 1.0)
 
     @property
     def has_budget(self) -> bool:
@@ -153,3 +167,16 @@ class Account:
             return SharedBucket(per_min, now, processes=fleet.processes, together=fleet.together)
         bucket.retune(per_min, fleet.processes, now)
         return bucket
+
+
+def _rate(per_min: float | None, kind: str) -> str:
+    """Return a limit in words.
+
+    >>> _rate(2.0, "requests"), _rate(1.0, "requests"), _rate(1e6, "tokens")
+    ('2 requests per minute', '1 request per minute', '1,000,000 tokens per minute')
+    """
+    return f"{per_min:,.10g} {kind.removesuffix('s') if per_min == 1 else kind} per minute"
+
+
+def _retry(wait_s: float) -> str:
+    return f"Retry in {math.ceil(wait_s)} s."

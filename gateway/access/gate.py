@@ -26,10 +26,7 @@ NOTHING = Quote()
 MOST_CHARGED_TOKENS = 10**9
 _DEFAULT_APP = "default"
 _PURGE_EVERY_S = 10.0
-_UNMETERED = (
-    "What a request to this path costs is not known, and a budget in USD holds: limits.unmetered_usd sets a fixed price"
-    " for such requests."
-)
+_UNMETERED = "No price is known for this path and a USD budget applies. Set limits.unmetered_usd to allow it."
 _TOLD_AT_ONCE = 250
 
 
@@ -166,7 +163,7 @@ class Gate:
         """
         holder, account, accounts = self._admissible(headers, model, app, reading=reading, metered=metered)
         if not await account.turnstile.enter(account.queue_s):
-            raise OverLimit("requests", f"Too many requests of app {holder.app} at once.", 1.0)
+            raise account.crowded()
         try:
             self._check(accounts)
         except OverLimit:
@@ -356,6 +353,7 @@ class Gate:
         )
         account.grant(quota, now)
         at_once = limits.max_concurrency
+        account.max_concurrency = at_once
         account.turnstile.resize(None if at_once is None else max(at_once // self._fleet.processes, 1))
         account.queue_s = limits.queue_s or 0.0
 

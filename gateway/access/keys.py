@@ -24,7 +24,7 @@ _DURATION = re.compile(r"(\d{1,9})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _WELL_FORMED = re.compile(rb"gw-[A-Za-z0-9_-]{43}")
 _EXPECTED = "expected 'Authorization: Bearer gw-...'"
-_MALFORMED = "Incorrect API key given: a key is 'gw-' and 43 letters, digits, '-' or '_', and this one is not."
+_MALFORMED = "Malformed API key: expected 'gw-' followed by 43 characters (A-Z, a-z, 0-9, '-', '_')."
 _UNKNOWN = "Incorrect API key given: it has the right form, but this gateway does not know it."
 _CHALLENGE = ((b"www-authenticate", b'Bearer realm="Gaugeway"'),)
 
@@ -170,7 +170,7 @@ def check_model(key: VirtualKey, model: str | None) -> None:
     if key.allows(model):
         return
     if model is None:
-        message = "This API key is for certain models only, and the request names none that could be read."
+        message = "This key is restricted to certain models, and the request has no readable 'model'."
     else:
         message = f"This API key does not allow the model '{model[:100]}'."
     raise Rejection(403, "model_not_allowed", message, "model")
@@ -204,7 +204,8 @@ def _without_ours(headers: Headers) -> str:
     given = [name.decode() for name, value in headers if name in CREDENTIALS and value.strip()]
     if not given:
         return f"No API key given: {_EXPECTED}."
-    return f"The header {given[0]} has no API key of Gaugeway: {_EXPECTED}; keys of providers are not accepted here."
+    name = "Authorization" if given[0] == "authorization" else given[0]
+    return f"The {name} header holds no Gaugeway key (gw-...). Provider keys are not accepted."
 
 
 def _check_state(key: VirtualKey, now: float) -> None:

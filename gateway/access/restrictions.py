@@ -15,6 +15,7 @@ from gateway.access.keys import VirtualKey, check_model
 from gateway.access.operations import READING, is_realtime, operation_of
 from gateway.exchange import Headers
 from gateway.http.errors import Rejection
+from gateway.http.field_errors import MAX_NAME
 
 MOST_TOKENS = 200_000
 """How many strings and brackets the JSON of a restricted key's request may have (40 ms of scanning)."""
@@ -24,6 +25,7 @@ MAX_SCANNED_BYTES = 4 * 1024 * 1024
 MAX_NESTING = 20
 """How deep a realtime message is searched for models."""
 
+_RESTRICTED = "This key is restricted to certain models"
 _TOKEN = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")([ \t\r\n]*:)?|([\[{])|[\]}]', re.DOTALL)
 _NAMES = re.compile(
     rb'"\w{0,64}(?:model|engine|deployment|fallback|rout|preset|plugin|litellm|override|provider|endpoint|target'
@@ -76,7 +78,7 @@ def check_request(key: VirtualKey, asked: Asked) -> None:
     if asked.method in READING and operation.kind == "free" and not asked.body:
         return
     if not operation.names_model:
-        raise _not_allowed("This API key is for certain models only: this path is not open to it.")
+        raise _not_allowed("This key may not use this path.", None)
     _check_headers(asked.headers)
     models = _named_in_query(asked.query)
     members = _members(asked.body)
@@ -92,7 +94,7 @@ def check_request(key: VirtualKey, asked: Asked) -> None:
 def check_handshake(key: VirtualKey, raw_path: bytes, query: bytes, headers: Headers) -> None:
     """Raise Rejection unless a restricted key's WebSocket unambiguously uses an allowed model."""
     if not is_realtime(raw_path):
-        raise _not_allowed("This API key is for certain models only: this path is not open to it.")
+        raise _not_allowed("This key may not use this path.", None)
     _check_headers(headers)
     _check_models(key, _named_in_query(query, also="deployment"))
 
@@ -103,7 +105,7 @@ def check_message(key: VirtualKey, message: str | bytes) -> None:
     Realtime messages are text; binary ones are rejected, because their meaning depends on the upstream's decoder.
     """
     if isinstance(message, bytes):
-        raise _not_allowed("This API key is for certain models only: send text messages, no binary ones.")
+        raise _not_allowed(f"{_RESTRICTED}: send text messages, no binary ones.", None)
     if message.count("{") + message.count("[") > MOST_TOKENS:
         raise Rejection(413, "request_too_large", f"The message has more than {MOST_TOKENS} brackets.")
     for model in _nested_models(_objects(message), 0):
@@ -113,7 +115,7 @@ def check_message(key: VirtualKey, message: str | bytes) -> None:
 def _check_models(key: VirtualKey, models: set[Any]) -> None:
     """Raise Rejection unless all places that name a model agree: the upstream decides which one counts."""
     if len(models) > 1:
-        raise _not_allowed("This API key is for certain models only, and the request names more than one.")
+        raise _not_allowed(f"{_RESTRICTED}, and the request names more than one.")
     model = models.pop() if models else None
     check_model(key, model)
     if model is not None and model not in key.models and _ODD_MODEL.search(model) is not None:
@@ -123,14 +125,13 @@ def _check_models(key: VirtualKey, models: set[Any]) -> None:
 def _check_headers(headers: Headers) -> None:
     for name, value in headers:
         if name == b"content-type" and _JSON.fullmatch(value.strip()) is None:
-            message = "This API key is for certain models only, which are looked for in JSON: send application/json."
-            raise _not_allowed(message)
+            raise _not_allowed(f"{_RESTRICTED}: send application/json.", "content-type")
         if name == b"content-encoding" and value.strip().lower() != b"identity":
-            raise _not_allowed("This API key is for certain models only: send the body without Content-Encoding.")
+            raise _not_allowed(f"{_RESTRICTED}: send the body uncompressed.", "content-encoding")
         if name in _ROUTING_HEADERS or (
             not name.startswith(_PLAIN_HEADERS) and _ROUTING_WORDS.search(_plain(name.decode("latin-1")))
         ):
-            raise _not_allowed(f"The header {name.decode('latin-1')} is not open to this API key.")
+            raise _unusable(name.decode("latin-1"), "the header ")
 
 
 def _named_in_query(query: bytes, also: str = "") -> set[Any]:
@@ -146,9 +147,9 @@ def _named_in_query(query: bytes, also: str = "") -> set[Any]:
         if plain in ("model", also):
             models.append(value)
         elif _ROUTING_MEMBERS.search(plain):
-            raise _not_allowed(f"The query parameter '{name[:100]}' is not open to this API key.")
+            raise _unusable(name, "the query parameter ")
     if len(models) > 1:
-        raise _duplicate("query parameter 'model'")
+        raise _duplicate("model", "the query parameter ")
     return set(models)
 
 
@@ -157,15 +158,17 @@ def _members(body: bytes) -> dict[str, msgspec.Raw]:
     try:
         members = _decode_members(body)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        message = "This API key is for certain models only, and the body is not a JSON object that can be read."
-        raise _not_allowed(message) from None
-    counts = Counter(_plain(name) for name in _names(body))
+        message = f"{_RESTRICTED}, and the body is not a readable JSON object."
+        raise _not_allowed(message, None) from None
+    names = list(_names(body))
+    counts = Counter(map(_plain, names))
     for guarded in ("model", "tools"):
         if counts[guarded] > 1 or (counts[guarded] and guarded not in members):
-            raise _duplicate(f"member '{guarded}'")
-    for name in counts:
-        if name != "model" and _ROUTING_MEMBERS.search(name):
-            raise _not_allowed(f"The member '{name[:100]}' is not open to this API key.")
+            raise _duplicate(guarded)
+    for name in names:
+        plain = _plain(name)
+        if plain != "model" and _ROUTING_MEMBERS.search(plain):
+            raise _unusable(name)
     return members
 
 
@@ -208,14 +211,15 @@ def _nested_models(value: Any, depth: int) -> Iterator[str | None]:
         yield None
     elif isinstance(value, _Members):
         if len({name for name, _ in value}) < len(value):
-            raise _duplicate("members of an object in which a model may be named")
+            message = f"{_RESTRICTED}: send every member of an object exactly once."
+            raise Rejection(400, "ambiguous_model", message)
         for name, inner in value:
             plain = _plain(name)
             if plain == "model":
                 yield inner if isinstance(inner, str) else None
             elif plain not in _SCHEMAS:
                 if _ROUTING_MEMBERS.search(plain):
-                    raise _not_allowed(f"The member '{name[:50]}' is not open to this API key.")
+                    raise _unusable(name)
                 yield from _nested_models(inner, depth + 1)
     elif isinstance(value, list):
         for inner in value:
@@ -231,13 +235,19 @@ def _plain(name: str) -> str:
     return _NOISE.sub("", name.casefold())
 
 
-def _duplicate(what: str) -> Rejection:
-    message = f"This API key is for certain models only: the {what} must stand once and in lower case."
-    return Rejection(400, "ambiguous_model", message, "model")
+def _duplicate(name: str, kind: str = "") -> Rejection:
+    message = f"{_RESTRICTED}: send {kind}'{name}' exactly once, in lower case."
+    return Rejection(400, "ambiguous_model", message, name)
 
 
-def _not_allowed(message: str) -> Rejection:
-    return Rejection(403, "model_not_allowed", message, "model")
+def _unusable(name: str, kind: str = "") -> Rejection:
+    """Return the 403 for a member, parameter or header that could choose another model."""
+    shown = name[:MAX_NAME]
+    return _not_allowed(f"This key may not use {kind}'{shown}'.", shown)
+
+
+def _not_allowed(message: str, param: str | None = "model") -> Rejection:
+    return Rejection(403, "model_not_allowed", message, param)
 
 
 def is_ambiguous(body: bytes) -> bool:

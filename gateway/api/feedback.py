@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,12 +17,12 @@ from litestar.exceptions import HTTPException
 from gateway.contexts.explicit import PREFIX, ExplicitError, from_body_key, from_headers
 from gateway.exchange import Headers
 from gateway.http.errors import Rejection, body_of, too_large
+from gateway.http.field_errors import TRACE_ID, located
 from gateway.telemetry.tracing import parse_traceparent
 from monitors.records import Context, Supplement
 from monitors.runtime import bounds
 from monitors.runtime.bounds import bounded_supplement
 from monitors.runtime.retry import Backoff, Capacity, RetryBuffer, Sink
-from monitors.runtime.settings import explained, in_form
 from monitors.storage.engines.failures import reason_of, refused
 from monitors.storage.queues import Queue
 
@@ -31,10 +30,9 @@ _log = logging.getLogger("gaugeway.supplements")
 _FIRST_BACK_OFF_S, _MAX_BACK_OFF_S = 0.1, 5.0
 _BATCH = 50
 _RETRY_S = b"5"
-_FIELD = re.compile(r"field `([^`]*)`")
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
-TraceId = Annotated[str, in_form(r"^(?!0{32})[0-9a-fA-F]{32}\Z", "32 hexadecimal digits, not all 0")]
+TraceId = Annotated[str, msgspec.Meta(pattern=TRACE_ID)]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=bounds.MAX_TEXT)]
 Label = Annotated[str, msgspec.Meta(min_length=1, max_length=bounds.MAX_LABEL)]
 Rating = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
@@ -225,13 +223,13 @@ class Supplements:
         except HTTPException as error:
             if error.status_code == 413:  # noqa: PLR2004 - the body is too large
                 raise too_large(self.max_body_bytes) from error
-            raise Rejection(error.status_code, "error", error.detail) from error
+            raise Rejection(error.status_code, "invalid_request", error.detail) from error
 
     def _contexts(self, body: bytes, headers: Headers) -> Supplement:
         sent = _decoded(body, Contexts)
         contexts = _passages(sent.contexts)
         if contexts is None:
-            raise _bad("contexts", "Expected `array`, got `null`")
+            raise _bad("contexts", "expected an array, got null")
         trace_id = _trace_of(sent.trace_id, headers)
         if sent.key is None and trace_id is None:
             raise _bad("key", "`key`, `trace_id` or a traceparent header must say which exchange this is about")
@@ -273,9 +271,8 @@ def _decoded(body: bytes, into: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=into)
     except msgspec.ValidationError as error:
-        where, message = explained(error, into)
-        named = _FIELD.search(message)
-        raise _bad(where.lstrip(".") or (named[1] if named else None), message) from error
+        where, message = located(error, body, into)
+        raise _bad(where.lstrip(".") or None, message) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         problem = f"The body is not JSON: {error}" if body else "The request has no body: expected a JSON object"
         raise _bad(None, problem) from error

@@ -13,7 +13,8 @@ from gateway.api.openapi import document
 from gateway.http.errors import Rejection, body_of
 from monitors.runtime.auth import allowed_hosts, guess_guard, metrics_handler, token_guard, warn_if_short
 
-_NOT_FOUND = 404
+_NOT_FOUND, _SERVERS = 404, 500
+_CODES = {404: "unknown_url", 405: "method_not_allowed", 413: "request_too_large"}
 
 
 class Readiness:
@@ -78,7 +79,7 @@ def _openai_error(request: Request[Any, Any, Any], error: HTTPException) -> Resp
     hint = " The API is under /v1." if error.status_code == _NOT_FOUND else ""
     rejection = Rejection(
         error.status_code,
-        "unknown_url" if hint else "error",
+        _CODES.get(error.status_code, "invalid_request" if error.status_code < _SERVERS else "internal_error"),
         f"{request.method} {request.url.path}: {error.detail}.{hint}",
     )
     return Response(

@@ -11,6 +11,7 @@ import msgspec
 from gateway.contexts import Extraction
 from gateway.contexts.limits import MAX_PASSAGES, extraction
 from gateway.exchange import Explicit, Headers, Request, Response
+from gateway.http.field_errors import located
 from monitors.records import Context
 from monitors.runtime.bounds import MAX_TAGS, bounded_tags, optional_name
 
@@ -58,8 +59,8 @@ def from_body_key(value: bytes) -> Explicit:
     try:
         key = _body_decoder.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        message, _, where = str(error).partition(" - at `$")
-        raise ExplicitError("gaugeway" + where.rstrip("`"), message) from error
+        where, message = located(error, value, _BodyKey)
+        raise ExplicitError("gaugeway" + where, message) from error
     return Explicit(
         question=key.question,
         contexts=None if key.contexts is None else _contexts(key.contexts),
@@ -81,7 +82,7 @@ def from_headers(headers: Headers) -> Explicit | None:
     if not said:
         return None
     for name in said.keys() - _NAMES:
-        raise ExplicitError(f"x-gaugeway-{name}", f"Unknown header; known: {', '.join(sorted(_NAMES))}")
+        raise ExplicitError(f"x-gaugeway-{name}", f"unknown header; known: {', '.join(sorted(_NAMES))}")
     text = {name: _text(name, value) for name, value in said.items()}
     tags = _header_tags(text.get("tags", ""))
     return Explicit(
@@ -138,13 +139,16 @@ def _header_contexts(value: bytes) -> tuple[Context, ...]:
     raw = value.strip()
     if not raw.startswith(b"["):
         try:
-            raw = base64.urlsafe_b64decode(raw + b"=" * (-len(raw) % 4))
-        except (binascii.Error, ValueError) as error:
-            raise ExplicitError("x-gaugeway-contexts", "Expected JSON or base64url of JSON") from error
+            raw = base64.urlsafe_b64decode(raw + b"=" * (-len(raw) % 4)).strip()
+        except (binascii.Error, ValueError):
+            raw = b""
+        if not raw.startswith(b"["):
+            raise ExplicitError("x-gaugeway-contexts", "expected a JSON array, plain or base64url-encoded")
     try:
         return _contexts(_contexts_decoder.decode(raw))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ExplicitError("x-gaugeway-contexts", str(error)) from error
+        where, message = located(error, raw, _Passages)
+        raise ExplicitError("x-gaugeway-contexts", f"{where}: {message}" if where else message) from error
 
 
 def _header_tags(value: str) -> dict[str, str]:
@@ -152,7 +156,7 @@ def _header_tags(value: str) -> dict[str, str]:
     for pair in filter(None, (one.strip() for one in value.split(","))):
         name, equals, content = pair.partition("=")
         if not (equals and name.strip()):
-            raise ExplicitError("x-gaugeway-tags", f"Expected `name=value` pairs separated by commas, got `{pair}`")
+            raise ExplicitError("x-gaugeway-tags", f"expected `name=value` pairs separated by commas, got `{pair}`")
         tags[name.strip()] = content.strip()
     return tags
 
@@ -160,7 +164,7 @@ def _header_tags(value: str) -> dict[str, str]:
 def _header_capture(value: str) -> bool:
     word = value.strip().lower()
     if word not in _ON | _OFF:
-        raise ExplicitError("x-gaugeway-capture", f"Expected `on` or `off`, got `{value}`")
+        raise ExplicitError("x-gaugeway-capture", f"expected `on` or `off`, got `{value}`")
     return word in _ON
 
 
@@ -168,4 +172,4 @@ def _text(name: str, value: bytes) -> str:
     try:
         return unquote(value.decode("utf-8"), errors="strict")
     except UnicodeDecodeError as error:
-        raise ExplicitError(f"x-gaugeway-{name}", "Expected UTF-8, or percent-encoded UTF-8") from error
+        raise ExplicitError(f"x-gaugeway-{name}", "expected UTF-8, or percent-encoded UTF-8") from error

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 WINDOW_BYTES = 65_536
 """Bytes counted in one step, which takes about 0.1 ms."""
 
+_VALUE = re.compile(rb"[ \t\n\r]*+:[ \t\n\r]*+")
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 
@@ -47,6 +49,21 @@ class JsonCursor:
         outside = b"".join(parts[self.inside :: 2])
         self.inside ^= not len(parts) % 2
         return outside
+
+
+def value_starts(body: bytes, name: str, most: int) -> Iterator[int]:
+    """Yield where the values of the top-level members `name` begin in `body`, which must be a valid JSON object.
+
+    Raises ValueError where the name occurs more than `most` times.
+    """
+    cursor = JsonCursor(body)
+    for count, mention in enumerate(mentions(name).finditer(body)):
+        if count == most:
+            raise ValueError("too many to look at")
+        cursor.advance(mention.start())
+        value = _VALUE.match(body, mention.end())
+        if cursor.depth == 1 and not cursor.inside and value is not None:
+            yield value.end()
 
 
 def unescaped(text: bytes) -> bytes:

@@ -97,10 +97,10 @@ def check_target(method: str, raw_path: bytes) -> None:
     >>> check_target("GET", b"/v1/models/org%2Fname..v2")
     >>> check_target("GET", b"/v1/..%2ftenant-b")
     Traceback (most recent call last):
-    gateway.http.errors.Rejection: The path has a dot segment or an ambiguous encoding.
+    gateway.http.errors.Rejection: The path contains a dot segment ('..') or is percent-encoded too often.
     """
     if method in _REFUSED_METHODS:
-        raise Rejection(405, "method_not_allowed", f"{method} is not served here.", headers=_ALLOWED)
+        raise Rejection(405, "method_not_allowed", f"{method} is not supported.", headers=_ALLOWED)
     if _UNUSUAL.search(raw_path) is not None:
         _check_unusual(raw_path)
 
@@ -116,7 +116,7 @@ def _check_unusual(path: bytes) -> None:
         if decoded == path:
             return
         path = decoded
-    raise Rejection(400, "invalid_path", "The path has a dot segment or an ambiguous encoding.")
+    raise Rejection(400, "invalid_path", "The path contains a dot segment ('..') or is percent-encoded too often.")
 
 
 def _is_dots(segment: bytes) -> bool:

@@ -8,9 +8,12 @@ from typing import Any
 import msgspec
 
 from gateway.exchange import Headers
+from gateway.http.json_cursor import value_starts
 
 ROUTES = frozenset({"chat_completions", "completions"})
-_OPTION = b'"stream_options":{"include_usage":true}'
+_NAME, _ASKED = "stream_options", "include_usage"
+_TRUE = b'"include_usage":true'
+_OPTIONS = b"{" + _TRUE + b"}"
 _END_OF_EVENT = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _END_BYTES = 4
 MAX_EVENT_BYTES = 65_536
@@ -19,7 +22,7 @@ MAX_EVENT_BYTES = 65_536
 
 class _Body(msgspec.Struct):
     stream: bool = False
-    stream_options: msgspec.Raw | None = None
+    stream_options: msgspec.Raw = msgspec.Raw()
 
 
 class _Chunk(msgspec.Struct):
@@ -27,26 +30,59 @@ class _Chunk(msgspec.Struct):
     usage: dict[str, Any] | None = None
 
 
+MOST_MENTIONS = 1_000
+"""How many times the string "stream_options" may occur in a body in which the options are changed."""
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_read_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _read_body = msgspec.json.Decoder(_Body).decode
 _read_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
 def ask_for_usage(body: bytes) -> bytes | None:
-    """Add `stream_options.include_usage` to the body of a streamed request, as its first member.
+    """Set `stream_options.include_usage` in the body of a streamed request; all other bytes stay.
 
-    Returns None when there is nothing to do: no stream, stream options of the client's, or no JSON object.
+    Returns None when there is nothing to do: no stream, usage requested already, no JSON object, or options that no
+    upstream accepts or that stand twice.
 
     >>> ask_for_usage(b'{"model": "m", "stream": true}')
     b'{"stream_options":{"include_usage":true},"model": "m", "stream": true}'
+    >>> ask_for_usage(b'{"stream": true, "stream_options": null}')
+    b'{"stream": true, "stream_options": {"include_usage":true}}'
     """
     try:
         said = _read_body(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if not said.stream:
+            return None
+        options = bytes(said.stream_options)
+        if not options:
+            start = body.index(b"{") + 1
+            return b'%b"%b":%b,%b' % (body[:start], _NAME.encode(), _OPTIONS, body[start:])
+        asked = _asking(options)
+        return None if asked is None else _replaced(body, _NAME, options, asked)
+    except _UNDECODABLE:
         return None
-    if not said.stream or said.stream_options is not None:
+
+
+def _asking(options: bytes) -> bytes | None:
+    """Return the value of `stream_options` with `include_usage`, None when it stays; raises what decoding does."""
+    if options == b"null":
+        return _OPTIONS
+    members = _read_members(options)
+    if _ASKED not in members:
+        return b"{%b%b%b" % (_TRUE, b"," if members else b"", options[1:])
+    asked = bytes(members[_ASKED])
+    return _replaced(options, _ASKED, asked, b"true") if asked in (b"false", b"null") else None
+
+
+def _replaced(body: bytes, name: str, value: bytes, new: bytes) -> bytes | None:
+    """Replace the value of the member `name`; None where it does not stand exactly once."""
+    try:
+        starts = list(value_starts(body, name, MOST_MENTIONS))
+    except ValueError:
         return None
-    start = body.index(b"{") + 1
-    return body[:start] + _OPTION + b"," + body[start:]
+    if len(starts) != 1:
+        return None
+    return body[: starts[0]] + new + body[starts[0] + len(value) :]
 
 
 class HideUsage:
@@ -103,6 +139,6 @@ def _is_usage(event: bytes) -> bool:
     lines = [line[5:] for line in event.splitlines() if line.startswith(b"data:")]
     try:
         chunk = _read_chunk(b"\n".join(lines))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except _UNDECODABLE:
         return False
     return not chunk.choices and chunk.usage is not None

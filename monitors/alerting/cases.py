@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from monitors.alerting.stream import Case, judge_outage
-from monitors.records import JUDGE_BLIND, Alert
+from monitors.records import JUDGE_BLIND, NOT_JUDGED, Alert
 
 HISTORY = 200
 """Alerts that are kept; the oldest resolved ones above this are dropped."""
@@ -47,24 +47,36 @@ class Cases:
     def close_orphans(self, tracked: Collection[str], now: float) -> None:
         """Resolve firing alerts whose fingerprint no stream tracks (their rule was removed); drop pending ones."""
         for case in self:
-            if case.alert.fingerprint in tracked:
+            if case.alert.fingerprint in tracked or case.alert.rule == JUDGE_BLIND:
                 continue
             if case.alert.state == "pending":
                 del self.by_fingerprint[case.alert.fingerprint]
             elif case.alert.state == "firing":
                 case.alert = replace(case.alert, state="resolved", ended_at=now)
 
-    def track_judge_outage(self, since: float | None, now: float) -> bool:
-        """Open an alert for a judge that fails `since` then, or resolve it (None); return whether anything changed."""
-        opened = next((one for one in self if one.alert.rule == JUDGE_BLIND and one.alert.state == "firing"), None)
+    def judge_outage_since(self) -> float | None:
+        """Return the start of the judge's outage whose alert fires; None without one."""
+        opened = self._judge_outage()
+        return None if opened is None else opened.alert.since
+
+    def track_judge_outage(self, since: float | None, now: float, *, in_use: bool = True) -> bool:
+        """Open an alert for a judge that fails `since` then, or resolve it (None); return whether anything changed.
+
+        With `in_use` False it resolves because no metric is judged any more.
+        """
+        opened = self._judge_outage()
         if since is None and opened is not None:
-            opened.alert = replace(opened.alert, state="resolved", ended_at=now)
+            why = "" if in_use else NOT_JUDGED
+            opened.alert = replace(opened.alert, state="resolved", ended_at=now, cause_detail=why)
             return True
         if since is not None and opened is None:
             alert = judge_outage(since)
             self.by_fingerprint[alert.fingerprint] = Case(alert=alert, alarm_at=_NEVER, described_until=_NEVER)
             return True
         return False
+
+    def _judge_outage(self) -> Case | None:
+        return next((one for one in self if one.alert.rule == JUDGE_BLIND and one.alert.state == "firing"), None)
 
     def drop_old(self) -> Sequence[str]:
         """Drop the oldest resolved alerts above `HISTORY`; return their fingerprints."""

@@ -98,7 +98,8 @@ class AlertEngine:
     false_alerts_per_30d / 30 days, for any dependence between streams. Delivery state is kept by notifier name.
 
     While the judge fails (`judge.failing_since`), no rule on one of its metrics fires or resolves, and an alert about
-    the judge is open. Only one engine at a time may use a state store.
+    the judge is open; a restart or another leader takes the outage over. Only one engine at a time may use a
+    state store.
     """
 
     def __init__(
@@ -135,11 +136,13 @@ class AlertEngine:
         if not self._restored:
             self._restore(await self._state_store.load())
             self._restored, self._following = True, False
+            if (since := self._cases.judge_outage_since()) is not None and self._judge.in_use:
+                self._judge.resume(since)
         edge = self._clock() - self._config.watermark_s
         oldest = await self._queue_oldest()  # before the scores are read: what has left the queue is in the store
         up_to = self._reader.edge(edge if oldest is None else min(edge, oldest))
         outage = self._judge.failing_since()
-        self._unsaved |= self._cases.track_judge_outage(outage, self._clock())
+        self._unsaved |= self._cases.track_judge_outage(outage, self._clock(), in_use=self._judge.in_use)
         for watch in self._watches.values():
             # The few scores a failing judge still gives are no sample of the traffic: they wait until it recovers.
             if outage is None or watch.rule.metric not in self._judge.metrics:
@@ -203,6 +206,10 @@ class AlertEngine:
         """Return the end of the last closed bucket of `metric` on `app`, 0.0 without a rule or before the first one."""
         watches = (watch for watch in self._watches.values() if watch.rule.metric == metric and watch.covers(app))
         return max((watch.closed_until or 0.0 for watch in watches), default=0.0)
+
+    def is_watched(self, metric: str, app: str) -> bool:
+        """Return whether a rule covers `metric` on `app`, even if it has taken in no score of it yet."""
+        return any(watch.rule.metric == metric and watch.covers(app) for watch in self._watches.values())
 
     def late(self, sample: Sample, metric: str) -> bool:
         """Return whether a score stored now is too late for the detectors."""

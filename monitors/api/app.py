@@ -9,7 +9,7 @@ from typing import Annotated, Any, Protocol
 
 from litestar import Litestar, Request, Response, Router, get
 from litestar.connection import ASGIConnection
-from litestar.exceptions import NotFoundException
+from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.template import TemplateConfig
 from litestar.types import Message, Scope
@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from monitors.alerting.acknowledgements import NotLeaderError
 from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality
+from monitors.api.errors import as_json, on_error
 from monitors.api.openapi import openapi_handler
 from monitors.records import Alert, Evaluation, Failed, Sample, Score, Skipped
 from monitors.runtime.auth import allowed_hosts, guess_guard, metrics_handler, token_guard, warn_if_short
@@ -54,13 +55,14 @@ class Pages:
     """The operator's page as the admin app mounts it; its handlers do their own authentication.
 
     `entered` tells whether a visitor is logged in, who may then read the JSON too. `before_send` is called with every
-    response head. `stop` closes the event streams.
+    response head. `on_error` renders an error for a browser. `stop` closes the event streams.
     """
 
     handlers: Sequence[Any]
     templates: TemplateConfig[Any]
     entered: Callable[[ASGIConnection[Any, Any, Any, Any]], bool]
     before_send: Callable[[Message, Scope], Awaitable[None]]
+    on_error: Callable[[Request[Any, Any, Any], HTTPException], Response[Any]]
     stop: Callable[[], None]
 
 
@@ -94,15 +96,18 @@ def admin_app(
         ],
         template_config=pages.templates if pages is not None else None,
         before_send=[pages.before_send] if pages is not None else [],
-        exception_handlers={NotLeaderError: _not_here},
+        exception_handlers={
+            NotLeaderError: _not_here,
+            HTTPException: on_error(pages.on_error if pages else None, here[:1]),
+        },
         openapi_config=None,
         logging_config=None,
     )
 
 
-def _not_here(_: Request[Any, Any, Any], error: NotLeaderError) -> Response[dict[str, Any]]:
+def _not_here(_: Request[Any, Any, Any], error: NotLeaderError) -> Response[Any]:
     """503 for a change that this process cannot make: it is starting, or another one is the leader."""
-    return Response({"status_code": 503, "detail": str(error)}, status_code=503, headers={"retry-after": "1"})
+    return as_json(HTTPException(status_code=503, detail=str(error), headers={"retry-after": "1"}))
 
 
 def _overview_handlers(insight: Insight) -> list[Any]:

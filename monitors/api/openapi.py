@@ -306,7 +306,7 @@ def _schemas() -> dict[str, Any]:
         if "properties" in schema:  # an answer has all properties, whatever their defaults
             schema["required"] = list(schema["properties"])
     _, received = msgspec.json.schema_components(_BODIES, ref_template="#/components/schemas/{name}")
-    error = _object(detail=_TEXT) | {"description": "The error message."}
+    error = _object(status_code=_COUNT, detail=_TEXT) | {"description": "The error message."}
     received["NewSilence"]["oneOf"] = [_given("ends"), _given("duration_s")]
     status = _object(code=_COUNT, message=_TEXT) | {"description": "The error in OTLP's format."}
     return {**sent, **received, "Error": error, "Status": status}

@@ -73,6 +73,10 @@ class JudgeSetup:
         """Return when the failures began that opened the circuit, Unix seconds; None while it is closed."""
         return self.breaker.state.since if self.breaker.is_open else None
 
+    def resume_outage(self, since: float) -> None:
+        """Open the circuit of a judge that failed since Unix time `since`, before this process ran."""
+        self.breaker.resume(since)
+
     def is_available(self) -> bool:
         """Whether the circuit is closed and some of the day's budget is left."""
         return not self.breaker.is_open and (self.pacer is None or self.pacer.has_left(time.time()))

@@ -51,6 +51,10 @@ class TooManyGuessesError(Exception):
         self.retry_after_s = retry_after_s
 
 
+class HostNotAllowedError(PermissionDeniedException):
+    """Without a token the port is not served under this Host."""
+
+
 class Attempts:
     """Counts wrong tokens by network: an IPv4 address, or an IPv6 /64, whose owner has all its addresses.
 
@@ -190,7 +194,9 @@ def allowed_hosts(host: str, token: str | None) -> Any:
     def guard(connection: ASGIConnection[Any, Any, Any, Any], _: Any) -> None:
         asked = _HOST.fullmatch(connection.headers.get("host", ""))
         if token is None and (asked is None or asked[1].lower() not in names):
-            raise PermissionDeniedException("without a token this address answers only under the name localhost")
+            raise HostNotAllowedError(
+                "Host not allowed: without a token only localhost, 127.0.0.1, [::1] and the configured host are served."
+            )
 
     return guard
 

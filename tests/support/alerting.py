@@ -88,8 +88,8 @@ class World(NullObserver):
         self.oldest = None
         self.rules, self.config, self.notifiers = rules, config, notifiers
         self.shown, self.notifications, self.failed_descriptions = [], [], 0
-        self.blind_since = None
-        self.judge_signals = JudgeSignals(metrics=TRIO, failing_since=lambda: self.blind_since)
+        self.blind_since, self.judged = None, True
+        self.delay_s = lambda _: 0.0
         self.count = 0
         self.engine = self.restart()
 
@@ -107,9 +107,18 @@ class World(NullObserver):
             clock=lambda: self.now,
             lower_is_better=lambda metric: metric == "hallucination",
             observer=self,
-            judge=self.judge_signals,
+            judge=JudgeSignals(
+                metrics=TRIO,
+                failing_since=lambda: self.blind_since,
+                resume=self.resume,
+                in_use=self.judged,
+                delay_s=self.delay_s,
+            ),
         )
         return self.engine
+
+    def resume(self, since):
+        self.blind_since = since
 
     def show_streams(self, streams):
         self.shown = streams

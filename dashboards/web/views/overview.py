@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from monitors.analysis.capture_coverage import Captured
 from monitors.analysis.quality import Quality, estimate, largest
 from monitors.storage.stores import Query, Summary
 
-ORDER = ("firing", "pending", "learning", "quiet", "unwatched")
+ORDER = ("firing", "pending", "learning", "waiting", "quiet", "unwatched")
 MAX_SLICES = 200
 MAX_ROWS = 500
 """Rows of the table; firing ones come first."""
@@ -55,8 +55,11 @@ class Row:
     lower_is_better: bool
 
 
-def watch_of(app: str, metric: str, streams: Iterable[StreamStatus]) -> Watch:
-    """The worst state among the rules that watch an app's metric; slice streams are ignored."""
+def watch_of(app: str, metric: str, streams: Iterable[StreamStatus], *, covered: bool = False) -> Watch:
+    """The worst state among the rules that watch an app's metric; slice streams are ignored.
+
+    Without a stream it is "waiting" where a rule has `covered` it: the rule has taken in no score yet.
+    """
     found = [
         Watch(
             state="learning" if one.state == "quiet" and one.m0 is None else one.state,
@@ -67,7 +70,9 @@ def watch_of(app: str, metric: str, streams: Iterable[StreamStatus]) -> Watch:
         for one in streams
         if one.metric == metric and one.app in (app, ALL) and not one.slice
     ]
-    return min(found, key=lambda one: ORDER.index(one.state), default=Watch())
+    return min(
+        found, key=lambda one: ORDER.index(one.state), default=Watch(state="waiting" if covered else "unwatched")
+    )
 
 
 def rows_of(
@@ -77,12 +82,18 @@ def rows_of(
     *,
     lower_is_better: Collection[str],
     now: float,
+    is_watched: Callable[[str, str], bool] = lambda _metric, _app: False,
 ) -> list[Row]:
-    """Table rows sorted by state, app and metric; at most `MAX_ROWS`, those with the most scores."""
+    """Table rows sorted by state, app and metric; at most `MAX_ROWS`, those with the most scores.
+
+    `is_watched` tells whether a rule covers a metric of an app, which may have no stream yet.
+    """
     known = {(one.app, one.metric): one for one in quality if not one.slice}
     for app, metric in hours:  # no score in the window, but some in the last 24 hours
         known.setdefault((app, metric), Quality(app=app, metric=metric, n=0, n_eff=0.0, coverage_ratio=0.0))
-    watched = [(watch_of(app, metric, streams), one) for (app, metric), one in known.items()]
+    watched = [
+        (watch_of(app, metric, streams, covered=is_watched(metric, app)), one) for (app, metric), one in known.items()
+    ]
     if len(watched) > MAX_ROWS:
         watched = heapq.nsmallest(MAX_ROWS, watched, key=lambda pair: (ORDER.index(pair[0].state), -pair[1].n))
     rows = []
@@ -142,7 +153,14 @@ def overview_handlers(site: Site) -> list[Any]:
         about = await site.insight.status()
         lower = {one["name"] for one in about["metrics"] if one["lower_is_better"]}
         chosen = by if by in ("model", "prompt") or by.startswith("tag:") else ""
-        rows = rows_of(site.insight.quality(), site.engine.streams(), hours, lower_is_better=lower, now=now)
+        rows = rows_of(
+            site.insight.quality(),
+            site.engine.streams(),
+            hours,
+            lower_is_better=lower,
+            now=now,
+            is_watched=site.engine.is_watched,
+        )
         more = len({(one.app, one.metric) for one in site.insight.quality() if not one.slice} | hours.keys()) - len(
             rows
         )

@@ -20,6 +20,7 @@ OUTCOMES = {
     "sampled_out": "not selected by the capture rate",
     "back_pressure": "not selected because the queue was filling up",
     "opted_out": "the app opted out",
+    "rejected": "refused by the gateway (key, limit, invalid request); not sent upstream",
     "overflow": "the capture buffer was full",
     "too_large": "larger than the size limit",
     "error": "could not be parsed or queued",

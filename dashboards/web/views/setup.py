@@ -12,7 +12,7 @@ from litestar.response import Template
 
 from dashboards.web.gateway_scrape import ADMIN_PORT
 from dashboards.web.site import Page, Site
-from monitors.config import Config
+from monitors.config import Config, Rule
 
 HOST, PORT = "127.0.0.1", 8080
 
@@ -60,7 +60,7 @@ def tables(config: Config, metrics: Sequence[Mapping[str, Any]]) -> list[Table]:
         "Alerts": [
             ("false alerts per 30 days", f"{alerts.false_alerts_per_30d:g}"),
             ("slices", ", ".join(alerts.slices) or "none"),
-            ("rules", "every metric, against a learned baseline" if rules is None else str(len(rules))),
+            ("rules", _rules(rules)),
         ]
         + [
             (
@@ -115,6 +115,12 @@ def setup_handlers(site: Site) -> list[Any]:
         )
 
     return [setup]
+
+
+def _rules(rules: Sequence[Rule] | None) -> str:
+    if rules is None:
+        return "one for every enabled metric, against a baseline learned for each app"
+    return str(len(rules)) if rules else "none: no alert watches a metric"
 
 
 def _upstream(one: Mapping[str, Any]) -> tuple[str, str]:

@@ -257,6 +257,8 @@ def summary(alert: Alert) -> str:
 
 def _judge_outage(alert: Alert) -> str:
     since = rfc3339(alert.since)
+    if alert.ended_at is not None and alert.cause_detail:
+        return f"{alert.cause_detail} since {rfc3339(alert.ended_at)}; the judge had failed since {since}"
     if alert.ended_at is not None:
         return f"judge recovered at {rfc3339(alert.ended_at)}; it had been failing since {since}"
     return f"judge failing since {since}: no judged metrics; quality alerts frozen until it recovers"

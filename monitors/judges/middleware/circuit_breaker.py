@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -60,6 +61,7 @@ class CircuitBreaker(Wrapper):
         self._pause_s = blind_s
         self._probe_at = 0.0
         self._probing = False
+        self._answered_at = -math.inf
 
     @property
     def state(self) -> BreakerState:
@@ -70,6 +72,17 @@ class CircuitBreaker(Wrapper):
     def is_open(self) -> bool:
         """Whether the circuit is open, so that the judge is not called."""
         return self._state.open
+
+    def resume(self, since: float) -> None:
+        """Open the circuit for a run of failures that an earlier process saw begin at `since`; the next call probes.
+
+        Does nothing while the circuit is open, and when the judge has answered after `since`.
+        """
+        if self._state.open or self._answered_at > since:
+            return
+        self._state = BreakerState(open=True, since=since, failures=self._threshold, kind="before the restart")
+        self._probe_at = self._clock()
+        self._on_change(self._state)
 
     async def _through(self, call: Callable[[], Awaitable[T]]) -> T:
         probe = self._state.open
@@ -99,6 +112,7 @@ class CircuitBreaker(Wrapper):
 
     def _succeeded(self) -> None:
         before, self._state = self._state, BreakerState()
+        self._answered_at = self._clock()
         if before.open:
             self._pause_s = self._first_s
             self._on_change(self._state)

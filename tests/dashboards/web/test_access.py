@@ -49,12 +49,58 @@ def test_with_a_token_people_are_sent_to_the_login_and_programs_are_told(tmp_pat
             assert browser.headers["location"].startswith("/login?next=%2F")
             program = await w.client.get(path)
             assert program.status_code == 401
-            assert program.json() == {"detail": "log in first"}
+            assert program.json() == {"status_code": 401, "detail": "log in first"}
             bearer = {"authorization": f"Bearer {TOKEN}"}
             if path != "/events":
                 assert (await w.client.get(path, headers=bearer)).status_code == 200
         for path in ("/api/status", "/metrics"):
             assert (await w.client.get(path)).status_code == 401
+
+    run(tmp_path, scenario, token=TOKEN)
+
+
+@pytest.mark.parametrize(
+    "path", ["/nope", "/alerts/nope", "/exchanges/nope", "/conversations/nope", "/a/b/c", "/static/x"]
+)
+def test_browsers_get_an_error_page_and_programs_get_json(tmp_path, path):
+    async def scenario(w):
+        page = await w.page(path, 404)
+        program = await w.client.get(path)
+        assert (program.status_code, list(program.json())) == (404, ["status_code", "detail"])
+        elsewhere = await w.client.get(path, headers={"accept": "text/html", "host": "evil.example"})
+        assert "Pipeline" not in elsewhere.text
+        assert elsewhere.status_code == 403
+        assert elsewhere.json()["detail"].startswith("Host not allowed: without a token only localhost")
+        return page
+
+    page = run(tmp_path, scenario)
+    assert "Not found" in page.words
+    assert "/pipeline" in [one.get("href") for one in page.all("a")]
+
+
+def test_methods_and_parameters_that_are_wrong_have_their_error_in_both_shapes(tmp_path):
+    async def scenario(w):
+        put = await w.client.put("/alerts", headers={"accept": "text/html"})
+        assert put.status_code == 405
+        assert "GET" in put.headers["allow"]
+        assert "Method not allowed" in put.text
+        for headers in ({}, {"accept": "text/html"}):
+            for path, status in (("/api/nope", 404), ("/api/exchanges/nope", 404), ("/api", 404), ("/v1/nope", 404)):
+                answer = await w.client.get(path, headers=headers)
+                assert (answer.status_code, set(answer.json())) == (status, {"status_code", "detail"})
+        wrong = await w.client.get("/api/exchanges", params={"limit": 0})
+        assert wrong.json() == {"status_code": 400, "detail": "limit: Expected `int` >= 1"}
+
+    run(tmp_path, scenario)
+
+
+def test_an_unknown_address_tells_nothing_to_those_who_guess_the_token(tmp_path):
+    async def scenario(w):
+        page = await w.page("/nope", 404)
+        assert "Pipeline" not in page.words
+        for token in (TOKEN, "wrong"):
+            answer = await w.client.get("/nope", headers={"accept": "text/html", "authorization": f"Bearer {token}"})
+            assert answer.json() == {"status_code": 404, "detail": "Not Found"}
 
     run(tmp_path, scenario, token=TOKEN)
 

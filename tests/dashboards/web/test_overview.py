@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from dashboards.web.charts import Dot, Line, Mark, bars, scale, sparkline, ticks, time_ticks, timeline
 from dashboards.web.format import shares
 from dashboards.web.trends import Trends, dot, movement
 from dashboards.web.views.overview import rows_of, watch_of
 from monitors.alerting.engine import StreamStatus
 from monitors.analysis.quality import Quality
+from monitors.config import Alerts, Rule
 from monitors.storage.stores import Summary
 from tests.support.pages import EVIL, world
 
@@ -210,6 +213,7 @@ def test_the_worst_state_of_an_apps_rules_counts_and_slices_do_not():
     assert watch_of("a", "m", [watched(m0=None, learned=3, needed=9)]).state == "learning"
     assert watch_of("a", "m", [watched(app="*")]).state == "quiet"
     assert watch_of("a", "other", [watched()]).state == "unwatched"
+    assert watch_of("a", "other", [watched()], covered=True).state == "waiting"
 
 
 def test_an_app_that_is_silent_now_is_still_there_today():
@@ -278,3 +282,23 @@ def test_axes_have_round_numbers_and_hold_every_value():
 def test_percentages_add_up_to_a_hundred():
     for parts in ({"a": 1, "b": 1, "c": 1}, {"a": 12345, "b": 1}, {str(n): n for n in range(1, 40)}):
         assert abs(sum(shares(parts).values()) - 100.0) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("rules", "state", "told"),
+    [
+        ((Rule(metric="faithfulness", slo=0.85, name="answers"),), "waiting for scores", "SLO 0.85"),
+        ((), "no rule", "none: no alert watches a metric"),
+    ],
+)
+def test_overview_and_setup_agree_on_what_is_watched(tmp_path, rules, state, told):
+    async def scenario(w):
+        for _ in range(20):
+            await w.add(0.9)
+        await w.plane.estimate()
+        return await w.page("/"), await w.page("/setup")
+
+    overview, setup = run(tmp_path, scenario, alerts=Alerts(rules=rules))
+    assert state in overview.words
+    assert [one for one in ("no rule", "waiting for scores") if one in overview.words] == [state]
+    assert told in setup.words

@@ -236,6 +236,33 @@ def test_headers_that_let_the_upstream_read_another_model_are_refused(header):
     )
 
 
+@pytest.mark.parametrize(
+    ("changed", "message", "param"),
+    [
+        ({"body": b'{"model":"cheap","fallbacks":["m"]}'}, "This key may not use 'fallbacks'.", "fallbacks"),
+        ({"body": b'{"model":"cheap","Route_To":"m"}'}, "This key may not use 'Route_To'.", "Route_To"),
+        (
+            {"body": b'{"model":"cheap","model":"cheap"}'},
+            "This key is restricted to certain models: send 'model' exactly once, in lower case.",
+            "model",
+        ),
+        (
+            {"body": b"{}"},
+            "This key is restricted to certain models, and the request has no readable 'model'.",
+            "model",
+        ),
+        ({"query": b"fallback=m"}, "This key may not use the query parameter 'fallback'.", "fallback"),
+        ({"headers": [(b"x-model", b"m")]}, "This key may not use the header 'x-model'.", "x-model"),
+        ({"raw_path": b"/v1/other"}, "This key may not use this path.", None),
+    ],
+)
+def test_a_refusal_names_what_the_key_may_not_use(changed, message, param):
+    asked = Asked("POST", CHAT.encode(), b"", JSON, OK.encode())._replace(**changed)
+    with pytest.raises(Rejection) as caught:
+        check_request(KEY, asked)
+    assert (caught.value.message, caught.value.param) == (message, param)
+
+
 def test_headers_that_clients_send_are_open_to_a_restricted_key():
     names = (
         "host user-agent accept accept-encoding content-length connection openai-organization openai-project openai-"

@@ -65,7 +65,7 @@ def test_a_key_with_one_wrong_byte_is_refused(index, change):
 def test_a_missing_an_unknown_a_revoked_and_an_expired_key_are_401_in_openais_shape():
     ring = Keyring([key(revoked_at=NOW - 1), key(b"gw-old", id="key_2", expires_at=NOW)])
     assert "No API key" in refused(ring, [])
-    assert "Incorrect" in refused(ring, [(b"api-key", b"gw-unknown")])
+    assert "Malformed" in refused(ring, [(b"api-key", b"gw-unknown")])
     assert "revoked" in refused(ring, [(b"api-key", SECRET)])
     assert "expired" in refused(ring, [(b"api-key", b"gw-old")])
     assert ring.check([(b"api-key", b"gw-old")], NOW - 0.1).id == "key_2"
@@ -76,10 +76,19 @@ def test_a_missing_an_unknown_a_revoked_and_an_expired_key_are_401_in_openais_sh
     [
         ([], "No API key given"),
         ([(b"authorization", b" ")], "No API key given"),
-        ([(b"authorization", b"Bearer sk-provider")], "The header authorization has no API key of Gaugeway"),
-        ([(b"x-api-key", b'"' + SECRET + b'"')], "The header x-api-key has no API key of Gaugeway"),
-        ([(b"authorization", b"Bearer gw-short")], "43 letters"),
-        ([(b"authorization", b"Bearer " + SECRET + b"\x00\x85\xff")], "43 letters"),
+        (
+            [(b"authorization", b"Bearer sk-provider")],
+            "The Authorization header holds no Gaugeway key (gw-...). Provider keys are not accepted.",
+        ),
+        ([(b"x-api-key", b'"' + SECRET + b'"')], "The x-api-key header holds no Gaugeway key (gw-...). Provider keys"),
+        (
+            [(b"authorization", b"Bearer gw-short")],
+            "Malformed API key: expected 'gw-' followed by 43 characters (A-Z, a-z, 0-9, '-', '_').",
+        ),
+        (
+            [(b"authorization", b"Bearer " + SECRET + b"\x00\x85\xff")],
+            "Malformed API key: expected 'gw-' followed by 43 characters (A-Z, a-z, 0-9, '-', '_').",
+        ),
         ([(b"authorization", b"Bearer " + SECRET)], "does not know it"),
     ],
 )

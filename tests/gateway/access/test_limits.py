@@ -116,6 +116,47 @@ def test_requests_per_minute_are_refused_with_the_time_to_come_again():
     asyncio.run(scenario())
 
 
+def test_a_refusal_tells_the_limit_of_the_caller_and_when_to_come_again():
+    async def scenario():
+        own = Quota(requests_per_min=2)
+        limits = Limits(requests_per_min=500, apps={"other": AppLimits(requests_per_min=77)})
+        bench = Bench(limits, keys=[key("key_x", quota=own), key("key_y")])
+        assert await bench.admitted(2, key=b"gw-key_x") == 2
+        refusal = await bench.refused(key=b"gw-key_x")
+        assert refusal.message == "Rate limit for key key_x exceeded: 2 requests per minute. Retry in 30 s."
+        bench = Bench(Limits(tokens_per_min=1_000_000, usd_per_day=5.5), workers=4)
+        permit = await bench.ask()
+        bench.gate.charge(permit, 2_000_000, None, None)
+        refusal = await bench.refused()
+        assert refusal.message == "Rate limit for app shop exceeded: 1,000,000 tokens per minute. Retry in 421 s."
+        bench.clock.now += 600
+        bench.gate.charge(permit, None, None, 6.0)
+        message = (await bench.refused()).message
+        assert message == "The budget of app shop for today is spent: 5.5 USD per day. It resets at 00:00 UTC."
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("queue_s", "waited"), [(0.02, "; waited 0.02 s"), (0, "")])
+def test_a_refusal_tells_the_concurrency_limit_and_how_long_it_waited(queue_s, waited):
+    async def scenario():
+        bench = Bench(Limits(max_concurrency=4, queue_s=queue_s), workers=4)
+        await bench.ask("a")
+        assert (await bench.refused(app="a")).message == f"Concurrency limit of app a reached (4){waited}."
+
+    asyncio.run(scenario())
+
+
+def test_apps_that_share_an_account_are_told_the_limit_of_such_apps():
+    async def scenario():
+        bench = Bench(Limits(requests_per_min=1, apps={"named": AppLimits(requests_per_min=9)}), max_apps=1)
+        assert await bench.admitted(1, app="one") == 1
+        assert await bench.admitted(1, app="two") == 1
+        assert "Rate limit for other apps exceeded: 1 request per minute." in (await bench.refused(app="three")).message
+
+    asyncio.run(scenario())
+
+
 def test_tokens_are_charged_afterwards_and_a_debt_is_waited_out():
     async def scenario():
         bench = Bench(Limits(tokens_per_min=60))

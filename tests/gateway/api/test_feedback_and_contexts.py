@@ -156,7 +156,7 @@ def test_the_trace_of_the_request_itself_stands_in_for_one_in_the_body(path):
         (CONTEXTS, {"key": "k"}, "contexts"),
         (CONTEXTS, {"key": "k", "contexts": None}, "contexts"),
         (CONTEXTS, {"key": "k", "contexts": "text"}, "contexts"),
-        (CONTEXTS, {"key": "k", "contexts": [{"txt": "a"}]}, "contexts[0]"),
+        (CONTEXTS, {"key": "k", "contexts": [{"txt": "a"}]}, "contexts[0].txt"),
         (CONTEXTS, {"key": "k", "contexts": ["a", {"text": 1}]}, "contexts[1].text"),
         (CONTEXTS, {"key": "k", "contexts": [], "context": []}, "context"),
         (CONTEXTS, {"key": "k", "contexts": [], "exchange_id": "e"}, "exchange_id"),
@@ -193,6 +193,27 @@ def test_what_cannot_be_taken_is_refused_with_the_field_at_fault(path, body, par
     run(scenario)
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        (CONTEXTS, {"contexts": [], "trace_id": "abc"}, "trace_id: expected 32 hex digits, not all zero."),
+        (CONTEXTS, {"key": 1, "contexts": []}, "key: expected a string, got a number."),
+        (CONTEXTS, {"key": "", "contexts": []}, "key: expected at least 1 character."),
+        (CONTEXTS, {"key": "k"}, "contexts: required, but missing."),
+        (CONTEXTS, {"key": "k", "contexts": None}, "contexts: expected an array, got null."),
+        (FEEDBACK, {"exchange_id": "e", "label": "x" * 201}, "label: expected at most 200 characters."),
+        (FEEDBACK, {"exchange_id": "e", "rating": 1.01}, "rating: expected a number of at most 1."),
+        (FEEDBACK, {"exchange_id": "e", "rating": True}, "rating: expected a number, got a boolean."),
+        (FEEDBACK, {"exchange_id": "e", "stars": 5}, "stars: unknown field."),
+    ],
+)
+def test_a_mistake_is_told_in_words_of_json(path, body, message):
+    async def scenario(bench):
+        assert (await bench.post(path, body)).json()["error"]["message"] == message
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("chunked", [True, False])
 def test_a_body_beyond_the_limit_is_refused_while_one_at_it_is_taken(chunked):
     async def parts(body):
@@ -218,8 +239,9 @@ def test_a_packed_body_is_refused_clearly():
 
 def test_another_method_and_another_path_are_answered_in_the_same_shape():
     async def scenario(bench):
-        response = await bench.client.get(CONTEXTS)
-        assert (response.status_code, response.json()["error"]["code"]) == (405, "error")
+        for method, path in (("GET", CONTEXTS), ("DELETE", FEEDBACK), ("PUT", "/readyz"), ("POST", "/healthz")):
+            response = await bench.client.request(method, path)
+            assert (response.status_code, response.json()["error"]["code"]) == (405, "method_not_allowed")
         response = await bench.client.post("/gaugeway/v1/context")
         assert (response.status_code, response.json()["error"]["code"]) == (404, "unknown_url")
 

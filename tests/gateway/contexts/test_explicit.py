@@ -2,6 +2,8 @@ import base64
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.contexts.explicit import ExplicitError, from_body_key, from_headers, merge
 from gateway.exchange import Explicit
@@ -30,19 +32,62 @@ def test_the_body_key_is_read_whole():
 
 
 @pytest.mark.parametrize(
-    ("key", "field"),
+    ("key", "field", "problem"),
     [
-        ('{"contexts": "text"}', "gaugeway.contexts"),
-        ('{"contexts": [{"txt": "x"}]}', "gaugeway.contexts[0]"),
-        ('{"tags": {"a": 1}}', "gaugeway.tags[...]"),
-        ('{"context": []}', "gaugeway"),
-        ("7", "gaugeway"),
+        ('{"contexts": "text"}', "gaugeway.contexts", "expected an array, got a string"),
+        ('{"contexts": [1]}', "gaugeway.contexts[0]", "expected a string or an object, got a number"),
+        ('{"contexts": ["a", {"text": "x", "txt": "x"}]}', "gaugeway.contexts[1].txt", "unknown field"),
+        ('{"contexts": [{}]}', "gaugeway.contexts[0].text", "required, but missing"),
+        ('{"contexts": [{"text": null}]}', "gaugeway.contexts[0].text", "expected a string, got null"),
+        (
+            '{"contexts": [{"text": "", "id": 1.5}]}',
+            "gaugeway.contexts[0].id",
+            "expected an integer or a string, got a fraction",
+        ),
+        ('{"tags": {"a": 1}}', "gaugeway.tags.a", "expected a string, got a number"),
+        ('{"tags": {"a": "b", "c.d": null, "e": 1}}', "gaugeway.tags.c.d", "expected a string, got null"),
+        ('{"tags": {"a": 1, "a": "b"}}', "gaugeway.tags", "expected a string, got a number"),
+        ('{"tags": {"%s": 1}}' % ("n" * 200), f"gaugeway.tags.{'n' * 100}", "expected a string, got a number"),
+        ('{"tags": {"a": 1, "b": "%s"}}' % ("x" * 70_000), "gaugeway.tags", "expected a string, got a number"),
+        ('{"question": 1}', "gaugeway.question", "expected a string, got a number"),
+        ('{"capture": "off"}', "gaugeway.capture", "expected true or false, got a string"),
+        ('{"foo": 1}', "gaugeway.foo", "unknown field"),
+        ("7", "gaugeway", "expected an object, got a number"),
+        ("{", "gaugeway", "input data was truncated"),
+        ('{"app": "\\x"}', "gaugeway", "JSON is malformed: invalid escape character in string (byte 11)"),
     ],
 )
-def test_a_mistake_in_the_body_key_is_named(key, field):
+def test_a_mistake_in_the_body_key_is_named_in_words_of_json(key, field, problem):
     with pytest.raises(ExplicitError) as caught:
         from_body_key(key.encode())
-    assert caught.value.field == field
+    assert (caught.value.field, str(caught.value)) == (field, problem)
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=20), st.text(max_size=9) | st.integers(), min_size=1, max_size=30))
+def test_the_first_wrong_member_of_a_mapping_is_named(tags):
+    wrong = [name for name, value in tags.items() if not isinstance(value, str)]
+    if not wrong:
+        return
+    with pytest.raises(ExplicitError) as caught:
+        from_body_key(json.dumps({"tags": tags}).encode())
+    assert caught.value.field == f"gaugeway.tags.{wrong[0]}"
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (b'"text"', "expected a JSON array, plain or base64url-encoded"),
+        (b'{"text": "a"}', "expected a JSON array, plain or base64url-encoded"),
+        (b"InRleHQi", "expected a JSON array, plain or base64url-encoded"),
+        (b"!", "expected a JSON array, plain or base64url-encoded"),
+        (b'["a", 1]', "[1]: expected a string or an object, got a number"),
+        (b'[{"txt": "a"}]', "[0].txt: unknown field"),
+    ],
+)
+def test_contexts_in_a_header_that_are_no_array_are_told_so(value, problem):
+    with pytest.raises(ExplicitError) as caught:
+        from_headers([(b"x-gaugeway-contexts", value)])
+    assert (caught.value.field, str(caught.value)) == ("x-gaugeway-contexts", problem)
 
 
 def test_headers_are_read_with_json_base64url_and_percent_encoding():

@@ -461,7 +461,10 @@ def _neutral(raw, port):
 def _without_id(answer):
     headers = [re.sub(rb"(x-gaugeway-exchange-id: )[0-9a-f]{32}$", rb"\1ID", header) for header in answer.headers]
     headers = [re.sub(rb"(retry-after(?:-ms)?: )\d+$", rb"\1SOON", header) for header in headers]
-    return answer._replace(headers=tuple(headers))
+    body = re.sub(rb"(Retry in )\d+( s\.)", rb"\1SOON\2", answer.body)
+    if body != answer.body:  # the time left may have a digit more or less
+        headers = [re.sub(rb"(content-length: )\d+$", rb"\1SOME", header) for header in headers]
+    return answer._replace(headers=tuple(headers), body=body)
 
 
 def run(loop, scenario):

@@ -606,7 +606,7 @@ def test_usage_that_only_we_asked_for_is_captured_and_kept_from_the_client():
     stream = head + chunks + b"0\r\n\r\n"
 
     async def main():
-        upstream = ScriptedUpstream(stream, stream)
+        upstream = ScriptedUpstream(stream, stream, stream)
         async with tcp_server(upstream) as port:
             config = Config(
                 gateway=GatewayTable(),
@@ -621,7 +621,10 @@ def test_usage_that_only_we_asked_for_is_captured_and_kept_from_the_client():
                 body = (await exchange(gateway.port, post(asked)))[2]
                 assert body == words[0] + usage + b"data: [DONE]\n\n"
                 assert upstream.requests[1][1] == asked
-                for sample in await gateway.samples(2):
+                body = (await exchange(gateway.port, post(b'{"stream": true, "stream_options": null}')))[2]
+                assert body == words[0] + b"data: [DONE]\n\n"
+                assert upstream.requests[2][1] == b'{"stream": true, "stream_options": {"include_usage":true}}'
+                for sample in await gateway.samples(3):
                     assert (sample.usage.input_tokens, sample.usage.output_tokens) == (4, 2)
 
     asyncio.run(main())

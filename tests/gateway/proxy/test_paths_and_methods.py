@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -100,6 +101,8 @@ def test_trace_and_connect_are_405_and_never_reach_the_upstream(fast_path):
             head = await reader.readuntil(b"\r\n\r\n")
             assert head.split()[1] == b"405"
             assert b"allow: GET" in head
+            body = await reader.readexactly(int(re.search(rb"content-length: (\d+)", head)[1]))
+            assert json.loads(body)["error"]["message"] == f"{method} is not supported."
             writer.close()
         assert upstream.requests == []
 
@@ -126,3 +129,4 @@ def test_an_escaped_path_is_decoded_up_to_a_length_and_a_number_of_layers():
     with pytest.raises(Rejection) as caught:
         check_target("GET", b"/v1/%" + b"25" * 20 + b"41")
     assert caught.value.status == 400
+    assert caught.value.message == "The path contains a dot segment ('..') or is percent-encoded too often."

@@ -29,10 +29,72 @@ def test_the_option_becomes_the_first_member_and_all_else_stays():
 
 @pytest.mark.parametrize(
     "body",
-    [b"{}", b'{"stream": false}', b'{"stream": true, "stream_options": {}}', b"[]", b"", b"{", b'{"stream": "x"}'],
+    [
+        *(b"{}", b'{"stream": false}', b"[]", b"", b"{", b'{"stream": "x"}'),
+        b'{"stream": true, "stream_options": {"include_usage": true}}',
+        b'{"stream": true, "stream_options": {"include_usage": 1}}',
+        b'{"stream": true, "stream_options": []}',
+        b'{"stream": false, "stream_options": null}',
+        b'{"stream_options": null, "stream": true, "stream_options": {}}',
+        b'{"stream": true, "stream_options": {"include_usage": true, "include_usage": false}}',
+        b'{"stream": true, "stream_options": null, "messages": [' + b'"stream_options" ,' * 1000 + b"1]}",
+    ],
 )
-def test_without_a_stream_or_with_options_of_the_clients_own_nothing_is_changed(body):
+def test_without_a_stream_or_where_usage_is_requested_or_it_is_unclear_nothing_is_changed(body):
     assert ask_for_usage(body) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        (b"null", b'{"include_usage":true}'),
+        (b"{}", b'{"include_usage":true}'),
+        (b"{ }", b'{"include_usage":true }'),
+        (b'{ "x": [1.50]}', b'{"include_usage":true, "x": [1.50]}'),
+        (b'{"x": {"include_usage": 1}}', b'{"include_usage":true,"x": {"include_usage": 1}}'),
+        (b'{"a": 1, "include_usage" : false }', b'{"a": 1, "include_usage" : true }'),
+        (b'{"include_us\\u0061ge":null}', b'{"include_us\\u0061ge":true}'),
+    ],
+)
+@pytest.mark.parametrize("name", [b"stream_options", b"stream\\u005Foptions"])
+def test_options_of_the_clients_own_get_the_option_and_all_else_stays(name, options, asked):
+    said = b' {"stream" : true, "m": ["\\"stream_options\\":", {"stream_options": null}], "%b" : %b\n, "n": 1.50} '
+    assert ask_for_usage(said % (name, options)) == said % (name, asked)
+
+
+def objects(values):
+    names = st.sampled_from(["stream_options", "include_usage", "stream", "a"]) | st.text(max_size=4)
+    return st.dictionaries(names, values, max_size=4)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.just("stream_options"),
+    lambda inner: st.lists(inner, max_size=3) | objects(inner),
+    max_leaves=8,
+)
+
+
+@given(
+    objects(JSON),
+    st.just({})
+    | st.just({"stream_options": None})
+    | st.fixed_dictionaries(
+        {"stream_options": st.fixed_dictionaries({}, optional={"include_usage": st.none() | st.booleans(), "x": JSON})}
+    ),
+    st.sampled_from([None, 1]),
+    st.booleans(),
+)
+def test_every_stream_asks_for_usage_once_and_says_the_same_otherwise(members, options, indent, ascii_):
+    members.pop("stream_options", None)
+    members |= {"stream": True, **options}
+    own = members.get("stream_options") or {}
+    body = json.dumps(members, indent=indent, ensure_ascii=ascii_).encode()
+    asked = ask_for_usage(body)
+    assert (asked is None) == bool(own.get("include_usage"))
+    objects_found = []
+    found = json.loads(asked or body, object_pairs_hook=lambda some: objects_found.append(some) or dict(some))
+    assert [name for name, _ in objects_found[-1]].count("stream_options") == 1
+    assert found == {**members, "stream_options": {**own, "include_usage": True}}
 
 
 @given(st.lists(st.integers(0, 300), max_size=12), st.sampled_from([b"\n", b"\r\n"]))

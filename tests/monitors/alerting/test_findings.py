@@ -95,8 +95,7 @@ def test_a_drop_of_conversations_is_explained_by_what_their_exchanges_had_at_the
     silence_s = 900.0
 
     async def scenario(world):
-        signals = replace(world.judge_signals, delay_s=lambda metric: silence_s if metric == "goal_met" else 0.0)
-        world.judge_signals = signals
+        world.delay_s = lambda metric: silence_s if metric == "goal_met" else 0.0
         world.restart()
         begin = world.now
         for minute in range(180):
@@ -377,6 +376,42 @@ def test_while_the_judge_is_blind_that_is_told_and_no_judged_metric_fires_or_res
     people = People()
     told = run(path, scenario, people=people)
     assert set(told) == {("judge_blind", "firing"), ("judge_blind", "resolved"), ("answers", "firing")}
+
+
+def test_the_judges_outage_survives_a_restart_of_a_process_that_knows_nothing_of_it(path):
+    async def scenario(world):
+        world.blind_since = T0
+        await world.later(60.0)
+        world.blind_since = None
+        world.restart()
+        await world.later(60.0)
+        await world.later(60.0)
+        assert world.blind_since == T0, "the judge's circuit is open again"
+        assert [one.state for one in world.engine.alerts()] == ["firing"]
+        await world.engine.follow()
+        assert [one.state for one in world.engine.alerts()] == ["firing"], "another process leads"
+        await world.later(60.0)
+        world.blind_since = None
+        await world.later(60.0)
+        assert world.alert.state == "resolved"
+
+    people = People()
+    run(path, scenario, people=people)
+    assert [state for _, state in people.heard] == ["firing", "resolved"]
+
+
+def test_an_outage_of_a_judge_that_is_not_asked_any_more_ends_in_other_words(path):
+    async def scenario(world):
+        world.blind_since = T0
+        await world.later(60.0)
+        world.blind_since, world.judged = None, False
+        world.restart()
+        await world.later(60.0)
+
+    people = People()
+    run(path, scenario, people=people)
+    assert [state for _, state in people.heard] == ["firing", "resolved"]
+    assert "no metric is judged any more" in summary(people.alerts[1])
 
 
 def test_judge_outage_is_told_in_words_of_its_own():

@@ -188,6 +188,7 @@ def test_setup_shows_what_is_configured_and_no_secret(tmp_path):
     assert 'base_url="http://127.0.0.1:8181/v1"' in page.text
     assert '- targets: ["127.0.0.1:9464", "127.0.0.1:' in page.text
     assert "credentials_file" in page.text
+    assert "one for every enabled metric, against a baseline learned for each app" in page.words
 
 
 def test_where_clients_go_is_where_the_gateway_listens():
@@ -198,3 +199,8 @@ def test_where_clients_go_is_where_the_gateway_listens():
 
 def test_a_url_that_is_none_is_not_shown():
     assert without_secrets("http://[secret") == "(not a URL)"
+
+
+def test_what_the_gateway_refused_has_its_words_even_if_there_was_none():
+    (refused,) = [one for one in parts_of({"captured": 1.0}, OUTCOMES) if one.name == "rejected"]
+    assert (refused.count, refused.words.startswith("refused by the gateway")) == (0.0, True)

@@ -260,6 +260,22 @@ def test_a_judge_that_fails_on_and_on_is_blind_and_not_asked():
     assert [one.open for one in changes] == [True, False]
 
 
+def test_an_outage_of_before_a_restart_goes_on_until_the_first_answer():
+    clock, changes = Clock(), []
+    judge = CircuitBreaker(
+        Faulty(JudgeError("connection"), GOOD), failures=3, blind_s=30.0, clock=clock, on_change=changes.append
+    )
+    judge.resume(900.0)
+    assert (judge.state.open, judge.state.since) == (True, 900.0)
+    assert kinds(judge, 2) == ["connection", "blind"], "the first call probes"
+    assert judge.state.since == 900.0
+    clock.now += 60
+    assert kinds(judge, 1) == ["fine"]
+    judge.resume(900.0)
+    assert not judge.is_open, "it answered since then"
+    assert [one.open for one in changes] == [True, False]
+
+
 def test_only_failures_in_a_row_count_and_a_refused_sample_is_an_answer():
     down, refused, late = JudgeError("timeout"), JudgeError("refused"), JudgeError("deadline")
     judge = CircuitBreaker(Faulty(down, GOOD, down, refused, down, late, GOOD), failures=2)
