@@ -107,12 +107,17 @@ def transcript_of(name: str, exchanges: Sequence[Sample], *, silence_s: float) -
         session=last.session,
         rate=rate,
         prompt=last.prompt,
-        cluster=last.cluster,
+        cluster=_cluster(name, last.cluster),
         conversation=name,
         cost_usd=_total([one.cost_usd for one in exchanges]),
         transcript=bounded_transcript(tuple(messages)),
         skip_reason=None if complete else INCOMPLETE,
     )
+
+
+def _cluster(name: str, cluster: str | None) -> str:
+    """Return the cluster of a conversation, the same when it goes on later."""
+    return cluster if cluster is not None and cluster.startswith("s:") else f"s:{name} {cluster or ''}".rstrip()
 
 
 def _last_branch(answers: Sequence[Sample]) -> list[Sample]:

@@ -120,7 +120,8 @@ def test_every_metric_there_is_has_scores_and_none_fails(run, done):
         assert one.n + sum(one.skipped.values()) == 42, one
         assert 0.0 <= one.low <= one.mean <= one.high <= 1.0
         assert f"{one.mean:.3f} │ {one.low:.3f} to {one.high:.3f}" in done["first"].stdout
-    assert run.notes == ()
+    (note,) = run.notes
+    assert note.startswith("gave_up, goal_met, turns_to_resolution are about whole conversations")
 
 
 def test_what_was_paid_is_what_the_judge_was_asked(run, done):
@@ -151,7 +152,7 @@ def test_the_latency_is_that_of_the_rows(run, done):
     assert run.latency.p50 == pytest.approx(statistics.median(taken))
     assert run.latency.p95 == pytest.approx(taken[38] + 0.95 * (taken[39] - taken[38])), "place 0.95 x 41 = 38.95"
     assert run.latency.p99 == pytest.approx(taken[40] + 0.59 * (taken[41] - taken[40])), "place 0.99 x 41 = 40.59"
-    line = f"42 answers took {run.latency.mean:.2f} s on average"
+    line = f"Answer latency: mean {run.latency.mean:.2f} s"
     assert line in done["first"].stdout
     assert all(line in (done["directory"] / f"report{suffix}").read_text() for suffix in (".html", ".md"))
 

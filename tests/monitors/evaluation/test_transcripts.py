@@ -85,6 +85,12 @@ def test_of_a_turn_that_was_answered_again_only_the_last_branch_counts():
     assert said(found) == ["question 1", "answer 1", "question 2b", "answer 2b", "question 3b", "answer 3"]
 
 
+def test_a_conversation_that_goes_on_is_the_same_cluster():
+    assert made(answer(1, cluster="q:1")).cluster == "s:c q:1"
+    assert made(answer(1), answer(2, cluster="s:c q:2")).cluster == "s:c q:2"
+    assert made(answer(1)).cluster == "s:c"
+
+
 def test_exchanges_of_a_session_without_history_follow_each_other():
     found = made(answer(1), answer(1, id="next", question="another"), answer(1, id="third", question="one more"))
     assert said(found)[::2] == ["question 1", "another", "one more"]
