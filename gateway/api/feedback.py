@@ -17,11 +17,11 @@ from litestar.exceptions import HTTPException
 from gateway.contexts.explicit import PREFIX, ExplicitError, from_body_key, from_headers
 from gateway.exchange import Headers
 from gateway.http.errors import Rejection, body_of, too_large
-from gateway.http.field_errors import TRACE_ID, located
 from gateway.telemetry.tracing import parse_traceparent
 from monitors.records import Context, Supplement
 from monitors.runtime import bounds
 from monitors.runtime.bounds import bounded_supplement
+from monitors.runtime.field_errors import TRACE_ID, located
 from monitors.runtime.retry import Backoff, Capacity, RetryBuffer, Sink
 from monitors.storage.engines.failures import reason_of, refused
 from monitors.storage.queues import Queue

@@ -11,9 +11,9 @@ import msgspec
 from gateway.contexts import Extraction
 from gateway.contexts.limits import MAX_PASSAGES, extraction
 from gateway.exchange import Explicit, Headers, Request, Response
-from gateway.http.field_errors import located
 from monitors.records import Context
 from monitors.runtime.bounds import MAX_TAGS, bounded_tags, optional_name
+from monitors.runtime.field_errors import located
 
 PREFIX = b"x-gaugeway-"
 _ON, _OFF = frozenset({"on", "true", "1", "yes"}), frozenset({"off", "false", "0", "no"})
