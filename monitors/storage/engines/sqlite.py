@@ -29,8 +29,6 @@ _GATHER_S = 0.005
 """How long a transaction waits until as many works as shared the last one are there: each transaction costs more than
 a work does.
 """
-_LOCK_RETRY_S = 0.001
-"""How often a process looks whether another one still holds the file's lock."""
 _HEADER_BYTES, _MAGIC = 100, b"SQLite format 3\0"
 """How a database begins: https://www.sqlite.org/fileformat2.html#the_database_header"""
 _VERSION, _APPLICATION_ID = slice(60, 64), slice(68, 72)
@@ -245,7 +243,7 @@ class Database:
             opened.append(self._open())
             return opened[0]
 
-        connection = _Connection(connector, self._busy_timeout_s)
+        connection = _Connection(connector)
         try:
             await connection
         except BaseException:
@@ -332,9 +330,8 @@ class _Connection(aiosqlite.Connection):
 
     stopped: asyncio.Future[Any] | None = None
 
-    def __init__(self, connector: Callable[[], sqlite3.Connection], busy_timeout_s: float) -> None:
+    def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
         super().__init__(connector, iter_chunk_size=64)
-        self.busy_timeout_s = busy_timeout_s
         self._thread.daemon = True
 
     def stop(self) -> asyncio.Future[Any] | None:
@@ -343,13 +340,11 @@ class _Connection(aiosqlite.Connection):
 
     async def together(self, begin: str, some: Sequence[_Waiting]) -> Sequence[object]:
         """Do works in one transaction; return what each returns or raises. Raises what undoes all of them."""
-        return await self._execute(_together, self._conn, begin, some, self.busy_timeout_s)  # type: ignore[no-any-return, no-untyped-call]
+        return await self._execute(_together, self._conn, begin, some)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def _together(
-    connection: sqlite3.Connection, begin: str, some: Sequence[_Waiting], busy_timeout_s: float
-) -> Sequence[object]:
-    _begin(connection, begin, busy_timeout_s)
+def _together(connection: sqlite3.Connection, begin: str, some: Sequence[_Waiting]) -> Sequence[object]:
+    connection.execute(begin)
     try:
         # Somebody may have been cancelled while this waited for the file's lock.
         outcomes = [None if done.cancelled() else _isolated(connection, work) for work, done in some]
@@ -359,24 +354,6 @@ def _together(
             connection.execute("ROLLBACK")
         raise
     return outcomes
-
-
-def _begin(connection: sqlite3.Connection, begin: str, busy_timeout_s: float) -> None:
-    """Begin a transaction; wait for another process's lock as SQLite does, but look more often than every 100 ms."""
-    connection.execute("PRAGMA busy_timeout = 0")
-    deadline = time.monotonic() + busy_timeout_s
-    try:
-        while True:
-            try:
-                connection.execute(begin)
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                    raise
-                time.sleep(_LOCK_RETRY_S)
-            else:
-                return
-    finally:
-        connection.execute(f"PRAGMA busy_timeout = {1000 * busy_timeout_s:.0f}")
 
 
 def _isolated(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], object]) -> object:
