@@ -1,14 +1,16 @@
 """How fast one monitors process empties a queue without a judge, and what an exchange costs it.
 
     python benchmarks/scaling/drain.py [--exchanges 2000] [--before PATH] [--rounds 3] [--judged] [--profile FILE]
-        [--kilobytes 8] [--apps 1] [--workers 1]
+        [--kilobytes 8] [--apps 1] [--workers 1] [--engine sqlite]
 
 Samples are made by the gateway's capture from recordings with four passages, 8 KB in all, from a pool of 200 and an
 answer of 300 words (those of benchmarks/capture/sample_cost.py), and wait in a SQLite queue; then `python -m monitors`
 starts. `--kilobytes` (1, 8 or a multiple of 8) is the size of the passages, `--apps` among how many apps the exchanges
-are spread, `--workers` how many processes score. Printed are exchanges a second and milliseconds of CPU per
-exchange, all threads, between a tenth and nine
-tenths of them. `--judged` adds four judged metrics, fused, with a judge that takes no time. `--before` is another
+are spread, `--workers` how many processes score, `--engine` where queue and store
+are: `sqlite`, `postgres` (one database) or `redis` (the queue; the store in PostgreSQL), whose servers this starts and
+whose CPU is not counted. Printed are exchanges a second and milliseconds of CPU per exchange, all threads of the
+monitors, between a tenth and nine tenths of them. `--judged`
+adds four judged metrics, fused, with a judge that takes no time. `--before` is another
 checkout of the project, run in the same way, interleaved. `--profile` writes the profile of one run to a file.
 """
 
@@ -22,7 +24,6 @@ import os
 import platform
 import random
 import signal
-import sqlite3
 import statistics
 import subprocess
 import sys
@@ -42,18 +43,18 @@ from sample_cost import recordings  # noqa: E402
 from gateway.capture import result  # noqa: E402 - of the tree that is measured
 from gateway.capture.factory import capture_of  # noqa: E402
 from gateway.config import Capture as Settings  # noqa: E402
-from monitors.storage.queues.sqlite import SQLiteQueue  # noqa: E402
+from monitors.storage.queues import from_url  # noqa: E402
 
 CONFIG = """
 [monitors]
 port = {port}
 {workers}
 [queue]
-url = "sqlite:///{directory}/queue.db"
+url = "{queue}"
 target_age_s = inf
 
 [store]
-url = "sqlite:///{directory}/store.db"
+url = "{store}"
 """
 JUDGED = """
 [judge]
@@ -75,13 +76,14 @@ rate = 1.0
 rate = 1.0
 """
 BATCH = 100
+LEASE_S, ATTEMPTS = 120.0, 3
 USUAL_KB = 8
 
 
-async def fill(path: Path, count: int, kilobytes: int, apps: int) -> None:
+async def fill(url: str, count: int, kilobytes: int, apps: int) -> None:
     """Put samples into a queue."""
     capture = capture_of(Settings(), "key", lambda _: None)
-    queue = SQLiteQueue(path)
+    queue = from_url(url, LEASE_S, ATTEMPTS)
     made = recordings("known", count)
     for start in range(0, count, BATCH):
         some = [result.capture(capture, one).sample for one in made[start : start + BATCH]]
@@ -108,10 +110,41 @@ def sized(text: str, kilobytes: int) -> str:
     return " ".join([text, *(" ".join(draw.sample(words, len(words))) for _ in range(kilobytes // USUAL_KB - 1))])
 
 
-def left(path: Path) -> int:
-    """How many samples are in the queue."""
-    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5.0)) as connection:
-        return int(connection.execute("SELECT count(*) FROM samples").fetchone()[0])
+class Left:
+    """How many samples a queue holds, asked over one connection."""
+
+    def __init__(self, url: str) -> None:
+        self._runner = asyncio.Runner()
+        self._queue = from_url(url, LEASE_S, ATTEMPTS)
+
+    def __call__(self) -> int:
+        depth = self._runner.run(self._queue.depth())
+        return depth.ready + depth.leased
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._runner.run(self._queue.aclose())
+        self._runner.close()
+
+
+@contextlib.contextmanager
+def engines(name: str, directory: Path) -> Iterator[tuple[str, str]]:
+    """URLs of queue and store; servers are those of the tests."""
+    if name == "sqlite":
+        yield f"sqlite:///{directory}/queue.db", f"sqlite:///{directory}/store.db"
+        return
+    from tests.support.postgres import own_server  # noqa: PLC0415 - only where a server is wanted
+    from tests.support.redis import own_redis  # noqa: PLC0415
+
+    server = own_server()
+    store = server.database()
+    queue = own_redis() if name == "redis" else None
+    try:
+        yield (store if queue is None else queue.url()), store
+    finally:
+        server.destroy()
+        if queue is not None:
+            queue.destroy()
 
 
 @contextlib.contextmanager
@@ -126,18 +159,20 @@ def judge() -> Iterator[str]:
 
 
 def measure(
-    count: int, *, judged: bool, profile: str | None, kilobytes: int = 8, apps: int = 1, workers: int = 1
+    count: int, *, judged: bool, profile: str | None, kilobytes: int, apps: int, workers: int, engine: str
 ) -> dict[str, float]:
     """Empty one queue."""
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gaugeway-drain-")))
         several = f"workers = {workers}\n" if workers > 1 else ""  # an older tree does not know the key
-        config = CONFIG.format(port=free_port(), directory=directory, workers=several)
+        queue, store = stack.enter_context(engines(engine, directory))
+        config = CONFIG.format(port=free_port(), queue=queue, store=store, workers=several)
         if judged:
             config += JUDGED.format(url=stack.enter_context(judge()))
         (directory / "gaugeway.toml").write_text(config)
-        asyncio.run(fill(directory / "queue.db", count, kilobytes, apps))
-        total = left(directory / "queue.db")
+        asyncio.run(fill(queue, count, kilobytes, apps))
+        left = stack.enter_context(contextlib.closing(Left(queue)))
+        total = left()
         command = [sys.executable, *(["-m", "cProfile", "-o", profile] if profile else []), "-m", "monitors"]
         command += ["--config", str(directory / "gaugeway.toml"), "--data-dir", str(directory)]
         log = stack.enter_context((directory / "log").open("w"))
@@ -146,11 +181,11 @@ def measure(
         stack.callback(process.send_signal, signal.SIGINT)
         marks = []
         for share in (0.9, 0.1):
-            while left(directory / "queue.db") > total * share:
+            while (now := left()) > total * share:
                 time.sleep(0.02)
                 if process.poll() is not None:
                     raise RuntimeError((directory / "log").read_text())
-            marks.append((time.monotonic(), cpu_ns(tree(process.pid)), left(directory / "queue.db")))
+            marks.append((time.monotonic(), cpu_ns(tree(process.pid)), now))
         (began, cpu, first), (ended, cpu_after, last) = marks
         done = first - last
         return {"per_s": done / (ended - began), "ms": (cpu_after - cpu) / 1e6 / done}
@@ -166,12 +201,14 @@ def main() -> None:
     parser.add_argument("--kilobytes", type=int, default=USUAL_KB)
     parser.add_argument("--apps", type=int, default=1)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--engine", choices=("sqlite", "postgres", "redis"), default="sqlite")
     parser.add_argument("--profile", help="file for the profile of one run of this tree")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--tree", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one or arguments.profile:
         size = {"kilobytes": arguments.kilobytes, "apps": arguments.apps, "workers": arguments.workers}
+        size |= {"engine": arguments.engine}
         found = measure(arguments.exchanges, judged=arguments.judged, profile=arguments.profile, **size)
         print(json.dumps(found))
         return
@@ -181,7 +218,7 @@ def main() -> None:
         for name, where in trees.items():
             command = [sys.executable, __file__, "--one", "--exchanges", str(arguments.exchanges), "--tree", str(where)]
             command += ["--kilobytes", str(arguments.kilobytes), "--apps", str(arguments.apps)]
-            command += ["--workers", str(arguments.workers)]
+            command += ["--workers", str(arguments.workers), "--engine", arguments.engine]
             command += ["--judged"] if arguments.judged else []
             done = subprocess.run(command, cwd=where, check=True, stdout=subprocess.PIPE)
             taken[name].append(json.loads(done.stdout))
