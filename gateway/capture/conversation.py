@@ -16,7 +16,7 @@ from gateway.capture.earlier_questions import EarlierQuestions
 from gateway.contexts import Extraction
 from gateway.contexts.prompt_parts import LONGEST_SECRET
 from gateway.exchange import Exchange
-from gateway.http.sessions import SESSION_HEADERS
+from gateway.http.sessions import SESSION_HEADERS, conversation_id
 from monitors.records import Links, Message, ToolCall
 from monitors.runtime.bounds import MAX_ARGUMENTS, MAX_CALLS, MAX_HISTORY_TEXT, MAX_LINKS, bounded_name
 
@@ -96,7 +96,7 @@ class ConversationReader:
             turn=max(found.turn, 1),
             hop=found.hop,
             within_turn=found.in_turn or (bool(stored) and not found.turn),
-            recall=self._turns if stored else 0,
+            recall=self._turns if stored or _is_kept_upstream(exchange) else 0,
         )
 
     def _id(self, response_id: str) -> Key:
@@ -176,6 +176,12 @@ def _squeezed(text: str) -> bytes:
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
+
+
+def _is_kept_upstream(exchange: Exchange) -> bool:
+    """Whether the upstream holds the earlier messages: the Responses API's `conversation` names the session."""
+    said = exchange.request.body.get("conversation") if exchange.request.route == "responses" else None
+    return exchange.session is not None and conversation_id(said) == exchange.session
 
 
 def _plain(arguments: Any) -> str:

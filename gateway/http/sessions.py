@@ -36,7 +36,7 @@ def session_of(
         if value := headers.get(name, "").strip():
             return optional_name(_utf8(value))
     said = _from_baggage(headers["baggage"]) if "baggage" in headers else None
-    return optional_name(said or _from_metadata(body.get("metadata")) or _conversation(body.get("conversation")))
+    return optional_name(said or _from_metadata(body.get("metadata")) or conversation_id(body.get("conversation")))
 
 
 def _utf8(value: str) -> str:
@@ -77,8 +77,8 @@ def _named(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _conversation(value: Any) -> str | None:
-    """Read `conversation` of a Responses request: an id, or an object with one."""
+def conversation_id(value: Any) -> str | None:
+    """Return the id in the `conversation` of a Responses request: an id, or an object with one."""
     if isinstance(value, dict):
         value = value.get("id")
     return value if isinstance(value, str) and value else None

@@ -204,6 +204,10 @@ def _of_the_hop_before(sample: Sample, hop: int) -> tuple[Context, ...]:
     return tuple(replace(one, hop=hop - 1) for one in sample.contexts)
 
 
+def _recalls(sample: Sample) -> bool:
+    return sample.links is not None and sample.links.recall > 0
+
+
 def _joined(sample: Sample, one: Linked | None) -> Sample:
     """Return a sample at its place. What is known to be a step on the way to an answer is not judged as one."""
     if one is None:
@@ -217,5 +221,5 @@ def _joined(sample: Sample, one: Linked | None) -> Sample:
         cluster=cluster_with(one) if one.named else sample.cluster,
         contexts=_of_the_hop_before(sample, one.place.hop),
         skip_reason=HOP if step and sample.skip_reason is None else sample.skip_reason,
-        links=None if one.place.before is None else sample.links,
+        links=sample.links if one.place.before is not None or _recalls(sample) else None,
     )

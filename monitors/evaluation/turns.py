@@ -87,6 +87,9 @@ class TurnGatherer:
             chain[before] = earlier[before]
             before = rows[before].place.before
         answers = [one for one in chain.values() if one.skip_reason is None and (one.turn or 0) < own.place.turn]
+        if own.place.before is None and sample.links is not None and sample.links.recall:
+            # The upstream keeps the conversation: what came before in it is what the model was shown.
+            answers = [one for one in reversed(earlier.values()) if one.skip_reason is None and not one.transcript]
         if _holds_prompts(sample) and own.place.before is not None:
             expected.add(own.place.before)
         return _Known(turn, answers[::-1], complete=expected <= earlier.keys() and (start in chain or start == own.id))

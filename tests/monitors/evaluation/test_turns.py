@@ -232,6 +232,21 @@ def test_earlier_prompts_become_the_questions_that_were_found_in_them(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("kept_upstream", [True, False])
+def test_a_conversation_that_the_upstream_keeps_has_its_history_from_the_store(tmp_path, kept_upstream):
+    app = App("responses")
+    named = {"conversation": {"id": "conv_1"}} if kept_upstream else {"metadata": {"chat_id": "conv_1"}}
+    for name, asked, said in (
+        ("e0", "What is the blue plan?", "It costs 5."),
+        ("e1", "And the red one?", "It costs 9."),
+    ):
+        app.send(name, {"input": asked, **named}, {"id": f"resp_00000000000{name}", "output": [message(said)]})
+    seen, _ = judged(tmp_path, app.samples, batches=[["e0"], ["e1"]])
+    shown = [one.text for one in seen["e1"].history]
+    # A session that the app only names was not shown to the model: the answer is judged alone.
+    assert shown == (["What is the blue plan?", "It costs 5."] if kept_upstream else [])
+
+
 def test_a_prompt_whose_exchange_is_not_stored_is_read_for_its_question(tmp_path):
     app = App()
     long = PROMPT.format(passages="\n\n".join(PASSAGES.values()), question="How long is the warranty?")
