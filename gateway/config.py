@@ -30,7 +30,6 @@ from monitors.config import (
 )
 from monitors.redaction import Redactor
 from monitors.runtime import settings
-from monitors.runtime.auth import short_warning
 from monitors.runtime.bounds import MAX_HISTORY
 from monitors.runtime.endpoints import (
     address_problem,
@@ -41,6 +40,7 @@ from monitors.runtime.endpoints import (
     port_problems,
 )
 from monitors.runtime.plugins import load as load_object
+from monitors.runtime.tokens import short_warning
 
 MEBIBYTE = 1024 * 1024
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+/?", re.IGNORECASE)

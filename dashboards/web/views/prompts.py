@@ -1,39 +1,24 @@
-"""Prompts: the learned templates, and a form that describes a prompt as a configuration entry."""
+"""Prompts: the learned templates, and a form that describes a prompt as a configuration entry.
+
+What the page needs of the gateway's code is loaded with the first request: it takes 10 MB and a tenth of a second,
+which the monitors' start would have to wait for.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from importlib import import_module
 from typing import Any
 
-import msgspec
 from litestar import get, post
-from litestar.exceptions import HTTPException, NotFoundException
+from litestar.exceptions import NotFoundException
 from litestar.params import FromQuery
 from litestar.response import Redirect, Template
 
 from dashboards.web.site import Page, Site
-from dashboards.web.views.overview import low_captures
-from dashboards.web.views.prompt_form import MAX_ENTRY, Applied, applied, entry_of, prefilled
-from gateway.capture.stored_templates import learned_of
-from gateway.contexts.template_export import Described, Piece, messages, toml
-from gateway.contexts.user_patterns import UserTemplate
-from monitors.api.templates import decide, stored
-from monitors.records import Sample
-from monitors.storage.stores import Query
-from monitors.storage.templates import StoredTemplate, Templates
+from monitors.api.templates import decide
 
-MAX_LOOKED_AT = 20
-"""Latest exchanges of an app that are searched for examples."""
-_POINTS, _DAY_S, _WEEK_S = 200, 86_400.0, 7 * 86_400.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """A learned template for display; `messages` is None if another release wrote it."""
-
-    template: StoredTemplate
-    passages: str
-    messages: list[tuple[str, list[Piece]]] | None
+_PAGE, _FORM = "dashboards.web.views.prompt_page", "dashboards.web.views.prompt_form"
 
 
 def prompt_handlers(site: Site) -> list[Any]:
@@ -41,12 +26,13 @@ def prompt_handlers(site: Site) -> list[Any]:
 
     @get("/prompts")
     async def prompts(request: Page, app: FromQuery[str] = "") -> Template:
-        return await _page(site, request, app)
+        return await _render(site, request, app)
 
     @post("/prompts/test", status_code=200)
     async def test(request: Page) -> Template:
         given = await site.form(request)
-        return await _page(site, request, given.get("app", ""), entry_of(given))
+        form = await asyncio.to_thread(import_module, _FORM)
+        return await _render(site, request, given.get("app", ""), form.entry_of(given))
 
     @post("/prompts/confirm", status_code=303)
     async def confirm(request: Page) -> Redirect:
@@ -59,70 +45,15 @@ def prompt_handlers(site: Site) -> list[Any]:
     return [prompts, test, confirm, reject]
 
 
-async def _page(site: Site, request: Page, app: str, given: UserTemplate | None = None) -> Template:
-    kept, trouble = await _stored(site)
-    latest = await _latest(site, app) if app else []
-    own = [one for one in kept if one.app == app]
-    result: Applied | None = None
-    sample = next((one for one in latest if one.context_source == "none"), next(iter(latest), None))
-    described = None
-    if given is not None:
-        described, result = Described(given), applied(given, sample)
-    elif app:
-        described = prefilled(app, [one for one in own if one.state != "rejected"], latest)
-    return site.render(
-        request,
-        "prompts.html",
-        title="Prompts",
-        rows=[_shown(one) for one in kept],
-        trouble=trouble,
-        low=[one for one in low_captures(site.insight.captured()) if one.without_passages],
-        app=app,
-        own=[_shown(one) for one in own],
-        example=next((one for one in latest if one.context_source == "learned"), None),
-        content=site.config.capture.content,
-        entry=described.entry if described is not None else None,
-        most=MAX_ENTRY,
-        sample=sample,
-        result=result,
-        toml=toml(described) if described is not None else None,
-    )
-
-
-async def _stored(site: Site) -> tuple[list[StoredTemplate], str]:
-    """The learned templates, or the reason they cannot be read; the form works in either case."""
-    if site.templates is None:
-        return [], ""
-    try:
-        return await stored(site.templates), ""
-    except HTTPException as error:
-        return [], str(error.detail)
-
-
-async def _latest(site: Site, app: str) -> list[Sample]:
-    """Latest exchanges of an app that have an answer, newest first."""
-    now = site.clock()
-    query = Query(since=now - _WEEK_S, until=now + _DAY_S, app=app, order="newest", limit=_POINTS)
-    ids = dict.fromkeys(point.sample_id for point in await site.insight.store.series(query))
-    found = [await site.insight.store.sample(one) for one in list(ids)[:MAX_LOOKED_AT]]
-    return [one[0] for one in found if one is not None and one[0].skip_reason is None]
-
-
-def _shown(template: StoredTemplate) -> Shown:
-    learned = learned_of(template)
-    words = str(template.split.get("words") or "").replace("\x05", "N")
-    kind = str(template.split.get("kind"))
-    return Shown(
-        template=template,
-        passages=f"{kind} {msgspec.json.encode(words).decode()}" if words else kind,
-        messages=messages(learned) if learned is not None else None,
-    )
+async def _render(site: Site, request: Page, app: str, given: Any = None) -> Template:
+    page = await asyncio.to_thread(import_module, _PAGE)
+    shown: Template = await page.render(site, request, app, given)
+    return shown
 
 
 async def _decided(site: Site, request: Page, state: Any) -> Redirect:
     given = await site.form(request)
     if site.templates is None:
         raise NotFoundException("template learning is not available here")
-    kept: Templates = site.templates
-    await decide(kept, request, given.get("app", ""), given.get("version", ""), state)
+    await decide(site.templates, request, given.get("app", ""), given.get("version", ""), state)
     return Redirect(f"/prompts?done={state}", status_code=303)

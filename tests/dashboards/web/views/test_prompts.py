@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
+import sys
 import tomllib
 from dataclasses import replace
 
@@ -282,3 +284,9 @@ def test_the_api_lists_confirms_and_rejects(tmp_path):
     assert states == [({"state": "confirmed"}, "confirmed"), ({"state": "rejected"}, "rejected")]
     assert statuses == [404, 400, 403]
     assert state == "rejected"
+
+
+def test_the_page_loads_the_gateways_code_with_its_first_prompt_only():
+    look = "import sys, monitors.app, dashboards.web.app; print([name for name in sys.modules if name.startswith('gateway')])"
+    done = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,24 @@
+"""What a process loads before it is ready: a web framework is 22 MB and a sixth of a second."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("litestar", "uvicorn", "numpy", "httpx", "openai", "jinja2", "opentelemetry")
+
+
+@pytest.mark.parametrize(
+    ("module", "allowed"),
+    [
+        ("gateway.config", ()),
+        ("gateway.supervisor", ()),
+        ("gateway.handoff.sampler_process", ()),
+        ("gateway.app", ("litestar", "uvicorn", "httpx")),
+        ("monitors.app", ("litestar", "uvicorn", "numpy", "httpx", "jinja2")),
+    ],
+)
+def test_a_process_loads_nothing_heavy_that_it_does_not_need(module, allowed):
+    look = f"import sys, {module}; print(' '.join(one for one in {HEAVY} if one in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True)
+    assert set(done.stdout.split()) <= set(allowed)
