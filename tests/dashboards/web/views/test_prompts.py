@@ -287,6 +287,6 @@ def test_the_api_lists_confirms_and_rejects(tmp_path):
 
 
 def test_the_page_loads_the_gateways_code_with_its_first_prompt_only():
-    look = "import sys, monitors.app, dashboards.web.app; print([name for name in sys.modules if name.startswith('gateway')])"
+    look = "import sys, monitors.app, dashboards.web.app; print([one for one in sys.modules if one[:7] == 'gateway'])"
     done = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True)
     assert done.stdout == "[]\n"
