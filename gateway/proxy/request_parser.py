@@ -1,7 +1,7 @@
 """A request parser that ignores offers of other protocols, as RFC 9110, 7.8 allows.
 
 Java's HttpClient offers HTTP/2 (`Upgrade: h2c`) with every first request to an http:// URL, body included. The parser
-of httptools takes whatever follows such a head for the new protocol and cannot be told otherwise; so a second one takes
+of httptools takes whatever follows such a head for the new protocol, and has no option for it; so a second one takes
 over behind the head, and reads the body in HTTP/1.1.
 """
 

@@ -15,7 +15,7 @@ import msgspec
 from gateway.exchange import Headers
 from gateway.http.json_cursor import JsonCursor, mentions
 from monitors.runtime.bounds import optional_name
-from monitors.runtime.retry_after import retry_after_s
+from monitors.runtime.retry import retry_after_s
 
 Chance: TypeAlias = Callable[[], float]
 """Draws a number from [0, 1)."""

@@ -49,7 +49,7 @@ class JudgeSignals:
     """What alerting reads from the judge, and what it requests from it.
 
     `metrics` are those the judge scores. `failing_since` is the Unix time since which the judge fails, None while it
-    works; `resume` tells it of the outage that the saved state has. With `in_use` False there is no judge, or no metric
+    works; `resume` passes on the outage in the saved state. With `in_use` False there is no judge, or no metric
     that it scores. `evidence` is what the anchors say about the judge for a metric. `on_alarm` requests a check of the
     anchors. `score_more` finds a cause where there are too few scores. `delay_s` is how long after its exchange a score
     of a metric is dated: a conversation's, after the silence that ended it.

@@ -10,7 +10,7 @@ import msgspec
 
 from monitors.judges import JudgeError
 from monitors.runtime.replies import MAX_REPLY_BYTES, ReplyError, ReplyTooLargeError, limited
-from monitors.runtime.retry_after import retry_after_s
+from monitors.runtime.retry import retry_after_s
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

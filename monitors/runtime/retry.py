@@ -1,17 +1,20 @@
-"""Retries: exponential back-off, and a bounded FIFO buffer that repeats what could not be sent."""
+"""Retries: exponential back-off, `Retry-After`, and a bounded FIFO buffer that repeats what could not be sent."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from email.utils import mktime_tz, parsedate_tz
 from typing import Generic, TypeVar
 
 from monitors.runtime.tasks import happens_within, spawn
 
 T = TypeVar("T")
 _MAX_DOUBLINGS = 60
+_NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
 
 
 def delay_s(failures: int, *, first_s: float, longest_s: float) -> float:
@@ -21,6 +24,32 @@ def delay_s(failures: int, *, first_s: float, longest_s: float) -> float:
     [0.5, 1.0, 2.0, 60.0]
     """
     return float(min(longest_s, first_s * 2.0 ** min(failures, _MAX_DOUBLINGS)))
+
+
+def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
+    """Return how many seconds a server asks to wait (RFC 9110, 10.2.3, or OpenAI's `retry-after-ms`).
+
+    None when it does not say, or in no form that is known.
+
+    `headers` have lower-case names, or ignore case. `now` is the Unix time that a date is compared with.
+
+    >>> retry_after_s({"retry-after": "2", "retry-after-ms": "1500"}, 0.0)
+    1.5
+    >>> retry_after_s({"retry-after": "Thu, 01 Jan 1970 00:01:00 GMT"}, 45.0)
+    15.0
+    >>> retry_after_s({"retry-after": "soon"}, 0.0)
+    """
+    milliseconds = headers.get("retry-after-ms", "").strip()
+    if _NUMBER.fullmatch(milliseconds):
+        return float(milliseconds) / 1000
+    value = headers.get("retry-after", "").strip()
+    if _NUMBER.fullmatch(value):
+        return float(value)
+    try:
+        date = parsedate_tz(value)
+        return None if date is None else max(0.0, mktime_tz((*date[:9], date[9] or 0)) - now)
+    except (ValueError, OverflowError, IndexError, TypeError):
+        return None
 
 
 class Backoff:

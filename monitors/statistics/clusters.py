@@ -69,7 +69,7 @@ class SavedClusters(NamedTuple):
     scores: float
     common: dict[str, int]
     effect: tuple[float, ...] = ()
-    ages: dict[str, float] = {}  # noqa: RUF012 - a NamedTuple's default, which nobody changes
+    ages: dict[str, float] = {}  # noqa: RUF012 - a NamedTuple's default, never changed
 
 
 @dataclass(slots=True)

@@ -86,7 +86,7 @@ def rows_of(
 ) -> list[Row]:
     """Table rows sorted by state, app and metric; at most `MAX_ROWS`, those with the most scores.
 
-    `is_watched` tells whether a rule covers a metric of an app, which may have no stream yet.
+    `is_watched` says whether a rule covers a metric of an app, which may have no stream yet.
     """
     known = {(one.app, one.metric): one for one in quality if not one.slice}
     for app, metric in hours:  # no score in the window, but some in the last 24 hours

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitors.runtime.retry_after import retry_after_s
+from monitors.runtime.retry import retry_after_s
 
 
 @pytest.mark.parametrize(
