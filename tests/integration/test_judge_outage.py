@@ -61,7 +61,7 @@ def test_the_alert_about_the_judge_outlives_restarts_and_ends_when_it_answers(tm
     alerts = [body["alerts"][0] for body in hook.bodies]
     assert [alert["status"] for alert in alerts[:2]] == ["firing", "resolved"]
     assert alerts[0]["fingerprint"] == alerts[1]["fingerprint"]
-    assert "the judge answers again" in alerts[1]["annotations"]["summary"]
+    assert "judge recovered" in alerts[1]["annotations"]["summary"]
 
 
 def test_without_a_judge_the_alert_about_it_ends_and_does_not_say_that_it_answers(tmp_path):

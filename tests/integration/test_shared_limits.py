@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import time
 
 import pytest
@@ -132,8 +133,7 @@ def test_a_wrong_url_is_told_with_its_key_and_without_its_password(key, tables, 
         Gateway(config, queue=MemoryQueue(), keys_file=tmp_path / "keys.db")
     (problem,) = caught.value.problems
     assert problem.startswith(key)
-    assert "se" not in problem.replace("user", "").replace("these", "").split("expected")[0]
-    assert "secret" not in problem
+    assert not re.search(r"secret|\bse\b|cret|user", problem)
 
 
 def test_a_reload_is_written_down_applied_or_refused(tmp_path):
