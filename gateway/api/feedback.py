@@ -21,8 +21,9 @@ from gateway.telemetry.tracing import parse_traceparent
 from monitors.records import Context, Supplement
 from monitors.runtime import bounds
 from monitors.runtime.bounds import bounded_supplement
-from monitors.runtime.field_errors import TRACE_ID, located
+from monitors.runtime.field_errors import located
 from monitors.runtime.retry import Backoff, Capacity, RetryBuffer, Sink
+from monitors.runtime.settings import in_form
 from monitors.storage.engines.failures import reason_of, refused
 from monitors.storage.queues import Queue
 
@@ -32,7 +33,7 @@ _BATCH = 50
 _RETRY_S = b"5"
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
-TraceId = Annotated[str, msgspec.Meta(pattern=TRACE_ID)]
+TraceId = Annotated[str, in_form(r"^(?!0{32})[0-9a-fA-F]{32}\Z", "32 hex digits, not all zero")]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=bounds.MAX_TEXT)]
 Label = Annotated[str, msgspec.Meta(min_length=1, max_length=bounds.MAX_LABEL)]
 Rating = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]

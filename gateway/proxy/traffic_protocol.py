@@ -74,9 +74,9 @@ class TrafficProtocol(ServerProtocol):
 
     def on_headers_complete(self) -> None:
         """Read on behind the first request that has to wait its turn: the client's leaving must be noticed."""
-        before = self.cycle
+        last_cycle = self.cycle
         super().on_headers_complete()
-        if self.cycle is not before and self.scope["http_version"] == "1.0":
+        if self.cycle is not last_cycle and self.scope["http_version"] == "1.0":
             self.cycle.__class__ = _UnframedCycle
         if len(self.pipeline) == 1:
             self.flow.resume_reading()

@@ -7,14 +7,13 @@ from typing import Any
 
 import msgspec
 
-TRACE_ID = r"^(?!0{32})[0-9a-fA-F]{32}\Z"
-"""A trace id of W3C Trace Context."""
+from monitors.runtime.settings import explained
+
 MAX_SEARCHED_BYTES = 64 * 1024
 """The largest document in which the wrong member of a mapping is searched for; in others the mapping is named."""
 MAX_NAME = 100
 """Characters of a client's own name in an error."""
 
-_PATTERNS = {repr(TRACE_ID): "32 hex digits, not all zero"}
 _WORDS = {
     "str": "a string",
     "int": "an integer",
@@ -29,7 +28,6 @@ _TYPES = re.compile(r"Expected `([^`]+)`(?:, got `([^`]+)`)?")
 _LENGTH = re.compile(r"Expected `(str|array)` of length (>=|<=) (\d+)")
 _RANGE = re.compile(r"Expected `(?:int|float)` (>=|<=|>|<) (\S+)")
 _BOUNDS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
-_PATTERN = re.compile(r"Expected `str` matching regex (.*)", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
 _MEMBER = "[...]"
@@ -51,8 +49,7 @@ def located(error: Exception, document: bytes, kind: Any) -> tuple[str, str]:
     """
     if isinstance(error, UnicodeDecodeError):
         return "", "not valid UTF-8"
-    message, _, where = str(error).partition(" - at `$")
-    path = where.rstrip("`")
+    path, message = explained(error, kind)
     for pattern, words in ((_UNKNOWN, "unknown field"), (_MISSING, "required, but missing")):
         if found := pattern.fullmatch(message):
             path, message = f"{path}.{found[1][:MAX_NAME]}", words
@@ -67,8 +64,6 @@ def _in_words(message: str) -> str:
         return f"expected {_BOUNDS[found[2]]} {int(found[3]):,} {unit}{'' if found[3] == '1' else 's'}"
     if found := _RANGE.fullmatch(message):
         return f"expected a number of {_BOUNDS[found[1]]} {found[2].removesuffix('.0')}"
-    if found := _PATTERN.fullmatch(message):
-        return f"expected {_PATTERNS.get(found[1], 'a string of another form')}"
     if found := _TYPES.fullmatch(message):
         kinds = [kind for kind in found[1].split(" | ") if kind != "null"] or ["null"]
         expected = " or ".join(_WORDS.get(kind, kind) for kind in kinds)

@@ -228,7 +228,7 @@ def in_form(pattern: str, form: str) -> msgspec.Meta:
     return msgspec.Meta(pattern=pattern, extra={"form": form})
 
 
-def explained(error: msgspec.ValidationError, kind: Any, *, quotes: bool = True) -> tuple[str, str]:
+def explained(error: Exception, kind: Any, *, quotes: bool = True) -> tuple[str, str]:
     """Return where in a value of type `kind` it is wrong, and why, with the values or the form it can have.
 
     Without `quotes` the value itself is quoted only if it looks like a word.

@@ -57,8 +57,9 @@ def test_a_hostile_judge_gives_no_wrong_score_and_every_failure_its_reason(mode)
     assert hostile.unusable["no_json"] + hostile.unusable["truncated"] + hostile.unusable["wrong_shape"] >= (
         seen["malformed"] + seen["truncated"]
     )
-    assert hostile.kinds["rate_limited"] == seen["rate_limited"]
-    assert hostile.kinds["timeout"] >= seen["stalled"]
+    late = hostile.kinds["timeout"] - seen["stalled"]  # on a busy machine, an answer may come after its time
+    assert late >= 0
+    assert hostile.kinds["rate_limited"] <= seen["rate_limited"] <= hostile.kinds["rate_limited"] + late
     # And when it is over it is over.
     assert not after.blind
     assert set(after.kinds) <= {"timeout"}, "half a second may be too short for a busy machine, which is asked again"

@@ -50,9 +50,10 @@ RESOLVED = Alert(
 @asynccontextmanager
 async def receiver(status=200, silent_s=0.0):
     """A real HTTP server on loopback that keeps what it was sent: (request line, headers, JSON)."""
-    received = []
+    received, serving = [], set()
 
     async def serve(reader, writer):
+        serving.add(asyncio.current_task())
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
         body = await reader.readexactly(int(headers["content-length"]))
@@ -66,6 +67,10 @@ async def receiver(status=200, silent_s=0.0):
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", received
+    for task in serving:
+        task.cancel()
+    await asyncio.gather(*serving, return_exceptions=True)
+    await asyncio.sleep(0)  # their connections are closed with the loop's next step
 
 
 def notify(url, status=200, silent_s=0.0, timeout_s=5.0):
