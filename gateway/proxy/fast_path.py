@@ -22,6 +22,7 @@ from gateway.exchange import Headers, Recording
 from gateway.http.errors import Rejection
 from gateway.http.headers import for_client, inspect
 from gateway.proxy import stream_usage
+from gateway.proxy.client_writer import ClientWriter
 from gateway.proxy.handler import HandOver
 from gateway.proxy.refusals import internal, response_of, shutting_down, too_slow, unreachable
 from gateway.proxy.request import Head
@@ -134,7 +135,7 @@ class FastPathExchange:
         self._sent_at = 0.0
         self._connection: Connection | None = None
         self._resending: asyncio.Task[None] | None = None
-        self._out: list[bytes] = []
+        self._writer = ClientWriter(protocol.transport, protocol.loop)
         self._hide: stream_usage.HideUsage | None = None
         self._chunked = False
         self._paused = False
@@ -310,7 +311,7 @@ class FastPathExchange:
             lines.append(b"connection: close\r\n")
         self._chunked = not sized
         lines.append(b"\r\n" if sized else b"transfer-encoding: chunked\r\n\r\n")
-        self._out = lines
+        self._writer.add(*lines)
 
     def feed(self, data: bytes) -> bool:
         """Relay bytes with the next `arrived`; True when the client does not keep up."""
@@ -329,13 +330,14 @@ class FastPathExchange:
 
     def _relay(self, data: bytes) -> None:
         if data:
-            self._out += (b"%x\r\n" % len(data), data, b"\r\n") if self._chunked else (data,)
+            if self._chunked:
+                self._writer.add(b"%x\r\n" % len(data), data, b"\r\n")
+            else:
+                self._writer.add(data)
 
     def arrived(self) -> None:
         """Send what arrived together in one write."""
-        if self._out and not self._over:
-            out, self._out = self._out, []
-            self._protocol.transport.write(b"".join(out))
+        self._writer.write_soon()
 
     def complete(self) -> None:
         """Send the end of the response."""
@@ -346,7 +348,7 @@ class FastPathExchange:
         if self._hide is not None:
             self._relay(self._hide.flush())
         if self._chunked:
-            self._out.append(b"0\r\n\r\n")
+            self._writer.add(b"0\r\n\r\n")
         self._delivered()
 
     def fail(self, error: UpstreamError | StaleError) -> None:
@@ -428,7 +430,7 @@ class FastPathExchange:
         if self._begun:
             # The connection ends too: the client must not take half a response for a whole one.
             recording.ending = "timeout" if timeout else "upstream_truncated"
-            self.arrived()
+            self._writer.write()
             self._finish()
             self._protocol.transport.close()
             return
@@ -442,8 +444,9 @@ class FastPathExchange:
         headers, body = response_of(rejection, self._recording.id)
         if not self.keep_alive:
             headers.append((b"connection", b"close"))
-        self._out = [STATUS_LINE[rejection.status], *(b"%b: %b\r\n" % header for header in headers), b"\r\n", body]
-        self.arrived()
+        lines = (b"%b: %b\r\n" % header for header in headers)
+        self._writer.add(STATUS_LINE[rejection.status], *lines, b"\r\n", body)
+        self._writer.write()
 
     def _give_up(self) -> None:
         """End as an ASGI task does that is cancelled."""
@@ -451,7 +454,7 @@ class FastPathExchange:
             return
         if self._begun:
             self._recording.ending = "timeout"
-            self.arrived()
+            self._writer.write()
         else:
             self._recording.ending = "rejected"
             self._refuse(shutting_down())
@@ -459,7 +462,7 @@ class FastPathExchange:
         self._protocol.transport.close()
 
     def _delivered(self) -> None:
-        self.arrived()
+        self._writer.write()
         self._finish()
         if not self.keep_alive:
             self._protocol.transport.close()
@@ -480,6 +483,7 @@ class FastPathExchange:
     def _let_go(self) -> None:
         """Release what the exchange holds: its timers, its upstream connection, its place on the client's."""
         self._over = True
+        self._writer.drop()
         protocol = self._protocol
         protocol.exchange = None
         protocol.tasks.discard(self)
